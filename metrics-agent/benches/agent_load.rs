@@ -1,8 +1,8 @@
-//! What the agent costs: 100 endpoints, a text from each every 50 ms, one filter that polls. First with texts of 60 KB, then of
-//! the few lines that are read of them.
+//! Cost of the agent with 100 endpoints, a text from each every 50 ms, and one filter that polls. The texts
+//! have 60 KB at first, then only the few lines that the agent reads of them.
 //!
-//! The aim is at most 0.3 core and 60 MiB. The servers and the filter are this process, the agent is another one. With
-//! `OTHER_AGENT=PATH` another build of the agent is measured in turns with this one.
+//! The aim is at most 0.3 core and 60 MiB. The servers and the filter are this process, the agent is another
+//! one. With `OTHER_AGENT=PATH` another build of the agent is measured too, in turns.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -41,7 +41,7 @@ async fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What one agent takes.
+/// Measures one agent.
 async fn measure(binary: &str, endpoints: &[String]) -> Outcome<String> {
     let mut command = Command::new(binary);
     command.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
@@ -85,7 +85,7 @@ fn answer(text: &str) -> Vec<u8> {
     format!("{head} {bytes}\r\n\r\n{text}").into_bytes()
 }
 
-/// Servers that all answer this; they stay until the process ends.
+/// Servers that all send this response; they stay until the process ends.
 async fn serve_all(answer: &'static [u8]) -> Outcome<Vec<String>> {
     let mut endpoints = Vec::new();
     for _ in 0..ENDPOINTS {
@@ -110,7 +110,7 @@ async fn serve(listener: TcpListener, answer: &'static [u8]) {
     }
 }
 
-/// Polls as the filter does: one request after the other, each naming the versions of the last answer.
+/// Polls as the filter does: one request after the other, each with the versions of the last response.
 async fn poll(address: String) -> Option<()> {
     let mut versions = (0, 0);
     loop {

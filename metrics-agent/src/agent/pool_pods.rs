@@ -46,8 +46,8 @@ impl PoolPods {
 }
 
 impl Selectors {
-    /// The selectors to watch for these pools. A pool whose selector has changed has the pods of the old one until those of the new
-    /// one are listed.
+    /// The selectors to watch for these pools. A pool whose selector has changed keeps the old selector's
+    /// pods until the new selector's pods are listed.
     fn watched<'a>(
         &mut self,
         pools: impl Iterator<Item = (&'a str, PodSelector)>,

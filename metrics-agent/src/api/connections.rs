@@ -213,7 +213,7 @@ impl ConnectionLimit {
     }
 }
 
-/// Largest part that is sent at once; the deadline is checked before each part.
+/// Maximum size of a part that is sent at once, in bytes; the deadline is checked before each part.
 const MAX_PART: usize = 64 * 1024;
 
 /// A response body that fails when its client has not read all of it in time, which ends the connection.

@@ -60,7 +60,7 @@ fn not_served(state: &ApiState) -> Option<String> {
         return Some(format!("pool {:?} is not served yet", pool.name));
     }
     let publishers = state.pools.publishers();
-    // A pool of a cluster has no endpoint set as long as its pods cannot be listed.
+    // A pool of a cluster has no endpoint set while its pods cannot be listed.
     let is_served =
         |publisher: &PoolPublisher| state.pending_pods.is_none() || publisher.published().is_some();
     let (name, publisher) =

@@ -1,7 +1,7 @@
 //! A limit on the bytes that a server sends before the head of its response is complete.
 //!
-//! HTTP allows any number of interim responses (`100 Continue`) before the final one. hyper reads them in one go as long as
-//! they arrive, which would delay every other endpoint.
+//! HTTP allows any number of interim responses (`100 Continue`) before the final one. hyper reads them in one
+//! go while they arrive, which would delay every other endpoint.
 
 use core::pin::Pin;
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -23,8 +23,8 @@ use tokio_util::either::Either;
 
 use crate::credentials::tls_fault::TlsFault;
 
-/// Maximum number of bytes that one connection buffers, including the response head. Small, so that reading a buffer does not delay other
-/// tasks.
+/// Maximum number of bytes that a connection buffers, including the response head. Small, so that reading a
+/// buffer does not delay other tasks.
 const MAX_BUFFER: usize = 32 * 1024;
 
 /// Maximum number of bytes before the head of a response is complete, including interim responses. The last read of a head may include the

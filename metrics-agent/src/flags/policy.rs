@@ -35,8 +35,8 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
-    /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys or tokens. All manifests together
-    /// may have four times as many.
+    /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys
+    /// or tokens. All manifests together may have four times this number.
     #[arg(long, value_name = "BYTES", default_value_t = FileLimits::default().bytes, value_parser = values::count)]
     max_file_bytes: usize,
 

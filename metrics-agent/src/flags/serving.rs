@@ -66,13 +66,14 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Authorities of client certificates, in PEM. All requests except /healthz and /readyz then require a certificate. Whoever has
-    /// one may write, and so steers all proxies.
+    /// Authorities of client certificates, in PEM. All requests except /healthz and /readyz then require a
+    /// certificate. A client with a certificate may write, and so steers all proxies.
     #[arg(long, value_name = "PATH", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// A file with tokens, one on each line. All requests except /healthz and /readyz then require one (`authorization: Bearer …`).
-    /// Whoever has one may write (report, and share changes), and so steers all proxies.
+    /// A file with tokens, one on each line. All requests except /healthz and /readyz then require one
+    /// (`authorization: Bearer …`). A client with such a token may write (report, and share changes), and so
+    /// steers all proxies.
     #[arg(long, value_name = "PATH")]
     bearer_token_file: Option<PathBuf>,
 
@@ -84,8 +85,9 @@ pub(super) struct ServeFlags {
     #[arg(long, conflicts_with = "read_token_file")]
     allow_unauthenticated_reads: bool,
 
-    /// Lets clients on other hosts write without a token or a certificate. Whoever reaches the port then steers all proxies. Without
-    /// this flag only clients on the agent's own host may, by a loopback address.
+    /// Lets clients on other hosts write without a token or a certificate. Any client that reaches the port
+    /// then steers all proxies. Without this flag only clients on the agent's own host may write, by a
+    /// loopback address.
     #[arg(long, conflicts_with_all = ["bearer_token_file", "tls_client_ca"])]
     allow_unauthenticated_writes: bool,
 }
@@ -130,9 +132,10 @@ impl ServeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Changes that proxies share")]
 pub(super) struct ShareFlags {
-    /// Which proxies of a pool share what their requests change: prompts, sessions, loads and failures. `off`: none. `agent`: those of this
-    /// agent. URLs of a Valkey or Redis store, separated by commas: those of all agents with this store, such as
-    /// `redis://USER:PASSWORD@10.0.0.9:6379`, or `rediss://…` for TLS.
+    /// Which proxies of a pool share what their requests change: prompts, sessions, loads and failures.
+    /// `off`: none. `agent`: the proxies of this agent. URLs of a Valkey or Redis store, separated by commas:
+    /// the proxies of all agents with this store, such as `redis://USER:PASSWORD@10.0.0.9:6379`, or
+    /// `rediss://…` for TLS.
     #[arg(long, value_name = "off|agent|URLS", env = "METRICS_AGENT_SHARE", hide_env_values = true,
         default_value = "agent", value_parser = share)]
     share: Share,

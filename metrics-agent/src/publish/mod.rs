@@ -32,7 +32,8 @@ struct PoolEntry {
 }
 
 impl Pools {
-    /// No pools. On a cluster, pools are named `namespace/name`, and a `name` alone is that of a pool in `namespace`.
+    /// No pools. On a cluster, pools are named `namespace/name`, and a `name` alone means a pool in
+    /// `namespace`.
     pub fn new(clock: Clock, tasks: Tasks, namespace: Option<String>) -> Self {
         Self { clock, tasks, namespace, entries: Mutex::default() }
     }

@@ -117,6 +117,7 @@ impl PoolPublisher {
         loop {
             self.changed.notified().await;
             self.publish();
+            // A change during the pause leaves a permit, so the next version follows right after it.
             tokio::time::sleep(PUBLISH_INTERVAL).await;
         }
     }
@@ -129,6 +130,7 @@ impl PoolPublisher {
         let versions = Versions { topology: members.topology_version, readings: self.next_version() };
         let metrics = members.slots.iter().map(|slot| slot.kv_usage_metric()).collect();
         let published = PoolSnapshot::new(self.clock, versions, members.topology, readings, metrics);
+        // Not `send`, which would keep the old version while there is no subscriber.
         self.published.send_replace(Some(Arc::new(published)));
     }
 
@@ -164,7 +166,8 @@ impl PoolPublisher {
         self.published.borrow().clone()
     }
 
-    /// Why the last scrapes of endpoints failed, by the endpoints' keys, without those of which they succeeded.
+    /// The reasons why last scrapes failed, by the endpoints' keys; without endpoints whose last scrape
+    /// succeeded.
     pub fn scrape_failures(&self) -> HashMap<u64, Arc<str>> {
         let Some(members) = self.members.lock().clone() else { return HashMap::new() };
         let endpoints = members.topology.pool.endpoints().iter().zip(&*members.slots);

@@ -25,8 +25,8 @@ impl RestartWatch {
         self.was_gone = true;
     }
 
-    /// Goes on after another agent has scraped the server, which found that the caches were last empty at this time. What the server
-    /// exported before is out of date.
+    /// Continues after another agent has scraped the server and found that its caches were last empty at this
+    /// time. Values that this agent has read are out of date.
     pub(crate) fn take_over(&mut self, since: Option<Duration>) {
         *self = Self { since: self.since.max(since), ..Self::default() };
     }

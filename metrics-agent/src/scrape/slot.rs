@@ -8,7 +8,7 @@ use endpoint_picker::pool::reading::Reading;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The newest values of one endpoint. A slot stays when its pools change, as long as the endpoint stays.
+/// The newest values of one endpoint. A slot stays when its pools change, while the endpoint stays.
 #[derive(Debug)]
 pub struct Slot {
     reading: Mutex<Reading>,

@@ -53,7 +53,7 @@ pub(super) struct Task {
     failure: Option<Reason>,
     /// The endpoint's part in scraping once for all agents; `None`: this agent scrapes for itself.
     shared: Option<SharedScrape>,
-    /// Pauses after costly failures in a row, each twice as long as the one before.
+    /// Pauses after costly failures in a row, each twice the last.
     pauses: ExponentialBackoff,
 }
 
@@ -110,7 +110,7 @@ impl Task {
         }
     }
 
-    /// Goes on after another agent has scraped.
+    /// Continues after another agent has scraped.
     fn take_over(&mut self) {
         self.restarts.take_over(self.slot.reading().cached_since);
         self.failures = 0;
@@ -276,7 +276,7 @@ impl EndpointClient {
     }
 }
 
-/// Everything that a task depends on. The task keeps running as long as its job stays the same.
+/// Everything that a task depends on. The task keeps running while its job stays the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::scrape) struct Job {
     pub(in crate::scrape) endpoint: String,

@@ -44,7 +44,7 @@ impl Default for FeedLimits {
 /// Maximum size of a proxy's message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// Bytes that a message takes in a response in addition to its own, at most.
+/// Maximum overhead of a message in a response, in bytes.
 const DELIVERY_BYTES: usize = 20;
 
 /// Age from which a reader counts as gone.
@@ -54,7 +54,7 @@ const READER_AGE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PoolFeed {
     clock: Clock,
-    /// Tells it from the feed of another agent, or of an earlier run.
+    /// Distinguishes it from the feed of another agent, or of an earlier run.
     id: u64,
     limits: FeedLimits,
     state: Mutex<FeedState>,
@@ -108,8 +108,9 @@ impl PoolFeed {
         Self { clock, id, limits, state: Mutex::default() }
     }
 
-    /// Adds a message of a proxy, which was made this long ago. The oldest messages are dropped when there are too many. Returns false
-    /// for a message that is too large: a response with it could be larger than what proxies read, and they would ask for it again.
+    /// Adds a message of a proxy, which was made this long ago. The oldest messages are dropped when there
+    /// are too many. Returns false for a message that is too large: a response with it could exceed the limit
+    /// of proxies, and they would request it again without end.
     pub fn push(&self, sender: u64, age: Duration, changes: Bytes) -> bool {
         if changes.len() > self.limits.message_bytes {
             return false;
@@ -141,6 +142,7 @@ impl PoolFeed {
             if bytes >= self.limits.answer_bytes {
                 break;
             }
+            // The reader's own messages count as read, though they are not delivered.
             read += 1;
             if message.sender != sender {
                 bytes += message.changes.len() + DELIVERY_BYTES;

@@ -1,8 +1,8 @@
 //! Changes that the proxies of a pool share.
 //!
-//! Each proxy sends what its requests have changed, and reads what the requests of other proxies have changed. The agent keeps recent messages in a
-//! [`PoolFeed`] and does not look into them; with a [`store`], agents exchange them too. Nothing waits for it: a proxy goes
-//! on with what it knows.
+//! Each proxy sends what its requests have changed, and reads what the requests of other proxies have
+//! changed. The agent keeps recent messages in a [`PoolFeed`] and does not decode them; with a [`store`],
+//! agents exchange them too. Requests do not wait for it: a proxy continues with the changes that it has.
 
 pub mod feed;
 pub mod store;
@@ -96,7 +96,7 @@ pub struct LinkStatus {
 }
 
 impl Feeds {
-    /// No feeds yet; `None` if proxies do not share. Those of pools that are removed are dropped.
+    /// No feeds yet; `None` if proxies do not share. The feeds of removed pools are dropped.
     pub fn start(
         share: Share,
         clock: Clock,
@@ -125,7 +125,7 @@ impl Feeds {
         if let Some(shared) = feeds.get(qualified_name) {
             return Arc::clone(shared);
         }
-        // A pool of the same name has moved to another namespace.
+        // Drops feeds of removed pools, and the feed of a pool that had this name in another namespace.
         feeds.retain(|_, shared| shared.name != name && self.pools.publisher(&shared.name).is_some());
         let feed = Arc::new(PoolFeed::new(self.clock, self.limits));
         let link = self.store.as_ref().map(|store| store.link(self.clock, qualified_name, &feed));
@@ -169,7 +169,7 @@ impl SharedPool {
             let arrived = link.clock.now();
             link.outgoing.push(OutgoingMessage { sender, arrived, age, changes: changes.clone() });
         }
-        // The API takes no larger one.
+        // Not refused: the API accepts no larger message.
         let _ = self.feed.push(sender, age, changes);
     }
 

@@ -24,7 +24,7 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Connects to a store. An answer may take up to `response_timeout`.
+    /// Connects to a store. A response may take up to `response_timeout`.
     pub(crate) async fn open(address: &StoreAddress, response_timeout: Duration) -> RedisResult<Self> {
         let StoreAddress { nodes, kind, authorities } = address;
         let authorities = match authorities {

@@ -12,9 +12,9 @@ use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use crate::runtime::Clock;
 
-/// How long a pause follows each failure in a row: 50 ms at first, 2 s at most.
+/// Pauses after failures in a row, from 50 ms to 2 s.
 pub(crate) fn backoff() -> impl Iterator<Item = Duration> {
-    // Jitter adds as much again, at most.
+    // Jitter adds up to the same time again, hence 2 s.
     let builder = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(Duration::from_secs(1))
@@ -32,7 +32,8 @@ pub(crate) async fn store_time(store: &mut Connection) -> RedisResult<u64> {
     Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
 }
 
-/// The store's clock, relative to the agent's: no two hosts' clocks are compared.
+/// The store's clock, continued by the agent's steady clock since it was read: no two hosts' clocks are
+/// compared.
 pub(crate) struct StoreClock {
     store_ms: u64,
     read: Duration,
@@ -66,8 +67,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How far the last number of a stream may be ahead of the store's clock, in milliseconds: that of another node, before a failover, may
-/// have been ahead.
+/// Maximum time by which the last number of a stream may be ahead of the store's clock, in milliseconds.
+/// Before a failover another node gave out the numbers, whose clock may have been ahead.
 const MAX_AHEAD_MS: u64 = 600_000;
 
 /// Removes a stream (`KEYS[1]`) whose last number is above `ARGV[1]`.

@@ -141,7 +141,8 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     }
 }
 
-/// How far behind proxies and agents are with shared changes. Of several proxies of one name, the one that is most behind counts.
+/// Registers how far behind proxies and agents are with shared changes. Of several proxies of one name, the
+/// one that is furthest behind counts.
 fn register_sharing(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry.sub_registry_with_prefix("endpoint_picker"));
     let help = "Time for which changes of others have waited to be read by a proxy";

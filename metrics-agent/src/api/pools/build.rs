@@ -83,7 +83,7 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
     let mut topology = snapshot.topology.unwrap_or_default();
     let thresholds = Thresholds::of_policy(topology.policy.take().as_ref());
     let pool = topology_into_core(topology)?;
-    // Any time works, as long as it is larger than every age.
+    // Any time works that is larger than every age.
     let now = Duration::from_secs(u64::from(u32::MAX));
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();

@@ -40,11 +40,12 @@ pub struct BandStatus {
     pub max_requests: u64,
     /// Maximum number of bytes that may wait.
     pub max_bytes: u64,
-    /// How long requests waited that went on in the last half minute to minute; absent: none did.
+    /// Waits of the requests that were dispatched in the last 30 to 60 s; absent: none was.
     pub wait_ms: Option<WaitPercentiles>,
     /// Requests by the end of their wait, with the EPP's names, since the proxies started.
     pub outcomes: BTreeMap<String, u64>,
-    /// The tenants of which most wait, or most went on lately; absent when requests name none.
+    /// The tenants with the most requests that wait or were dispatched lately; absent when requests name
+    /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenants: Vec<TenantStatus>,
 }
@@ -58,7 +59,7 @@ pub struct TenantStatus {
     pub requests: u64,
     /// Lengths of their bodies.
     pub bytes: u64,
-    /// How long requests waited that went on in the last half minute to minute; absent: none did.
+    /// Waits of the requests that were dispatched in the last 30 to 60 s; absent: none was.
     pub wait_ms: Option<WaitPercentiles>,
 }
 

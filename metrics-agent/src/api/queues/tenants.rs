@@ -57,11 +57,11 @@ impl Tenants {
         Ok(tenants)
     }
 
-    /// Leaves those named that `earlier` names, and of the further ones as many as there is `room` for. `requests` and `bytes` are
-    /// those of the band.
+    /// Keeps the names of the tenants that `earlier` names, and of up to `room` further tenants; all others
+    /// are counted together. `requests` and `bytes` are the band's.
     ///
-    /// The waits of all others are those of `earlier` and what has been added since: a count must not decrease when the proxy forgets a
-    /// tenant.
+    /// The waits of all others are the waits in `earlier` and the waits since: a count must not decrease when
+    /// the proxy forgets a tenant.
     pub(super) fn bound(&mut self, requests: u64, bytes: u64, room: &mut usize, earlier: Option<&Self>) {
         for tenant in core::mem::take(&mut self.named) {
             let mut is_named = earlier.is_some_and(|earlier| earlier.names(&tenant));
@@ -87,17 +87,17 @@ impl Tenants {
         };
     }
 
-    /// The number of named ones.
+    /// The number of named tenants.
     pub(super) fn named(&self) -> usize {
         self.named.len()
     }
 
-    /// The number of named ones that `earlier` names too.
+    /// The number of named tenants that `earlier` names too.
     pub(super) fn named_before(&self, earlier: &Self) -> usize {
         self.named.iter().filter(|tenant| earlier.names(tenant)).count()
     }
 
-    /// The named ones, and all others together.
+    /// The named tenants, and all others together.
     pub fn iter(&self) -> impl Iterator<Item = &TenantReport> {
         self.named.iter().chain([&self.other])
     }
@@ -118,7 +118,8 @@ mod tests {
     use super::*;
     use crate::api::queues::waits::Waits;
 
-    /// Requests of a tenant that wait, and those that went on after up to 0.1 ms.
+    /// A tenant with this number of requests that wait, and of requests that were dispatched after up to 0.1
+    /// ms.
     fn tenant(id: &str, requests: u64, dispatched: u64) -> BandTenant {
         let outcome = BandOutcome {
             outcome: "Dispatched".to_owned(),

@@ -75,7 +75,8 @@ impl EnvoyAdmin {
         self.get("/clusters?format=json").await
     }
 
-    /// The statistics of the filter and of these clusters. Those of all clusters would be many megabytes in a large gateway.
+    /// The statistics of the filter and of these clusters. The statistics of all clusters would be many
+    /// megabytes in a large gateway.
     async fn statistics(&self, clusters: &BTreeSet<String>) -> Result<Bytes, FetchError> {
         let clusters: Vec<_> = clusters.iter().map(|name| escaped(name)).collect();
         let filter = format!(

@@ -23,7 +23,7 @@ use endpoint_picker_wire::{shadow_into_core, v1};
 use super::{Choice, DRAWS, DecisionReport, ExplainError, RecordedRequest, ShadowReport};
 use crate::api::queues::status::{BandStatus, QueueStatus};
 
-/// Any time, as long as the readings' ages fit before it.
+/// Any time that is larger than the readings' ages.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A pool as a filter has it that has just started.

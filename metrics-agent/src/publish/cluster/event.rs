@@ -16,10 +16,12 @@ use crate::sources::manifests::Source;
 /// Maximum length of `note`, in bytes, as the API allows.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Maximum length of the part of an object's name in the name of its Event: with a dot and 16 digits an object's name at most.
+/// Maximum length of the part of an object's name in the name of its Event, in bytes: a dot and 16 digits
+/// follow, and Kubernetes allows 253 bytes.
 const MAX_NAME_BYTES: usize = 236;
 
-/// An Event to create. Equal refusals have Events of equal names, so of several replicas only the first one creates it.
+/// An Event to create. Equal refusals have Events of equal names, so of several replicas only the first
+/// creates one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     namespace: String,
@@ -65,7 +67,7 @@ impl Event {
     async fn create(&self, client: &Client) -> Result<(), ApiError> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
         match client.send(Method::POST, &path, "application/json", self.body.to_string().into_bytes()).await {
-            // Another replica has created it, or this one before it was restarted.
+            // Another replica has created it, or this replica before a restart.
             Ok(_) | Err(ApiError::Status { code: 409, .. }) => Ok(()),
             Err(error) => Err(error),
         }

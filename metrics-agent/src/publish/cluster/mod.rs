@@ -1,4 +1,4 @@
-//! Reports to the objects of a cluster: an Event on each refused one, and the status of pools.
+//! Reports to the objects of a cluster: an Event on each refused object, and the status of pools.
 //!
 //! Every replica of the agent reports, without a leader: the second of two equal writes has no effect.
 

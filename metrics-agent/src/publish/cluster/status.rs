@@ -10,7 +10,7 @@ use super::AGENT;
 use crate::catalogue::Refusal;
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject};
 
-/// How a version of the API has the status of a pool.
+/// Names in the status of a pool, which depend on the API's version.
 struct StatusForm {
     /// The field with the list of parents.
     parents: &'static str,
@@ -35,7 +35,8 @@ impl StatusForm {
 
 const GATEWAY: &str = "gateway.networking.k8s.io";
 
-/// Maximum length of `message` of a condition, in characters, as the API allows in bytes of up to four for each.
+/// Maximum length of a condition's `message`, in characters: the API allows 32 768 bytes, and a character has
+/// up to four.
 const MAX_MESSAGE_CHARS: usize = 8192;
 
 /// The Gateway in whose name the status is written.
@@ -71,7 +72,8 @@ pub struct StatusPatch {
 }
 
 impl StatusPatch {
-    /// The status of a pool, if it has to change: the list of parents is empty or has only this one, with another status.
+    /// The status of a pool, if it has to change: the list of parents is empty or has only this parent, with
+    /// another status.
     ///
     /// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a parent, there is
     /// nothing to write.

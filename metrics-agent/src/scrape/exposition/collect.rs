@@ -6,7 +6,7 @@ use endpoint_picker::pool::reading::Lora;
 
 use super::sample::{Labels, Sample};
 
-/// Largest count, 2^53: above it an f64 cannot hold every integer.
+/// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// The text has a value that the field cannot have.
@@ -92,6 +92,7 @@ impl Number {
         if self.engines.is_empty() {
             return None;
         }
+        // One engine's invalid value makes the field invalid: a sum without it would be too small.
         let values = self.engines.iter().map(|engine| legal(engine.value));
         let sum = values.sum::<Option<f64>>().filter(|sum| sum.is_finite() && !self.overflow);
         Some(sum.ok_or(Invalid))

@@ -135,6 +135,7 @@ impl MetricExtractor {
         for (_, extractor) in others {
             extractor.extract(&mut extraction);
         }
+        // If the text has no metric of KV usage, the first of them reports the fault.
         let in_text = kv_usage.iter().find(|(_, extractor)| extractor.is_in_text());
         if let Some((family, extractor)) = in_text.or(kv_usage.first()) {
             extractor.extract(&mut extraction);

@@ -182,6 +182,7 @@ impl Lines {
             self.end_partial(&mut each);
             rest = &rest[end + 1..];
         }
+        // Lines that lie within the chunk are read in place, without a copy.
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', rest) {
             if end - start <= self.max_bytes {

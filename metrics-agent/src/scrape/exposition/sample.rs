@@ -32,8 +32,8 @@ pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     parsed.ok().map(|(_, pair)| pair)
 }
 
-/// The name of a metric that is written in quotes within the braces, `{"name",label="value"} 1`, and what is after it. The
-/// name's escapes are left as written: no metric of a dialect needs one.
+/// The name of a metric that is written in quotes within the braces, `{"name",label="value"} 1`, and the text
+/// after it. The name's escapes are left as written: no metric of a dialect needs one.
 pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let comma = alt((value((), char(',')), peek(value((), char('}')))));
     let mut name = delimited((char('{'), space0), quoted, (space0, comma));
@@ -73,6 +73,7 @@ impl<'a> Labels<'a> {
     /// The value of a label, with its escapes resolved.
     pub(super) fn get(self, name: &str) -> Option<Cow<'a, [u8]>> {
         let mut rest = self.0;
+        // The labels are well formed, so the first error is their end.
         while let Ok((after, (found, value))) = label(rest) {
             if found == name.as_bytes() {
                 return Some(unescape(value));
@@ -93,6 +94,7 @@ fn label_text(input: &[u8], max: usize) -> IResult<&[u8], Labels<'_>> {
 fn label(input: &[u8]) -> IResult<&[u8], (&[u8], &[u8])> {
     let name = alt((take_while1(|c: u8| c.is_ascii_alphanumeric() || c == b'_'), quoted));
     let name = delimited(space0, name, (space0, char('='), space0));
+    // `eof`, because [`Labels`] ends before the brace.
     let end = alt((value((), char(',')), peek(value((), char('}'))), value((), eof)));
     (name, terminated(quoted, (space0, end))).parse(input)
 }
@@ -135,6 +137,7 @@ fn is_blank(c: u8) -> bool {
 }
 
 fn parse_number<T: core::str::FromStr>(text: &[u8]) -> Option<T> {
+    // Rust parses `NaN`, `+Inf` and `-Inf` in Prometheus' spelling too.
     core::str::from_utf8(text).ok()?.parse().ok()
 }
 

@@ -14,10 +14,10 @@ use super::{Agents, Lease, SHOWN_EVERY, term};
 use crate::runtime::Clock;
 use crate::scrape::slot::{Health, Slot};
 
-/// Maximum number of leases, and most readings, in one round: the others follow in the next.
+/// Maximum number of leases, and of readings, in one round; the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
 
-/// How long an agent leaves an endpoint to others after a scrape that failed.
+/// The time for which an agent leaves an endpoint to others after a failed scrape.
 const YIELD: Duration = Duration::from_secs(10);
 
 /// Maximum length of the name of a metric from the store, in bytes.
@@ -29,14 +29,14 @@ pub(super) struct Group {
     state: Mutex<LeasesState>,
     /// Notified when there is something to send.
     pub(super) changed: Notify,
-    /// Notified when the store has answered, or does not any more.
+    /// Notified when the store has responded to claims, and when its connection begins or ends.
     answered: Notify,
 }
 
 struct LeasesState {
     is_connected: bool,
     agents: Agents,
-    /// Time from which it has read the entries of the others since it has connected.
+    /// Time from which it has read entries of all others since it connected.
     knows_from: Duration,
     /// Time until which it knows the entries of the others, because it has just read one.
     knows_until: Duration,
@@ -98,6 +98,8 @@ impl Group {
         if state.agents.drop_gone(now) {
             state.prefer();
         }
+        // An agent that has not read the others' entries would seem preferred for every endpoint, and must
+        // not take their leases.
         let knows_others = (state.knows_from..state.knows_until).contains(&now);
         let mut round = Round::default();
         let LeasesState { agents, entries, .. } = &mut *state;
@@ -122,14 +124,17 @@ impl Group {
         round
     }
 
-    /// Takes the store's answers to claims that were sent at this time: for each the time that another agent still holds the lease;
-    /// zero: this agent does. Returns the number of leases that this agent holds.
+    /// Takes the store's response to claims that were sent at this time: for each the time for which another
+    /// agent still holds the lease; zero: this agent holds it. Returns the number of leases that this agent
+    /// holds.
     pub(super) fn answer(&self, claims: &[Claim], held: &[Duration], sent: Duration) -> usize {
         let now = self.clock.now();
         let mut state = self.state.lock();
         for (&Claim { scrape, term, .. }, &held) in claims.iter().zip(held) {
             let Some(entry) = state.entries.get_mut(&scrape) else { continue };
             entry.is_wanted = false;
+            // An own lease counts from the sending of the claim, so it never ends here after it ends in the
+            // store.
             entry.lease =
                 if held.is_zero() { Lease::Own(sent + term) } else { Lease::Other(now + held.min(term)) };
         }
@@ -139,8 +144,9 @@ impl Group {
         own
     }
 
-    /// Takes an entry of an agent, which was added this long ago. Returns the number of readings, without those of endpoints that this agent
-    /// scrapes. An own entry shows that this agent reads the entries of all.
+    /// Takes an entry of an agent, which was added this long ago. Returns the number of readings, without
+    /// readings of endpoints that this agent scrapes. An own entry shows that this agent reads the entries of
+    /// all.
     pub(super) fn take(&self, readings: StoredReadings, since_added: Duration) -> u64 {
         let now = self.clock.now();
         let added = now.saturating_sub(since_added);
@@ -160,6 +166,8 @@ impl Group {
             if is_own || kv_usage_metric.len() > MAX_NAME_BYTES {
                 continue;
             }
+            // The holder of a lease publishes the readings, so a reading shows that the lease is held,
+            // without a claim.
             entry.lease = Lease::Other(added + term(entry.interval));
             let reading = reading_into_core(reading, added);
             let slot = &entry.slot;
@@ -189,7 +197,7 @@ impl LeasesState {
 }
 
 impl LeaseEntry {
-    /// Whether another agent holds the lease, and this one may take it.
+    /// Whether another agent holds the lease, and this agent may take it.
     fn can_be_taken(&self, now: Duration) -> bool {
         self.yields_until <= now && self.lease.is_own(now) == Some(false)
     }
@@ -220,8 +228,8 @@ impl SharedScrape {
         Self { group: Arc::clone(group), scrape, interval }
     }
 
-    /// Whether this agent scrapes the endpoint now. While no lease of another agent is valid, it asks the store, and it scrapes if the store does
-    /// not answer within an interval.
+    /// Whether this agent scrapes the endpoint now. While no lease of another agent is valid, it asks the
+    /// store, and it scrapes if the store does not respond within an interval.
     pub(in crate::scrape) async fn is_own_turn(&self) -> bool {
         timeout(self.interval, self.lease()).await.unwrap_or(true)
     }
@@ -230,6 +238,7 @@ impl SharedScrape {
         loop {
             let answered = self.group.answered.notified();
             tokio::pin!(answered);
+            // Registered before the claim, so that a response in between is not missed.
             answered.as_mut().enable();
             if let Some(is_own) = self.claim() {
                 return is_own;
@@ -261,7 +270,7 @@ impl SharedScrape {
         self.group.changed.notify_one();
     }
 
-    /// Has another agent try, after a scrape that failed: it may reach a server that this one does not.
+    /// Lets another agent try after a failed scrape: it may reach a server that this agent does not reach.
     pub(in crate::scrape) fn release(&self) {
         if let Some(entry) = self.group.state.lock().entries.get_mut(&self.scrape) {
             entry.is_released = matches!(entry.lease, Lease::Own(_));
@@ -284,7 +293,7 @@ pub(super) struct Round {
     pub(super) claims: Vec<Claim>,
     pub(super) released: Vec<u64>,
     pub(super) readings: Vec<StoredReading>,
-    /// An entry is to be added, also without readings.
+    /// Whether an entry is added, also without readings.
     pub(super) is_shown: bool,
 }
 
@@ -293,7 +302,7 @@ pub(super) struct Round {
 pub(super) struct Claim {
     pub(super) scrape: u64,
     pub(super) term: Duration,
-    /// Also from another agent.
+    /// Whether the lease is taken from another agent too.
     pub(super) is_forced: bool,
 }
 

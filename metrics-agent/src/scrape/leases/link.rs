@@ -20,30 +20,31 @@ const FIELD: &str = "r";
 /// Time in which readings and claims gather before they are sent.
 const GATHER: Duration = Duration::from_millis(3);
 
-/// The time that a write may take. Until then a lease counts by what is known of it.
+/// Maximum time of a write. Meanwhile leases count as they were last read.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The time that the store holds a read back while there is nothing new.
 const READ_WAIT: Duration = Duration::from_secs(1);
 
-/// Age from which readings are not read: the next ones are there.
+/// Age from which readings are skipped, because newer readings follow.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
 /// Maximum number of entries of a stream: the entries of a second, or more.
 const MAX_ENTRIES: usize = 1 << 10;
 
-/// Maximum number of entries in an answer of the store.
+/// Maximum number of entries in a response of the store.
 const READ_AT_ONCE: usize = 64;
 
-/// The stream ends with its agents: seconds.
+/// Seconds after the last entry, until the store removes the stream.
 const STREAM_EXPIRY: usize = 60;
 
-/// A connection that lasted for so long shows that the store works: the next pause is short again.
+/// Duration from which a connection shows that the store works, so that the next pause is short again.
 const LASTING: Duration = Duration::from_secs(2);
 
-/// Takes or renews leases (`KEYS`) for an agent (`ARGV[1]`), each for its time in milliseconds. Returns zero for each that the agent has, and
-/// for the others the milliseconds that another one has it. A time of zero gives a lease up; one below zero takes it also from another agent.
-/// A key that does not expire is no agent's lease.
+/// Takes or renews leases (`KEYS`) for an agent (`ARGV[1]`), each for its time in milliseconds. Returns zero
+/// for each lease that the agent has, and for the others the milliseconds for which another agent has it. A
+/// time of zero gives a lease up; a time below zero takes it also from another agent. A key that does not
+/// expire is not a lease, and is replaced.
 const CLAIM: &str = "local held = {}
 for i, key in ipairs(KEYS) do
   local holder, time = redis.call('GET', key), tonumber(ARGV[i + 1])
@@ -140,6 +141,7 @@ impl Link {
                 }
                 let held: Vec<u64> = claim.query_async(&mut store).await?;
                 let held: Vec<_> = held.into_iter().map(Duration::from_millis).collect();
+                // The claims come first in `held`; the results of released leases after them are not used.
                 let own = self.group.answer(&claims, &held, sent);
                 self.metrics.held.set(i64::try_from(own).unwrap_or(i64::MAX));
             }

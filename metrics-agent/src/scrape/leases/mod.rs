@@ -116,8 +116,8 @@ enum Lease {
     Other(Duration),
 }
 
-/// How long a lease lasts. Another agent asks for it with the first tick after that, so it scrapes less than three intervals after the last
-/// renewal.
+/// The time for which a lease lasts. Another agent claims it at the first tick after that, so it scrapes less
+/// than three intervals after the last renewal.
 fn term(interval: Duration) -> Duration {
     interval * 7 / 4
 }
@@ -138,16 +138,18 @@ impl Lease {
     }
 }
 
-/// How often an agent shows itself, at least: it adds an entry to the stream, also without readings.
+/// Maximum time between two entries of an agent in the stream. It adds one also without readings, to show
+/// that it is alive.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
 /// Age of its last entry from which an agent counts as gone.
 const GONE_AFTER: Duration = Duration::from_secs(2);
 
-/// Maximum number of other agents: the others do not count.
+/// Maximum number of other agents; further agents are ignored.
 const MAX_AGENTS: usize = 1000;
 
-/// This agent and the others whose entries it has read. All know the same ones, or do within [`GONE_AFTER`].
+/// This agent and the others whose entries it has read. All agents know the same agents within
+/// [`GONE_AFTER`].
 #[derive(Debug)]
 struct Agents {
     own: u64,
@@ -184,8 +186,9 @@ impl Agents {
         self.others.len() < before
     }
 
-    /// The agent that should scrape an endpoint: the one with the largest hash of the scrape and its number (rendezvous hashing). So each
-    /// gets about as many endpoints, and an agent that comes or goes moves only its own share.
+    /// The agent that should scrape an endpoint: the agent with the largest hash of the scrape and its number
+    /// (rendezvous hashing). So all get about the same number of endpoints, and an agent that comes or goes
+    /// moves only its own share.
     fn preferred(&self, scrape: u64) -> u64 {
         let rank = |agent: &u64| (xxh64(&scrape.to_le_bytes(), *agent), *agent);
         self.others.keys().copied().chain([self.own]).max_by_key(rank).unwrap_or(self.own)

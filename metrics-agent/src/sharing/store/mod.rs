@@ -1,8 +1,8 @@
 //! Changes between agents, by streams of Valkey or Redis: one for each pool.
 //!
-//! A [`Link`] adds what the proxies of this agent send to the pool's stream, and reads what those of other agents have
-//! sent. It is soft state: while the store is away, slow or empty, each agent's proxies continue with what they have, and the newest
-//! messages wait in a bounded queue.
+//! A [`Link`] adds the messages of this agent's proxies to the pool's stream, and reads the messages of other
+//! agents' proxies. The stream is soft state: while the store is away, slow or empty, each agent's proxies
+//! continue with the changes that they have, and the newest messages wait in a bounded queue.
 
 mod outgoing;
 mod position;
@@ -67,7 +67,7 @@ const FIELD: &str = "m";
 /// Maximum number of messages that are written at once.
 const WRITE_AT_ONCE: usize = 64;
 
-/// Maximum number of entries in an answer of the store.
+/// Maximum number of entries in a response of the store.
 const READ_AT_ONCE: usize = 256;
 
 /// The time that the store holds a read back while there is nothing new.
@@ -79,10 +79,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two trims of the stream by age, and between two readings of the store's clock.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 
-/// A connection that has lasted for so long shows that the store works: the next pause is short again.
+/// Duration from which a connection shows that the store works, so that the next pause is short again.
 const LASTING: Duration = Duration::from_secs(2);
 
-/// Entries that are older are not read, and removed.
+/// Age from which entries are not read, and are removed.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The exchange of one pool's messages with its stream in the store.
@@ -113,7 +113,8 @@ impl Link {
         loop {
             let problem = match self.connect().await {
                 Ok([writing, reading]) => {
-                    // A store that is full takes connections, but no messages.
+                    // Pauses become short only after a while, because a full store accepts connections and
+                    // refuses messages.
                     let lasting = async {
                         tokio::time::sleep(LASTING).await;
                         pauses = backoff();
@@ -163,7 +164,8 @@ impl Link {
         Ok([writing, reading])
     }
 
-    /// Writes messages as they come. Returns only when the store fails; what it has not taken waits again.
+    /// Writes messages as they come. Returns only when the store fails; messages that it has not taken wait
+    /// again.
     async fn write(&self, mut store: Connection) -> RedisResult<()> {
         let mut average = AverageSize::default();
         let mut trimmed: Option<Duration> = None;
@@ -188,6 +190,7 @@ impl Link {
                 pipeline.add_command(trim(&self.key, oldest)).ignore();
                 pipeline.cmd("EXPIRE").arg(&self.key).arg(2 * MAX_AGE.as_secs()).ignore();
             }
+            // After an error, dropping `batch` puts its messages back into the queue.
             let () = pipeline.query_async(&mut store).await?;
             batch.written();
             self.metrics.written.inc_by(count);
@@ -218,7 +221,8 @@ impl Link {
             let mut count = 0;
             for entry in entries {
                 count += 1;
-                // Not the first time after a connection has begun a little before the last entry.
+                // A connection begins a little before the last entry, so the first entries may have been read
+                // before.
                 if let Some(number) = EntryId::parse(&entry.id)
                     && position.insert(number)
                 {
@@ -259,7 +263,8 @@ impl Link {
     }
 }
 
-/// The text of an error. A store that is full refuses each message that is written at once; the first refusal stands for all.
+/// The text of an error. A full store refuses each message of a pipeline with the same text, so the first
+/// refusal is used.
 fn first_problem(error: &RedisError) -> String {
     let refusals = error.clone().into_server_errors();
     let first = refusals.and_then(|refusals| Some(refusals.first()?.1.to_string()));

@@ -45,7 +45,8 @@ pub(in crate::sharing) struct Waiting {
     pub(in crate::sharing) longest: Duration,
 }
 
-/// Messages that are being written. Unless they are [`Self::written`], they wait again: a store passes over what it has got twice.
+/// Messages that are being written. Unless they are [`Self::written`], they wait again. The store may then
+/// have them twice; readers skip the second.
 pub(super) struct Batch<'a> {
     outgoing: &'a Outgoing,
     messages: Vec<OutgoingMessage>,
@@ -136,7 +137,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Bytes of a stream, about: the number of entries is bounded so that they take no more.
+/// Approximate maximum size of a stream, in bytes, from which the maximum number of entries follows.
 const MAX_STREAM_BYTES: usize = 64 << 20;
 
 /// Bounds of the number of entries.
@@ -148,7 +149,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 pub(super) struct AverageSize(f64);
 
 impl AverageSize {
-    /// Takes the size of an entry. Returns how many of them the stream may have.
+    /// Adds the size of an entry to the average. Returns the maximum number of entries of the stream.
     pub(super) fn take(&mut self, bytes: usize) -> usize {
         const SHARE: f64 = 0.01;
         let bytes = bytes as f64;

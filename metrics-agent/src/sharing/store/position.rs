@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
-/// How far behind the last entry that was read a connection begins: a store that failed over may have given out
-/// earlier numbers since.
+/// Time before the last entry that was read, at which a new connection begins: a store that failed over may
+/// since have given out earlier numbers.
 const OVERLAP: Duration = Duration::from_secs(2);
 
 /// Maximum number of remembered entries, which a new connection reads again.

@@ -16,7 +16,7 @@ pub struct NamedServer {
     pub name: String,
     /// The host name to resolve.
     pub host: HostName,
-    /// Their port; `None`: that of their pool.
+    /// Their port; `None`: the pool's.
     pub port: Option<NonZeroU16>,
     /// Their labels.
     pub labels: Vec<(String, String)>,

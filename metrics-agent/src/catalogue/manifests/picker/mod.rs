@@ -131,7 +131,7 @@ fn profiles(profiles: Vec<Profile>, declared: &[Declared], paths: &mut Paths) ->
     profiles
 }
 
-/// Whether a profile of all plugins would have this one.
+/// Whether a profile of all plugins would have this plugin.
 fn takes_part_in_profiles(declared: &Declared) -> bool {
     declared.of_filter().is_some_and(|plugin| plugin.roles().is_for_profiles())
 }

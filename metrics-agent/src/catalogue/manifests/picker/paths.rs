@@ -62,7 +62,7 @@ pub(super) struct PluginPath {
     pub(super) former: Vec<FormerPath>,
 }
 
-/// Between the path of a plugin and that of a parameter.
+/// The part of a path between a plugin and its parameter.
 const PARAMETERS: &str = ".parameters.";
 
 impl PluginPath {

@@ -25,7 +25,7 @@ const SUFFIXES: [(&str, u128); 13] = [
 /// Suffixes below 1 and how many make 1.
 const PARTS: [(&str, u128); 3] = [("m", 1_000), ("u", 1_000_000), ("n", 1_000_000_000)];
 
-/// Maximum number of digits of a number; 10^18 times as much still fits 128 bits.
+/// Maximum number of digits of a number; multiplied by 10^18 it still fits 128 bits.
 const MAX_DIGITS: usize = 20;
 
 /// A number from 0, rounded up to an integer, as in Kubernetes. At most 2^63 − 1.

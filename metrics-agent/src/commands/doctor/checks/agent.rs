@@ -14,7 +14,8 @@ const STALE_MS: u64 = 10_000;
 /// Changes of endpoints or policy from which on agents are said to differ, if at least one of [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
 const MANY_CHANGES: u64 = 10;
 
-/// Agents that differ answer in turns. Pods that come and go change far fewer: snapshots arrive several times a second.
+/// Maximum number of snapshots for each change if agents differ, because they respond in turns. Pods that
+/// come and go change far fewer snapshots, which arrive several times a second.
 const SNAPSHOTS_PER_CHANGE: u64 = 4;
 
 pub(super) fn readable(facts: &Facts) -> Vec<Finding> {

@@ -36,13 +36,13 @@ const WATCH_LIMIT: Duration = Duration::from_secs(WATCH_SECONDS + 4);
 /// A watch that ends earlier has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
-/// The first pause after a failure. Each is twice as long as the one before, with a random part of up to the same length.
+/// The first pause after a failure. Each pause is twice the last, plus a random part of up to its length.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause without its random part.
+/// Maximum pause, without its random part.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a kind that is not installed is looked for.
+/// Pause before a kind that is not installed is listed again.
 const MISSING_PAUSE: Duration = Duration::from_secs(3);
 
 /// A watch reports this.
@@ -117,6 +117,7 @@ impl<D: Decode> Watch<D> {
             let path = self.target.list_path(self.page, after.as_deref());
             let page = match self.client.get(&path, MAX_PAGE_BYTES).await {
                 Err(ApiError::TooLarge(_)) if self.page > 1 => {
+                    // The token is kept, so the list continues with smaller pages.
                     self.page = self.page.div_ceil(4);
                     continue;
                 }
@@ -152,9 +153,12 @@ impl<D: Decode> Watch<D> {
                             self.publish();
                         }
                     }
-                    // What follows on this connection cannot be trusted.
+                    // An error event, or an event that cannot be read: changes may be missing, so all objects
+                    // are listed again.
                     Err(error) => return Err(Break { error, version: None }),
                 },
+                // Without the pause of a failure, a server that ends every watch would be asked in a tight
+                // loop.
                 Ok(None) if started.elapsed() < SHORTEST_WATCH => {
                     let problem = "the watch ended at once".to_owned();
                     return Err(Break { error: ApiError::Connection(problem), version: Some(version) });
@@ -192,6 +196,7 @@ impl<D: Decode> Watch<D> {
 impl Break {
     /// A watch that did not begin.
     fn of_request(error: ApiError, version: String) -> Self {
+        // The version has expired, or belongs to a kind that is gone and may return with other versions.
         let is_lost = matches!(error.reason(), Reason::Expired | Reason::NotFound);
         Self { error, version: (!is_lost).then_some(version) }
     }

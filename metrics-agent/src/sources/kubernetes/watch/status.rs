@@ -24,7 +24,7 @@ pub(super) struct WatchStatus {
     ignored: i64,
     /// The first refusal since the watch worked.
     refused: Option<Instant>,
-    /// Time since which the kind is not installed.
+    /// When the kind was first found not to be installed.
     missing: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ enum WatchState {
     Missing,
     /// Reading is forbidden.
     Forbidden,
-    /// The API server cannot be reached, or does not answer as it should.
+    /// The API server cannot be reached, or sends no usable response.
     Failing,
 }
 
@@ -176,7 +176,7 @@ impl WatchStatus {
         self.metrics.watches.get_or_create_owned(&labels)
     }
 
-    /// Several watches of one resource add up.
+    /// Changes the gauges by the difference, because the watches of one resource share them.
     fn set_counts(&mut self, objects: i64, ignored: i64) {
         let labels = [("resource", self.resource())];
         self.metrics.objects.get_or_create(&labels).inc_by(objects - self.objects);
