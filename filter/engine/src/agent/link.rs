@@ -15,8 +15,8 @@ use crate::proxy::Result;
 use crate::sharing::{PeerLedger, SharingClient, SyncOutcome};
 use crate::worker_pool::store::PoolStore;
 
-/// Time for which another agent of the list gets the changes after a failure. Proxies share through one agent, so then the first is
-/// tried again.
+/// Time for which another agent of the list gets the changes after a failure. Then the first agent is tried
+/// again, because proxies share only through the same agent.
 const FIRST_AGENT_AFTER: Duration = Duration::from_secs(5);
 
 /// A pool that a link keeps up to date and reports on.
@@ -114,7 +114,8 @@ impl Link {
         self.sync = Some(Sync { client, agent: 0, other_agent: Period::default() });
     }
 
-    /// Exchanges no changes from now on, because another worker does. The response to a sync in flight has no effect.
+    /// Exchanges no changes from now on, because another worker does. The response to a sync in flight is
+    /// ignored.
     pub fn stop_sync(&mut self, pool: &mut impl LinkedPool) {
         if self.sync.take().is_some() {
             self.in_flight.retain(|(_, kind)| *kind != Kind::Sync);
@@ -148,13 +149,14 @@ impl Link {
         pool: &mut impl LinkedPool,
         now: Duration,
     ) -> bool {
+        // Absent: the sync was stopped, or a defect has finished the request.
         let Some(index) = self.in_flight.iter().position(|(other, _)| *other == id) else { return false };
         let (_, kind) = self.in_flight.swap_remove(index);
         self.take(kind, response, pool, now)
     }
 
-    /// Finishes the requests in flight, because a defect has interrupted the work on one. The next poll follows after a pause in any
-    /// case: the response that has led to the defect would come again at once.
+    /// Finishes the requests in flight, because a defect has interrupted the work on one of them. The next
+    /// poll follows after a pause in any case, because the agent would send the same snapshot again at once.
     pub fn fail(&mut self, pool: &mut impl LinkedPool, now: Duration) {
         let mut kinds: Vec<Kind> = self.in_flight.drain(..).map(|(_, kind)| kind).collect();
         if !kinds.contains(&Kind::Poll) {
@@ -239,6 +241,7 @@ impl Polls {
                          snapshot_failures"
                     );
                 }
+                // Reports follow polls to the next agent: its page then has the picks.
                 self.agent = (self.agent + 1) % agents;
                 return false;
             }
@@ -256,6 +259,7 @@ impl Sync {
     ) -> Option<(Kind, usize, AgentRequest)> {
         let Self { client, agent, other_agent } = self;
         let sync = client.next_sync(pool.peer(), now);
+        // Counted while no sync is due too, because peers also vanish between syncs.
         pool.count_sharing(client.take_counts(), client.peers(now));
         let sync = sync?;
         if !other_agent.contains(now) {

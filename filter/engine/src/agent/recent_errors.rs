@@ -26,7 +26,7 @@ impl RecentErrors {
             return false;
         }
         if errors.len() >= MAX_ERRORS {
-            // A reason that is worded differently each time must not fill the log either.
+            // An error whose text differs each time must not fill the log either.
             return false;
         }
         errors.push((error, quiet));

@@ -82,6 +82,7 @@ impl Reporter {
         now: Duration,
     ) -> Option<AgentRequest> {
         let view = store.view();
+        // Before the checks: calls between two reports collect endpoints too.
         store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
         if self.call.is_some() || self.pause.contains(now) || view.versions().is_none() {
             return None;
@@ -99,7 +100,8 @@ impl Reporter {
             shadow_agreed,
             shadow_disagreed,
         } = totals();
-        // Counts of a shadow may be those of another configuration: while Envoy replaces one, the earlier one reports for both.
+        // Counts of a shadow may come from another configuration: while Envoy replaces one, an old VM reports
+        // for both.
         let has_shadow =
             is_shadow || view.topology().shadow.is_some() || shadow_agreed + shadow_disagreed > 0;
         let report = Report {

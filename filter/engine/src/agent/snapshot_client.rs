@@ -147,6 +147,7 @@ impl SnapshotClient {
         if self.call.is_some() || self.pause.contains(now) {
             return None;
         }
+        // This pause remains if the proxy refuses to send the poll; a response sets another.
         self.pause = Period::new(now, RETRY_AFTER);
         self.since_poll = Period::new(now, POLL_EVERY);
         let path = format!("{}?wait_ms={}{}", self.path, self.times.wait.as_millis(), self.query(have));
@@ -221,13 +222,16 @@ impl SnapshotClient {
         let topology = readings.topology.take();
         let has_topology = topology.is_some();
         if let Some(topology) = topology {
-            // Every worker is going to compile it, so a topology that cannot be used must not reach them.
+            // Every worker compiles a published topology, so it is compiled here once to see whether it can
+            // be used.
             let refusal = Topology::check(topology).err();
             self.refused = refusal.map(|reason| RefusedTopology { version, reason });
         }
+        // Readings without a topology are refused too while their topology is the refused one.
         if let Some(refused) = self.refused.as_ref().filter(|refused| refused.version == version) {
             return Err(PollError::Refused(refused.reason.clone()));
         }
+        // Readings cannot be used without the topology whose endpoints they list.
         if !has_topology && have.map(|have| have.topology) != Some(version) {
             return Err(PollError::NoTopology);
         }

@@ -108,7 +108,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if is_hint {
             proxy.set_metadata(&Metadata::NoFallback)?;
         }
-        // An operator may not have allowed this call yet. Without it, only a second picker is not recognized.
+        // Envoy may not allow this call to the module. Without the mark, only a second picker for this pool
+        // picks again.
         let _ = proxy.mark_picked(&pool.config.pool);
         Ok(())
     }
@@ -162,6 +163,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     pub(super) fn act_by_failure_mode(&mut self) -> Flow {
         let subset = subset_hint(self.proxy);
         let outcome = self.pool.decide_without_snapshot(&subset);
+        // If the proxy refuses this too, no response can be sent, and a request that is held would hang.
         self.act(outcome.into()).unwrap_or(Flow::Continue)
     }
 
@@ -173,11 +175,13 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if exchange.is_held() && head.status == 413 {
             return self.explain_overflow(has_body);
         }
+        // The picker has routed nothing, so there is no load to end.
         if exchange.assignment.destinations.is_empty() {
             return Ok(());
         }
         let view = pool.view();
         let served = Served::read(*proxy, &view, head.status)?;
+        // A shadow cannot tell: the request follows the choice of another picker.
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
         if is_elsewhere {
@@ -192,6 +196,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         {
             response.headers.extend(pipeline.response_headers(endpoint));
         }
+        // Errors and the proxy's own responses do not show how long a model takes to its first byte.
         if served.by.is_some() && !served.is_failure {
             response.awaited_since = Some(exchange.assignment.at);
             response.served_by = served.endpoint;
@@ -212,6 +217,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             b"content-type" => is_json = value == b"application/json",
             _ => {}
         })?;
+        // The filter's own rejection is JSON, the proxy's response is not.
         let is_overflow = has_body && is_413 && !is_json;
         if !is_overflow || !exchange.is_rejected() && proxy.response_details()? != BUFFER_OVERFLOW {
             return Ok(());

@@ -105,7 +105,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     ) -> Result<Option<Decided>> {
         let view = self.view;
         if view.versions().is_none() {
-            // Before the first snapshot no body changes the outcome.
+            // Before the first snapshot, the failure mode decides, which reads no body.
             return self.without_body().map(Some);
         }
         let api = match api {
@@ -135,6 +135,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Err(rejection) => return Ok((rejection.into(), None)),
         };
         let decided = self.route_or_wait(&body, resolution, bytes.len())?;
+        // Only a routed request gets another body: with another picker, requests pass unchanged.
         let is_renamed = api.names_model()
             && asked.unwrap_or_default() != resolution.model
             && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
@@ -156,6 +157,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Some(_) => api.names_model() && !api.may_lack_model(),
         };
         let options = self.view.body_options(headers);
+        // The cut body is closed first, so that the same reader can read it.
         let completed = complete(self.body(length)?.into_owned(), api, &options);
         let read = |bytes| Body::read_bytes(bytes, api, &options).ok();
         let body = match completed.as_deref().and_then(read) {
@@ -226,6 +228,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let subset = subset_hint(self.proxy);
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let directive = self.route(&request, true)?;
+        // The ledger has the load of the request now, so the queue must not count it in addition.
         if let Some(ticket) = self.place.ticket {
             self.pool.store.with_queue(|queue| queue.decided(ticket));
         }
@@ -289,6 +292,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(None);
         }
         let now = self.proxy.now()?;
+        // The queue counts the whole length, of which only a part has arrived.
         let bytes = self.head.content_length().unwrap_or(bytes as u64);
         let received = self.place.received.unwrap_or(now);
         let arrival = Arrival::new(self.head.headers(), resolution.priority, bytes, received);

@@ -129,7 +129,8 @@ impl Exchange {
                         Ok(Flow::Continue)
                     }
                     Err(error) => {
-                        // Control headers may still be there, so the request must not pass.
+                        // Headers that only a picker may set can still be there, so the request must not
+                        // pass.
                         log::error!("{error}; the request is refused");
                         turn.reject(&Rejection::bad_request("the request's headers cannot be read"))
                     }
@@ -157,9 +158,11 @@ impl Exchange {
         }
         let max_bytes = pool.config.limits.max_held_bytes;
         let mut turn = Turn { exchange: self, pool, proxy };
+        // A request of another picker is not held, so its chunks pass and are copied here.
         let arrived = match &mut turn.exchange.other {
             None => Ok((size, end_of_stream)),
             Some(other) => {
+                // A copy that was cut off is not the whole body, even at the end of the stream.
                 other.keep_chunk(turn.proxy, max_bytes).map(|fits| (other.body.len(), end_of_stream && fits))
             }
         };
@@ -224,6 +227,7 @@ impl Exchange {
         };
         if let Err(error) = begun {
             log::error!("{error}; the response passes unchanged");
+            // The length header may still be there, so the body must keep its length.
             self.response.restore = None;
         }
         if end_of_stream {
@@ -266,15 +270,18 @@ impl Exchange {
             return Flow::Continue;
         }
         for name in CONTROL {
+            // An error must not stop the rest: the failure mode has to decide in any case.
             let _ = proxy.remove_request_header(name);
         }
         self.leave_queue(&pool.store);
         Turn { exchange: self, pool, proxy }.settle(Err(error))
     }
 
-    /// The server is done with the request: nothing of it is in flight any more, also if the client has yet to receive the end of the
-    /// response. A client that sends its next request then meets counts without this request. Later calls change nothing.
+    /// The server is done with the request: none of its load is in flight any more, even if the client has
+    /// yet to receive the end of the response. So a decision on the next request of that client does not
+    /// count this request. Later calls change nothing.
     pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
+        // Both take their value out, so a second call has no effect.
         self.assignment.end(&mut pool.store, self.response.served.take());
         self.leave_queue(&pool.store);
     }
@@ -289,6 +296,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
     fn decide_by_head(&mut self, has_body: bool) -> Result<Flow> {
         let view = &self.pool.view();
+        // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
         let api = self.exchange.head.find_api(&view.topology().pipeline);
         let mut decider = self.decider(view);
         let decided = if has_body {
@@ -327,9 +335,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                     self.exchange.progress = Progress::Reading { until };
                 }
                 Peek::TooShort => match unread_body {
+                    // Here the body has reached the limit, so it is rejected below.
                     UnreadBody::Reject => break,
                     UnreadBody::Abstain => {
-                        // Another picker has obeyed the hint.
+                        // Another picker has chosen among the hinted endpoints already.
                         let is_own = self.exchange.other.is_none();
                         let subset = if is_own { subset_hint(self.proxy) } else { Subset::All };
                         let rng = &mut self.pool.draws.acting;
@@ -337,6 +346,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                         return self.act(outcome.into());
                     }
                 },
+                // This ends the loop: later chunks are not read before the end of the body.
                 Peek::NeedsWhole => self.exchange.progress = Progress::NeedsWhole,
             }
         }

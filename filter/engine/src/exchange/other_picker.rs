@@ -41,12 +41,14 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// go to any endpoint.
     pub(super) fn begin_to_compare(&mut self, has_body: bool) -> Result<Flow> {
         let Self { exchange, pool, proxy } = self;
+        // Decided until the choice can be compared, so that after an early return no body is read.
         let reading = core::mem::replace(&mut exchange.progress, Progress::Decided);
         exchange.head = RequestHead::read(*proxy, &pool.config.explain)?;
         if !has_body {
             return Ok(Flow::Continue);
         }
-        // A picker of the same pool has recorded the request already, and counts its own.
+        // Another filter of this picker for the same pool has recorded the request already, and counts it
+        // itself.
         let is_recorded = |proxy: &P| -> Result<bool> {
             Ok(proxy.picked_for()?.is_some_and(|picked| picked == pool.config.pool.as_bytes()))
         };
@@ -67,7 +69,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
 /// Reads the choice from the headers; `None` if no picker has chosen.
 fn read(headers: Headers<'_>) -> Option<PickAddresses> {
     let list = headers.get(DESTINATION).filter(|list| !list.is_empty())?;
-    // The request goes to a port that all ranks of the server share; load and prompt are the rank's.
+    // The destination is a port that all ranks of the server share, but load and prompt belong to the rank.
     let list = headers.get(RANK).unwrap_or(list);
     let first = list.split(',').next().unwrap_or_default().trim();
     Some(PickAddresses {

@@ -26,7 +26,7 @@ pub(super) struct QueuePlace {
 /// The progress of a request in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The queue has not been asked.
+    /// The request was not offered to the queue.
     #[default]
     Before,
     /// The request waits.
@@ -49,7 +49,7 @@ impl QueuePlace {
         }
     }
 
-    /// Whether the queue has not been asked yet.
+    /// Whether the request was not offered to the queue yet.
     pub(super) fn is_before(&self) -> bool {
         self.step == Step::Before
     }
@@ -67,7 +67,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     pub(super) fn take_verdict(&mut self) -> Option<Verdict> {
         let ticket = self.exchange.place.ticket?;
         let verdict = self.pool.store.with_queue(|queue| queue.take_verdict(ticket)).flatten()?;
-        // After a failure, the failure mode has decided for a request that waited.
+        // After a failure, the failure mode has decided on the request, and a verdict that comes later is
+        // void.
         let is_over =
             self.exchange.is_rejected() || (verdict != Verdict::Evicted && !self.exchange.place.waits());
         (!is_over).then_some(verdict)
@@ -75,7 +76,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
 
     /// Follows the queue's verdict. `size` bytes of the body have arrived.
     pub(super) fn follow(&mut self, verdict: Verdict, size: usize) -> Result<Flow> {
-        // Without a clock the wait counts as none.
+        // If the clock cannot be read, the wait counts as zero.
         self.exchange.place.end_wait(self.proxy.now().unwrap_or_default());
         match verdict {
             Verdict::Refused(refusal) => self.refuse(refusal),
@@ -85,6 +86,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 self.reject(&rejection)
             }
             Verdict::Admitted => {
+                // From the start again: the snapshot may have changed, and nothing of the body was kept.
                 let flow = self.decide_by_head(true)?;
                 if !self.exchange.is_held() {
                     Ok(flow)

@@ -73,7 +73,7 @@ impl Response {
         is_last: bool,
     ) {
         if let Some(body) = &mut self.replacement {
-            // The rest of the body is dropped.
+            // The first chunk becomes the whole new body, and the chunks after it become empty.
             if let Err(error) = proxy.replace_response_chunk(&core::mem::take(body)) {
                 log::error!("{error}; an error keeps the proxy's text");
             }
@@ -93,6 +93,7 @@ impl Response {
         if self.restore.is_some() || self.tokens.is_some() {
             if let Err(error) = self.pass_chunk(proxy, is_last) {
                 log::error!("{error}; a chunk of the response passes unchanged");
+                // Without this chunk, the counts of the usage reader would be wrong.
                 self.tokens = None;
             }
             if is_last {

@@ -46,17 +46,17 @@ fn is_servers_fault(details: &[u8]) -> bool {
 }
 
 impl Assignment {
-    /// Whether the first attempt went to a server that is not among the destinations: the proxy does not follow the pick. A later
-    /// attempt may have left the list, because its destinations had failed. While one of them is not in the pool any more, its
-    /// address is not known.
+    /// Whether the first attempt went to a server that is not among the destinations: the proxy does not
+    /// follow the pick. A later attempt may have left the list, because the destinations had failed. If a
+    /// destination has left the pool, its address is unknown, so the result is false.
     pub(super) fn is_served_elsewhere(&self, pool: &Pool, proxy: &impl Proxy, served: Served) -> bool {
         let is_another = |&key: &u64| Some(key) != served.endpoint && pool.index_of(key).is_some();
         served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
-    /// The response has begun, so the prompts are computed and the stages before the one that responds are over. The rest of the load is in
-    /// flight at the endpoint that responds. Endpoints that failed the request are avoided from now on; those that it never went to, because
-    /// it `is_elsewhere`, are not.
+    /// The response has begun, so all prefill load has ended, also that of earlier stages. The rest of the
+    /// load is in flight at the endpoint that responds. Endpoints that failed the request are avoided from
+    /// now on. If `is_elsewhere`, the request never went to its destinations, so they are not avoided.
     pub(super) fn begin_response(
         &mut self,
         store: &mut impl PoolStore,
@@ -91,10 +91,11 @@ impl Assignment {
         learned
     }
 
-    /// The request is over, however it ended: nothing of it is in flight any more. `served` is the change that its response makes to the counts of
-    /// the endpoint.
+    /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
+    /// that its response makes to the counts of the endpoint.
     pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
         let changes = self.loads.drain(..).filter_map(|load| {
+            // Prefill load is left only if no response has begun.
             let mut rest = load.response;
             rest += load.prefill;
             Change::ended(load.endpoint, rest)
@@ -113,6 +114,7 @@ struct Failures {
 impl Failures {
     /// The destinations before the one that served have failed, and that endpoint too if its response is a failure.
     fn of(destinations: &[u64], served: u64, is_failure: bool, is_failing: bool) -> Self {
+        // A server outside the list got the request after all destinations had failed.
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);
         Self {
             failed: tried_before.copied().chain(is_failure.then_some(served)).collect(),

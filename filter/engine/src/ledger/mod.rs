@@ -65,6 +65,7 @@ impl Ledger {
     /// Applies a change that a sender made.
     pub fn apply(&mut self, sender: u64, change: &Change<impl AsRef<[u64]>>) {
         let (endpoint, kind) = match change {
+            // Changes of other proxies may be late or out of order, so they are merged.
             Change::State(change) if is_other_proxy(sender) => return self.states.merge(change, &self.pool),
             Change::State(change) => return self.states.apply(change, &self.pool),
             Change::Endpoint { endpoint, kind } => (*endpoint, *kind),
@@ -79,7 +80,7 @@ impl Ledger {
             ChangeKind::InFlight(load) => self.in_flight.set_at(sender, endpoint, load),
             ChangeKind::Failed { at } => {
                 self.avoidance.failed(endpoint, at);
-                // Other proxies report their own.
+                // Other proxies report the failures that they have seen to the agent themselves.
                 if !is_other_proxy(sender)
                     && let Some(index) = self.pool.index_of(endpoint)
                 {
@@ -93,6 +94,7 @@ impl Ledger {
                 }
             }
             ChangeKind::Restarted { since } => {
+                // Several workers may find one restart; what is learned after its first report must stay.
                 if self.restarts.report(endpoint, since)
                     && let Some(index) = self.pool.index_of(endpoint)
                 {
@@ -113,6 +115,7 @@ impl Ledger {
                 restarted.push(Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } });
             }
         }
+        // Another worker that read the snapshot earlier may have reported them.
         self.keep_unapplied_restarts(&mut restarted);
         restarted
     }

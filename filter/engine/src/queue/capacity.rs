@@ -17,7 +17,7 @@ pub(super) struct Capacity {
     stages: Stages,
     /// As it was measured last.
     saturation: Option<StageSaturation>,
-    /// The times at which that is known to be the saturation by the view's readings.
+    /// The times at which `saturation` holds by the view's readings alone.
     holds: Option<RangeInclusive<Duration>>,
 }
 
@@ -34,8 +34,8 @@ impl Capacity {
         older.is_none_or(|older| !Arc::ptr_eq(older.topology(), topology))
     }
 
-    /// Measures the saturation, with `pending` dispatched requests that are in no load yet. `None`: the ledger has the endpoints of a newer
-    /// snapshot already.
+    /// Measures the saturation, with `pending` dispatched requests that no load includes yet. `None`: the
+    /// ledger has the endpoints of a newer snapshot already.
     pub(super) fn measure(
         &mut self,
         ledger: &Ledger,
@@ -49,11 +49,12 @@ impl Capacity {
         let pool = ledger.input(view.readings(), view.arrived());
         let pipeline = &view.topology().pipeline;
         self.saturation = Some(pipeline.saturation(&self.stages, &pool, pending, now));
+        // The result of a detector that reads only metrics holds for all requests until a reading is stale.
         self.holds = pipeline.saturation_holds_until(&self.stages, &pool, now).map(|until| now..=until);
         self.saturation
     }
 
-    /// As it was measured last; nothing is saturated before.
+    /// The last measured saturation; before the first measurement, nothing is saturated.
     pub(super) fn saturation(&self) -> StageSaturation {
         self.saturation.unwrap_or(StageSaturation::NONE)
     }

@@ -137,12 +137,15 @@ impl Queue {
                 self.leave(ticket, None);
                 return Ok(Entry::Refused(Refusal { rejection: Rejection::evicted(), retry_after: None }));
             }
+            // A dispatched request that cannot be evicted is never resumed, so the queue keeps no way to do
+            // so.
             Some(Verdict::Admitted) if !self.may_evict(arrival.priority) => {
                 return Ok(Entry::Admitted(ticket));
             }
             Some(Verdict::Admitted) => (Entry::Admitted(ticket), EntrantState::InFlight),
             None => (Entry::Waits(ticket), EntrantState::Waiting),
         };
+        // Asked last, because most requests need no way to be resumed and it costs a call to the proxy.
         match resume() {
             Ok(resume) => {
                 self.entrants.insert(ticket, Entrant::new(resume, arrival.priority, state));
@@ -165,8 +168,9 @@ impl Queue {
         self.poll(None, now);
     }
 
-    /// Takes events up to the first dispatched request, and resumes their requests: the saturation is measured again before another one
-    /// does. Returns the event of `own`, a ticket and its priority, which cannot be resumed yet.
+    /// Takes events up to the first dispatch, and resumes their requests. Only one request is dispatched,
+    /// because the saturation has to be measured before the next. `own` is a ticket with its priority that
+    /// cannot be resumed yet; returns its verdict.
     fn poll(&mut self, own: Option<(Ticket, i32)>, now: Duration) -> Option<Verdict> {
         let Self { machine: Some(machine), entrants, pending, evicted, .. } = self else { return None };
         let mut of_own = None;
@@ -197,6 +201,7 @@ impl Queue {
             match (own, entrant, verdict) {
                 (Some(_), _, verdict) => of_own = verdict,
                 (None, Some(entrant), Some(verdict)) => entrant.resume(verdict),
+                // The request has left, or its outcome needs no response.
                 (None, _, _) => {}
             }
         }
@@ -208,6 +213,7 @@ impl Queue {
         let entrant = self.entrants.get_mut(&ticket)?;
         let verdict = entrant.take_verdict()?;
         let priority = entrant.priority();
+        // Only a dispatched request that may be evicted can be resumed again.
         if verdict != Verdict::Admitted || !self.may_evict(priority) {
             self.entrants.remove(&ticket);
         }
@@ -221,11 +227,12 @@ impl Queue {
 
     /// A request is over, however it ended, and is never resumed after this. `tokens` were served to it, as far as they are known.
     pub fn leave(&mut self, ticket: Ticket, tokens: Option<Tokens>) {
-        // Envoy gives no time here; zero makes the machine use that of its last call.
+        // Envoy gives no time here. Zero is before the last call, so the machine keeps the time of that call.
         const LAST: Duration = Duration::ZERO;
         self.entrants.remove(&ticket);
         self.pending.remove(&ticket);
         if let Some(machine) = &mut self.machine {
+            // The request either waits or is in flight, so one of the two calls has no effect.
             machine.cancel(ticket, LAST);
             machine.finish(ticket, tokens, LAST);
         }
@@ -300,8 +307,8 @@ impl Entrant {
     }
 }
 
-/// The response to a request that is not dispatched. While the pool has no endpoints, the pace so far says nothing about the future, and the client gets
-/// no time to retry.
+/// The response to a request that is not dispatched. Without endpoints, the rate of dispatch so far predicts
+/// nothing, so the response has no time to retry.
 fn refusal(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Refusal> {
     let rejection = outcome.rejection()?;
     let is_known = rejection.code == Code::ResourceExhausted;
