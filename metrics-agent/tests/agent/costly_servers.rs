@@ -1,4 +1,4 @@
-//! Servers with endless or very slow answers do not affect the scrapes of others.
+//! Servers with endless or very slow responses do not affect the scrapes of others.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -48,7 +48,7 @@ async fn a_server_that_keeps_timing_out_is_scraped_less_often_until_it_answers()
     println!("ten scrapes after the recovery took {:?}", recovered.elapsed());
 }
 
-/// Starts a thread that answers every request with `100 Continue` without end, as fast as it is read.
+/// Starts a thread that sends `100 Continue` to every request without end, as fast as it is read.
 fn flood() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Longest wait of a test; generous, for slow machines.
+/// Maximum wait of a test; generous, for slow machines.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Polls `condition` until it returns a value. `what` is for the failure's message.
@@ -53,7 +53,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answ
     send(&mut TcpStream::connect(address).await?, path, "connection: close\r\n").await
 }
 
-/// Sends one request with further header lines, and reads the answer up to its `content-length`.
+/// Sends one request with further header lines, and reads the response up to its `content-length`.
 pub(crate) async fn send(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     path: &str,

@@ -11,7 +11,7 @@ fn vllm(text: &[u8]) -> Extraction {
     Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum).read(text)
 }
 
-/// Reads the lines as those of the waiting metric, followed by a valid running metric.
+/// Reads the lines as lines of the waiting metric, followed by a valid running metric.
 fn waiting(lines: &str) -> (Option<u64>, Option<Fault>) {
     let extraction = vllm(format!("# TYPE vllm:num_requests_waiting gauge\n{lines}\n{REST}").as_bytes());
     assert_eq!(extraction.reading.running, Some(4), "the other field is read");

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::harness::{Agent, eventually, send, settings};
 
-/// Longest wait; generous, for slow machines.
+/// Maximum wait; generous, for slow machines.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn agent(limit: impl Fn(&mut Settings)) -> Agent {

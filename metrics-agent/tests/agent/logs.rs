@@ -81,7 +81,7 @@ async fn an_address_open_to_other_hosts_is_logged_with_the_flags_that_protect_it
     ] {
         let flags = [&["--listen", listen, "--endpoint", "127.0.0.1:1"], &flags[..]].concat();
         let (child, address) = start(&flags).await;
-        // After an answer or a refused handshake, the agent has begun to serve and has logged the warning.
+        // After a response or a refused handshake, the agent has begun to serve and has logged the warning.
         let _ = get(([127, 0, 0, 1], address.port()).into(), "/healthz").await;
         signal(&child, "TERM").await;
         let (_, log) = logs(child).await;

@@ -7,7 +7,7 @@ use metrics_agent::flags::Flags;
 
 const GUIDE: &str = include_str!("../../../docs/install/from-the-epp.md");
 
-/// The flags that `epp --help` of v0.10.0 lists, and those that it refuses with a hint.
+/// The flags that `epp --help` of v0.10.0 lists, and the flags that it refuses with a hint.
 const RECORDED: &str = include_str!("../captures/epp-0.10.0-flags.txt");
 
 /// The columns of each row: the flag without dashes, what takes its place, and where that is.

@@ -12,7 +12,7 @@ use crate::snapshot_command::snapshot;
 
 const VALID: &str = "endpoints: [{name: a, address: 127.0.0.1, port: 1}]";
 
-/// What `GET /v1/pools` gives to the page.
+/// The response to `GET /v1/pools`, as the page reads it.
 async fn refused(agent: &Agent) -> Value {
     serde_json::from_slice::<Value>(&agent.get("/v1/pools").await.body).unwrap()["refused"].clone()
 }
@@ -30,7 +30,7 @@ fn is_of(refused: &Value, path: &Path, reason: &str, earlier_in_force: bool) -> 
         && object["reasons"][0].as_str().unwrap().contains(reason)
 }
 
-/// What `metrics-agent snapshot` prints of refused files, and whether it succeeds.
+/// The output of `metrics-agent snapshot` about refused files, and whether it succeeds.
 async fn printed(agent: &Agent) -> (Vec<String>, bool) {
     let output = snapshot(&["--agent", &agent.address.to_string()]).await;
     let text = String::from_utf8(output.stdout).unwrap();

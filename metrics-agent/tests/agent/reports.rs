@@ -18,7 +18,7 @@ async fn post(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Strin
     (status, String::from_utf8_lossy(&body).into_owned())
 }
 
-/// Sends a body of this content type. Returns the status and the body of the answer.
+/// Sends a body of this content type. Returns the status and the body of the response.
 pub(crate) async fn post_for_bytes(agent: &Agent, path: &str, kind: &str, body: &[u8]) -> (u16, Vec<u8>) {
     post_to(agent.address, path, kind, body).await
 }
@@ -31,7 +31,7 @@ pub(crate) async fn post_to(address: SocketAddr, path: &str, kind: &str, body: &
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The agent may answer before it has read all of it.
+    // The agent may respond before it has read the whole body.
     let _ = stream.write_all(body).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;

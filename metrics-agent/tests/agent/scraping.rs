@@ -60,7 +60,8 @@ async fn chunked_bodies_are_read_however_small_the_chunks() {
     assert_eq!(server.connections(), 1);
 }
 
-/// With each kind of failure the values stay, their age grows, the endpoint stays ready, and it recovers.
+/// Each kind of failure leaves the values as they are while their age grows; the endpoint stays ready and
+/// recovers.
 async fn fails_and_recovers(behaviour: Behaviour, reason: &str, settings: impl Fn(Settings) -> Settings) {
     let server = ScriptedServer::start(text(1)).await;
     let agent = Agent::start(settings(scraping(&[server.address()]))).await;

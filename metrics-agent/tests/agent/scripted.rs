@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How a server answers each request. The connection stays open unless noted.
+/// A server's response to each request. The connection stays open unless noted.
 #[derive(Clone, Debug)]
 pub(crate) enum Behaviour {
     /// This text, with its length.
@@ -25,7 +25,7 @@ pub(crate) enum Behaviour {
     CutOff(String),
     /// This status without a body.
     Status(u16),
-    /// No answer.
+    /// No response.
     Hang,
     /// `100 Continue` without an end, as fast as it is read.
     Continues,

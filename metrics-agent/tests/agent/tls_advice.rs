@@ -40,7 +40,7 @@ async fn server(files: &CertificateFiles) -> ScriptedServer {
     ScriptedServer::start_secured(Behaviour::Text(load(3, 1)), Arc::new(config)).await
 }
 
-/// A server that answers a handshake as one of HTTP does.
+/// A server that responds to a handshake as an HTTP server does.
 async fn plain_server() -> (SocketAddr, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

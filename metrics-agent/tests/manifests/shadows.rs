@@ -1,8 +1,8 @@
-//! Configurations that are only tried.
+//! Shadow configurations.
 
 use crate::reading::{POOL, config, plan, policy, refusal, warnings};
 
-/// A configuration that is tried on the pool of this name.
+/// A shadow configuration of the pool with this name.
 fn shadow(pool: &str, plugin: &str) -> String {
     let metadata = format!("metadata: {{name: {pool}, annotations: {{endpoint-picker/shadow: \"true\"}}}}");
     config(&format!("{metadata}\nplugins: [{{type: {plugin}}}]\n---\n"))

@@ -1,4 +1,4 @@
-//! Agents that answer wrongly, or not at all.
+//! Agents that respond wrongly, or not at all.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

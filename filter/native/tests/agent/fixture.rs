@@ -37,7 +37,7 @@ pub(crate) fn snapshot(endpoints: u8, readings_version: u64) -> v1::Snapshot {
     }
 }
 
-/// The agent's answer to a poll while it has this snapshot. Reports are taken, and changes are not shared.
+/// The agent's response to a poll while it has this snapshot. Reports are taken, and changes are not shared.
 pub(crate) fn answer(request: &Request, snapshot: &v1::Snapshot) -> Reply {
     if request.path.ends_with("/changes") {
         return Reply::Answer(404, vec![]);

@@ -1,4 +1,4 @@
-//! A scripted agent: a server whose answers a test decides.
+//! A scripted agent: a server whose responses a test decides.
 
 use core::time::Duration;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -31,11 +31,11 @@ impl Request {
 
 /// The server's reaction to a request.
 pub(crate) enum Reply {
-    /// An answer.
+    /// A response.
     Answer(u16, Vec<u8>),
     /// These bytes, and the end of the connection.
     Bytes(Vec<u8>),
-    /// No answer for as long as the server runs.
+    /// No response while the server runs.
     Hang,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn free_port() -> TcpListener {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        // The thread waits for a connection; after this one it ends.
+        // The thread waits for a connection, and ends after this connection.
         let _ = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
             accepting.join().unwrap();
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Answers requests until the connection ends.
+    /// Serves requests until the connection ends.
     fn serve(&self, stream: impl Read + Write) {
         let mut stream = BufReader::new(stream);
         while let Some(request) = read_request(&mut stream) {

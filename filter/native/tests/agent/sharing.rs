@@ -1,4 +1,4 @@
-//! Changes that a pool exchanges with those of other proxies.
+//! Changes that a pool exchanges with other proxies.
 
 use core::time::Duration;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use crate::server::{Reply, Request, Server, free_port};
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
-/// An agent that records syncs, and answers them with the message of another proxy while there is one.
+/// An agent that records syncs, and returns the message of another proxy while there is one.
 #[derive(Clone, Default)]
 struct Agent {
     syncs: Arc<Mutex<Vec<Sync>>>,

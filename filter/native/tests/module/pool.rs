@@ -93,7 +93,7 @@ impl Agent {
         self.state.polls.lock().unwrap().len()
     }
 
-    /// Waits until the module polls for a newer snapshot than the agent's: it decides by that one.
+    /// Waits until the module polls for a newer snapshot than the agent's: then it decides by the agent's.
     pub(crate) fn wait_until_taken(&self) {
         let start = Instant::now();
         let version = topology_parameter(&self.state.snapshot.lock().unwrap());

@@ -28,7 +28,7 @@ fn two_at_once(pool: &str, flow_control: v1::FlowControl) -> Pool {
     with_policy(pool, &json!({}), policy, &[0, 0])
 }
 
-/// A request that goes on at once.
+/// A request that is dispatched at once.
 fn running(config: &Config) -> Request {
     let request = Request::chat(config, 0);
     assert_eq!(request.headers(false), Next::Hold);
@@ -55,7 +55,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the queue has resumed a request, and has it go on.
+/// Waits until the queue has resumed a request, and dispatches it.
 fn goes_on(request: &Request) {
     wait_until("the request is resumed", || request.has_scheduled());
     assert_eq!(request.run_scheduled(), 1);
@@ -148,7 +148,7 @@ fn a_panic_when_a_request_goes_on_leaves_it_to_the_failure_mode() {
     drop(request);
     config.wait_for("endpoint_picker.panics", &[("pool", "queue-5")], 1);
     config.wait_for("endpoint_picker.queued", &[("pool", "queue-5")], 0);
-    // The request that failed is not in flight any more: two go on at once.
+    // The request that failed is not in flight any more: two are dispatched at once.
     let _two = [running(&config), running(&config)];
 }
 
@@ -161,7 +161,7 @@ fn of_4000_requests_that_wait_1000_leave_and_nothing_of_them_is_left() {
     let mut requests: Vec<_> = (0..4_000).map(|n| waiting(&config, n % 4, &[])).collect();
     config.wait_for("endpoint_picker.queued", &pool, 4_000);
     assert_eq!(live_schedulers(), 4_000);
-    // Every fourth leaves while others go on.
+    // Every fourth leaves while others are dispatched.
     drop(first);
     let mut number = 0;
     requests.retain(|_| {

@@ -1,4 +1,4 @@
-//! Requests that the module answers itself.
+//! Requests that the module rejects.
 
 use serde_json::json;
 
@@ -17,7 +17,8 @@ fn a_body_that_is_not_json_is_answered_when_the_hook_has_let_go_of_its_state() {
             request.destroy_by_reply();
         }
         assert_eq!(request.headers(false), Next::Hold);
-        // The mock calls the answer's hooks inside the call that answers, as Envoy does, and then may destroy the request.
+        // The mock calls the response's hooks inside the call that sends it, as Envoy does, and then may
+        // destroy the request.
         assert_eq!(request.body(b"{bad", true), Next::Drop);
         let reply = request.reply().unwrap();
         assert_eq!(reply.status, 400);

@@ -115,7 +115,7 @@ fn an_override_host_is_the_only_destination_and_with_a_hint_of_the_only_attempt(
     assert_eq!(hinted.destinations(), Some(address(1)));
     assert_eq!(hinted.header(DESTINATION), Some(address(1)));
     assert_eq!(hinted.header("x-envoy-max-retries"), Some("0".to_owned()));
-    // A subset load balancer would find no selector for this key beside the destination's.
+    // A subset load balancer would find no selector for this key together with the destination's.
     assert_eq!(hinted.metadata("envoy.lb", "endpoint-picker-fallback"), None);
 }
 
@@ -138,7 +138,7 @@ fn explanation_and_scores_are_left_in_metadata() {
 fn a_route_takes_a_pool_of_its_own() {
     let _turn = turn();
     let config = ready("requests-7", &json!({}));
-    // No agent listens there, so the pool has no snapshot, and its failure mode answers.
+    // No agent listens there, so the pool has no snapshot, and its failure mode decides.
     let route = json!({"pool": "of-route", "agent": {"addresses": ["http://127.0.0.1:9"]}, "failureMode": "FailClose"});
     let route = crate::envoy::Route::new(&route).unwrap();
     let request = Request::chat(&config, 0);

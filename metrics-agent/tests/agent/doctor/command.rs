@@ -16,7 +16,7 @@ use crate::authority::Authority;
 use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
-/// An admin interface that answers with these texts.
+/// An admin interface that responds with these texts.
 struct Admin {
     address: SocketAddr,
     _serving: AbortOnDropHandle<()>,

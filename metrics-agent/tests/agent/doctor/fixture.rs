@@ -15,7 +15,7 @@ pub(super) const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// The endpoints of the recorded pool, which are the hosts of the recorded cluster.
 pub(super) const ENDPOINTS: [&str; 2] = ["127.0.0.1:18001", "127.0.0.1:18002"];
 
-/// The answers of an Envoy and of an agent.
+/// The responses of an Envoy and of an agent.
 #[derive(Clone)]
 pub(super) struct Recorded {
     pub(super) dump: Value,

@@ -1,4 +1,4 @@
-//! Stores that do not answer for a while.
+//! Stores that do not respond for a while.
 //!
 //! They are away for six seconds. A minute differs in nothing but the number of messages: what waits is bounded by 4 MiB, which a unit test
 //! checks, and connections are tried at least every two seconds.
@@ -99,7 +99,8 @@ async fn is_away_and_back(one: &Agent, two: &Agent, set_away: impl Fn(bool)) {
     for proxy in [&one, &two] {
         let longest = proxy.longest_sync;
         assert!(longest < Duration::from_secs(1), "a sync waited for the store: {longest:?}");
-        // Only what the agent had written when the store stopped, without an answer, is written twice.
+        // Only messages that the agent had written when the store stopped, and without a response, are
+        // written twice.
         let repeated = proxy.read.values().filter(|&&times| times > 1).count();
         assert!(repeated <= 64, "{repeated} messages were read twice");
         assert!(proxy.read.values().all(|&times| times <= 2));

@@ -95,8 +95,8 @@ async fn three_agents_scrape_each_server_once_per_interval_and_all_have_its_read
     assert!(shared + three.metric("metrics_agent_shared_readings_total").await > 10.0);
 }
 
-/// Waits until these agents hold a lease for each endpoint, each of them half as many as if they were equal to half as many again. Returns
-/// how many each holds.
+/// Waits until these agents hold a lease for each endpoint, each agent 0.5 to 1.5 times the mean. Returns the
+/// number of leases of each.
 async fn until_shares_are_even(agents: &[Agent], endpoints: usize) -> Vec<usize> {
     let even = endpoints as f64 / agents.len() as f64;
     eventually("even shares", async || {
@@ -112,7 +112,7 @@ async fn until_shares_are_even(agents: &[Agent], endpoints: usize) -> Vec<usize>
 
 #[tokio::test]
 async fn each_agent_scrapes_about_as_many_servers_also_when_one_comes_or_goes() {
-    // So many that a share as uneven by chance is one of thousands.
+    // With this number, a share outside these bounds has a probability below 1 in 1000.
     const ENDPOINTS: u8 = 200;
     let interval = Duration::from_secs(1);
     let store = Store::start(&[]).await;
@@ -215,7 +215,7 @@ async fn without_the_store_each_agent_scrapes_for_itself_until_it_is_back() {
     store.restart().await;
     eventually("one agent scrapes", async || (scrapes_per_interval(&server, 10).await < 1.3).then_some(()))
         .await;
-    // A store that does not answer keeps no agent from scraping.
+    // A store that does not respond keeps no agent from scraping.
     store.set_stopped(true);
     eventually("both agents scrape", async || (scrapes_per_interval(&server, 5).await > 1.7).then_some(()))
         .await;

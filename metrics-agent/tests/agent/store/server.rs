@@ -87,7 +87,8 @@ impl Store {
         self.answers().await;
     }
 
-    /// Stops the process, or lets it go on: connections stay, and nothing is answered.
+    /// Stops the process, or continues it. While it is stopped, connections stay, and no command gets a
+    /// response.
     pub(super) fn set_stopped(&self, is_stopped: bool) {
         let signal = if is_stopped { "-STOP" } else { "-CONT" };
         let kill = Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap();
@@ -120,7 +121,7 @@ impl Store {
         assert_eq!(&answer, b"$", "the number of the entry");
     }
 
-    /// Sends a command without spaces in its arguments, and returns the beginning of the answer.
+    /// Sends a command without spaces in its arguments, and returns the beginning of the response.
     pub(super) async fn command(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::fixture::{Fixture, OLD, Update, YOUNG, model, object, objective, pool, rewrite};
 
-/// A namespace of another team: its objects are never those of the team that is checked.
+/// A namespace of another team: its objects never belong to the team that is checked.
 const FOREIGN: &str = "foreign";
 
 fn own() -> Vec<ClusterObject> {

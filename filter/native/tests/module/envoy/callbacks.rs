@@ -67,7 +67,7 @@ callbacks! {
         if (part < 2 && envoy.panics_at(Panic::RequestBody)) || (part == 2 && envoy.panics_at(Panic::ResponseBody)) {
             return TOO_MANY;
         }
-        // As Envoy, in two pieces if there is more than a byte.
+        // As Envoy, in two chunks if there is more than a byte.
         http_get_body_size((&raw const *envoy).cast_mut().cast(), part).min(2)
     }
     fn http_get_body_chunks(envoy: *mut c_void, part: u32, chunks: *mut Buffer) -> bool {
@@ -75,7 +75,7 @@ callbacks! {
         let body = [&envoy.received, &envoy.buffered, &envoy.response][part as usize].borrow();
         let pieces = if body.len() > 1 { vec![&body[..1], &body[1..]] } else { vec![&body[..]] };
         for (index, piece) in pieces.into_iter().enumerate() {
-            // SAFETY: the module gives room for all pieces.
+            // SAFETY: the module gives room for all chunks.
             unsafe { chunks.add(index).write(Buffer::of(piece)) };
         }
         true
@@ -230,7 +230,7 @@ callbacks! {
     ) -> u32 {
         change(envoy, id, list(values, count), |value| *value = amount)
     }
-    // Of a histogram, the number of its values.
+    // The mock keeps only the number of a histogram's values.
     fn http_filter_config_record_histogram_value(
         envoy: *mut c_void, id: usize, values: *const Buffer, count: usize, _amount: u64,
     ) -> u32 {

@@ -30,12 +30,12 @@ unsafe extern "C" {
     );
 }
 
-/// What Envoy has of a cluster. A host's pointer is its place, from 1.
+/// Envoy's state of a cluster. A host's pointer is its place, from 1.
 #[derive(Debug, Default)]
 struct EnvoyCluster {
     /// `None` once removed.
     hosts: Mutex<Vec<Option<String>>>,
-    /// The addresses that are no host's here.
+    /// The addresses that Envoy refuses as hosts.
     refused: Vec<String>,
     is_ready: AtomicBool,
     schedulers: AtomicUsize,

@@ -27,7 +27,7 @@ unsafe extern "C" {
 /// A metric's name and values of its labels.
 type Series = (String, Vec<(String, String)>);
 
-/// What Envoy has of a filter configuration.
+/// Envoy's state of a filter configuration.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyConfig {
     pub(super) metrics: Mutex<Vec<(String, Vec<String>)>>,

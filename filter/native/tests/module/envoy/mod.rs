@@ -37,7 +37,7 @@ impl Buffer {
         if self.ptr.is_null() {
             return &[];
         }
-        // SAFETY: the other side gave `length` bytes at `ptr` for the call at hand.
+        // SAFETY: the other side gave `length` bytes at `ptr` for the current call.
         unsafe { core::slice::from_raw_parts(self.ptr, self.length) }
     }
 

@@ -39,14 +39,14 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// What Envoy does after a hook.
+/// Next step of Envoy after a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Continue,
     Hold,
     /// Envoy holds a body, and slows the client down when its buffer is full.
     Wait,
-    /// The module has answered; its hook returns this for a body.
+    /// The module has sent a response; its hook returns this for a body.
     Drop,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Panic {
 /// Names and values.
 type Headers = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An answer of the module.
+/// A response of the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Reply {
 /// The number of the attribute `upstream.request_attempt_count`.
 const ATTEMPTS: u32 = 53;
 
-/// What Envoy has of a request.
+/// Envoy's state of a request.
 #[derive(Debug, Default)]
 pub(crate) struct EnvoyRequest {
     pub(super) worker: u32,
@@ -104,13 +104,13 @@ pub(crate) struct EnvoyRequest {
     pub(super) route: Cell<*const c_void>,
     pub(super) reply: RefCell<Option<Reply>>,
     pub(super) panics: RefCell<Vec<Panic>>,
-    /// What schedulers have sent.
+    /// Events that schedulers have sent.
     pub(super) mailbox: Mailbox,
-    /// How often the module has let the request go on that it held.
+    /// The number of times that the module has continued the request.
     pub(super) continued: Cell<u32>,
     /// The module's pointer; null once it is destroyed.
     pub(super) stream: Cell<*const c_void>,
-    /// Destroys the request inside the call that answers it, as Envoy may.
+    /// Destroys the request inside the call that sends a response, as Envoy may.
     pub(super) is_destroyed_by_reply: Cell<bool>,
 }
 
@@ -139,7 +139,7 @@ impl EnvoyRequest {
         }
     }
 
-    /// What Envoy does inside the call that answers a request: the answer passes the filter.
+    /// Runs the response's hooks, as Envoy does inside the call that sends it.
     pub(super) fn pass_reply(&self, reply: Reply) {
         let status = reply.status.to_string().into_bytes();
         self.headers.borrow_mut()[2] = vec![(b":status".to_vec(), status)];
@@ -231,7 +231,7 @@ impl Request {
         })
     }
 
-    /// A piece of the body arrives; Envoy buffers it if the module holds the request.
+    /// A chunk of the body arrives; Envoy buffers it if the module holds the request.
     pub(crate) fn body(&self, piece: &[u8], end: bool) -> Next {
         *self.envoy.received.borrow_mut() = piece.to_vec();
         // SAFETY: the pointers are of live objects.
@@ -256,7 +256,8 @@ impl Request {
         self.body(whole, true)
     }
 
-    /// Runs what schedulers have sent to the request's worker. Returns how often the module has let the request go on.
+    /// Handles the events that schedulers have sent to the request's worker. Returns the number of times that
+    /// the module has continued the request.
     pub(crate) fn run_scheduled(&self) -> u32 {
         let before = self.envoy.continued.get();
         for event in self.envoy.mailbox.take() {
@@ -292,7 +293,7 @@ impl Request {
         self.envoy.numbers.borrow_mut().insert(ATTEMPTS, attempts);
     }
 
-    /// The head of a server's answer arrives, to the first attempt unless the test has set another number.
+    /// The head of a server's response arrives, to the first attempt unless the test has set another number.
     pub(crate) fn answer_headers(&self, server: &str, headers: &[(&str, &str)], end: bool) {
         self.envoy.attributes.borrow_mut().insert(41, server.as_bytes().to_vec());
         self.envoy.attributes.borrow_mut().insert(16, b"via_upstream".to_vec());
@@ -310,7 +311,7 @@ impl Request {
         assert_eq!(next, Next::Continue);
     }
 
-    /// A piece of the answer's body arrives. Returns what the client gets of it.
+    /// A chunk of the response's body arrives. Returns the bytes that the client gets.
     pub(crate) fn answer_body(&self, piece: &[u8], end: bool) -> String {
         *self.envoy.response.borrow_mut() = piece.to_vec();
         // SAFETY: the pointers are of live objects.
@@ -340,7 +341,7 @@ impl Request {
         self.header_of(0, name)
     }
 
-    /// The value of a header of the answer.
+    /// The value of a header of the response.
     pub(crate) fn answer_header(&self, name: &str) -> Option<String> {
         self.header_of(2, name)
     }
