@@ -43,7 +43,7 @@ impl HeaderList {
         self.values(name).next().is_some()
     }
 
-    /// The values under a name, in any case. A name of another length is not looked at.
+    /// The values under a name, in any case. The length is compared first, so that most names are never read.
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let places = self.lengths.iter().scan(0, |end, &(name, value)| {
             let start = *end;

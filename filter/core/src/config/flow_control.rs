@@ -10,7 +10,7 @@ use crate::plugin::parameter::or_default;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{FcfsOrderingPolicy, GlobalStrictFairnessPolicy, Roles, StaticUsageLimitPolicy};
 
-/// The EPP's longest wait.
+/// Default of the maximum wait, as in the EPP.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
 /// The EPP's limits of a band.

@@ -95,7 +95,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// All that is wrong with a configuration; at least one thing.
+/// All errors of a configuration; not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

@@ -147,8 +147,8 @@ impl Plugins {
         Parsers::new(&parsers)
     }
 
-    /// The name of the load producer, and its rule. The EPP counts once for each producer declared; here all who read the load
-    /// share one count.
+    /// The name of the load producer, and its rule. The EPP counts once for each producer declared; here all
+    /// readers of the load share one count.
     pub(super) fn load_producer(&self) -> (&str, LoadEstimator) {
         let declared = self.all.iter().find_map(|declared| {
             Some((declared.instance.name.as_str(), declared.roles.load_estimator.clone()?))

@@ -49,9 +49,9 @@ pub enum Agreement {
     Same,
     /// The acting pick has the shadow's highest total too: the shadow's picker leaves no more than such ties to chance.
     EqualScore,
-    /// The shadow picks a better endpoint, rejects for another reason, or routes what is rejected.
+    /// The shadow picks a better endpoint, rejects for another reason, or routes a request that is rejected.
     Different,
-    /// The shadow rejects what is routed.
+    /// The shadow rejects a request that is routed.
     Rejected,
     /// The acting pick is not an endpoint of the pool.
     UnknownEndpoint,

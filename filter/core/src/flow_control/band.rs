@@ -37,8 +37,8 @@ struct Position {
 }
 
 impl Band {
-    /// `ttl` is the longest wait while the pool has endpoints, `MAX` if that is unlimited; `programs` is the place of the fairness
-    /// policy's memory, if it has one.
+    /// `ttl` is the maximum wait while the pool has endpoints, `MAX` if it is unlimited; `programs` is the
+    /// index of the fairness policy's state, if it has one.
     pub(super) fn new(priority: i32, config: BandConfig, ttl: Nanos, programs: Option<usize>) -> Self {
         let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
         let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);

@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use super::waiting::Nanos;
 
-/// Intervals in the mean; the newest has this part of the weight.
+/// Number of intervals in the mean: the newest has 1/16 of the weight.
 const MEMORY: u64 = 16;
 
-/// Clients that were turned away get one place in this number: other clients come meanwhile.
+/// Places in the queue for each rejected client: the others are for clients that come meanwhile.
 const SHARE: u64 = 2;
 
 /// Maximum time after which a client is asked to come again: a forecast beyond is worth little.

@@ -96,7 +96,7 @@ const MAX_AT_ONCE: usize = 2;
 /// evictions.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Evictions whose effect the saturation does not show yet. While there are any, no other is decided.
+/// Evictions whose effect the saturation does not show yet. While there are any, no other request is evicted.
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Reclamation {
     grace: Nanos,

@@ -24,7 +24,7 @@ pub use outcome::{Event, Outcome, Ticket};
 pub use stages::{StageSaturation, Stages};
 pub use status::{BandStatus, MAX_TENANTS, OTHER_TENANTS, TenantStatus, WAIT_BOUNDS, Waits};
 
-/// Maximum number of bands of a pool. A dispatch cycle looks at each.
+/// Maximum number of bands of a pool. A dispatch cycle reads each.
 pub const MAX_BANDS: usize = 256;
 
 /// The priority of the band for requests whose priority has no band of its own.
@@ -62,7 +62,7 @@ pub struct BandConfig {
     pub max_requests: u64,
     /// Orders the requests of a flow.
     pub ordering: Arc<dyn OrderingPolicy>,
-    /// The fairness policy's name. Bands with one policy of this name share what it remembers of programs.
+    /// The fairness policy's name. Bands with the same name share the policy's state.
     pub fairness_name: Arc<str>,
     /// Chooses the flow.
     pub fairness: Fairness,

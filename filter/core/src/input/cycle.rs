@@ -82,8 +82,8 @@ impl<'a> Cycle<'a> {
         self.input.in_flight.get(endpoint).copied().unwrap_or_default()
     }
 
-    /// Load in flight at the endpoint without what is [deferred](crate::state::deferred_load), to be compared with that of other endpoints.
-    /// Whole numbers unless other proxies share their changes.
+    /// Load in flight at the endpoint without the [deferred part](crate::state::deferred_load), to be
+    /// compared with the loads of other endpoints. Whole numbers unless other proxies share their changes.
     pub fn comparable_load(&self, endpoint: usize) -> FractionalLoad {
         let load = FractionalLoad::from(self.load(endpoint));
         let Some(deferred) = self.input.deferred.get(endpoint) else { return load };

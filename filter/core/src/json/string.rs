@@ -1,4 +1,4 @@
-//! Strings of a JSON text, as they are spelled: where they end, what they spell, and repairing them.
+//! Strings of a JSON text as they are spelled: finding their end, comparing them, and repairing surrogates.
 
 use memchr::{memchr, memchr2};
 
@@ -27,7 +27,8 @@ impl OpenString {
     }
 }
 
-/// The offset behind the string whose opening quote stands before `from`; `None` if the text ends before the string.
+/// The offset behind the string whose opening quote is before `from`; `None` if the text ends before the
+/// string.
 pub(crate) fn end_of_string(text: &[u8], from: usize) -> Option<usize> {
     OpenString::default().end(text.get(from..)?).map(|length| from + length)
 }

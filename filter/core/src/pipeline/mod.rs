@@ -91,7 +91,7 @@ impl Pipeline {
         Self { neutral_score_after: age, ..self }
     }
 
-    /// How requests wait, without bands for the priorities of objectives; `None`: they do not wait.
+    /// The rules of the queue, without bands for the priorities of objectives; `None`: requests do not wait.
     pub fn flow_control(&self) -> Option<&flow_control::Config> {
         self.flow_control.as_ref()
     }
@@ -215,7 +215,7 @@ impl Pipeline {
         !self.response_markers.is_empty()
     }
 
-    /// The decision before anything is looked up.
+    /// The decision in progress, without prefix matches and sessions.
     fn cycle<'a>(
         &'a self,
         request: &'a Request<'a>,

@@ -8,7 +8,8 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Picker, Scorer};
 use crate::rng::Rng;
 
-/// The score where no candidate can be compared: all are equal, and none looks bad next to the scores of other scorers.
+/// The score where no candidate can be compared: with the middle of the range, all are equal and neither good
+/// nor bad.
 const NEUTRAL: f64 = 0.5;
 
 /// The plugins that rate the candidates and choose among them.
@@ -88,7 +89,7 @@ pub(super) fn without(mut all: Vec<usize>, kept: &[usize], pool: usize) -> Vec<u
 /// Appends one score, 0..=1, for each of `candidates` to `scores`. Returns the new ones.
 ///
 /// Endpoints whose readings are [too old](Cycle::is_known) are left out of the comparison, and get the mean of the others' scores:
-/// no better and no worse than an endpoint drawn blindly from those that are compared.
+/// neither better nor worse than a random endpoint of those that are compared.
 fn append_scores<'s>(
     scorer: &dyn Scorer,
     cycle: &Cycle<'_>,

@@ -16,7 +16,7 @@ impl Pipeline {
 
     /// The saturation of these endpoints, with `pending` requests that go to one of them and are in no load yet. When the agent's
     /// readings are too old to be used, nothing counts as saturated: requests are dispatched as without flow control, so that none waits
-    /// for an agent that is gone.
+    /// for an agent that has stopped.
     pub fn saturation(
         &self,
         stages: &Stages,

@@ -82,7 +82,7 @@ impl Pipeline {
         decision
     }
 
-    /// Fills in what follows from a schedule.
+    /// Fills in the destinations of a schedule, with headers and reservations.
     fn route(
         &self,
         schedule: Schedule,

@@ -49,7 +49,7 @@ struct TokenConfig {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct IdConfig {
-    /// Where the session's name is looked for, in this order; empty: in the header `x-session-id`.
+    /// The sources of the session's name, in order of precedence; empty: the header `x-session-id`.
     sources: Vec<Source>,
     /// Seconds that an unused binding lives, above 0; 0: 300.
     eviction_ttl_seconds: f64,
@@ -134,8 +134,8 @@ impl SessionAffinity {
         }
     }
 
-    /// Binds the session to where its request went, unless it is bound to another endpoint that was there to be chosen, and
-    /// was passed over this once, or that was not looked for.
+    /// Binds the session to the endpoint that got its request. A binding to another endpoint stays if the
+    /// plugin rated that endpoint for this request, or rated none.
     pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let binding = || {
             let bindings = cycle.state::<SessionBindings>()?;

@@ -123,8 +123,9 @@ impl Policy {
         api.names_model() && (!api.may_lack_model() || self.depends_on_models(headers))
     }
 
-    /// Whether a body that cannot be read is passed on as one without a model. It is not where models must exist: the server might
-    /// read what the picker cannot. Nor is a form, in which the model could not be replaced.
+    /// Whether a body that cannot be read is passed on as a body without a model. It is refused where models
+    /// must exist, because the server might read a model that the picker cannot. A form is refused too: its
+    /// model could not be replaced.
     pub fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
         api.may_lack_model()
             && self.inference_models.is_empty()

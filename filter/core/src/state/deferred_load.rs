@@ -20,7 +20,7 @@ const AGE: f64 = 0.04 / 0.7;
 /// `tests/simulation/tests/simulation/herds` has few herds with it where much changes, and current loads where little does.
 const HALF_DEFERRED: f64 = 0.05;
 
-/// Fewer requests and tokens are nothing.
+/// Fewer requests and tokens count as zero.
 const NOTHING: FractionalLoad = FractionalLoad { requests: 0.01, tokens: 1.0 };
 
 /// The parts of changes that do not count yet, by the places of endpoints. A part is negative while a load has become smaller.
@@ -72,7 +72,7 @@ impl DeferredLoads {
         moved
     }
 
-    /// Time passes: what is deferred becomes less.
+    /// Time passes: the deferred parts become smaller.
     pub fn pass(&mut self, time: Duration) {
         let left = (-time.as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2();
         self.changes *= left;

@@ -146,7 +146,8 @@ impl InFlight {
         }
     }
 
-    /// Replaces the loads of `sender`. Those of another proxy are deferred as [`Self::set_at`] does; if there are none, it is gone.
+    /// Replaces the loads of `sender`; without any, the sender is removed. Changes of another proxy are
+    /// deferred as by [`Self::set_at`].
     pub fn set(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
         let older = self.senders.get(&sender).filter(|_| is_other_proxy(sender)).cloned();
         self.remove(sender);
@@ -162,7 +163,7 @@ impl InFlight {
         self.defer_nothing_alone();
     }
 
-    /// Drops the loads of `sender`, which is gone.
+    /// Drops the loads of `sender`, which has left.
     pub fn forget(&mut self, sender: u64) {
         self.remove(sender);
         self.defer_nothing_alone();

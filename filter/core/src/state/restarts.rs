@@ -1,8 +1,10 @@
 //! Which endpoints have restarted, and so lost their caches.
 //!
-//! Every replica reads the same marks from the snapshot ([`Reading::cached_since`](crate::pool::reading::Reading::cached_since)), but not at the same
-//! time. What is remembered of an endpoint must go at the same place among all changes, everywhere. So a replica that reads a later mark
-//! than before reports it, once, to all replicas; and all drop what they remember when the first report of that mark reaches them.
+//! Every replica reads the same marks from the snapshot
+//! ([`Reading::cached_since`](crate::pool::reading::Reading::cached_since)), but not at the same time. The
+//! plugin state of an endpoint must be dropped at the same place among all changes, in every replica. So a
+//! replica that reads a later mark than before reports it once to all replicas, and each drops the state at
+//! the first report of that mark.
 //!
 //! Marks only grow: an agent that knows of an older start, or of none, changes nothing.
 
@@ -33,7 +35,8 @@ impl Restarts {
             None if is_scraped => Duration::ZERO,
             None => return false,
         };
-        // The first mark is what later ones are compared with: what other replicas remember is of the caches of that start.
+        // The first mark is no restart: other replicas' state is about the caches of that start. Later marks
+        // are compared with it.
         let known = *self.read.entry(endpoint).or_insert(mark);
         let has_restarted = is_later(mark, known);
         if has_restarted {
@@ -52,7 +55,8 @@ impl Restarts {
         self.reported.get(&endpoint).is_none_or(|&reported| is_later(mark, reported))
     }
 
-    /// Takes in a report. Returns whether it is the first of this restart: then what is remembered of the endpoint is to be dropped.
+    /// Takes in a report. Returns whether it is the first of this restart: then the endpoint's plugin state
+    /// is to be dropped.
     pub fn report(&mut self, endpoint: u64, mark: Duration) -> bool {
         let is_first = self.is_unreported(endpoint, mark);
         if is_first {
@@ -61,7 +65,8 @@ impl Restarts {
         is_first
     }
 
-    /// Follows a change of the pool, which has this many endpoints now. One that left may come back, so it is remembered for a while.
+    /// Follows a change of the pool, which now has `endpoints` endpoints. Up to 1 024 that left are
+    /// remembered: they may come back.
     pub fn adopt(&mut self, endpoints: usize, is_in_pool: impl Fn(u64) -> bool) {
         for marks in [&mut self.read, &mut self.reported] {
             if marks.len() > endpoints + MOST_DEPARTED {

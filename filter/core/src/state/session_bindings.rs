@@ -12,8 +12,9 @@ const SESSIONS: usize = 65_536;
 /// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.
 /// The only word of a change is the session.
 ///
-/// There are two generations. A session that is bound, or bound again, goes into the young one; when that is full or as
-/// old as bindings live, it becomes the old one and what was old is forgotten. So memory is bounded without a sweep, and no binding in use is lost before `SESSIONS` others were used.
+/// There are two generations. A session that is bound, or bound again, goes into the young one; when that is
+/// full or as old as bindings live, it becomes the old one, and the previous old one is forgotten. So memory
+/// is bounded without a sweep, and no binding in use is lost before `SESSIONS` others were used.
 #[derive(Debug)]
 pub struct SessionBindings {
     lifetime: Duration,

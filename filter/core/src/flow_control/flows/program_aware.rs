@@ -94,7 +94,7 @@ impl ProgramAware {
         self.by_service.insert((known.service, flow));
     }
 
-    /// The flow with the highest score; of equal ones that whose first request waits longest.
+    /// The flow with the highest score; of equal ones the flow whose first request waits longest.
     pub(super) fn pick(&self, programs: &[Programs], now: Nanos) -> Option<u32> {
         let policy = &programs.get(self.programs)?.policy;
         let wait = |head: Nanos| now.since(head).as_secs_f64();

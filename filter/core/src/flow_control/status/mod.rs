@@ -86,7 +86,7 @@ impl Waits {
         self.total
     }
 
-    /// The longest of the waits.
+    /// The longest wait.
     pub fn longest(&self) -> Duration {
         self.longest
     }

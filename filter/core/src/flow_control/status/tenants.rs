@@ -32,7 +32,7 @@ const IDLE: Duration = Duration::from_secs(600);
 /// moment. So the ended waits of a band's tenants add up to the band's until the first tenant is replaced,
 /// and the sum of their rates always equals the band's rate.
 ///
-/// Each call takes O(1): all places are looked at only when one may have become free, and they are few.
+/// Each call takes O(1): all places are searched only when one may have become free, and they are few.
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Tenants {
     tenants: Slab<Tenant>,
@@ -113,7 +113,7 @@ impl Tenants {
         }
     }
 
-    /// Forgets the tenants of bands that are gone. Nothing waits.
+    /// Forgets the tenants of bands that no longer exist. No request waits.
     pub(in crate::flow_control) fn retain_bands(&mut self, is_band: impl Fn(i32) -> bool) {
         let gone = self.by_name.extract_if(|name, _| !is_band(name.priority));
         for (name, place) in gone {

@@ -1,4 +1,4 @@
-//! `concurrency-detector`: saturation from what is in flight, by this proxy's own count.
+//! `concurrency-detector`: saturation from the requests or tokens in flight, by this proxy's own count.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::rng::Rng;
 /// The EPP's: its own count changes at once, but other threads see that a moment later.
 const LAG: Duration = Duration::from_millis(10);
 
-/// As a detector: the load in flight at all endpoints / what they are to have at most. In `hybrid` mode the mean over
-/// the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
+/// As a detector: the load in flight at all endpoints / the sum of their limits. In `hybrid` mode the mean
+/// over the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
 /// As a filter: keeps endpoints below their limits times (1 + `headroom`); none, if there are none.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

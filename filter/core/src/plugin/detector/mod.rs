@@ -19,7 +19,7 @@ pub trait SaturationDetector: Debug + Send + Sync {
     /// The time up to which, inclusively, the saturation stays valid while no reading changes; `None`: it changes with every request.
     fn holds_until(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Duration>;
 
-    /// Whether the saturation depends on what servers report, so that nothing is known without it.
+    /// Whether the saturation depends on readings, and is unknown without them.
     fn needs_readings(&self) -> bool;
 
     /// How long after the end of a request the saturation may still include it.

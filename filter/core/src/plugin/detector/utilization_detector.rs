@@ -1,4 +1,4 @@
-//! `utilization-detector`: saturation from what the servers report.
+//! `utilization-detector`: saturation from the servers' readings.
 
 use core::time::Duration;
 use std::sync::Arc;

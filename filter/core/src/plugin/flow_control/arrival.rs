@@ -16,7 +16,8 @@ const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-infe
 /// The header with the client's aim for the time to the first token in milliseconds, and its older spelling.
 const TTFT_SLO: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 
-/// Maximum of the aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores what does not fit.
+/// Maximum of the aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores
+/// longer ones.
 const LONGEST_SLO_MS: u64 = i64::MAX as u64 / 1_000_000;
 
 /// A request as flow control sees it.

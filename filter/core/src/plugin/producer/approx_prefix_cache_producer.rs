@@ -19,7 +19,7 @@ const MIN_BLOCK_TOKENS: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApproxPrefixCacheProducer {
-    /// Take block size and capacity from what the servers report, where they do.
+    /// Whether block size and capacity are taken from the servers' readings, where these have them.
     auto_tune: bool,
     /// Tokens per block where the servers do not report them. Values below 64 count as 64.
     block_size_tokens: u32,

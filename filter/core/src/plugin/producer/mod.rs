@@ -1,4 +1,4 @@
-//! Producers: plugins that provide what others decide by.
+//! Producers: plugins that provide data for the decisions of other plugins.
 
 mod approx_prefix_cache_producer;
 mod inflight_load_producer;

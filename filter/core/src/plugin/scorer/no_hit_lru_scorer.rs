@@ -19,7 +19,7 @@ pub struct NoHitLruScorer {
     lru_size: usize,
     /// The prefix producer whose matches determine whether a request is cold.
     prefix_match_info_producer_name: String,
-    /// Accepted, without effect: what earlier releases called the producer.
+    /// Accepted, without effect: the producer's type in earlier releases.
     prefix_plugin_type: String,
     /// Accepted, without effect.
     prefix_plugin_name: String,

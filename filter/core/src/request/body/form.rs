@@ -1,7 +1,7 @@
 //! The model in a form (`multipart/form-data`, RFC 7578): uploads of audio and images name theirs in one.
 //!
-//! The reader is strict: what servers read in several ways is refused, because a server could read another model than the picker. It
-//! copies nothing, and looks at every byte once.
+//! The reader is strict: it refuses forms that servers read in several ways, because a server could read
+//! another model than the picker. It copies nothing, and reads every byte once.
 
 use core::ops::Range;
 use std::borrow::Cow;

@@ -115,7 +115,7 @@ impl<'a> Body<'a> {
 }
 
 /// Completes the beginning of a body whose rest was not received yet, so that it can be read. `None` if there is nothing to read
-/// yet, or if the bytes are not what the API has, or nested too deep.
+/// yet, or if the bytes are not of the API's format, or nested too deep.
 ///
 /// A body that is malformed in another way stays malformed.
 pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<Vec<u8>> {

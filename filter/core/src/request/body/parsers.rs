@@ -116,7 +116,7 @@ impl Parsers {
     }
 }
 
-/// Whether the last segments of `path` are those of `end`, in which `*` stands for any segment.
+/// Whether `path` ends with the segments of `end`, in which `*` matches any segment.
 fn ends_with_segments(path: &str, end: &str) -> bool {
     let mut segments = path.rsplit('/');
     end.rsplit('/')

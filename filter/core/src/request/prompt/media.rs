@@ -14,7 +14,7 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// The resolution of an image or video whose own is unknown: 360p.
+    /// The resolution of images and videos of unknown resolution: 360p.
     pub const DEFAULT: Self = Self { width: 640, height: 360 };
 
     /// Reads `WIDTHxHEIGHT` (`x` or `X`, blanks around the numbers allowed), both at least 1.
@@ -38,7 +38,7 @@ pub enum TokensPerImage {
     ByArea {
         /// Pixels for one token; 0 counts as the default, 1024.
         pixels_per_token: u64,
-        /// The resolution of an image whose own is unknown.
+        /// The resolution of images of unknown resolution.
         default: Resolution,
     },
 }

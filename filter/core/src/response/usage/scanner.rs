@@ -6,7 +6,7 @@ use crate::json::OpenString;
 /// A longer `usage` is not read. OpenAI's, with all details, takes 400 bytes.
 const MAX_USAGE_LENGTH: usize = 8192;
 
-/// The longest key that matters.
+/// Length of the longest key that matters.
 const MAX_KEY_LENGTH: usize = "response".len();
 
 /// One JSON text as far as it was received. The text is not validated: for text that is not JSON the result is unspecified.

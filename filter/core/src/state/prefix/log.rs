@@ -145,8 +145,8 @@ impl Log {
         self.last
     }
 
-    /// Takes out the first blocks, `most` at most, of the run that begins at `head`. Returns where the rest of it, which is a
-    /// run of its own now, begins.
+    /// Takes out up to `most` of the first blocks of the run that begins at `head`. Returns where the rest,
+    /// now a run of its own, begins.
     pub(super) fn remove(&mut self, arena: &mut Arena, head: Slot, most: usize) -> Option<Slot> {
         let (mut number, mut offset) = place(head);
         let Arena { places, pages, .. } = arena;
@@ -197,7 +197,7 @@ impl Log {
         pages.saturating_mul(PAGE).saturating_sub(PAGE - self.end + offset)
     }
 
-    /// Whether vacant places have come to outweigh what a quarter more room would hold.
+    /// Whether vacant places take more than a quarter of the room that the live ones take.
     pub(super) fn is_sparse(&self) -> bool {
         let places = self.pages.len() * PAGE - self.start;
         // Two pages more, so that a short log is not rewritten for the unused end of its last page.

@@ -204,7 +204,7 @@ enum Item {
 struct Element<'e, 's, 'c, 'a, S> {
     scope: &'s Scope<'c, 'a>,
     strings: &'e mut S,
-    /// The most ids that are kept of an array of token ids.
+    /// Maximum number of ids that are kept of an array of token ids.
     room: usize,
 }
 

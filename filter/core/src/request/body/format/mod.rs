@@ -26,7 +26,7 @@ use crate::request::prompt::Prompt;
 ///
 /// The model, `stream` and `cache_salt` are read for every API. An API whose other fields no decision needs keeps all defaults.
 pub(super) trait Format<'a>: Default {
-    /// The paths of the API, and what holds for all of its bodies.
+    /// The paths of the API, and the rules for all of its bodies.
     const RULES: Rules;
 
     /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the body unless it
