@@ -206,6 +206,7 @@ impl<'a, R: Reader<'a>> Visitor<'a> for Read<R> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<R::Value, E> {
+        // The deserializer has removed escapes from its copy of the text.
         Ok(self.0.string(Str { text: value, in_body: None }))
     }
 

@@ -49,6 +49,7 @@ impl Pipeline {
         let Some((at, (_, &total))) = scored.into_iter().find(|(_, (scored, _))| **scored == endpoint) else {
             return Verdict::Candidate;
         };
+        // `scored` is not empty, because the endpoint is in it: `chunks_exact` would panic on 0.
         let rows = run.scores.chunks_exact(run.scored.len());
         let scores = profile.scorers.iter().zip(rows).filter_map(|((slot, weight), row)| {
             Some(Score { scorer: slot.name.to_string(), score: *row.get(at)?, weight: *weight })

@@ -105,6 +105,7 @@ impl ProgramAware {
         let heads = self.by_head.iter().take(COMPARED).map(|(_, flow)| *flow);
         let served = self.by_service.iter().take(COMPARED).map(|(_, flow)| *flow);
         let mut best = None;
+        // The heads come first, so that of equal scores the longest wait wins.
         for flow in heads.chain(served) {
             let Some(known) = self.flows.get(flow) else { continue };
             let score = policy.score(known.service.get(), services, wait(known.head), waits);
@@ -155,6 +156,7 @@ impl Programs {
         let program = self.by_id.entry(Arc::clone(id)).or_default();
         if program.uses == 0 {
             self.idle.remove(&(program.idle_since, Arc::clone(id)));
+            // The decay of the whole idle time is computed here, so that idle programs need no timer.
             program.service = self.policy.decayed(program.service, now.since(program.decays_from));
             program.decays_from = now;
         }

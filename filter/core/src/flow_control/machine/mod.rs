@@ -190,6 +190,7 @@ impl Machine {
         if let Some(event) = self.next_rejected().or_else(|| self.next_expired()) {
             return Some(event);
         }
+        // A cycle may dispatch nothing: it may evict instead, and other arrivals may have cycles left.
         loop {
             if let Some(ticket) = self.evicted.pop_front() {
                 // It may have ended between the choice and this call.

@@ -43,6 +43,7 @@ fn last_whole_value(text: &str) -> Option<(usize, Vec<u8>)> {
             }
             b',' => {
                 wants_key = open.last() == Some(&b'{');
+                // Only what follows a number, `true` or `null` shows that it is complete.
                 whole = Some((at - 1, open.len()));
             }
             b':' => wants_key = false,

@@ -51,6 +51,7 @@ impl Usage {
                 *field = later;
             }
         }
+        // A later 0 does not replace a number, but shows that the server reports cached tokens.
         self.cached = cached.filter(|&cached| cached > 0).or(self.cached).or(cached);
     }
 }
@@ -118,6 +119,7 @@ impl UsageReader {
             self.line = Some(Line::Begins(0));
             chunk = chunk.get(line.len() + 1..).unwrap_or_default();
         }
+        // The rest is a line that the next chunk continues.
         self.read_part_of_line(chunk);
     }
 
