@@ -18,7 +18,7 @@ impl Pipeline {
             // Readings are never too old when they arrive; `known_scores` checks their age at the decision.
             let cycle = pipeline.cycle(&request, input, input.readings_arrived);
             for (slot, _) in pipeline.profiles.iter().flat_map(|profile| &profile.scorers) {
-                // A key's scores are the same in all pipelines: a scorer with other parameters has another key.
+                // A key has the same scores in all pipelines: a scorer with other parameters has another key.
                 let is_new = scores.iter().all(|(key, _)| *key != slot.key);
                 if is_new && slot.plugin.needs_only_readings() {
                     let mut of_scorer = vec![0.0; ready.len()];

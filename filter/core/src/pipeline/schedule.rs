@@ -97,6 +97,7 @@ impl Pipeline {
         if cycle.prefix(PREFIX_PRODUCER).blocks(first) == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
             return Err(Rejection::not_cached());
         }
+        // A copy: the run keeps its own pick, with which explanations and shadows work.
         let mut endpoints = run.picked.clone();
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
