@@ -1,4 +1,4 @@
-//! The filter's own configuration: its pool and the limits of what it holds.
+//! The filter's own configuration: its pool, and limits of the bodies that it holds.
 
 use core::fmt;
 

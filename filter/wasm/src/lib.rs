@@ -16,7 +16,8 @@ mod root;
 mod stream;
 mod worker;
 
-/// A request makes many small allocations, also for what Envoy returns; the C library's allocator takes a quarter of the module's time.
+/// A request makes many small allocations, also for values that Envoy returns. The C library's allocator
+/// would take a quarter of the module's time.
 #[cfg(target_family = "wasm")]
 #[global_allocator]
 static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();

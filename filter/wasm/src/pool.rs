@@ -1,4 +1,4 @@
-//! The pool of a VM, and that of all VMs as the one with the lease keeps it up to date.
+//! The pool of a VM, and the pool of all VMs, which the VM with the lease keeps up to date.
 
 use core::time::Duration;
 

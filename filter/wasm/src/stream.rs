@@ -78,7 +78,7 @@ impl HttpContext for Stream {
 }
 
 impl Drop for Stream {
-    /// Every way in which a stream can end leads here, also without a complete response.
+    /// Every stream ends here, also without a complete response.
     fn drop(&mut self) {
         self.exchange.end(&mut self.pool.borrow_mut());
         self.bodies.borrow_mut().end(self.context);

@@ -1,4 +1,5 @@
-//! A VM as a worker: its pool, its part in the requests to the agent for all VMs, and what it does at every tick.
+//! A VM as a worker: its pool, its part in the requests to the agent for all VMs, and the steps of every
+//! tick.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -36,7 +37,7 @@ pub(crate) struct Worker {
     link: Link,
     /// The link's number of each call in flight, by Envoy's.
     calls: Vec<(u32, CallId)>,
-    /// While this VM exchanges changes for all.
+    /// This proxy as a sender of changes, while this VM exchanges them for all VMs.
     sender: Option<SharedSender>,
     proxy_name: String,
     /// Number that no other VM has.
@@ -121,13 +122,15 @@ impl Worker {
         Rc::clone(&self.pool)
     }
 
-    /// Does everything that is due. An error in one step does not keep the others from being taken.
+    /// Takes all steps that are due. An error in one step does not prevent the others.
     pub(crate) fn tick(&mut self) {
         let now = host::now();
         let results = match now.clone() {
             Ok(now) => {
                 let text = |error: ProxyError| error.to_string();
                 let adopted = self.adopt_newest(now).map_err(|error| error.to_string());
+                // After the snapshot: entries of the log about endpoints that this VM does not have yet would
+                // be lost.
                 let kept_up = self.pool.borrow_mut().store_mut().ledger_mut().keep_up(now).map_err(text);
                 let kept = self.lease.keep(&Envoy, now).map_err(text);
                 let is_leader = self.lease.is_held(now);
@@ -178,6 +181,7 @@ impl Worker {
                 }
             }
             Err(error) => {
+                // Without this, it would be decoded and refused again at every tick.
                 self.snapshot.refuse(newer.version);
                 return Err(error);
             }
@@ -198,6 +202,7 @@ impl Worker {
                 }
             }
         }
+        // A VM that takes over continues there, so it does not get all changes again.
         if let (Some(sender), Some(sync)) = (&mut self.sender, link.sync()) {
             sender.store(&Envoy, sync.positions())?;
         }
@@ -231,12 +236,14 @@ impl Worker {
         let Some(index) = self.calls.iter().position(|(other, _)| *other == number) else { return };
         let (_, call) = self.calls.swap_remove(index);
         let now = host::now();
+        // Without a time, a response cannot be used: its arrival would count as 1970.
         let response = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
         let is_next_due = {
             let Self { pool, snapshot, link, .. } = &mut *self;
             let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
             link.finish(call, response, &mut linked, now.unwrap_or_default())
         };
+        // At once, not at the next tick: the snapshot is adopted here, and the next long poll begins.
         if is_next_due {
             self.tick();
         }

@@ -50,10 +50,10 @@ pub struct Entry<'a> {
 pub enum Content<'a> {
     /// A change of the ledger.
     Change(Change<&'a [u64]>),
-    /// Everything that the worker has in flight, which replaces what the ledger has of it: keys of endpoints, each with requests
-    /// and tokens.
+    /// All load that the worker has in flight, which replaces its load in the ledger: keys of endpoints, each
+    /// with requests and tokens.
     Loads(&'a [[u64; 3]]),
-    /// This time has passed, for what is deferred of other proxies' loads.
+    /// This time has passed, for the deferred part of other proxies' loads.
     Passed(Duration),
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn write_passed(worker: u64, time: Duration, log: &mut Vec<u8>) {
 }
 
 fn write(log: &mut Vec<u8>, worker: u64, kind: u8, numbers: &[u64], list: &[u64]) {
-    // Zero stands for a number that follows.
+    // Zero means that the number is the next word.
     let fits = (1..1 << WORKER_BITS).contains(&worker);
     let (short, long): (u64, &[u64]) = if fits { (worker, &[]) } else { (0, &[worker]) };
     let length = long.len() + numbers.len() + list.len();
@@ -136,7 +136,8 @@ pub struct Entries<'a> {
     words: &'a [u64],
 }
 
-/// Reads a log. A malformed entry is an error in its place; those behind it are read as long as its end can be found.
+/// Reads a log. A malformed entry is an error in its place; the entries after it are read if its length is
+/// known.
 pub fn read(words: &[u64]) -> Entries<'_> {
     Entries { words }
 }
@@ -150,7 +151,7 @@ impl<'a> Iterator for Entries<'a> {
         let Some((entry, behind)) = behind.split_at_checked(length) else {
             return Some(Err(MalformedEntry { kind, words: behind.len() }));
         };
-        // The end of the entry is known whatever is in it, so one that cannot be read hides none behind it.
+        // The length does not depend on the content, so a malformed entry does not hide the entries after it.
         self.words = behind;
         let (worker, content) = match (head >> 32 & ((1 << WORKER_BITS) - 1), entry) {
             (0, [worker, content @ ..]) => (*worker, content),

@@ -1,4 +1,4 @@
-//! Which worker polls the agent: the holder of a lease.
+//! The lease whose holder is the one worker that polls the agent.
 //!
 //! The value of `…/lease` has two words: the holder's number, and when it renewed the lease, in nanoseconds since the epoch.
 

@@ -1,4 +1,4 @@
-//! Which workers there are: each sends a heartbeat again and again, and one that stops has departed.
+//! The workers of a proxy: each sends heartbeats, and a worker whose heartbeats stop has departed.
 //!
 //! The value of `…/members` has three words for each worker: its number, its last heartbeat in nanoseconds since the epoch, and
 //! how many times it has requested a resync.
@@ -34,7 +34,7 @@ pub(crate) struct Membership {
 /// The members after a heartbeat.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MembershipUpdate {
-    /// The numbers of all workers that there are.
+    /// The numbers of all workers.
     pub(crate) members: Vec<u64>,
     /// Whether this worker has to append everything that it has in flight, and to send prompts in full again:
     /// another worker has missed changes, or others have counted this worker as departed.
@@ -49,7 +49,7 @@ struct Member {
 }
 
 impl Membership {
-    /// A worker starts with a request: it has missed everything so far.
+    /// A new worker requests a resync, because it has missed all changes so far.
     pub(crate) fn new<S: SharedData>(data: &S, pool: &str, worker: u64) -> Result<Self, S::Error> {
         let key = key(pool, "members");
         create(data, &key, &[])?;
@@ -101,10 +101,11 @@ impl Membership {
     }
 }
 
-/// The members after a worker's heartbeat, which is of now. Departed workers are left out.
+/// The members after the heartbeat of `own`, whose time counts as now. Departed workers are removed.
 ///
-/// A heartbeat that is later than now was sent before the wall clock was set back. It counts as one of now, so that its worker stays if
-/// it lives and departs in time if it does not: departing at once would drop its load.
+/// A heartbeat that is later than now was sent before the wall clock was set back. It counts as sent now: a
+/// worker that lives stays, and a worker that does not live departs in time. Without this, load of live
+/// workers would be dropped.
 fn after_heartbeat(members: &[Member], own: Member) -> Vec<Member> {
     let now = own.heartbeat_ns;
     let others = members.iter().filter(|member| member.worker != own.worker);

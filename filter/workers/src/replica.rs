@@ -24,8 +24,8 @@ const LARGE: usize = 4 * 1024;
 
 /// One worker's copy of the ledger, kept equal to those of all other workers by their log in shared data.
 ///
-/// Changes are applied when they are read from the log, own ones too. When shared data fails, own changes stay pending and are
-/// appended with the next call.
+/// Changes are applied when they are read from the log, own changes too. When shared data fails, own changes
+/// stay pending and are appended with the next call.
 #[derive(Debug)]
 pub struct Replica<S> {
     data: S,
@@ -68,7 +68,7 @@ impl<S: SharedData> Replica<S> {
 
     /// Keeps up with the other workers, also while there are no requests: to be called at every tick.
     ///
-    /// Returns an error when the heartbeat fails; the rest is done all the same.
+    /// Returns an error when the heartbeat fails; all other steps are still taken.
     pub fn keep_up(&mut self, now: Duration) -> Result<(), S::Error> {
         if self.has_pool {
             self.sync();

@@ -146,7 +146,7 @@ impl SharedLog {
         if self.tail.len() < HEADER {
             self.tail = bytes([0]);
         }
-        // Entries are only appended, so a tail of the same length has the same.
+        // Entries are only appended, so a tail of the same length has the same entries.
         let has_news = (self.tail_chunk(), self.tail.len()) != older;
         self.calls_without_news = if has_news { 0 } else { self.calls_without_news.saturating_add(1) };
         Ok(())
@@ -183,8 +183,8 @@ impl SharedLog {
     }
 
     fn append_to_new_chunk<S: SharedData>(&mut self, data: &S, version: u32) -> Result<bool, S::Error> {
-        // A full tail never changes, so every worker that finds it writes the same. It is written first: a worker that ends before
-        // the swap then costs the others nothing.
+        // A full tail never changes, so every worker that finds it writes the same bytes. The chunk is
+        // written before the swap: if the worker ends in between, the log has no gap.
         let number = self.tail_chunk();
         data.set(&self.chunk_key(number), &self.tail)?;
         let mut tail = bytes([number + 1]);

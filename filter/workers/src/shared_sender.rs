@@ -1,4 +1,5 @@
-//! This proxy as a sender of changes to other proxies: what the worker that sends them leaves to the next.
+//! This proxy as a sender of changes to other proxies: the state that a worker that sends passes on to the
+//! next.
 //!
 //! The value of `…/sender` has the proxy's number as a sender, the number of workers that have sent so far (its *epoch*), and two
 //! words for each feed: the feed and the next position in it.
@@ -20,7 +21,8 @@ pub struct SharedSender {
 impl SharedSender {
     /// Takes the turn over. `seed` becomes the proxy's number if it has none yet.
     ///
-    /// The turn of the worker before ends with its lease. Should it send once more, its messages are of an older epoch.
+    /// The turn of the worker before ends with its lease. If it still sends a message, that has an older
+    /// epoch.
     pub fn take_over<S: SharedData>(data: &S, pool: &str, seed: u64) -> Result<Self, S::Error> {
         let key = key(pool, "sender");
         create(data, &key, &[])?;
@@ -46,8 +48,8 @@ impl SharedSender {
         &self.positions
     }
 
-    /// Stores how far the feeds were read. With positions that are stored already it costs nothing; after another worker has taken
-    /// over it has no effect.
+    /// Stores how far the feeds were read. Positions that are stored already cost nothing. After another
+    /// worker has taken over, the call has no effect.
     pub fn store<S: SharedData>(&mut self, data: &S, positions: &Positions) -> Result<(), S::Error> {
         if *positions == self.positions {
             return Ok(());

@@ -61,11 +61,11 @@ impl SharedSnapshot {
         data.set(&self.version, &bytes([version]))
     }
 
-    /// The published snapshot, unless it is the one this worker has, given by the version of its readings and its arrival, or a
-    /// refused one.
+    /// The published snapshot, unless this worker has it or has refused it. `own` is the version of this
+    /// worker's readings, with their arrival.
     ///
-    /// An own snapshot that arrived later than now did so before the clock was set back: then it is read again, and counts as having
-    /// arrived now.
+    /// If the own snapshot arrived later than now, the clock was set back: then the snapshot is read again,
+    /// and counts as having arrived now.
     pub fn newer<S: SharedData>(
         &self,
         data: &S,
@@ -89,7 +89,7 @@ impl SharedSnapshot {
         Ok(data.get(&self.topology)?.bytes)
     }
 
-    /// Leaves out a version that this worker cannot use, until another one is published.
+    /// Ignores a version that this worker cannot use, until another version is published.
     pub fn refuse(&mut self, version: u64) {
         self.refused = Some(version);
     }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// The little-endian words in bytes; a rest of less than 8 bytes is left out.
+/// The little-endian words in bytes; a remainder of less than 8 bytes is left out.
 pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
 }

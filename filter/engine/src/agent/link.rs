@@ -1,4 +1,5 @@
-//! The requests between a pool and its agents, for any shell: which one is due, and what its response leads to.
+//! The requests between a pool and its agents, for any shell: when each is due, and the effect of its
+//! response.
 //!
 //! A shell sends the requests that are [due](Link::due), one after another or several at a time, and hands each response to
 //! [`Link::finish`]. A link never has two requests of one kind in flight.

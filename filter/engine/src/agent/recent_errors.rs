@@ -1,4 +1,4 @@
-//! Errors that come back.
+//! Errors that repeat.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use endpoint_picker::period::Period;
 /// An error that has not occurred for this time is new again.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Errors that are remembered. Their texts may contain what an agent sends.
+/// Maximum number of errors that are kept: their texts may contain bytes that an agent sends.
 const MAX_ERRORS: usize = 8;
 
 /// The errors of the last minute, each of which is logged once. Where requests alternate between two agents

@@ -6,13 +6,14 @@ use endpoint_picker::period::Period;
 
 use crate::pool_view::PoolView;
 
-/// A version that was replaced longer ago is a new one.
+/// A version that was replaced longer ago counts as new.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// Versions that are remembered.
+/// Maximum number of versions that are kept.
 const MAX_VERSIONS: usize = 8;
 
-/// Returns to recent versions, less than [`RECENT`] apart, from which on the agents are said to differ: an operator may take back a change.
+/// Number of returns to recent versions, less than [`RECENT`] apart, at which a warning says that the agents
+/// differ. Fewer returns may be an operator's who reverts a change.
 const MANY_RETURNS: u32 = 3;
 
 /// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them change with every poll.
@@ -27,11 +28,11 @@ pub struct TopologyLog {
 /// How a change relates to the changes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// Another version, or a recent one that is back for the first times.
+    /// A new version, or fewer than [`MANY_RETURNS`] returns to recent versions.
     Usual,
-    /// Recent versions come back again and again, which has not been logged yet.
+    /// Recent versions return repeatedly; this has not been logged yet.
     Alternating,
-    /// The same, and it was logged.
+    /// Recent versions return repeatedly; this has been logged.
     StillAlternating,
 }
 

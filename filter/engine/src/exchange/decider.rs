@@ -188,7 +188,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Whether a body that cannot be read is one without a model. The server may read what the picker cannot.
+    /// Whether a body that cannot be read counts as a body without a model: a server may read bodies that the
+    /// picker cannot read.
     fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
         match self.other {
             None => self.view.policy().passes_unread(api, error),

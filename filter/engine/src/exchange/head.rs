@@ -50,7 +50,7 @@ impl RequestHead {
     pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
         let headers = proxy.request_headers()?;
         let control: Vec<&str> = headers.iter().filter_map(|(name, _)| listed(name, &CONTROL)).collect();
-        // Only a picker or a client sets the destination, so the usual request costs no second call.
+        // Only a picker or a client sets the destination, so most requests cost no second call.
         if control.contains(&DESTINATION)
             && proxy.picked_for()?.is_some_and(|picked| picked == pool.as_bytes())
         {
@@ -88,7 +88,8 @@ impl RequestHead {
         Headers(&self.all)
     }
 
-    /// Finds the API of the request by these rules. Should they change before the body arrives, it is still read as that of this API.
+    /// Finds the API of the request by these rules. The body is read as a body of this API, even if the rules
+    /// change before it arrives.
     pub(super) fn find_api(&mut self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
         let api = pipeline.api(request_path(self.headers().get(":path"), self.headers()))?;
         self.api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
@@ -137,8 +138,8 @@ impl ResponseHead {
     }
 }
 
-/// Reads the subset hint: a list, or a comma-separated string. Any other value names no endpoint, and neither does one that the proxy
-/// cannot return, such as a list with `null` in it.
+/// Reads the subset hint: a list, or a comma-separated string. Any other value names no endpoint, nor does a
+/// value that the proxy cannot return, such as a list with `null` in it.
 pub(super) fn subset_hint(proxy: &impl Proxy) -> Subset {
     // Most requests have no metadata in this namespace, and reading it costs half as much as reading the key.
     let namespace = match proxy.metadata_namespace(HINT_NAMESPACE) {

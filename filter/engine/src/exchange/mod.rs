@@ -1,8 +1,8 @@
 //! One request on its way through the filter, from its head to the end of its response.
 //!
-//! The proxy calls a method of the [`Exchange`] for each event. An event reads what has arrived of the request ([`decider`]), and
-//! [acts](acting) on the decision. Where [another picker](other_picker) has routed the request, the events are the same, and
-//! only the acting differs.
+//! The proxy calls a method of the [`Exchange`] for each event. The method decides by the part of the request
+//! that has arrived ([`decider`]), and [acts](acting) on the decision. Where [another picker](other_picker)
+//! has routed the request, the events are the same, and only the acting differs.
 
 mod acting;
 mod decider;
@@ -39,8 +39,8 @@ use crate::worker_pool::store::PoolStore;
 pub enum Flow {
     /// Hold the request, and keep the part of its body that has arrived.
     Hold,
-    /// Hold the request until it is [resumed](Exchange::resumed). What arrives of its body may slow the client down, but must not fail
-    /// the request.
+    /// Hold the request until it is [resumed](Exchange::resumed). The proxy may slow the client down while
+    /// its body arrives, but must not fail the request.
     Wait,
     /// Let the request pass, with all of its body that has arrived.
     Continue,
@@ -258,8 +258,8 @@ impl Exchange {
         self.end(pool);
     }
 
-    /// The shell failed in the middle of an event, with the engine in any state. A request that is still held gets what the pool's
-    /// failure mode decides; it loses the headers that only a picker may set.
+    /// The shell failed in the middle of an event, with the engine in any state. The pool's failure mode
+    /// decides on a request that is still held; the headers that only a picker may set are removed from it.
     pub fn fail(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,

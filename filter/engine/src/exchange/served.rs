@@ -104,7 +104,7 @@ impl Assignment {
     }
 }
 
-/// The endpoints that failed a request, and one that recovered.
+/// The endpoints that failed a request, and an endpoint that recovered.
 #[derive(Debug, Default)]
 struct Failures {
     failed: Vec<u64>,
@@ -112,7 +112,8 @@ struct Failures {
 }
 
 impl Failures {
-    /// The destinations before the one that served have failed, and that endpoint too if its response is a failure.
+    /// The destinations before the serving endpoint have failed, and the serving endpoint too if its response
+    /// is a failure.
     fn of(destinations: &[u64], served: u64, is_failure: bool, is_failing: bool) -> Self {
         // A server outside the list got the request after all destinations had failed.
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);

@@ -140,7 +140,7 @@ impl Ledger {
         !self.in_flight.deferred().is_empty()
     }
 
-    /// Time passes for what is deferred.
+    /// Lets time pass for the deferred part of loads.
     pub fn pass(&mut self, time: Duration) {
         self.in_flight.pass(time);
     }
@@ -185,7 +185,7 @@ impl Ledger {
         self.in_flight.own_loads()
     }
 
-    /// The same by the endpoints' keys, where there is any: also at endpoints that have left the pool.
+    /// The same, by the keys of endpoints with any load, including endpoints that have left the pool.
     pub fn own_loads_by_key(&self) -> impl Iterator<Item = (u64, Load)> {
         self.in_flight.own()
     }

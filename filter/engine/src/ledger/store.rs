@@ -19,7 +19,8 @@ pub trait LedgerStore {
 
     /// Decides by a ledger that is up to date, and applies the changes that follow from the decision.
     ///
-    /// When another copy routed a request at the same time, `decide` is called a second time and only its second result counts.
+    /// When another copy routed a request at the same time, `decide` is called again, and only its second
+    /// result counts.
     fn transact<T>(&mut self, decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T;
 
     /// Applies changes; with none it costs nothing.

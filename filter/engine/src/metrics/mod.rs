@@ -31,7 +31,7 @@ pub const ENDPOINT: &str = "endpoint";
 /// The label with the model that serves.
 pub const TARGET_MODEL: &str = "target_model";
 
-/// The labels with the client's model and the one that serves.
+/// The labels with the client's model and the serving model.
 const MODELS: &[&str] = &["model_name", TARGET_MODEL];
 
 /// The value for a request without a model.
@@ -75,7 +75,7 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) first_byte: Histogram<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
-    /// Routed requests, by the client's model and the one that serves.
+    /// Routed requests, by the client's model and the serving model.
     requests: LabelledCounter<M>,
     /// Models that a rewrite rule named, by the rule's object and the model.
     rewrites: LabelledCounter<M>,
@@ -259,7 +259,7 @@ impl<M: MetricSink> Metrics<M> {
         self.prompt_blocks_matched.add(prompt.matched.into());
     }
 
-    /// Adds to the proxy's counters what this worker has counted since the last flush.
+    /// Adds this worker's counts since the last flush to the proxy's counters.
     pub(crate) fn flush(&self) {
         let counters = [
             &self.routed,
@@ -290,7 +290,8 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Sets the gauges of endpoints that left the pool to zero. Every worker does so: the one that set them may have ended.
+    /// Sets the gauges of endpoints that left the pool to zero. Every worker does it, because the worker that
+    /// set them may have ended.
     pub(crate) fn remove_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a str> + Clone) {
         self.in_flight_requests.remove(endpoints.clone());
         self.in_flight_tokens.remove(endpoints);

@@ -1,7 +1,7 @@
 //! Metrics with labels.
 //!
-//! A worker keeps at most [`MAX_SERIES`] series of one metric, as the EPP does; the rest is added up under the value `other`. The sink bounds
-//! the series of models in the same way for all workers together.
+//! A worker keeps at most [`MAX_SERIES`] series of one metric, like the EPP; further values are added up
+//! under the value `other`. For series of models, the sink limits all workers together in the same way.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -67,7 +67,7 @@ impl Labels {
     }
 }
 
-/// Series of one metric, without the one of the rest.
+/// Maximum number of series of one metric, in addition to the series of all other values.
 pub const MAX_SERIES: usize = 1000;
 
 /// One metric for each combination of values, made when it is needed first.

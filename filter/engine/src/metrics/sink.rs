@@ -31,8 +31,8 @@ pub struct Metric<'a> {
 
 /// A proxy that keeps metrics, over all of its workers.
 ///
-/// A metric that the proxy refuses is not counted; requests pass all the same. So the implementation logs errors and does not
-/// return them.
+/// A metric that the proxy refuses is not counted, which must not affect requests: an implementation logs
+/// errors and does not return them.
 pub trait MetricSink: Clone {
     /// A metric of the proxy, with all its series.
     type Family: Clone + Debug;
@@ -124,7 +124,7 @@ impl<M: MetricSink> Histogram<M> {
         Self { sink: sink.clone(), series: sink.series(family, values) }
     }
 
-    /// Adds a value; one beyond 64 bits counts as the largest.
+    /// Adds a value; a value beyond 64 bits is clamped.
     pub(crate) fn record(&self, value: u128) {
         if let Some(series) = &self.series {
             self.sink.record(series, u64::try_from(value).unwrap_or(u64::MAX));

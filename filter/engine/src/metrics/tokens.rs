@@ -8,7 +8,7 @@ use super::MODELS;
 use super::series::{LabelledCounter, LabelledHistogram, Labels};
 use super::sink::{Metric, MetricKind, MetricSink};
 
-/// Metrics of the tokens that responses report, by the client's model and the one that serves.
+/// Metrics of the tokens that responses report, by the client's model and the serving model.
 #[derive(Debug)]
 pub(crate) struct TokenMetrics<M: MetricSink> {
     input: Amounts<M>,

@@ -23,7 +23,7 @@ use endpoint_picker_wire::{self as wire, v1};
 const fn assert_send_and_sync<T: Send + Sync>() {}
 const _: () = assert_send_and_sync::<PoolView>();
 
-/// The pool as the newest good snapshot describes it. It never changes: a newer snapshot gives another view.
+/// The pool as the newest good snapshot describes it. It is immutable: a newer snapshot makes a new view.
 #[derive(Clone, Debug, Default)]
 pub struct PoolView {
     topology: Arc<Topology>,
@@ -65,7 +65,7 @@ pub enum TopologyRefusal {
     Endpoints(wire::TopologyError),
     /// The picker's configuration does not compile; this build may not know a plugin.
     Configuration(ConfigErrors),
-    /// Requests are to wait, and this build has no queue.
+    /// The policy has flow control, and this build has no queue.
     NoQueue,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for TopologyRefusal {
 impl core::error::Error for TopologyRefusal {}
 
 impl Topology {
-    /// Checks what [`Self::compile`] would return, and whether requests can wait if they are to.
+    /// Checks whether [`Self::compile`] succeeds, and whether this build has a queue if the policy needs one.
     pub fn check(message: v1::Topology) -> Result<(), TopologyRefusal> {
         let (_, pipeline, _) = compile(message)?;
         let waits = pipeline.flow_control().is_some();
@@ -117,7 +117,7 @@ fn compile(mut message: v1::Topology) -> Result<(Pool, Pipeline, v1::Policy), To
 }
 
 impl PoolView {
-    /// The view that a snapshot gives. `arrived` is the time when it did.
+    /// The view of a snapshot, which arrived at this time.
     pub fn new(topology: Arc<Topology>, snapshot: v1::Snapshot, arrived: Duration) -> Self {
         let readings = snapshot.readings.into_iter();
         let readings: Vec<Reading> =

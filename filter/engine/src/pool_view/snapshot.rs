@@ -40,11 +40,11 @@ impl core::error::Error for ReadError {
     }
 }
 
-/// Reads an encoded snapshot that arrived at this time. `topology` returns the newest encoded snapshot that has a topology; it is
-/// called if the view has another one.
+/// Reads an encoded snapshot that arrived at this time. `topology` returns the newest encoded snapshot that
+/// has a topology; it is called if the view has another topology.
 ///
-/// Returns `None` if that snapshot has another version: the worker that publishes is between two writes, and the next read finds
-/// both.
+/// Returns `None` if that topology has another version: the worker that publishes is between two writes, and
+/// the next read finds both.
 pub fn read(
     view: &PoolView,
     bytes: &[u8],
@@ -55,7 +55,7 @@ pub fn read(
     follow(view, readings, arrived, topology)
 }
 
-/// The same for a snapshot that is decoded. Its endpoints and its policy are not used.
+/// The same for a decoded snapshot, whose endpoints and policy are not used.
 pub fn follow(
     view: &PoolView,
     readings: v1::Snapshot,

@@ -1,4 +1,4 @@
-//! Headers that the picker sets, and those that it removes from what clients and servers send.
+//! Headers that the picker sets, and headers that it removes from requests and responses.
 
 /// The destination: one `ip:port`, or several in the order in which they are tried, separated by commas.
 pub const DESTINATION: &str = "x-gateway-destination-endpoint";

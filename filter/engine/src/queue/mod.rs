@@ -120,7 +120,8 @@ impl Queue {
         refusal(machine, outcome, arrival.priority, now)
     }
 
-    /// A request asks to be dispatched. `resume` makes the way to resume it, if it needs one, or returns an error.
+    /// Offers a request. `resume` returns the function that resumes it; it is called only if the request may
+    /// need it.
     pub fn enter(
         &mut self,
         arrival: &Arrival<'_>,

@@ -37,14 +37,15 @@ pub enum Imported {
         /// The changes.
         changes: Vec<Change>,
     },
-    /// All loads of the sender, which replace the former ones.
+    /// All loads of the sender, which replace its former loads.
     Loads {
         /// The sender's number in the ledger.
         sender: u64,
         /// Keys of endpoints with the load there, each once and not zero.
         loads: Vec<(u64, Load)>,
     },
-    /// This time has passed, for what is [deferred](endpoint_picker::state::deferred_load) of other proxies' loads.
+    /// This time has passed, for the [deferred](endpoint_picker::state::deferred_load) part of other proxies'
+    /// loads.
     Passed(Duration),
 }
 
@@ -140,7 +141,7 @@ impl Importer {
         Self { own: sender_of_proxy(own), senders: HashMap::new(), must_resend: false, passed: None }
     }
 
-    /// Reads a message. Returns what is to be applied.
+    /// Decodes a message and checks its format.
     pub(super) fn read(delivery: &Delivery) -> Result<Changes, Unreadable> {
         let changes = Changes::decode(delivery.changes.clone()).map_err(Unreadable::Malformed)?;
         match changes.format {
@@ -149,7 +150,7 @@ impl Importer {
         }
     }
 
-    /// Takes a message in. Returns what it changes in the ledger.
+    /// Takes a message in. Returns its changes for the ledger.
     pub(super) fn take(
         &mut self,
         mut message: Changes,
@@ -196,7 +197,7 @@ impl Importer {
         Ok(imported)
     }
 
-    /// Makes room for one more sender, if this is a new one: those that do not live any more are forgotten then.
+    /// Makes room for a sender that is new: at the limit, senders that have vanished are removed.
     fn make_room(&mut self, number: u64, now: Duration) -> Result<(), Unreadable> {
         if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&number) {
             self.senders.retain(|_, sender| sender.lives(now));
@@ -207,7 +208,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Drops the loads of senders that do not live any more, and has less of the others' loads deferred.
+    /// Drops the loads of senders that have vanished, and lets time pass for deferred loads.
     pub(super) fn pass(&mut self, ledger: &Ledger, now: Duration) -> Vec<Imported> {
         let mut imported = Vec::new();
         let passed = self.passed.replace(now).map_or(Duration::ZERO, |since| now.saturating_sub(since));

@@ -46,7 +46,7 @@ pub struct Outbox {
 pub struct OwnChanges {
     /// The changes, oldest first.
     pub changes: Vec<Change>,
-    /// Whether older ones were dropped, because there were too many.
+    /// Whether older changes were dropped, because there were too many.
     pub has_lost: bool,
 }
 

@@ -7,7 +7,7 @@ pub(super) struct Seen {
     newest: u64,
     /// Bit n: the number `newest - n` has arrived.
     arrived: u128,
-    /// The first that arrived; earlier ones are not missed.
+    /// The lowest number that arrived; lower numbers do not count as missed.
     first: u64,
     has_missed: bool,
 }
@@ -18,7 +18,8 @@ impl Seen {
         self.newest
     }
 
-    /// Notes that a message arrived. Returns whether it is the first time. One that is too old counts as a repetition.
+    /// Notes that a message arrived. Returns whether it is the first time. A number that is too old counts as
+    /// a repetition.
     pub(super) fn insert(&mut self, sequence: u64) -> bool {
         if self.newest == 0 {
             *self = Self { newest: sequence, arrived: 1, first: sequence, has_missed: false };

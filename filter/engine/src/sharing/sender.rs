@@ -31,7 +31,7 @@ impl Positions {
         Self(positions.take(MAX_FEEDS).collect())
     }
 
-    /// The feeds with the next position of each; the one that was read last is first.
+    /// The feeds with the next position of each; the feed that was read last is first.
     pub fn numbers(&self) -> impl Iterator<Item = [u64; 2]> {
         self.0.iter().map(|position| [position.feed, position.next])
     }

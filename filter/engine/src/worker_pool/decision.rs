@@ -78,7 +78,7 @@ pub(crate) struct PreparedRequest<'a> {
     shadow: Option<Prepared<'a>>,
 }
 
-/// A decision before it is written down for the proxy, which needs no ledger any more.
+/// A decision whose instructions for the proxy are not made yet; making them needs no ledger.
 #[derive(Debug)]
 pub(crate) struct PoolDecision {
     pub(crate) decision: Decision,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 
-/// While the count grows within this time, it is not logged again.
+/// Growth of the count is logged again only when it has not grown for this time.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// Watches the count of requests that were served elsewhere, of all workers.
@@ -16,9 +16,10 @@ pub(crate) struct ElsewhereWatch {
 }
 
 impl ElsewhereWatch {
-    /// Takes the current count. Returns the requests to log: those since the last call, if it is long ago that there were any.
+    /// Takes the current count. Returns its growth since the last call if it is to be logged: when the count
+    /// had not grown for [`QUIET`].
     pub(crate) fn watch(&mut self, count: u64, now: Duration) -> Option<u64> {
-        // A worker that begins to watch does not log the requests before.
+        // A worker that begins to watch does not log earlier requests.
         let more = count.saturating_sub(self.last.replace(count)?);
         if more == 0 {
             return None;

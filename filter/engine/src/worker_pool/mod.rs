@@ -71,8 +71,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         &mut self.store
     }
 
-    /// Decides by another view from now on. Returns whether it has other endpoints or another policy. The state of endpoints and
-    /// plugins that stay is kept.
+    /// Replaces the view by which requests are decided. Returns whether the endpoints or the policy changed.
+    /// The state of endpoints and plugins that stay is kept.
     pub fn adopt(&mut self, newer: Arc<PoolView>) -> bool {
         let topology = Arc::clone(newer.topology());
         let older = self.store.adopt(newer);
@@ -86,13 +86,13 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         true
     }
 
-    /// The treatment of requests while there is nothing to decide by.
+    /// The treatment of requests that cannot be decided: before the first snapshot, and after a refused call.
     pub fn failure_mode(&self) -> FailureMode {
         self.view().policy().failure_mode.unwrap_or(self.config.failure_mode)
     }
 
-    /// Decides for a request, and applies the changes of the ledger that follow from where it goes. `view` was the newest one when the
-    /// request's event came.
+    /// Decides for a request, and applies the changes of the ledger that follow. `view` was the newest view
+    /// when the event of the request came.
     pub fn route(&mut self, view: &Arc<PoolView>, routing: &Routing<'_>) -> Directive {
         if view.versions().is_none() {
             return match routing.other {
@@ -106,7 +106,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         let mut prepared = view.prepare(routing);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
-                // A snapshot was adopted meanwhile.
+                // Another snapshot was adopted in between, so the request is prepared again by its view.
                 view = Cow::Owned(Arc::clone(newest));
                 prepared = view.prepare(routing);
             }
@@ -125,8 +125,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         Totals { is_shadow: self.config.mode == Mode::Shadow, ..self.metrics.totals() }
     }
 
-    /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also sets the gauges that are
-    /// the same for all workers.
+    /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also
+    /// sets the gauges that all workers have in common.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
         let Self { store, metrics, elsewhere, picked_pool, flush_pause, .. } = self;
         if flush_pause.contains(now) {

@@ -1,7 +1,7 @@
-//! Answers of the filter in the place of a server's.
+//! Responses of the filter in place of a server's response.
 //!
-//! The SDK's call passes no details of the response code, and traps when Envoy refuses it, so Envoy's function is declared here once more
-//! (docs/decisions/0703).
+//! The call of the SDK passes no details of the response code, and traps when Envoy refuses it, so Envoy's
+//! function is declared again here (docs/decisions/0703).
 
 #![expect(unsafe_code, reason = "Envoy's function takes pointers")]
 
@@ -49,7 +49,8 @@ pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: 
     }
 }
 
-/// Pairs as proxy-wasm encodes them: their number and the lengths of all names and values, then these, each with a zero byte behind it.
+/// Pairs in the encoding of proxy-wasm: their number, the lengths of all names and values, and then all names
+/// and values, each followed by a zero byte.
 fn packed(headers: &[(&str, &str)]) -> Vec<u8> {
     let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
     let count = u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes();

@@ -1,5 +1,5 @@
-//! Envoy's metrics, in Envoy `wasmcustom.endpoint_picker.<pool>.<name>`. They have no labels: the values are appended to the name, each
-//! behind a `|`, and the `stats_tags` of envoy.yaml make labels of them.
+//! Envoy's metrics, in Envoy `wasmcustom.endpoint_picker.<pool>.<name>`. They have no labels: the values are
+//! appended to the name, each after a `|`, and the `stats_tags` of envoy.yaml make labels of them.
 
 use core::hash::{Hash, Hasher};
 use std::hash::DefaultHasher;
@@ -24,8 +24,8 @@ pub(crate) struct Family {
     is_of_models: bool,
 }
 
-/// Whether all VMs together have room for the series with this suffix: they have [`MAX_SERIES`] of a metric, and the one of all others. Asked
-/// once for each series of a VM.
+/// Whether all VMs together have room for the series with this suffix: they have [`MAX_SERIES`] series of a
+/// metric, and one series for all other values. Called once for each series of a VM.
 fn has_room(prefix: &str, suffix: &str) -> Result<bool> {
     let key = format!("{prefix}.series");
     let mut hasher = DefaultHasher::new();

@@ -138,7 +138,7 @@ impl Proxy for Envoy {
     }
 }
 
-/// Bytes of the request that have arrived, with its head; `None` if Envoy refuses to tell.
+/// Bytes of the request that have arrived, its head included; `None` if Envoy refuses the call.
 pub(crate) fn received_bytes() -> Option<u64> {
     number(vec!["request", "total_size"], "get_property(request.total_size)")
 }
