@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Minimum length of a secret, in bytes: shorter ones can be guessed.
+/// Minimum length of a secret, in bytes: a shorter secret can be guessed.
 const MIN_SECRET_BYTES: usize = 16;
 
 /// Minimum of `peekBytes`.
@@ -68,8 +68,8 @@ pub struct Limits {
     /// Bytes, from 1024. A longer body is streamed as soon as its beginning has the model and a part of the prompt, unless the
     /// model has to be replaced in it.
     pub peek_bytes: usize,
-    /// Bytes that are held at most: while the model has not arrived, or of a body in which the model is to be replaced. Envoy's
-    /// own limit, `per_connection_buffer_limit_bytes`, should be larger.
+    /// Maximum number of bytes that are held: while the model has not arrived, or of a body in which the
+    /// model is replaced. Envoy's own limit, `per_connection_buffer_limit_bytes`, should be larger.
     pub max_held_bytes: usize,
     /// The treatment of a request whose model is not within [`Self::max_held_bytes`].
     pub unread_body: UnreadBody,

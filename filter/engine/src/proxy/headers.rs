@@ -20,10 +20,10 @@ pub const NO_FALLBACK: &str = "none";
 /// The reason why a request was dropped.
 pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
-/// How long a request waited in the queue, in milliseconds, for clients that ask for explanations.
+/// Time that a request waited in the queue, in milliseconds, for clients that ask for explanations.
 pub const QUEUE_WAIT: &str = "x-llm-d-queue-wait-ms";
 
-/// Seconds after which a client that was turned away may come again.
+/// Seconds after which a rejected client may retry.
 pub(crate) const RETRY_AFTER: &str = "retry-after";
 
 /// The endpoint that computes the prompt.
@@ -38,8 +38,8 @@ pub(crate) const RANK: &str = "x-data-parallel-host-port";
 /// The endpoint that served; the proxy sets it.
 pub(crate) const SERVED: &str = "x-gateway-destination-endpoint-served";
 
-/// Headers that steer the request behind this filter. A client that could set one could choose its own server; with an
-/// original-destination cluster it could reach any address.
+/// Headers that steer the request after this filter. A client that could set them could choose its own
+/// server; with an original-destination cluster it could reach any address.
 pub(crate) const CONTROL: [&str; 11] = [
     DESTINATION,
     FALLBACK,
@@ -58,11 +58,12 @@ pub(crate) const CONTROL: [&str; 11] = [
 pub(crate) const OF_ANSWERS: [&str; 6] =
     [DESTINATION, SCORES, EXPLANATION, SERVED, DROPPED_REASON, QUEUE_WAIT];
 
-/// Bytes of a header value that later filters can use: Envoy's `header_to_metadata` ignores values of 8 KiB and more.
+/// Maximum length of a header value that later filters can use, in bytes: Envoy's `header_to_metadata`
+/// ignores values of 8 KiB and more.
 pub const LONGEST_VALUE: usize = 8191;
 
-/// The value of [`DESTINATION`] that sends a request to the first of these addresses that takes it. A list that is longer than
-/// [`LONGEST_VALUE`] is cut at its end.
+/// The value of [`DESTINATION`] for these addresses, which the proxy tries in their order. A list that is
+/// longer than [`LONGEST_VALUE`] is cut after an address.
 pub(crate) fn destination_list(addresses: impl Iterator<Item = impl AsRef<str>>) -> String {
     let mut list = String::new();
     for address in addresses {

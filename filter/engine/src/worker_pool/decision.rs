@@ -1,4 +1,4 @@
-//! A decision for a pool: the part before the ledger is read, and the part that reads it.
+//! A decision for a pool: a part before the ledger is read, and a part that reads the ledger.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -17,7 +17,7 @@ use endpoint_picker::state::PluginStates;
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
 
-/// A request that is to be routed.
+/// A request to route.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing<'a> {
     /// The request.
@@ -50,6 +50,7 @@ impl PickAddresses {
     fn endpoints_in(&self, pool: &Pool) -> OtherPick {
         let index = |address: &SocketAddr| pool.index_at(*address);
         OtherPick {
+            // Up to the first address outside the pool, so that no later destination counts as the first.
             destinations: self.destinations.iter().map_while(index).collect(),
             prefill: self.prefill.as_ref().and_then(index),
             encode: self.encode.iter().filter_map(index).collect(),
@@ -106,7 +107,7 @@ impl PoolView {
         }
     }
 
-    /// Prepares the decision for a request with a body; `None` for one without.
+    /// Prepares the decision for a request with a body; `None` without a body.
     pub(crate) fn prepare<'a>(&self, routing: &Routing<'a>) -> Option<PreparedRequest<'a>> {
         let Routing { request, has_body, other, now, .. } = *routing;
         has_body.then(|| {
@@ -140,6 +141,7 @@ impl PoolView {
             (None, _) => pipeline.decide_without_body(request, &view, now, rng),
             (Some(prepared), None) => pipeline.decide_prepared(&prepared.own, Acting::Own, &view, rng),
             (Some(prepared), Some(pick)) => {
+                // These rules do not act here, so they draw from the random numbers of the shadow.
                 let compared = pipeline.compare(&prepared.own, Acting::Other(pick), &view, shadow_rng);
                 agreement_with_other = Some(compared.agreement);
                 compared.decision
@@ -151,6 +153,7 @@ impl PoolView {
             shadow.pipeline().compare(prepared, acting, &view, shadow_rng)
         });
         let mut changes = changes_of(&mut decision, pool);
+        // A shadow reserves no load, but its plugins record where the request really goes.
         if let Some(shadow) = &mut shadow {
             let states = core::mem::take(&mut shadow.decision.changes);
             changes.extend(states.into_iter().map(Change::State));

@@ -1,4 +1,4 @@
-//! A decision as a proxy acts on it: with addresses, keys and headers in the place of indices in the pool.
+//! A decision as a proxy acts on it: with addresses, keys and headers instead of indices in the pool.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -20,14 +20,15 @@ use crate::worker_pool::decision::{PoolDecision, Routing};
 pub struct Directive {
     /// The treatment of the request.
     pub action: Action,
-    /// The explanation, if there is to be one.
+    /// The explanation, if the request is explained.
     pub explanation: Option<String>,
-    /// The comparison of the acting decision with one that does not act; `None` without a shadow.
+    /// The comparison with the decision of a shadow, or with the choice of another picker; `None` without
+    /// either.
     pub agreement: Option<Agreement>,
 }
 
 impl From<Outcome> for Directive {
-    /// An outcome that the rules had no part in. It is never [`Outcome::Route`], which would have no address.
+    /// An outcome without a decision of the rules. It is never [`Outcome::Route`], which has no address here.
     fn from(outcome: Outcome) -> Self {
         let action = match outcome {
             Outcome::Reject(rejection) => Action::Reject(rejection),
@@ -43,7 +44,7 @@ impl From<Outcome> for Directive {
 pub enum Action {
     /// It goes to an endpoint.
     Route(Box<Route>),
-    /// It goes where another picker has sent it.
+    /// It goes to the choice of another picker.
     Pass(Box<Passed>),
     /// The proxy responds with an error.
     Reject(Rejection),
@@ -61,16 +62,16 @@ pub enum Action {
 pub struct Passed {
     /// The endpoints of the other picker, and the request's load there.
     pub assignment: Assignment,
-    /// The blocks of the prompt, and those that the other picker's endpoint had been sent before.
+    /// The blocks of the prompt, and how many of them the other picker's endpoint had been sent before.
     pub prompt: PromptBlocks,
 }
 
-/// The way of a request to an endpoint.
+/// The destinations of a request, and the headers and the load that go with them.
 #[derive(Debug)]
 pub struct Route {
     /// The destinations, as the value of their header.
     pub destinations: String,
-    /// The destinations are those of a subset hint, which the request must not leave.
+    /// Whether a subset hint limits the destinations, so that the request must not go elsewhere.
     pub is_hint: bool,
     /// The score of each rated endpoint's `ip:port`, if the policy asks for them.
     pub scores: Option<Vec<(String, f64)>>,
@@ -80,7 +81,7 @@ pub struct Route {
     pub response_headers: Vec<(String, String)>,
     /// The endpoints that the request may go to, and its load there.
     pub assignment: Assignment,
-    /// The blocks of the prompt, and those that the endpoint had been sent before.
+    /// The blocks of the prompt, and how many of them the endpoint had been sent before.
     pub prompt: PromptBlocks,
     /// Whether no readings were used, because they were too old.
     pub is_stale: bool,
@@ -131,7 +132,7 @@ impl Assignment {
 }
 
 impl PoolView {
-    /// Writes a decision of this view down for the proxy.
+    /// Turns a decision of this view into instructions for the proxy.
     pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
         let Routing { request, explain, now, .. } = *routing;
         let PoolDecision { decision, shadow, other, avoided } = decided;
