@@ -38,7 +38,7 @@ impl FileLimits {
         if bytes.len() > self.bytes { Err(ReadError::TooLarge(self.bytes)) } else { Ok(bytes) }
     }
 
-    /// The limits for the YAML library. The limit on events follows from the one on nodes.
+    /// The limits for the YAML library. The limit on events follows from the limit on nodes.
     pub(crate) fn yaml(self) -> serde_saphyr::Budget {
         let mut budget = serde_saphyr::Budget::default();
         budget.max_nodes = self.yaml_nodes;

@@ -68,8 +68,8 @@ impl Selectors {
     }
 }
 
-/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and those whose address another endpoint has, are left out;
-/// returns how many of each.
+/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and pods whose address another
+/// endpoint has, are left out; returns how many of each.
 pub(super) fn add(members: &mut Vec<Member>, pods: Vec<Member>, max: usize) -> LeftOut {
     let mut addresses: HashSet<_> = members.iter().map(|member| member.endpoint.address()).collect();
     let mut left_out = LeftOut::default();

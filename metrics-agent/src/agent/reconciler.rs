@@ -28,7 +28,7 @@ const EDS_CHECK: Duration = Duration::from_secs(1);
 /// Keeps scraped pools and EDS files equal to the newest plan and endpoint set.
 pub(super) struct Reconciler {
     pub(super) discovery: Discovery,
-    /// Whether the flags name an endpoints file; then the one of the manifests is not used.
+    /// Whether the flags name an endpoints file; then the manifests' endpoints file is not used.
     pub(super) file_by_flag: bool,
     /// The pods of a cluster, if one is watched.
     pub(super) pods: Option<PoolPods>,

@@ -33,15 +33,15 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Minimum value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
 
-/// Maximum time between two health checks on one connection, and for the head of one.
+/// Maximum time between two health checks on one connection, and for the head of a health check.
 const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of connections; more wait until one of them ends.
+    /// Maximum number of connections; further connections wait until one ends.
     pub max_connections: usize,
-    /// Maximum number of connections of one address; more are closed at once.
+    /// Maximum number of connections of one address; further connections are closed at once.
     pub max_connections_per_peer: usize,
     /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,
@@ -218,7 +218,8 @@ const MAX_PART: usize = 64 * 1024;
 
 /// A response body that fails when its client has not read all of it in time, which ends the connection.
 ///
-/// The deadline is checked when the next part could be sent. A client that reads nothing at all is the concern of the write timeout.
+/// The deadline is checked when the next part could be sent. A client that reads nothing at all runs into the
+/// write timeout.
 #[derive(Debug)]
 struct DeadlineBody {
     body: Body,

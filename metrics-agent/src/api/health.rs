@@ -17,9 +17,9 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// 200 once every pool, of which a cluster may have none, has an endpoint set, and each of its endpoints was scraped successfully or has
-/// been tried for ten seconds; never while draining. On a cluster it stays so when pools join: the others stay in service. The response
-/// names endpoints without a reading.
+/// 200 once every pool has an endpoint set, and each of its endpoints was scraped successfully or has been
+/// tried for ten seconds; a cluster may have no pools. Never while draining. On a cluster it stays 200 when
+/// pools join, because the other pools stay in service. The response names endpoints without a reading.
 pub(super) async fn ready(State(state): State<Arc<ApiState>>) -> Response {
     match not_ready(&state) {
         None => {

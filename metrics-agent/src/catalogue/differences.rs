@@ -1,6 +1,6 @@
 //! Differences from the EPP that a pool's manifests show.
 //!
-//! `docs/reference/differences.md` has all differences, also the ones that hold for every pool.
+//! `docs/reference/differences.md` has all differences, also the differences that hold for every pool.
 
 use core::fmt;
 

@@ -154,7 +154,7 @@ impl KubernetesFlags {
     }
 }
 
-/// Flags about what is written to a cluster.
+/// Flags about reports that the agent writes to a cluster's objects.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Kubernetes")]
 pub(super) struct ObjectReportFlags {

@@ -87,7 +87,8 @@ impl Scraper {
         let mut slots = Vec::with_capacity(pools.len());
         for ScrapedPool { name, qualified_name, members, plan, changes } in pools {
             let mut own = Vec::with_capacity(members.len());
-            // Everything is new in a pool that is new itself; then nothing is known that could be out of date.
+            // In a new pool no endpoint counts as new: proxies have recorded nothing about it that could be
+            // out of date.
             let pool_before = pools_before.get(name);
             let mut servers = HashSet::with_capacity(members.len());
             for member in members {

@@ -71,7 +71,8 @@ impl Connection {
             .map_err(|error| CallError::NoAnswer(format!("{address}: {}", Explained(error))))
     }
 
-    /// Takes in the credentials if their files have changed. Unusable ones leave the last good ones in use.
+    /// Takes in the credentials if their files have changed. Unusable files leave the last good credentials
+    /// in use.
     fn read_credentials(&mut self, now: Duration) {
         match self.files.changed(now) {
             None => {}

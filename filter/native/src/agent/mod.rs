@@ -58,7 +58,7 @@ impl PoolRuntime {
         let pool = Arc::<SharedPool>::default();
         let wakes = Arc::<Subscribers<Wake>>::default();
         let mut polls = Link::new(access.addresses.len());
-        // Reports of one proxy with another generation replace those before.
+        // Reports of a proxy with another generation replace its earlier reports.
         let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
         let reporter = Reporter::new(name, proxy.to_owned(), Form::Native, generation);
         polls.start_polls(SnapshotClient::new(name, POLL), reporter);

@@ -4,7 +4,7 @@ use core::fmt;
 
 use rustls::{AlertDescription, CertificateError};
 
-/// The error of a request, with what to do about it where that is known.
+/// The error of a request, with advice if there is any.
 pub(super) struct Explained(pub(super) ureq::Error);
 
 impl fmt::Display for Explained {

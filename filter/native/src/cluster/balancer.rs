@@ -87,8 +87,9 @@ impl Members {
         })
     }
 
-    /// A host for a request without a destination, of those in the place `turn`: an endpoint of the newest pool that has one, ready and not
-    /// avoided; if there is none, ready; and if no pool has any, any host.
+    /// A host for a request without a destination, in turn: of the newest pool's ready endpoints, without
+    /// avoided endpoints if others are left. A pool without such a host is skipped; if all are, it is any
+    /// host.
     pub(super) fn any(&self, turn: usize) -> Option<(SocketAddr, Host)> {
         let ready = self.pools.iter().find_map(|pool| self.ready_host(pool, turn));
         ready.or_else(|| {

@@ -127,7 +127,7 @@ impl Stream {
         self.in_answer(request, Event::Other, |exchange, pool, envoy| exchange.response_trailers(pool, envoy))
     }
 
-    /// A hook has panicked. A request that is still held gets what the failure mode decides.
+    /// A hook has panicked. For a request that is still held, the failure mode decides.
     pub(crate) fn recover(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         self.worker.count_panic();
         let error = ProxyError { call: "a hook", status: "it panicked".to_owned() };

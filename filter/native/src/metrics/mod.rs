@@ -35,7 +35,7 @@ pub(crate) struct Series {
 }
 
 impl Sink {
-    /// The way of one more worker.
+    /// The sink of a new worker.
     pub(crate) fn new() -> Self {
         Self { recorded: REGISTRY.new_recorder() }
     }

@@ -60,7 +60,8 @@ impl SeriesCell {
         self.amount.store(value, Ordering::Relaxed);
     }
 
-    /// The amount to write into Envoy, if it lacks one: what a counter has gained, or a gauge's value. Only one thread at a time.
+    /// The amount to write into Envoy, if it lacks one: a counter's increase, or a gauge's value. Only one
+    /// thread at a time.
     pub(super) fn take_change(&self, is_full: bool) -> Option<u64> {
         let amount = self.amount();
         let flushed = self.flushed.swap(amount, Ordering::Relaxed);
@@ -94,7 +95,8 @@ struct Tables {
     next_place: usize,
     /// The places by definition and values.
     places: HashMap<(usize, Vec<String>), usize>,
-    /// The number of series that a definition and pool have had. They are bounded unless they are by endpoint, and only those are forgotten.
+    /// The number of series that a definition and pool have had. Series by endpoint are not bounded, and only
+    /// these are forgotten.
     counts: HashMap<(usize, String), usize>,
 }
 
@@ -142,8 +144,8 @@ impl Registry {
         self.tables.lock().definitions.clone()
     }
 
-    /// The series with these values, the pool first, and its place. All workers together have [`MAX_SERIES`] series of a metric and pool,
-    /// and the one of all others, unless it is by endpoint: the pool bounds these.
+    /// The series with these values, the pool first, and its place. All workers together have [`MAX_SERIES`]
+    /// series of a metric and pool, and one for all other values. Series by endpoint are bounded by the pool.
     pub(super) fn series(
         &self,
         definition: usize,

@@ -1,4 +1,5 @@
-//! All interleavings of threads at what they share, tried by loom. `make test-unit` runs these tests with the feature `loom`.
+//! All interleavings of threads at shared state, tried by loom. `make test-unit` runs these tests with the
+//! feature `loom`.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ const ONE: Load = Load { requests: 1, tokens: 100 };
 /// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a debug build.
 const STACK: usize = 1 << 15;
 
-/// Starts a thread with enough stack for what it does with a pool.
+/// Starts a thread with enough stack for work with a pool.
 fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
 }
 
-/// Tries all interleavings of what runs with a pool.
+/// Tries all interleavings of a function that uses a pool.
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let run = Arc::new(run);
     loom::model(move || {

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime};
 
-/// The time since the Unix epoch when the process first read it, and from then on by a clock that is never set: when the wall clock is, no time
-/// to live ends, no reading grows old, and no pause lasts longer.
+/// The time since the Unix epoch, read once by the process and continued by a clock that is never set: a step
+/// of the wall clock ends no time to live, ages no reading and prolongs no pause.
 pub(crate) fn now() -> Duration {
     static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::started(SystemTime::now(), Instant::now()));
     CLOCK.at(Instant::now())

@@ -26,7 +26,7 @@ pub struct Files {
 pub struct Unauthenticated {
     /// Whether they may read, although writing takes credentials.
     pub reads: bool,
-    /// Whether those on other hosts may write.
+    /// Whether clients on other hosts may write.
     pub writes: bool,
 }
 

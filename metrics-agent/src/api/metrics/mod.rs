@@ -105,7 +105,7 @@ impl ApiMetrics {
         metrics
     }
 
-    /// Counts an answered snapshot request.
+    /// Counts the response to a snapshot request.
     pub(in crate::api) fn count_snapshot(&self, outcome: &'static str) {
         self.snapshots.get_or_create(&[("outcome", outcome)]).inc();
     }
@@ -148,7 +148,7 @@ impl ApiMetrics {
     }
 }
 
-/// Counts a waiting snapshot request for as long as it lives.
+/// Counts a waiting snapshot request until it is dropped.
 pub(in crate::api) struct WaiterGuard(Gauge);
 
 impl Drop for WaiterGuard {
@@ -189,7 +189,7 @@ impl Families<'_> {
     }
 }
 
-/// Sets a gauge to a value, unless it has a greater one.
+/// Raises a gauge to a value; a greater value stays.
 fn raise(family: &Numbers, labels: &SeriesLabels, value: f64) {
     let gauge = family.get_or_create(labels);
     gauge.set(gauge.get().max(value));

@@ -30,7 +30,8 @@ pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     registry
 }
 
-/// The EPP's pool metrics under its names. Without a fresh endpoint there are no averages, because old ones would mislead.
+/// The EPP's pool metrics under its names. Without a fresh endpoint there are no averages, because averages
+/// of old values would mislead.
 fn register_epp(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let ready = families.gauge("ready_endpoints", "Ready endpoints whose values are at most 2 s old");

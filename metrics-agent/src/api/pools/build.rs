@@ -165,7 +165,8 @@ fn of_endpoint(
     }
 }
 
-/// LoRA adapters. A server lists an adapter that runs as waiting too, when further requests for it wait; it is left out there.
+/// LoRA adapters. A server lists a running adapter as waiting too, while further requests for it wait. Such
+/// an adapter counts as running only.
 fn of_adapters(lora: &Lora) -> LoraStatus {
     let only_waits = |name: &&String| !lora.running.contains(name);
     let waiting = lora.waiting.iter().filter(only_waits).cloned().collect();

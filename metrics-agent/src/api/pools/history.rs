@@ -185,8 +185,8 @@ pub struct StateTimes {
 type EndpointStates = HashMap<u64, (EndpointState, Duration)>;
 
 impl StateTimes {
-    /// Takes in the present states of all endpoints of a pool, and returns for each the time for which it has been in its state, as far
-    /// as this has been asked for.
+    /// Replaces the states of all endpoints of a pool. Returns for each the time since the call in which its
+    /// present state began.
     pub(super) fn update(
         &self,
         pool: &str,

@@ -1,7 +1,8 @@
 //! `GET /v1/pools/{pool}/snapshot?topology=<u64>&readings=<u64>&wait_ms=<n>`
 //!
-//! The client names the versions that it has. If the current ones differ, the response comes at once. Otherwise it is the next
-//! version, or 204 if there is none within `wait_ms`. It includes the topology only if the client has a different one.
+//! The client names the versions that it has. If the current versions differ, the response comes at once.
+//! Otherwise it is the next version, or 204 if there is none within `wait_ms`. It includes the topology only
+//! if the client has a different one.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 const ALLOWED: &str =
     "topology, readings and wait_ms, each at most once, decimal from 0 to 18446744073709551615";
 
-/// The versions of the client, and how long it waits for different ones.
+/// The versions of the client, and how long it waits for others.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct SnapshotQuery {

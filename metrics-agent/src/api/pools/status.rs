@@ -52,8 +52,8 @@ pub struct UnknownPool {
     pub age_ms: u64,
 }
 
-/// Traffic of all reporting proxies to a pool lately: requests in the last 5 to 10 seconds, responses and prompts in the last half minute
-/// to minute.
+/// Traffic of all reporting proxies to a pool lately: requests in the last 5 to 10 s, responses and prompts
+/// in the last 30 to 60 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolTraffic {
     /// Requests routed per second; absent until a proxy has reported twice.
@@ -228,11 +228,11 @@ pub struct TrafficStatus {
     pub tokens: u64,
     /// Whether a proxy avoids the endpoint, because a request failed there.
     pub failing: bool,
-    /// Failed requests per second, in the last half minute to minute; absent until a proxy has reported twice.
+    /// Failed requests per second, in the last 30 to 60 s; absent until a proxy has reported twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors_per_second: Option<f64>,
-    /// Time from the choice of the endpoint to the first byte of its responses' bodies, in the last half minute to minute; absent: there
-    /// were none.
+    /// Time from the choice of the endpoint to the first byte of its responses' bodies, in the last 30 to 60
+    /// s; absent: there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<ResponseTimes>,
 }

@@ -88,8 +88,8 @@ impl QueueReport {
         })
     }
 
-    /// Bounds the number of tenants with figures of their own. `others` are the last reports of the pool's other proxies, and `earlier` is the
-    /// one before of this proxy.
+    /// Bounds the number of tenants with figures of their own. `others` are the last reports of the pool's
+    /// other proxies, and `earlier` is this proxy's previous report.
     pub(in crate::api) fn bound_tenants<'a>(
         &mut self,
         others: impl Iterator<Item = &'a Self>,
@@ -152,7 +152,7 @@ impl Outcomes {
         self.0.iter().map(|(outcome, waits)| (*outcome, waits))
     }
 
-    /// The waits of requests that went on.
+    /// The waits of dispatched requests.
     fn dispatched(&self) -> Option<&Waits> {
         self.with(Outcome::Dispatched.as_str())
     }

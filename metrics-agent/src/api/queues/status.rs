@@ -99,7 +99,7 @@ impl QueueStatus {
 #[derive(Debug, Default)]
 struct BandSum {
     status: BandStatus,
-    /// The recent waits of requests that went on.
+    /// The recent waits of dispatched requests.
     recent: Waits,
     tenants: BTreeMap<String, (TenantStatus, Waits)>,
 }

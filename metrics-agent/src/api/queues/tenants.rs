@@ -26,7 +26,7 @@ pub struct TenantReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tenants {
     named: Vec<TenantReport>,
-    /// All that are not named, together.
+    /// All tenants that are not named, together.
     other: TenantReport,
     /// Figures that count as `other`, as the proxy has reported them.
     parts: Vec<TenantReport>,

@@ -6,7 +6,7 @@ use endpoint_picker::flow_control::WAIT_BOUNDS;
 
 use crate::api::reports::ReportError;
 
-/// Waits up to each of [`WAIT_BOUNDS`], and those above the last.
+/// Waits up to each of [`WAIT_BOUNDS`], and waits above the last.
 const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
 
 /// Waits by their length.
@@ -14,7 +14,7 @@ const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
 pub struct Waits {
     counts: [u64; BUCKETS],
     seconds: f64,
-    /// The longest in seconds, of these or earlier ones; infinite if it was not reported.
+    /// The longest wait in seconds, of these or earlier waits; infinite if it was not reported.
     longest: f64,
 }
 
@@ -31,7 +31,7 @@ impl Waits {
         Ok(Self { counts, seconds, longest: f64::INFINITY })
     }
 
-    /// The same, none of which is longer than this.
+    /// The same waits, none of which is longer than this time.
     pub(in crate::api) fn up_to(self, seconds: f64) -> Result<Self, ReportError> {
         if seconds >= 0.0 { Ok(Self { longest: seconds, ..self }) } else { Err(ReportError::InvalidWaits) }
     }
@@ -46,13 +46,14 @@ impl Waits {
         self.seconds
     }
 
-    /// Upper bounds in seconds, the last infinite, with the waits up to each and above the one before.
+    /// Upper bounds in seconds, the last infinite, each with the number of waits up to it and above the bound
+    /// before.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = WAIT_BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
         bounds.zip(self.counts).collect()
     }
 
-    /// These waits without earlier ones.
+    /// These waits without the waits of an earlier report.
     #[must_use]
     pub(in crate::api) fn without(&self, earlier: &Self) -> Self {
         let mut counts = self.counts;
@@ -67,8 +68,8 @@ impl Waits {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// Milliseconds within which this share of the waits ended, in between two bounds estimated as Prometheus does; at most the last
-    /// bound and the longest wait. `None` without waits.
+    /// Milliseconds within which this share of the waits ended; between two bounds it is estimated as in
+    /// Prometheus. At most the last bound and the longest wait. `None` without waits.
     pub(in crate::api) fn percentile_ms(&self, share: f64) -> Option<f64> {
         let all = self.requests();
         if all == 0 {

@@ -1,4 +1,5 @@
-//! Reports of proxies: received over HTTP, kept until they are too old. And the pools that proxies ask for in vain.
+//! Reports of proxies, which are received over HTTP and kept until they are too old, and the unknown pools
+//! that proxies request.
 //!
 //! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them, so
 //! everything in them is bounded.
@@ -175,7 +176,7 @@ impl UnknownPools {
         Self { clock, names: Mutex::default() }
     }
 
-    /// Counts a request for a pool of this name. While [`MAX_NAMES`] others are kept, another name is not.
+    /// Counts a request for a pool of this name. A new name is not kept while there are [`MAX_NAMES`] names.
     pub(in crate::api) fn count(&self, pool: &str) {
         let now = self.clock.now();
         let mut names = self.names.lock();

@@ -43,7 +43,7 @@ pub struct ProxyReport {
     pub at: Duration,
     /// Requests routed since the proxy started.
     pub routed: u64,
-    /// Routed requests that Envoy sent to another server at once.
+    /// Routed requests whose first attempt Envoy sent to another server.
     pub served_elsewhere: u64,
     /// The filter's version; `None` if it did not report it.
     pub version: Option<String>,

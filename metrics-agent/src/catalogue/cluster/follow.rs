@@ -187,7 +187,7 @@ fn concerns(id: &ObjectId, json: &Json, (namespace, name): (&str, &str)) -> bool
     id.namespace == namespace && pool.is_none_or(|pool| pool == name)
 }
 
-/// Removes what texts have for other pools than the only one.
+/// Removes the documents that are for other pools than the only pool to serve.
 pub(super) fn restrict(documents: &mut Documents, settings: &CatalogueSettings) {
     let Some((namespace, name)) = settings.only_pool() else { return };
     let pool = settings.scope().pool_name(namespace, name);

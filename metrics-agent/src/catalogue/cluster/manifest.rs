@@ -21,7 +21,7 @@ pub(super) struct Manifest<'a> {
 
 enum Content<'a> {
     Object(&'a Json),
-    /// The documents of a key, and the namespace of those that name none.
+    /// The documents of a key, and the namespace of documents that name none.
     Text(&'a str, &'a str),
     Files(&'a Result<Vec<File>, Problems>),
 }
@@ -88,7 +88,8 @@ pub(super) fn is_config_map(id: &ObjectId) -> bool {
     id.kind == "ConfigMap" && id.api_version == "v1"
 }
 
-/// Refuses configurations that the agent cannot serve with its flags, and removes what a cluster decides otherwise.
+/// Refuses configurations that the agent cannot serve with its flags, and removes endpoints files, which a
+/// cluster's pools do not use.
 fn check_configs(documents: &mut Documents, settings: &CatalogueSettings) {
     let Documents { configs, problems, warnings, .. } = documents;
     for config in configs {

@@ -1,9 +1,9 @@
 //! Makes pools of the objects of a cluster, each object by itself.
 //!
-//! Unlike files, whose manifests are valid together or not at all, an object that is refused takes nothing else with it: it is left
-//! out with its reasons, and its last valid version stays in force. What contradicts an older object is refused, never the older
-//! one. [`ClusterCatalogue`] does this without I/O; [`PlanWatch::of_cluster`](super::watch::PlanWatch::of_cluster) follows the
-//! objects.
+//! Unlike files, whose manifests are valid together or not at all, an object that is refused takes nothing
+//! else with it: it is left out with its reasons, and its last valid version stays in force. Of two objects
+//! that contradict each other, the younger is refused. [`ClusterCatalogue`] does this without I/O;
+//! [`PlanWatch::of_cluster`](super::watch::PlanWatch::of_cluster) follows the objects.
 
 mod follow;
 mod manifest;
@@ -68,7 +68,7 @@ struct ManifestState {
 struct Identity {
     uid: Option<String>,
     generation: Option<i64>,
-    /// Only of kinds without a generation: it changes with the object's status, too.
+    /// `None` for kinds with a generation, because it changes with the object's status too.
     resource_version: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl ClusterCatalogue {
         self.files = Some(ManifestState::new(self.files.take(), Identity::default(), documents));
     }
 
-    /// The plan of all manifests in force, and the refused ones.
+    /// The plan of all manifests in force, and the refused manifests.
     pub fn plan(&self) -> (Plan, Vec<Refusal>) {
         let CatalogueSettings { options, .. } = &self.settings;
         let mut documents = Documents::default();
@@ -167,7 +167,8 @@ impl ClusterCatalogue {
 }
 
 impl ManifestState {
-    /// The state after reading a version. An object of another uid is another object, whose predecessor's versions do not count.
+    /// The state after reading a version. An object with another uid is another object, so the last valid
+    /// version of its predecessor is dropped.
     fn new(earlier: Option<Self>, identity: Identity, mut documents: Documents) -> Self {
         let problems = core::mem::take(&mut documents.problems);
         let valid = if problems.is_empty() {

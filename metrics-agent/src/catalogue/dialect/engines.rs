@@ -18,7 +18,7 @@ fn vllm() -> Dialect {
     Dialect {
         waiting: spec("vllm:num_requests_waiting"),
         running: spec("vllm:num_requests_running"),
-        // The second name is the one up to vLLM 0.10, and in the endpoint picker protocol.
+        // The second name is the metric's up to vLLM 0.10, and in the endpoint picker protocol.
         kv_usage: specs(&["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"]),
         lora: spec("vllm:lora_requests_info"),
         cache_info: cache_info("vllm:cache_config_info", "block_size", "num_gpu_blocks"),

@@ -74,7 +74,8 @@ impl Plan {
         Self::combine(documents, pools).into_result()
     }
 
-    /// Combines valid manifests of a cluster. What contradicts an earlier manifest is refused and left out.
+    /// Combines valid manifests of a cluster. A manifest that contradicts an earlier manifest is refused and
+    /// left out.
     pub(crate) fn of_cluster(mut documents: Documents, scope: &Scope, options: &Options) -> Combined {
         refuse(&mut documents);
         let pools = pools(&mut documents, scope, options);

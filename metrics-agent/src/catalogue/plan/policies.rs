@@ -10,7 +10,8 @@ use crate::catalogue::manifests::document::{Config, Documents, Item};
 use crate::catalogue::manifests::fields::PoolRef;
 use crate::sources::manifests::{Origin, Problem};
 
-/// Applies the objects. The result are those without effect: their pool is unknown, or an older object decides.
+/// Applies the objects. The result are the objects without effect: their pool is unknown, or an older object
+/// decides.
 pub(super) fn apply(pools: &mut [PoolDraft], documents: &mut Documents) -> Vec<Problem> {
     let mut without_effect = Vec::new();
     objectives(pools, documents, &mut without_effect);
@@ -133,7 +134,7 @@ pub(super) fn apply_configs(
     endpoints_file.map(|(path, _)| path)
 }
 
-/// Sets each pool's shadow configuration. `endpoints_file` is the one of the acting configurations.
+/// Sets each pool's shadow configuration. `endpoints_file` is the acting configurations' endpoints file.
 pub(super) fn apply_shadows(
     pools: &mut [PoolDraft],
     shadows: Vec<Config>,

@@ -45,7 +45,7 @@ pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchE
 pub fn diagnose(facts: &Facts) -> Report {
     let mut report = Report::new(facts.summary());
     for (check, run) in checks::ALL {
-        // A check that has nothing to look at neither finds anything nor passes.
+        // A check without anything to check is not among the checks that passed.
         if let Some(findings) = run(facts) {
             report.add(check, findings);
         }
@@ -86,7 +86,7 @@ impl EnvoyAdmin {
         self.get(&format!("/stats?filter={}", utf8_percent_encode(&filter, NON_ALPHANUMERIC))).await
     }
 
-    /// The error of a response that is not what Envoy sends.
+    /// The error of a response that cannot be read as Envoy's.
     fn unreadable(&self, path: &str, reason: &impl Display) -> FetchError {
         FetchError(format!("{} (--envoy-admin): the response to {path} cannot be read: {reason}", self.url))
     }

@@ -70,7 +70,7 @@ impl Report {
         self.findings.is_empty()
     }
 
-    /// The findings, the worst first. Of equal ones at several places only the first is among them.
+    /// The findings, the worst first. Of equal findings at several places only the first is among them.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.values().map(|(finding, _)| finding)
     }

@@ -17,7 +17,7 @@ use endpoint_picker_wire::v1;
 use self::replay::Replay;
 use crate::api::queues::status::QueueStatus;
 
-/// Decides a request by a snapshot that has a topology. `queue` is what waits in the proxies, if that is known.
+/// Decides a request by a snapshot that has a topology. `queue` are the proxies' queues, if they are known.
 pub fn explain(
     mut snapshot: v1::Snapshot,
     request: &RecordedRequest,

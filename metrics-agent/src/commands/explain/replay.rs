@@ -26,7 +26,7 @@ use crate::api::queues::status::{BandStatus, QueueStatus};
 /// Any time that is larger than the readings' ages.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// A pool as a filter has it that has just started.
+/// A pool in the state of a filter that has just started.
 pub(super) struct Replay {
     view: PoolView,
     /// Why the shadow configuration is left out, as a filter leaves it out.
@@ -39,7 +39,8 @@ impl Replay {
         let message = snapshot.topology.take().unwrap_or_default();
         let mut policy = message.policy.clone().unwrap_or_default();
         let topology = Topology::compile(message).map_err(|error| error.to_string())?;
-        // The compiled topology has no shadow then, and not its error either.
+        // A topology with an invalid shadow compiles without it and does not keep the error, so the shadow is
+        // compiled again.
         let shadow_refusal = shadow_into_core(&mut policy, &topology.pipeline).err();
         let mut ledger = LocalLedger::default();
         ledger.adopt(Arc::clone(&topology.pool), topology.pipelines(), topology.policy.avoid_failing);

@@ -25,7 +25,7 @@ use crate::sources::manifests::Source;
 pub struct ObjectReports {
     /// Whether refused objects get Events.
     pub events: bool,
-    /// In whose name the status of pools is written; `None`: it is not written.
+    /// The Gateway in whose name the status of pools is written; `None`: it is not written.
     pub status: Option<Parent>,
 }
 
@@ -53,7 +53,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Time until writes that failed are tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The name of the agent in what it writes.
+/// The agent's name in objects that it writes.
 const AGENT: &str = "endpoint-picker-agent";
 
 /// Logs an error of writing, unless the last one was equal.

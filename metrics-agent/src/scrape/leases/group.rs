@@ -52,7 +52,7 @@ struct LeaseEntry {
     lease: Lease,
     /// The agent that should scrape it.
     preferred: u64,
-    /// After a failure this agent does not take the lease from another one until then.
+    /// After a failure this agent does not take the lease from another agent until this time.
     yields_until: Duration,
     /// The task waits for the lease.
     is_wanted: bool,
@@ -262,7 +262,7 @@ impl SharedScrape {
         is_own
     }
 
-    /// Has the other agents take the endpoint's state, after a scrape.
+    /// Publishes the endpoint's state to the other agents, after a scrape.
     pub(in crate::scrape) fn publish(&self) {
         if let Some(entry) = self.group.state.lock().entries.get_mut(&self.scrape) {
             entry.is_newer = true;

@@ -1,9 +1,10 @@
 //! Scraping once for all agents of a pool.
 //!
-//! In the store each endpoint has a lease, which one agent holds. That agent scrapes the endpoint and adds its readings to the pool's stream,
-//! from which the others take them. A lease lasts for [`Lease::term`](Lease): when its holder is gone, another agent has it
-//! within three intervals. Of the agents that are alive, one is preferred for each endpoint, and takes the lease from any other.
-//! While the store is away, each agent scrapes everything.
+//! In the store each endpoint has a lease, which one agent holds. That agent scrapes the endpoint and adds
+//! its readings to the pool's stream, from which the others take them. A lease lasts for 1.75 scrape
+//! intervals: when its holder is gone, another agent has it within three intervals. Of the agents that are
+//! alive, one is preferred for each endpoint, and takes the lease from any other agent. While the store is
+//! away, each agent scrapes everything.
 
 mod group;
 mod link;

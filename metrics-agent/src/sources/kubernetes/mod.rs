@@ -23,18 +23,18 @@ pub struct ClusterSettings {
     pub namespaces: Option<Namespaces>,
     /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
     pub picker_config_map: Option<(Option<String>, String)>,
-    /// Limits on what is read.
+    /// Limits on the objects that are read.
     pub limits: Limits,
 }
 
-/// Limits on what is read from a cluster.
+/// Limits on the objects that are read from a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of ready pods of one pool.
     pub pods: usize,
     /// Limits on the labels of each pod.
     pub labels: LabelLimits,
-    /// Maximum number of bytes of an object, and most objects of each kind and watch.
+    /// Maximum number of bytes of an object, and of objects of each kind and watch.
     pub objects: FileLimits,
 }
 

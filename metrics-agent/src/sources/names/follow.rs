@@ -105,7 +105,7 @@ impl Follower {
                     Err(_) => core::future::pending().await,
                 },
                 Some(looked_up) = lookups.join_next() => {
-                    // A panic in a lookup is one of this task.
+                    // A panic in a lookup panics in this task too, so that the agent ends.
                     let (host, result) = looked_up.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
                     if self.record(table, &host, result) {
                         return;

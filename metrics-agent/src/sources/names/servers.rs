@@ -29,7 +29,7 @@ impl NamedServer {
         Endpoint::new(format!("{}@{ip}", self.name), address, self.labels.clone())
     }
 
-    /// An endpoint with its name and labels, for the question which pool it belongs to.
+    /// An endpoint with its name and labels, by which its pool is found.
     pub(super) fn placeholder(&self) -> Endpoint {
         let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.port());
         Endpoint::new(self.name.clone(), address, self.labels.clone())

@@ -13,11 +13,12 @@ use super::HostName;
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(30);
 
-/// Time until a name is looked up again after a failure; it doubles with each further one, up to the maximum.
+/// Time until a name is looked up again after a failure; it doubles with each further failure, up to the
+/// maximum.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// Maximum number of addresses of a name. The lowest ones are used.
+/// Maximum number of addresses of a name. The lowest addresses are used.
 const MAX_ADDRESSES: usize = 256;
 
 /// The addresses of a name, and how long they hold.
@@ -56,7 +57,7 @@ impl NameState {
 }
 
 impl NameTable {
-    /// Has these names and no others. New ones are due at once.
+    /// Keeps these names and no others. New names are due at once.
     pub(super) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a HostName>, now: Instant) {
         let mut before = core::mem::take(&mut self.0);
         for name in names {

@@ -21,8 +21,8 @@ const STOP_AND_WATERMARK: u32 = 2;
 /// Body, `StopIterationNoBuffer`: Envoy drops the part that has arrived, since a response was sent.
 const STOP_AND_DROP: u32 = 3;
 
-/// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another one of the same request finds the cell borrowed and
-/// does nothing.
+/// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request
+/// finds the cell borrowed and does nothing.
 type StreamCell = RefCell<Stream>;
 
 /// Runs a hook's body, and sends the response that it returns, if any. `None` inside another hook of the

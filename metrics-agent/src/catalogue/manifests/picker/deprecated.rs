@@ -1,4 +1,5 @@
-//! Deprecated plugin types and parameters: they are lowered to the current ones, which alone the filter has.
+//! Deprecated plugin types and parameters: they are lowered to current types and parameters, because the
+//! filter has no others.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use super::plugins::{Invalid, read_parameters};
 /// Former names of types, with the current name. A plugin without a name of its own gets the current one.
 const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 
-/// Types that the EPP deprecates, with their replacement. A plugin without a name of its own keeps the deprecated one, because
-/// profiles refer to it by that. The headers handlers have no effect.
+/// Types that the EPP deprecates, with their replacement. A plugin without a name of its own keeps the
+/// deprecated name, because profiles refer to it by that name. The headers handlers have no effect.
 const DEPRECATED_TYPES: [(&str, &str); 6] = [
     ("by-label", LABEL_SELECTOR_FILTER),
     ("by-label-selector", LABEL_SELECTOR_FILTER),
@@ -30,8 +31,8 @@ const SINGLE_PROFILE_HANDLER: &str = "single-profile-handler";
 const RENAMED_PARAMETERS: [(&str, &str, &str); 1] =
     [("approx-prefix-cache-producer", "blockSize", "blockSizeTokens")];
 
-/// Parameters that the filter has only for what deprecated types are lowered to: type, parameter. The EPP does not have them, so
-/// a document with one is refused.
+/// Parameters that the filter has only because deprecated types are lowered to them: type, parameter. The EPP
+/// does not have them, so a document with one is refused.
 const INTERNAL_PARAMETERS: [(&str, &str); 4] = [
     (DISAGG_PROFILE_HANDLER, "prefixMatchInfoProducerName"),
     (DISAGG_PROFILE_HANDLER, "primaryPort"),
@@ -140,7 +141,7 @@ fn lower_parameters<'a>(
 struct ByLabel {
     /// The label; required.
     label: String,
-    /// The values; an endpoint without the label has the empty one.
+    /// The values; an endpoint without the label has the empty value.
     valid_values: Vec<String>,
     /// Keeps endpoints without the label too.
     allows_no_label: bool,
@@ -161,7 +162,8 @@ impl ByLabel {
     }
 }
 
-/// Each flat parameter, and the object and its field that take its place. Of two with the same place the first one counts.
+/// Each flat parameter, and the object and its field that take its place. Of two parameters with the same
+/// place the first counts.
 const PLACES: [(&str, &str, &str); 6] = [
     ("decodeProfile", "profiles", "decode"),
     ("prefillProfile", "profiles", "prefill"),

@@ -118,7 +118,8 @@ pub(super) struct ProfilePlugin {
 }
 
 impl Profile {
-    /// The profile without the plugins that the filter does not have, and the index here of each that is left.
+    /// The profile without the plugins that the filter does not have, and the document's index of each plugin
+    /// that is left.
     pub(super) fn on_the_wire(self, has: impl Fn(&str) -> bool) -> (v1::Profile, Vec<usize>) {
         let plugins = self.plugins.into_iter().enumerate().filter(|(_, plugin)| has(&plugin.plugin_ref));
         let plugin = |(index, plugin): (usize, ProfilePlugin)| {

@@ -68,7 +68,7 @@ impl Ttl {
         })
     }
 
-    /// Whole milliseconds, at least one of a duration that is not zero: zero has a meaning of its own.
+    /// Whole milliseconds. A duration above zero gives at least one, because zero has a meaning of its own.
     fn milliseconds(self) -> u64 {
         u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }

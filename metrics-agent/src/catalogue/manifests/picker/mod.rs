@@ -1,4 +1,4 @@
-//! `EndpointPickerConfig`: what the filter decides by and what the agent scrapes, from the document.
+//! `EndpointPickerConfig`: the filter's configuration and the agent's scraping settings, from the document.
 //!
 //! Plugins for the agent and deprecated spellings end here: they do not reach the filter.
 

@@ -108,7 +108,7 @@ pub(super) fn reports(facts: &Facts) -> Option<Vec<Finding>> {
         let statistic = |name| facts.statistics.of_pool(pool, name).unwrap_or(0);
         let has_reports = !facts.agent.pool(pool)?.proxies.is_empty();
         let failures = statistic("sharing_failures");
-        // The agent that a filter reports to, if it is another one, has taken its changes.
+        // A filter that uses another agent has sent its changes there, and is not counted.
         let is_refused = failures > 0 && statistic("sharing_sent") == 0;
         (!has_reports && statistic("snapshots") > 0 && is_refused).then(|| {
             Finding::warning(

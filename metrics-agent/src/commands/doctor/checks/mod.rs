@@ -1,4 +1,4 @@
-//! The checks. Each looks at the facts, and gives its findings, or `None` where there is nothing that it could check.
+//! The checks. Each check reads the facts and returns its findings, or `None` if there is nothing to check.
 
 mod agent;
 mod endpoints;
@@ -36,7 +36,8 @@ pub(super) const ALL: [(&str, Check); 22] = [
     ("chosen endpoints serve", served),
 ];
 
-/// Requests that were served elsewhere, of this number of routed ones, are a mistake: fewer are due to endpoints that have just come or gone.
+/// Number of routed requests of which at most one may be served elsewhere: that is due to endpoints that have
+/// just come or gone, and more is a mistake.
 const FEW: u64 = 20;
 
 /// Statistics of the filter that Envoy does not keep.

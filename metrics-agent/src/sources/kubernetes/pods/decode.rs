@@ -10,7 +10,7 @@ use super::Pod;
 use crate::sources::endpoints::LabelLimits;
 use crate::sources::kubernetes::watch::Decode;
 
-/// Reads pods; those that are not ready are left out.
+/// Reads pods; pods that are not ready are left out.
 pub(super) struct DecodePod {
     pub(super) labels: LabelLimits,
 }

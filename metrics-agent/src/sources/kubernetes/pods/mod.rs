@@ -83,7 +83,8 @@ pub struct PodWatches {
 pub struct PendingPods(Arc<PodStore>);
 
 impl PendingPods {
-    /// Kinds that are listed soon, with the last problem; forbidden ones are left out.
+    /// The last problem of each selector, or the selector itself before a problem. Selectors whose pods may
+    /// never be listed are left out.
     pub fn names(&self) -> Vec<String> {
         self.0.pending()
     }
