@@ -129,6 +129,7 @@ impl Reconciler {
             let mut members: Vec<_> =
                 members.into_iter().map(|endpoint| Member { endpoint, pod: None }).collect();
             if let Some(pods) = &self.pods {
+                // The pool's pods were never listed, so its endpoints are unknown rather than none.
                 let Some(pods) = pods.members(pool, ready) else { continue };
                 report(&pool.name, pool_pods::add(&mut members, pods, self.max_endpoints));
             }

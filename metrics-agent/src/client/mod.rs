@@ -120,6 +120,7 @@ impl Connection {
         tokio::pin!(exchange);
         if let Some(open) = io {
             tokio::select! {
+                // I/O is polled first, so that the exchange finds the bytes that have just arrived.
                 biased;
                 _ = open => *io = None,
                 done = &mut exchange => return done,

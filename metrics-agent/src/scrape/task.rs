@@ -268,6 +268,7 @@ impl EndpointClient {
         };
         let opened = Connection::open(address, &address.to_string(), tls).await.map_err(ScrapeError::from);
         match opened.as_ref().map_err(ScrapeError::reason) {
+            // A handshake that fails shows that the server accepts connections.
             Ok(_) | Err(Reason::Tls) => self.refusals = 0,
             Err(Reason::Refused) => self.refusals = self.refusals.saturating_add(1),
             Err(_) => {}

@@ -118,6 +118,7 @@ impl Adoption {
             pool.adopt(view);
             return;
         }
+        // Before the notice, so that clusters which it wakes find the new endpoints.
         pool.announce(view.pool());
         let change = watchers::notify(&self.pool_name);
         // Before the first snapshot there are no decisions that a wait could protect.

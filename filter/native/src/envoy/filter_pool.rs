@@ -159,6 +159,7 @@ impl Publisher for FilterPool {
 impl Drop for FilterPool {
     /// The counts of the last second would be lost.
     fn drop(&mut self) {
+        // Counts move at most once a second; at this time every worker is due.
         let later = clock::now() + Duration::from_secs(2);
         for worker in self.workers.iter().chain([&self.main]) {
             worker.lock().publish_metrics(false, later);

@@ -182,6 +182,8 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
+        // In a body hook Envoy passes on the buffered part and after it the received part. The new body
+        // replaces the received part, and the buffered part is emptied.
         let (new, old) = if self.event == Event::Body {
             let has_both = self.has_received_part();
             (BodyPart::ReceivedRequest, has_both.then_some(BodyPart::BufferedRequest))
@@ -200,6 +202,7 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        // The list first: Envoy logs an error when a value that is not a text is read as one.
         if let Some(items) = self.request.metadata_list(namespace, key) {
             return Ok(Some(packed::list(&items)));
         }

@@ -72,6 +72,7 @@ impl Stop {
     pub(crate) fn interrupts(&self, connections: &ureq::Agent) {
         let mut state = self.lock();
         state.connections = Some(connections.clone());
+        // The stop came first, when there were no connections to interrupt.
         if state.is_stopped {
             connections.clone().shutdown();
         }

@@ -112,11 +112,13 @@ impl Reports {
         if proxies.len() >= self.max_proxies && !proxies.contains_key(&report.proxy) {
             return Err(ReportError::TooManyProxies(self.max_proxies));
         }
+        // A restarted proxy counts from zero again, and reports another generation.
         let last = proxies.get(&report.proxy).filter(|last| last.generation == report.generation);
         let begin = || EarlierCounts::begin(&counts, now);
         let earlier_counts = last.map_or_else(begin, |last| last.earlier.clone());
         let elapsed = last.map(|last| now.saturating_sub(last.at)).filter(|elapsed| !elapsed.is_zero());
         let mut traffic = |entry: &EndpointReport| {
+            // The first report adds nothing, because its picks may be from before the agent's start.
             let before =
                 last.map(|last| last.endpoints.get(&entry.endpoint).map_or(0, |traffic| traffic.picks));
             let more = before.and_then(|before| entry.picks.checked_sub(before));

@@ -97,7 +97,7 @@
  * @property {number} max_bytes
  * @property {Waits | null} wait_ms null: none was dispatched
  * @property {Record<string, number>} outcomes requests by the end of their wait
- * @property {Tenant[]} [tenants] those of which most wait; absent: requests name none
+ * @property {Tenant[]} [tenants] the tenants with the most waiting requests; absent: requests name none
  */
 
 /**
@@ -114,7 +114,7 @@
  * @typedef {object} Unresolved
  * @property {string} name
  * @property {string} host
- * @property {number} addresses of the last answer, which stay in use
+ * @property {number} addresses of the last successful lookup, which stay in use
  * @property {string} problem
  */
 

@@ -65,7 +65,7 @@ const fromZero = (minimum) => (_plot, _min, max) => [0, Math.max(minimum, (max ?
 /**
  * @typedef {object} PanelOptions
  * @property {string} title
- * @property {string[]} lines a label for each line, six at most
+ * @property {string[]} lines a label for each line; maximum six
  * @property {(value: number) => string} format
  * @property {number} [minimum] of the scale's upper end
  * @property {number} [height]

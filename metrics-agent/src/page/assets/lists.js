@@ -8,7 +8,7 @@ import { formatAge, formatWhole, MISSING } from "/page/formats.js";
 /** @typedef {{ texts: string[], className?: string, title?: string }} TextRow */
 
 /**
- * Shows a table of texts, in a frame that scrolls sideways. Elements stay, and with them scrolling and what the user has selected.
+ * Shows a table of texts, in a frame that scrolls sideways. Elements stay, so that scrolling and the selection stay too.
  * @param {HTMLElement} place
  * @param {string[]} names of the columns
  * @param {TextRow[]} rows

@@ -10,7 +10,7 @@ import { showRows } from "/page/lists.js";
 /** The end of most waits; the others are listed. */
 const DISPATCHED = "Dispatched";
 
-/** Priorities that the chart shows: the ones with most requests now. */
+/** Priorities that the chart shows: the priorities with the most requests now. */
 const MAX_LINES = 6;
 
 const HEAD = ["Priority", "Queued", "Full", "Wait p50", "p90", "p99", "Dispatched", "Other ends"];

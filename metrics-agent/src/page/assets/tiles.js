@@ -1,4 +1,4 @@
-// The first line of the page: what clients feel, and what is wrong.
+// The first line of the page: effects on clients, and mistakes.
 
 import { sum } from "/page/agent.js";
 import { setText } from "/page/columns.js";
@@ -13,7 +13,7 @@ import { filterName } from "/page/lists.js";
  * @property {string} value
  * @property {string} [note]
  * @property {"bad" | "warning"} [level]
- * @property {string} [title] what the number is
+ * @property {string} [title] meaning of the number
  */
 
 /** @param {number | null | undefined} rate */
