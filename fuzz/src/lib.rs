@@ -6,7 +6,7 @@ use endpoint_picker::config::PickerConfig;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 
 /// The first line, and what comes after it.
 pub fn first_line(input: &[u8]) -> Option<(&str, &[u8])> {
@@ -15,9 +15,9 @@ pub fn first_line(input: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// A pool of endpoints `10.0.0.<host>:8000`.
-pub fn pool(hosts: &[u8]) -> Arc<Pool> {
+pub fn pool(hosts: &[u8]) -> Arc<Endpoints> {
     let endpoint = |&n: &u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), Vec::new());
-    let pool = Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect());
+    let pool = Endpoints::new("p".to_owned(), hosts.iter().map(endpoint).collect());
     Arc::new(pool.expect("different endpoints"))
 }
 

@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     let pipeline = stateful();
     let plugins: Vec<u64> = pipeline.initial_states().map(|(key, _)| key).collect();
     let endpoints = pool(&[0, 1, 2]);
-    let keys: Vec<u64> = endpoints.endpoints().iter().map(|endpoint| endpoint.key()).collect();
+    let keys: Vec<u64> = endpoints.as_slice().iter().map(|endpoint| endpoint.key()).collect();
     let mut peer = LocalPeer::new(endpoints, &pipeline, Duration::from_millis(250));
     peer.apply([Change::Endpoint { endpoint: keys[0], kind: ChangeKind::Started(OWN) }]);
     let identity = Identity { sender: 1, epoch: 1 };

@@ -7,7 +7,7 @@ use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
@@ -63,10 +63,10 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn is_sound(decision: &Decision, pool: &Pool) {
+fn is_sound(decision: &Decision, pool: &Endpoints) {
     if let Outcome::Route(endpoints) = &decision.outcome {
         assert!(!endpoints.is_empty());
-        assert!(endpoints.iter().all(|&endpoint| endpoint < pool.endpoints().len()));
+        assert!(endpoints.iter().all(|&endpoint| endpoint < pool.as_slice().len()));
     }
     for run in &decision.runs {
         assert!(run.totals.iter().all(|total| !total.is_nan()), "{run:?}");

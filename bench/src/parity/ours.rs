@@ -8,7 +8,7 @@ use endpoint_picker::decision::{Decision, Outcome};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::{Body, BodyError, request_path};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
@@ -67,7 +67,7 @@ impl Ours {
             let labels = setup.labels(index);
             Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), address(index), labels)
         });
-        let pool = Pool::new("default".to_owned(), endpoints.collect())?;
+        let pool = Endpoints::new("default".to_owned(), endpoints.collect())?;
         let mut ledger = LocalLedger::default();
         ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
         Ok(Self { pipeline, ledger })
@@ -88,7 +88,7 @@ impl Ours {
     /// Predicts how a case ends; the ledger does not change.
     pub fn predict(&self, case: &Case) -> Result<Prediction> {
         let pool = self.ledger.ledger().pool();
-        ensure!(case.servers.len() == pool.endpoints().len(), "every server has a state");
+        ensure!(case.servers.len() == pool.as_slice().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
         let view: DecisionInput<'_> = self.ledger.ledger().input(&readings, NOW);
         let path = (":path", case.request.path.as_str());
@@ -102,8 +102,8 @@ impl Ours {
         let mut rng = SplitMix64::new(0);
         let Some(text) = &case.request.body else {
             let mut decision = self.pipeline.decide_without_body(&request, &view, NOW, &mut rng);
-            let candidates = (0..pool.endpoints().len())
-                .filter(|&endpoint| request.subset.allows(&pool.endpoints()[endpoint]));
+            let candidates = (0..pool.as_slice().len())
+                .filter(|&endpoint| request.subset.allows(&pool.as_slice()[endpoint]));
             let explanation = String::from("no body, any candidate");
             return Ok(prediction(&mut decision, pool, candidates.collect(), explanation));
         };
@@ -196,7 +196,12 @@ fn reading(state: &ServerState) -> Reading {
     }
 }
 
-fn prediction(decision: &mut Decision, pool: &Pool, unrated: Vec<usize>, explanation: String) -> Prediction {
+fn prediction(
+    decision: &mut Decision,
+    pool: &Endpoints,
+    unrated: Vec<usize>,
+    explanation: String,
+) -> Prediction {
     let expected = match &decision.outcome {
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
         _ => served(decision, unrated),

@@ -55,7 +55,7 @@ impl Fixture {
         let readings = readings.collect();
         let pool = pool("default", 0..endpoints);
         let load = Load { requests: 3, tokens: 2_000 };
-        let loads: Vec<_> = pool.endpoints().iter().map(|endpoint| (endpoint.key(), load)).collect();
+        let loads: Vec<_> = pool.as_slice().iter().map(|endpoint| (endpoint.key(), load)).collect();
         let mut ledger = LocalLedger::default();
         ledger.adopt(pool, [&pipeline], Duration::ZERO);
         ledger.set_loads(loads);

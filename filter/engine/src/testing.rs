@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::changes::{Delivery, Feed, Position, Sync};
 use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, FORMAT, pipeline_into_core, v1};
 
@@ -34,15 +34,15 @@ pub fn endpoint(number: u16) -> v1::Endpoint {
     }
 }
 
-/// Pool of the endpoints of these numbers.
-pub fn pool(name: &str, numbers: impl IntoIterator<Item = u16>) -> Arc<Pool> {
+/// Endpoints of the endpoints of these numbers.
+pub fn pool(name: &str, numbers: impl IntoIterator<Item = u16>) -> Arc<Endpoints> {
     let endpoint = |number| Endpoint::new(format!("default/e{number}"), address(number), vec![]);
-    Arc::new(Pool::new(name.to_owned(), numbers.into_iter().map(endpoint).collect()).unwrap())
+    Arc::new(Endpoints::new(name.to_owned(), numbers.into_iter().map(endpoint).collect()).unwrap())
 }
 
 /// Key of the endpoint of this number.
 pub fn key(number: u16) -> u64 {
-    pool("p", [number]).endpoints()[0].key()
+    pool("p", [number]).as_slice()[0].key()
 }
 
 /// Plugin with parameters, named like its type.

@@ -4,13 +4,13 @@ use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Pool, PoolError};
+use endpoint_picker::pool::{Endpoint, Endpoints, PoolError};
 
 use crate::v1;
 
 /// The message of a pool, without a policy.
-pub fn topology_from_core(pool: &Pool) -> v1::Topology {
-    let endpoints = pool.endpoints().iter().map(|endpoint| v1::Endpoint {
+pub fn topology_from_core(pool: &Endpoints) -> v1::Topology {
+    let endpoints = pool.as_slice().iter().map(|endpoint| v1::Endpoint {
         name: endpoint.name().to_owned(),
         address: endpoint.printed_address().to_owned(),
         labels: endpoint
@@ -21,8 +21,8 @@ pub fn topology_from_core(pool: &Pool) -> v1::Topology {
     v1::Topology { pool: pool.name().to_owned(), endpoints: endpoints.collect(), policy: None }
 }
 
-/// The pool of a message. Refuses addresses that are not `ip:port`, and whatever [`Pool::new`] refuses.
-pub fn topology_into_core(topology: v1::Topology) -> Result<Pool, TopologyError> {
+/// The pool of a message. Refuses addresses that are not `ip:port`, and whatever [`Endpoints::new`] refuses.
+pub fn topology_into_core(topology: v1::Topology) -> Result<Endpoints, TopologyError> {
     let endpoints = topology
         .endpoints
         .into_iter()
@@ -35,7 +35,7 @@ pub fn topology_into_core(topology: v1::Topology) -> Result<Pool, TopologyError>
             Ok(Endpoint::new(endpoint.name, address, labels))
         })
         .collect::<Result<_, _>>()?;
-    Pool::new(topology.pool, endpoints).map_err(TopologyError::Pool)
+    Endpoints::new(topology.pool, endpoints).map_err(TopologyError::Pool)
 }
 
 /// The message of a reading at `now`, a time on the clock of [`Reading::updated`].

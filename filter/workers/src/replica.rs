@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::in_flight::is_other_proxy;
@@ -224,7 +224,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
 
     fn adopt<'a>(
         &mut self,
-        pool: Arc<Pool>,
+        pool: Arc<Endpoints>,
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {

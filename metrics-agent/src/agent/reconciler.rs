@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use tokio::sync::watch;
 
 use super::pool_pods::{self, LeftOut, PoolPods};
@@ -172,7 +172,7 @@ impl Reconciler {
             );
             return None;
         }
-        match Pool::new(plan.name.clone(), endpoints) {
+        match Endpoints::new(plan.name.clone(), endpoints) {
             Ok(pool) => {
                 let topology = Topology { pool, policy: Some(plan.policy.clone()) };
                 let (qualified_name, scraping) = (plan.qualified_name(), plan.scraping(&self.scrape));

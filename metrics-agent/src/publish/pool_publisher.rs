@@ -83,7 +83,7 @@ impl PoolPublisher {
     ///
     /// When there is not one slot for each endpoint.
     pub fn install(&self, topology: Topology, slots: Vec<Arc<Slot>>) {
-        assert_eq!(topology.pool.endpoints().len(), slots.len(), "every endpoint has a slot");
+        assert_eq!(topology.pool.as_slice().len(), slots.len(), "every endpoint has a slot");
         let mut members = self.members.lock();
         let slots = slots.into();
         match &mut *members {
@@ -154,7 +154,7 @@ impl PoolPublisher {
     pub fn without_reading(&self) -> Vec<String> {
         let members = self.members.lock();
         let slots =
-            members.iter().flat_map(|members| members.topology.pool.endpoints().iter().zip(&*members.slots));
+            members.iter().flat_map(|members| members.topology.pool.as_slice().iter().zip(&*members.slots));
         slots
             .filter(|(_, slot)| !slot.has_reading())
             .map(|(endpoint, _)| endpoint.name().to_owned())
@@ -170,7 +170,7 @@ impl PoolPublisher {
     /// succeeded.
     pub fn scrape_failures(&self) -> HashMap<u64, Arc<str>> {
         let Some(members) = self.members.lock().clone() else { return HashMap::new() };
-        let endpoints = members.topology.pool.endpoints().iter().zip(&*members.slots);
+        let endpoints = members.topology.pool.as_slice().iter().zip(&*members.slots);
         endpoints.filter_map(|(endpoint, slot)| Some((endpoint.key(), slot.scrape_failure()?))).collect()
     }
 
@@ -197,14 +197,14 @@ fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use endpoint_picker::pool::{Endpoint, Pool};
+    use endpoint_picker::pool::{Endpoint, Endpoints};
 
     use super::*;
 
     fn pool(addresses: &[&str]) -> Topology {
         let endpoints =
             addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect();
-        Topology { pool: Pool::new("p".to_owned(), endpoints).unwrap(), policy: None }
+        Topology { pool: Endpoints::new("p".to_owned(), endpoints).unwrap(), policy: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ pub struct Versions {
 #[derive(Debug)]
 pub struct Topology {
     /// The endpoints.
-    pub pool: Pool,
+    pub pool: Endpoints,
     /// `None`: the EPP's defaults.
     pub policy: Option<v1::Policy>,
 }
@@ -47,7 +47,7 @@ impl Topology {
 impl PartialEq for Topology {
     fn eq(&self, other: &Self) -> bool {
         self.pool.name() == other.pool.name()
-            && self.pool.endpoints() == other.pool.endpoints()
+            && self.pool.as_slice() == other.pool.as_slice()
             && self.policy == other.policy
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     fn published(clock: Clock) -> PoolSnapshot {
         let endpoints =
             vec![endpoint_picker::pool::Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![])];
-        let pool = Pool::new("p".to_owned(), endpoints).unwrap();
+        let pool = Endpoints::new("p".to_owned(), endpoints).unwrap();
         let topology = Topology { pool, policy: None };
         let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
         PoolSnapshot::new(
@@ -176,7 +176,7 @@ mod tests {
             let endpoint =
                 endpoint_picker::pool::Endpoint::new("n".to_owned(), address.parse().unwrap(), vec![]);
             let policy = v1::Policy { failure_mode, ..v1::Policy::default() };
-            Topology { pool: Pool::new("p".to_owned(), vec![endpoint]).unwrap(), policy: Some(policy) }
+            Topology { pool: Endpoints::new("p".to_owned(), vec![endpoint]).unwrap(), policy: Some(policy) }
         };
         let version = topology("10.0.0.1:1", 1).version();
         assert_eq!(topology("10.0.0.1:1", 1).version(), version);

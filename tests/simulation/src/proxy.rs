@@ -2,7 +2,7 @@
 
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::{FractionalLoad, Load};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
@@ -51,7 +51,7 @@ pub struct Pick {
 
 impl Proxy {
     /// A proxy of this number, from 0, with an empty ledger.
-    pub fn new(number: usize, pool: &Arc<Pool>, pipeline: &Pipeline, rng: SplitMix64) -> Self {
+    pub fn new(number: usize, pool: &Arc<Endpoints>, pipeline: &Pipeline, rng: SplitMix64) -> Self {
         let identity = Identity { sender: number as u64 + 1, epoch: 1 };
         let name = format!("envoy-{number}");
         let client = SharingClient::new(pool.name(), name, identity, Positions::default());

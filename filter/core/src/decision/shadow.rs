@@ -1,7 +1,7 @@
 //! The values of decisions that do not act.
 
 use crate::decision::{Decision, Outcome};
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 
 /// The endpoints that another picker has chosen for a request, as indices in the pool. One that the pool lacks is left out, and with
 /// it all destinations behind it.
@@ -27,7 +27,7 @@ pub struct ShadowDecision {
 
 impl ShadowDecision {
     /// The decision if it differs, in words: the end of an [explanation](crate::decision::explanation).
-    pub fn difference(&self, pool: &Pool) -> Option<String> {
+    pub fn difference(&self, pool: &Endpoints) -> Option<String> {
         if self.agreement.agrees() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! The saturation of a pool whose servers have different roles.
 
 use crate::plugin::role_label;
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 
 /// The saturation of each stage of disaggregated serving.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Stages {
 
 impl Stages {
     /// The stages of these endpoints. Those that only encode are in no stage.
-    pub fn new(pool: &Pool, endpoints: Vec<usize>) -> Self {
+    pub fn new(pool: &Endpoints, endpoints: Vec<usize>) -> Self {
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         for &endpoint in &endpoints {
             let (is_prefill, is_decode) = match role_label(pool.endpoint(endpoint)) {
@@ -77,7 +77,7 @@ mod tests {
             Endpoint::new(format!("ns/{index}"), address, labels.into_iter().collect())
         };
         let endpoints = roles.iter().copied().enumerate().map(endpoint).collect();
-        let pool = Pool::new("pool".to_owned(), endpoints).unwrap();
+        let pool = Endpoints::new("pool".to_owned(), endpoints).unwrap();
         let stages = Stages::new(&pool, (0..roles.len()).collect());
         let saturation = stages.measure(|stage| stage.last().map_or(9.0, |&last| last as f64));
         (saturation.prefill, saturation.decode, saturation.effective)

@@ -6,7 +6,7 @@ use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
-use crate::pool::{Endpoint, Pool};
+use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
 use crate::state::prefix::PrefixMatch;
 use crate::state::{PluginState, StateChange};
@@ -17,7 +17,7 @@ pub struct Cycle<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// The pool.
-    pub pool: &'a Pool,
+    pub pool: &'a Endpoints,
     /// The time, on the shell's clock.
     pub now: Duration,
     pub(crate) input: &'a DecisionInput<'a>,

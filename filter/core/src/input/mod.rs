@@ -6,7 +6,7 @@ pub mod load_estimator;
 use core::time::Duration;
 
 use crate::period::Period;
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::request::Request;
@@ -17,7 +17,7 @@ use crate::state::PluginStates;
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
     /// The endpoints.
-    pub pool: &'a Pool,
+    pub pool: &'a Endpoints,
     /// Each endpoint's newest reading.
     pub readings: &'a [Reading],
     /// When the readings arrived, on the shell's clock.
@@ -90,7 +90,7 @@ pub(crate) fn candidates(request: &Request<'_>, input: &DecisionInput<'_>) -> Ve
 
 /// Indices of the endpoints that are ready, in the pool's order.
 pub(crate) fn ready(input: &DecisionInput<'_>) -> Vec<usize> {
-    let endpoints = input.pool.endpoints().len();
+    let endpoints = input.pool.as_slice().len();
     let mut ready = Vec::with_capacity(endpoints);
     for endpoint in 0..endpoints {
         if is_ready(input, endpoint) {

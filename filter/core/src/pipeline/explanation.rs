@@ -27,7 +27,7 @@ impl Pipeline {
                 verdict => verdict,
             },
         };
-        let endpoints = input.pool.endpoints().iter().enumerate().map(|(index, endpoint)| {
+        let endpoints = input.pool.as_slice().iter().enumerate().map(|(index, endpoint)| {
             EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
         });
         Explanation {

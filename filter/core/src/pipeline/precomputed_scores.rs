@@ -42,7 +42,7 @@ mod tests {
     use crate::period::Period;
     use crate::pool::load::Load;
     use crate::pool::reading::Reading;
-    use crate::pool::{Endpoint, Pool};
+    use crate::pool::{Endpoint, Endpoints};
     use crate::request::subset::Subset;
     use crate::rng::SplitMix64;
     use crate::state::PluginStates;
@@ -75,7 +75,7 @@ mod tests {
                 let host = u8::try_from(n).expect("few endpoints");
                 Endpoint::new(n.to_string(), ([10, 0, 0, host], 8000).into(), vec![])
             });
-            let pool = Pool::new("p".to_owned(), endpoints.collect()).expect("distinct endpoints");
+            let pool = Endpoints::new("p".to_owned(), endpoints.collect()).expect("distinct endpoints");
             let pipeline = Pipeline::default().with_neutral_score_after(neutral.then_some(Duration::from_secs(5)));
             let now = NOW + Duration::from_secs(age);
             let avoids = |n| if failed == Some(n) { Period::new(now, Duration::from_secs(1)) } else { Period::default() };
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn queue_and_cache_are_scored_once_for_all_ready_endpoints() {
-        let pool = Pool::new(
+        let pool = Endpoints::new(
             "p".to_owned(),
             (0..3).map(|n| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![])).collect(),
         )

@@ -39,7 +39,7 @@ impl Profile {
             let before = candidates.clone();
             slot.plugin.filter(&cycle.of(slot.key), &mut candidates, rng);
             if candidates.len() < before.len() {
-                let dropped = without(before, &candidates, cycle.pool.endpoints().len());
+                let dropped = without(before, &candidates, cycle.pool.as_slice().len());
                 run.dropped.extend(dropped.into_iter().map(|endpoint| (endpoint, index)));
             }
         }

@@ -124,7 +124,7 @@ impl Pipeline {
         let mut rest = not_picked(run, rng);
         let dropped = run.dropped.iter().map(|&(endpoint, _)| endpoint);
         let has_run: Vec<usize> = run.scored.iter().copied().chain(dropped).collect();
-        let endpoints = cycle.pool.endpoints().len();
+        let endpoints = cycle.pool.as_slice().len();
         let avoided = without(candidates(cycle.request, cycle.input), &has_run, endpoints);
         if !avoided.is_empty() {
             let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);

@@ -108,7 +108,7 @@ impl Pipeline {
         // Every producer has hashes, or, for a request without a prompt, none has.
         let prefixes = self.prefix_producers.iter().zip(&prepared.prompts).map(|(slot, prompt)| {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
-            let mut matched = vec![0; cycle.pool.endpoints().len()];
+            let mut matched = vec![0; cycle.pool.as_slice().len()];
             if let Some(index) = cycle.of(producer).state::<PrefixIndex>() {
                 for list in hashes.lists() {
                     index.count_matches(list, &mut matched);

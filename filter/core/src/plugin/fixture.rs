@@ -10,7 +10,7 @@ use crate::input::cycle::{Cycle, Prefix, Session};
 use crate::input::load_estimator::LoadEstimator;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
-use crate::pool::{Endpoint, Pool};
+use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
 use crate::request::prompt::{Pieces, Prompt};
 use crate::rng::SplitMix64;
@@ -77,7 +77,7 @@ impl Fixture {
             let port = 8000 + u16::try_from(n).unwrap();
             Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], port).into(), labels.clone())
         });
-        let pool = Pool::new("default".to_owned(), endpoints.collect()).unwrap();
+        let pool = Endpoints::new("default".to_owned(), endpoints.collect()).unwrap();
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
         let input = DecisionInput {

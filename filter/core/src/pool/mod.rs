@@ -64,16 +64,16 @@ impl Endpoint {
     }
 }
 
-/// The endpoints of one pool. An endpoint is referred to by its index in [`Pool::endpoints`].
+/// The endpoints of one pool. An endpoint is referred to by its index in [`Endpoints::as_slice`].
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
+pub struct Endpoints {
     name: String,
     endpoints: Vec<Endpoint>,
     by_key: HashMap<u64, usize>,
     by_address: HashMap<SocketAddr, usize>,
 }
 
-impl Pool {
+impl Endpoints {
     /// Refuses more than [`MAX_ENDPOINTS`] endpoints, and two endpoints of one name or one address.
     pub fn new(name: String, endpoints: Vec<Endpoint>) -> Result<Self, PoolError> {
         if endpoints.len() > MAX_ENDPOINTS {
@@ -100,7 +100,7 @@ impl Pool {
     }
 
     /// All endpoints, ready or not, in discovery's order.
-    pub fn endpoints(&self) -> &[Endpoint] {
+    pub fn as_slice(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(endpoint.label("c"), None);
     }
 
-    fn pool(endpoints: Vec<Endpoint>) -> Result<Pool, PoolError> {
-        Pool::new("p".to_owned(), endpoints)
+    fn pool(endpoints: Vec<Endpoint>) -> Result<Endpoints, PoolError> {
+        Endpoints::new("p".to_owned(), endpoints)
     }
 
     #[test]

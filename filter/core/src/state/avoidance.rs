@@ -10,7 +10,7 @@ use core::time::Duration;
 use hashbrown::HashMap;
 
 use crate::period::Period;
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 
 /// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
 pub const MOST_DOUBLINGS: u32 = 3;
@@ -37,9 +37,9 @@ struct Failing {
 
 impl Avoidance {
     /// Follows a change of the pool or its policy. An endpoint is avoided for `first` after its first failure; zero: not at all.
-    pub fn adopt(&mut self, pool: &Pool, first: Duration) {
+    pub fn adopt(&mut self, pool: &Endpoints, first: Duration) {
         self.first = first;
-        let endpoints = pool.endpoints().iter().enumerate();
+        let endpoints = pool.as_slice().iter().enumerate();
         self.places = endpoints.map(|(place, endpoint)| (endpoint.key(), place)).collect();
         self.failing.retain(|key, _| !first.is_zero() && self.places.contains_key(key));
         self.order();
@@ -113,13 +113,13 @@ mod tests {
     const FIRST: Duration = Duration::from_millis(250);
     const START: Duration = Duration::from_secs(1_000);
 
-    fn pool(hosts: &[u8]) -> Pool {
+    fn pool(hosts: &[u8]) -> Endpoints {
         let endpoint = |&n: &u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
-        Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
+        Endpoints::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
     }
 
     fn key(host: u8) -> u64 {
-        pool(&[host]).endpoints()[0].key()
+        pool(&[host]).as_slice()[0].key()
     }
 
     fn avoidance(hosts: &[u8]) -> Avoidance {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use hashbrown::HashMap;
 
 use super::deferred_load::DeferredLoads;
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 use crate::pool::load::{FractionalLoad, Load};
 
 /// Set in the number of a sender that is another proxy.
@@ -48,9 +48,9 @@ pub struct InFlight {
 
 impl InFlight {
     /// Follows a change of the pool.
-    pub fn adopt(&mut self, pool: &Pool) {
+    pub fn adopt(&mut self, pool: &Endpoints) {
         let older = core::mem::take(self);
-        for endpoint in pool.endpoints() {
+        for endpoint in pool.as_slice() {
             let place = self.place(endpoint.key());
             self.picks[place] = older.places.get(&endpoint.key()).map_or(0, |&place| older.picks[place]);
         }
@@ -243,13 +243,13 @@ mod tests {
     const ONE: Load = Load { requests: 1, tokens: 100 };
     const NONE: Load = Load { requests: 0, tokens: 0 };
 
-    fn pool(hosts: &[u8]) -> Pool {
+    fn pool(hosts: &[u8]) -> Endpoints {
         let endpoint = |&n: &u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
-        Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
+        Endpoints::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap()
     }
 
     fn key(host: u8) -> u64 {
-        pool(&[host]).endpoints()[0].key()
+        pool(&[host]).as_slice()[0].key()
     }
 
     #[test]

@@ -21,7 +21,7 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::pool::Pool;
+use crate::pool::Endpoints;
 
 /// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `Words` is a `Vec` of its own, or a
 /// slice borrowed from the bytes that the change was read from.
@@ -104,14 +104,14 @@ impl PluginStates {
     }
 
     /// Applies a change of this proxy. One of a plugin without state here, or about an endpoint that the pool lacks, has no effect.
-    pub fn apply(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Pool) {
+    pub fn apply(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Endpoints) {
         if let Some((state, endpoint)) = self.find(change, pool) {
             state.apply(endpoint, change.at, change.words.as_ref());
         }
     }
 
     /// As [`Self::apply`], for a change of another proxy: see [`PluginState::merge`].
-    pub fn merge(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Pool) {
+    pub fn merge(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Endpoints) {
         if let Some((state, endpoint)) = self.find(change, pool) {
             state.merge(endpoint, change.at, change.words.as_ref());
         }
@@ -120,7 +120,7 @@ impl PluginStates {
     fn find<Words>(
         &mut self,
         change: &StateChange<Words>,
-        pool: &Pool,
+        pool: &Endpoints,
     ) -> Option<(&mut dyn PluginState, usize)> {
         let (_, state) = self.0.iter_mut().find(|(key, _)| *key == change.plugin)?;
         Some((&mut **state, pool.index_of(change.endpoint)?))
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn state_about_a_restarted_endpoint_is_dropped_and_the_rest_stays() {
         let endpoint = |n| Endpoint::new(format!("{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
-        let pool = Pool::new("p".to_owned(), (0..4).map(endpoint).collect()).unwrap();
+        let pool = Endpoints::new("p".to_owned(), (0..4).map(endpoint).collect()).unwrap();
         let mut states = PluginStates::only(Box::new(PrefixIndex::default()));
         for endpoint in [1, 2] {
             let words = PrefixIndex::words(9, &[7, 8]);
-            let endpoint = pool.endpoints()[endpoint].key();
+            let endpoint = pool.as_slice()[endpoint].key();
             states.apply(&StateChange { plugin: 0, endpoint, at: Duration::ZERO, words }, &pool);
         }
         states.forget(1, 4);

@@ -18,7 +18,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::{MaxScorePicker, QueueScorer};
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::request::subset::Subset;
@@ -32,7 +32,7 @@ const NOW: Duration = Duration::from_secs(1_000);
 /// A pool of endpoints 192.168.1.1:8000, .2, … with fresh readings of (waiting, KV usage).
 struct Fixture {
     pipeline: Pipeline,
-    pool: Pool,
+    pool: Endpoints,
     readings: Vec<Reading>,
     avoided: Vec<Period>,
     states: PluginStates,
@@ -59,7 +59,7 @@ impl Fixture {
         Self {
             states,
             pipeline,
-            pool: Pool::new("default".to_owned(), endpoints.collect()).unwrap(),
+            pool: Endpoints::new("default".to_owned(), endpoints.collect()).unwrap(),
             readings: readings.collect(),
             avoided: vec![],
             rng: SplitMix64::new(1),

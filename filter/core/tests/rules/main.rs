@@ -30,7 +30,7 @@ use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
@@ -109,15 +109,15 @@ impl Fixture {
         Self { addresses, ..self }
     }
 
-    pub(crate) fn pool(&self) -> Pool {
+    pub(crate) fn pool(&self) -> Endpoints {
         let endpoints =
             self.labels.iter().zip(&self.addresses).enumerate().map(|(n, (labels, address))| {
                 Endpoint::new(format!("default/{n}"), *address, labels.clone())
             });
-        Pool::new("default".to_owned(), endpoints.collect()).unwrap()
+        Endpoints::new("default".to_owned(), endpoints.collect()).unwrap()
     }
 
-    pub(crate) fn input<'a>(&'a self, pool: &'a Pool) -> DecisionInput<'a> {
+    pub(crate) fn input<'a>(&'a self, pool: &'a Endpoints) -> DecisionInput<'a> {
         DecisionInput {
             pool,
             readings: &self.readings,

@@ -8,7 +8,7 @@ use crate::{Fixture, compile, destinations};
 
 /// The headers that an answer from this endpoint carries, which the client sends with its next request.
 fn answer(fixture: &Fixture, endpoint: usize) -> Vec<(String, String)> {
-    fixture.pipeline.response_headers(&fixture.pool().endpoints()[endpoint]).collect()
+    fixture.pipeline.response_headers(&fixture.pool().as_slice()[endpoint]).collect()
 }
 
 fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {

@@ -151,7 +151,7 @@ impl Reporter {
 /// The endpoints that were picked, have load or were avoided.
 fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
     let counts = ledger.own_loads().zip(ledger.picks()).zip(ledger.responses());
-    let endpoints = ledger.pool().endpoints().iter().zip(counts);
+    let endpoints = ledger.pool().as_slice().iter().zip(counts);
     let reports = endpoints.map(|(endpoint, ((Load { requests, tokens }, &picks), responses))| {
         let endpoint = endpoint.key();
         EndpointReport {

@@ -40,7 +40,7 @@ impl TopologyLog {
     /// Logs that a view has another version of endpoints and policy than the view before.
     pub fn log(&mut self, view: &PoolView, now: Duration) {
         let version = view.versions().map_or(0, |versions| versions.topology);
-        let (pool, endpoints) = (view.pool().name(), view.pool().endpoints().len());
+        let (pool, endpoints) = (view.pool().name(), view.pool().as_slice().len());
         match self.classify(version, now) {
             Change::Usual => log::info!("pool {pool} has {endpoints} endpoints"),
             Change::Alternating => log::warn!(

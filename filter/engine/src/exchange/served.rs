@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
@@ -49,7 +49,7 @@ impl Assignment {
     /// Whether the first attempt went to a server that is not among the destinations: the proxy does not
     /// follow the pick. A later attempt may have left the list, because the destinations had failed. If a
     /// destination has left the pool, its address is unknown, so the result is false.
-    pub(super) fn is_served_elsewhere(&self, pool: &Pool, proxy: &impl Proxy, served: Served) -> bool {
+    pub(super) fn is_served_elsewhere(&self, pool: &Endpoints, proxy: &impl Proxy, served: Served) -> bool {
         let is_another = |&key: &u64| Some(key) != served.endpoint && pool.index_of(key).is_some();
         served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::StateChange;
 
@@ -74,14 +74,14 @@ impl Change {
 }
 
 /// The changes that follow from a decision: those of its plugins' states, which are moved out of it, and the load of its reservations.
-pub fn changes_of(decision: &mut Decision, pool: &Pool) -> Vec<Change> {
+pub fn changes_of(decision: &mut Decision, pool: &Endpoints) -> Vec<Change> {
     let states = core::mem::take(&mut decision.changes);
     let mut changes = Vec::with_capacity(states.len() + decision.reservations.len());
     changes.extend(states.into_iter().map(Change::State));
     changes.extend(decision.reservations.iter().filter_map(|reservation| {
         let mut load = reservation.prefill;
         load += reservation.response;
-        Change::started(pool.endpoints().get(reservation.endpoint)?.key(), load)
+        Change::started(pool.as_slice().get(reservation.endpoint)?.key(), load)
     }));
     changes
 }

@@ -17,7 +17,7 @@ use endpoint_picker::flow_control::Waits;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::PluginStates;
@@ -31,7 +31,7 @@ use endpoint_picker::state::restarts::Restarts;
 /// that shares its changes. A sender that vanishes takes its loads with it.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pool: Arc<Pool>,
+    pool: Arc<Endpoints>,
     states: PluginStates,
     in_flight: InFlight,
     avoidance: Avoidance,
@@ -49,7 +49,7 @@ impl Ledger {
     /// `avoid_failing` is the time for which an endpoint is avoided after its first failure; zero switches that off.
     pub fn adopt<'a>(
         &mut self,
-        pool: Arc<Pool>,
+        pool: Arc<Endpoints>,
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {
@@ -57,7 +57,7 @@ impl Ledger {
         self.states.remap(&self.pool.moves_to(&pool));
         self.in_flight.adopt(&pool);
         self.avoidance.adopt(&pool, avoid_failing);
-        self.restarts.adopt(pool.endpoints().len(), |endpoint| pool.index_of(endpoint).is_some());
+        self.restarts.adopt(pool.as_slice().len(), |endpoint| pool.index_of(endpoint).is_some());
         self.responses.adopt(&self.pool, &pool);
         self.pool = pool;
     }
@@ -98,7 +98,7 @@ impl Ledger {
                 if self.restarts.report(endpoint, since)
                     && let Some(index) = self.pool.index_of(endpoint)
                 {
-                    self.states.forget(index, self.pool.endpoints().len());
+                    self.states.forget(index, self.pool.as_slice().len());
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Ledger {
     /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.
     pub fn restarts_in(&mut self, readings: &[Reading]) -> Vec<Change> {
         let mut restarted = Vec::new();
-        for (endpoint, reading) in self.pool.endpoints().iter().zip(readings) {
+        for (endpoint, reading) in self.pool.as_slice().iter().zip(readings) {
             let (endpoint, mark) = (endpoint.key(), reading.cached_since);
             if self.restarts.read(endpoint, mark, reading.updated.is_some())
                 && let Some(since) = mark
@@ -166,7 +166,7 @@ impl Ledger {
     }
 
     /// The pool adopted last; lists by endpoint have its order.
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<Endpoints> {
         &self.pool
     }
 
@@ -270,10 +270,10 @@ struct Responses {
 
 impl Responses {
     /// Follows a change from one pool to another.
-    fn adopt(&mut self, older: &Pool, newer: &Pool) {
+    fn adopt(&mut self, older: &Endpoints, newer: &Endpoints) {
         let counts = |key| self.endpoints.get(older.index_of(key)?).copied();
         self.endpoints =
-            newer.endpoints().iter().map(|endpoint| counts(endpoint.key()).unwrap_or_default()).collect();
+            newer.as_slice().iter().map(|endpoint| counts(endpoint.key()).unwrap_or_default()).collect();
     }
 
     /// A request failed at the endpoint of this index.

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 
@@ -32,7 +32,7 @@ pub trait LedgerStore {
     /// Follows a change of the pool or the policy, as [`Ledger::adopt`].
     fn adopt<'a>(
         &mut self,
-        pool: Arc<Pool>,
+        pool: Arc<Endpoints>,
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     );
@@ -83,7 +83,7 @@ impl LedgerStore for LocalLedger {
 
     fn adopt<'a>(
         &mut self,
-        pool: Arc<Pool>,
+        pool: Arc<Endpoints>,
         pipelines: impl IntoIterator<Item = &'a Pipeline>,
         avoid_failing: Duration,
     ) {

@@ -8,7 +8,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
@@ -24,13 +24,13 @@ const NONE: Load = Load { requests: 0, tokens: 0 };
 /// A prompt of several blocks.
 const BODY: &str = r#"{"model": "llama", "prompt": "PROMPT"}"#;
 
-fn pool(hosts: &[u8]) -> Arc<Pool> {
+fn pool(hosts: &[u8]) -> Arc<Endpoints> {
     let endpoint = |&n: &u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), vec![]);
-    Arc::new(Pool::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap())
+    Arc::new(Endpoints::new("p".to_owned(), hosts.iter().map(endpoint).collect()).unwrap())
 }
 
 fn key(host: u8) -> u64 {
-    pool(&[host]).endpoints()[0].key()
+    pool(&[host]).as_slice()[0].key()
 }
 
 fn ledger(hosts: &[u8], pipeline: &Pipeline) -> Ledger {
@@ -71,7 +71,7 @@ fn a_decision_becomes_its_events_and_its_load() {
     let is_prompt = |change: &Change| matches!(change, Change::State(prompt) if prompt.words.len() > 1);
     assert!(changes.iter().any(is_prompt), "{changes:?}");
     for change in &changes {
-        assert_eq!(change.endpoint(), ledger.pool().endpoints()[destination].key());
+        assert_eq!(change.endpoint(), ledger.pool().as_slice()[destination].key());
         ledger.apply(7, change);
     }
     assert_eq!((ledger.routed(), ledger.requests_in_flight()), (1, 1));
@@ -95,7 +95,7 @@ fn a_change_means_the_same_to_a_copy_with_another_list_of_endpoints() {
     }
     let name = |ledger: &Ledger| {
         let (destination, matched) = matched(&pipeline, ledger);
-        (destination.map(|index| ledger.pool().endpoints()[index].name().to_owned()), matched)
+        (destination.map(|index| ledger.pool().as_slice()[index].name().to_owned()), matched)
     };
     assert_eq!(name(&here), name(&there));
     assert_eq!(name(&elsewhere).1, 0, "it has no such endpoint");

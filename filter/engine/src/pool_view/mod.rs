@@ -15,7 +15,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::policy::Policy;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::Options;
 use endpoint_picker::state::PluginStates;
 use endpoint_picker_wire::{self as wire, v1};
@@ -46,7 +46,7 @@ pub struct Versions {
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// The endpoints.
-    pub pool: Arc<Pool>,
+    pub pool: Arc<Endpoints>,
     /// The rules that act.
     pub pipeline: Pipeline,
     /// The rules that decide without acting, if there are any.
@@ -109,7 +109,7 @@ impl Topology {
 }
 
 /// Compiles endpoints and acting rules, and returns the rest of the policy.
-fn compile(mut message: v1::Topology) -> Result<(Pool, Pipeline, v1::Policy), TopologyRefusal> {
+fn compile(mut message: v1::Topology) -> Result<(Endpoints, Pipeline, v1::Policy), TopologyRefusal> {
     let mut policy = message.policy.take().unwrap_or_default();
     let pool = wire::topology_into_core(message).map_err(TopologyRefusal::Endpoints)?;
     let pipeline = wire::pipeline_into_core(&mut policy).map_err(TopologyRefusal::Configuration)?;
@@ -150,7 +150,7 @@ impl PoolView {
     }
 
     /// The endpoints.
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<Endpoints> {
         &self.topology.pool
     }
 
@@ -189,7 +189,7 @@ impl PoolView {
     /// The endpoint that listens on an address.
     pub(crate) fn endpoint_at(&self, address: SocketAddr) -> Option<&Endpoint> {
         let pool = self.pool();
-        pool.endpoints().get(pool.index_at(address)?)
+        pool.as_slice().get(pool.index_at(address)?)
     }
 
     /// Options for the body of a request with these headers.

@@ -117,7 +117,7 @@ impl SharingClient {
     pub fn next_sync(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
         ledger.import(|ledger| self.importer.pass(ledger, now));
         // Changes about endpoints that are not known yet would be lost.
-        let has_pool = ledger.read(|ledger| !ledger.pool().endpoints().is_empty());
+        let has_pool = ledger.read(|ledger| !ledger.pool().as_slice().is_empty());
         if !has_pool || self.call.is_some() || self.pause.contains(now) {
             return None;
         }

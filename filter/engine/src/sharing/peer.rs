@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 
 use super::importer::Imported;
 use crate::ledger::{Change, ChangeKind, Ledger};
@@ -132,7 +132,7 @@ pub struct LocalPeer {
 
 impl LocalPeer {
     /// A ledger of this pool for the plugins of this pipeline. An endpoint that fails is first avoided for `avoid_failing`.
-    pub fn new(pool: Arc<Pool>, pipeline: &Pipeline, avoid_failing: Duration) -> Self {
+    pub fn new(pool: Arc<Endpoints>, pipeline: &Pipeline, avoid_failing: Duration) -> Self {
         let mut peer = Self::default();
         peer.ledger.adopt(pool, [pipeline], avoid_failing);
         peer

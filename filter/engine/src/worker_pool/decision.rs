@@ -9,7 +9,7 @@ use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
 use endpoint_picker::pipeline::shadow::Acting;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
@@ -47,7 +47,7 @@ pub struct PickAddresses {
 
 impl PickAddresses {
     /// The endpoints of this pool at the addresses.
-    fn endpoints_in(&self, pool: &Pool) -> OtherPick {
+    fn endpoints_in(&self, pool: &Endpoints) -> OtherPick {
         let index = |address: &SocketAddr| pool.index_at(*address);
         OtherPick {
             // Up to the first address outside the pool, so that no later destination counts as the first.

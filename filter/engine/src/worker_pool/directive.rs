@@ -9,7 +9,7 @@ use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -118,8 +118,8 @@ pub struct AssignedLoad {
 
 impl Assignment {
     /// The endpoints of a request by their indices in the pool, and its reservations there.
-    fn new(destinations: &[usize], reservations: Few<Reservation>, pool: &Pool, at: Duration) -> Self {
-        let key = |index: usize| pool.endpoints().get(index).map(Endpoint::key);
+    fn new(destinations: &[usize], reservations: Few<Reservation>, pool: &Endpoints, at: Duration) -> Self {
+        let key = |index: usize| pool.as_slice().get(index).map(Endpoint::key);
         let load = |Reservation { endpoint, prefill, response }| {
             Some(AssignedLoad { endpoint: key(endpoint)?, prefill, response })
         };
@@ -162,7 +162,7 @@ impl PoolView {
         Directive { action, explanation, agreement }
     }
 
-    fn action(&self, decision: Decision, pool: &Pool, is_hint: bool, now: Duration) -> Action {
+    fn action(&self, decision: Decision, pool: &Endpoints, is_hint: bool, now: Duration) -> Action {
         let with_scores = self.policy().emit_endpoint_scores;
         let scores = with_scores.then(|| scores(&decision, pool)).flatten();
         let destinations = match decision.outcome {
@@ -170,7 +170,7 @@ impl PoolView {
             Outcome::Reject(rejection) => return Action::Reject(rejection),
             Outcome::Abstain { reason, within } => return Action::Abstain { reason, within },
         };
-        let endpoints = || destinations.iter().filter_map(|&index| pool.endpoints().get(index));
+        let endpoints = || destinations.iter().filter_map(|&index| pool.as_slice().get(index));
         Action::Route(Box::new(Route {
             destinations: headers::destination_list(endpoints().map(Endpoint::printed_address)),
             is_hint,
@@ -185,9 +185,9 @@ impl PoolView {
 }
 
 /// The weighted total of every endpoint that the primary profile rated; `None` if no endpoint was rated.
-fn scores(decision: &Decision, pool: &Pool) -> Option<Vec<(String, f64)>> {
+fn scores(decision: &Decision, pool: &Endpoints) -> Option<Vec<(String, f64)>> {
     let run = decision.primary_run()?;
     let rated = run.scored.iter().zip(run.totals.iter().copied());
-    let address = |index: usize| Some(pool.endpoints().get(index)?.printed_address().to_owned());
+    let address = |index: usize| Some(pool.as_slice().get(index)?.printed_address().to_owned());
     Some(rated.filter_map(|(&index, total)| Some((address(index)?, total))).collect())
 }

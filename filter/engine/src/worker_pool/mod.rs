@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
 use endpoint_picker::period::Period;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::subset::Subset;
 
 use crate::config::{Config, Mode};
@@ -37,7 +37,7 @@ pub struct WorkerPool<S, M: MetricSink> {
     pub(crate) draws: Draws,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
-    picked_pool: Arc<Pool>,
+    picked_pool: Arc<Endpoints>,
     /// The pause until the next flush of the metrics.
     flush_pause: Period,
 }
@@ -80,7 +80,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             return false;
         }
         let pool = &topology.pool;
-        let left = older.pool().endpoints().iter();
+        let left = older.pool().as_slice().iter();
         let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
         self.metrics.remove_endpoints(left.map(Endpoint::printed_address));
         true
@@ -136,7 +136,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         metrics.flush();
         let view = store.view();
         if !Arc::ptr_eq(view.pool(), picked_pool) {
-            metrics.keep_picks(view.pool().endpoints().iter().map(Endpoint::printed_address));
+            metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::printed_address));
             *picked_pool = Arc::clone(view.pool());
         }
         if is_leader {
@@ -153,7 +153,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
                 store.read(|ledger| (Arc::clone(ledger.pool()), ledger.own_loads().collect::<Vec<_>>()));
             metrics.queued.set(store.with_queue(|queue| queue.waiting()).unwrap_or(0));
             metrics.in_flight.set(loads.iter().map(|load| load.requests).sum());
-            let endpoints = pool.endpoints().iter().map(Endpoint::printed_address);
+            let endpoints = pool.as_slice().iter().map(Endpoint::printed_address);
             metrics.set_loads(endpoints.zip(loads));
             if view.versions().is_some() {
                 let age = now.saturating_sub(view.arrived()).as_millis();

@@ -114,7 +114,7 @@ impl Fixture {
         let avoided: Vec<u64> = self.pool.store().read(|ledger| ledger.avoided_endpoints(START).collect());
         let is_avoided = |number: &u8| {
             let index = self.pool.view().pool().index_at(address(*number).parse().unwrap());
-            avoided.contains(&self.pool.view().pool().endpoints()[index.unwrap()].key())
+            avoided.contains(&self.pool.view().pool().as_slice()[index.unwrap()].key())
         };
         [1, 2, 3].into_iter().filter(is_avoided).collect()
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
     AgentAnswer, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, Reporter, SnapshotClient,
 };
@@ -35,7 +35,7 @@ struct MemoryPool {
 impl MemoryPool {
     fn new() -> Self {
         let endpoint = Endpoint::new("e1".to_owned(), ([10, 0, 0, 1], 8000).into(), vec![]);
-        let pool = Arc::new(Pool::new("p".to_owned(), vec![endpoint]).unwrap());
+        let pool = Arc::new(Endpoints::new("p".to_owned(), vec![endpoint]).unwrap());
         Self {
             store: PoolCopy::default(),
             peer: LocalPeer::new(pool, &Pipeline::default(), Duration::ZERO),

@@ -54,7 +54,7 @@ fn a_report_has_the_counters_and_the_endpoints_in_use() {
     assert_eq!(report.rejected, [Rejected { status: 400, requests: 1 }]);
     assert_eq!((report.shadow_agreed, report.shadow_disagreed), (None, None));
     let [endpoint] = report.endpoints.as_slice() else { panic!("{:?}", report.endpoints) };
-    assert_eq!(endpoint.endpoint, fixture.pool.view().pool().endpoints()[0].key());
+    assert_eq!(endpoint.endpoint, fixture.pool.view().pool().as_slice()[0].key());
     assert_eq!((endpoint.picks, endpoint.requests, endpoint.failing), (3, 2, true));
 }
 

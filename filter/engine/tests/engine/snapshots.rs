@@ -24,7 +24,7 @@ fn read(view: &PoolView, snapshot: &v1::Snapshot) -> core::result::Result<Option
 fn a_snapshot_gives_a_view() {
     let view = read(&PoolView::default(), &snapshot(&[0, 1])).unwrap().unwrap();
     assert_eq!(view.versions(), Some(Versions { topology: 1, readings: 1 }));
-    assert_eq!((view.pool().endpoints().len(), view.readings().len(), view.arrived()), (2, 2, START));
+    assert_eq!((view.pool().as_slice().len(), view.readings().len(), view.arrived()), (2, 2, START));
 }
 
 #[test]

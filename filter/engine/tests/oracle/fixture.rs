@@ -9,7 +9,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
@@ -35,12 +35,12 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    pub(crate) fn new(document: &Value, pool: Pool) -> Self {
+    pub(crate) fn new(document: &Value, pool: Endpoints) -> Self {
         let pipeline =
             Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
         let pipeline = pipeline.with_neutral_score_after(neutral_score_after(document));
         let now = Duration::from_secs(1_000);
-        let endpoints = pool.endpoints().len();
+        let endpoints = pool.as_slice().len();
         let mut ledger = LocalLedger::default();
         ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
         Self {
@@ -76,14 +76,14 @@ impl Fixture {
             ended
                 .extend([reservation.prefill, reservation.response].map(|load| (reservation.endpoint, load)));
         }
-        let endpoints = self.pool().endpoints();
+        let endpoints = self.pool().as_slice();
         let ended = ended.into_iter();
         let changes = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
         let changes = changes.collect();
         self.ledger.apply(changes);
     }
 
-    fn pool(&self) -> &Pool {
+    fn pool(&self) -> &Endpoints {
         self.ledger.ledger().pool()
     }
 
@@ -92,7 +92,7 @@ impl Fixture {
         self.now = other.now;
         self.readings_arrived = other.readings_arrived;
         self.readings = order.iter().map(|&endpoint| other.readings[endpoint].clone()).collect();
-        let loads = other.pool().endpoints().iter().zip(other.ledger.ledger().loads());
+        let loads = other.pool().as_slice().iter().zip(other.ledger.ledger().loads());
         self.ledger.set_loads(loads.map(|(endpoint, &load)| (endpoint.key(), load)));
         self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
     }

@@ -4,7 +4,7 @@
 //! `no-hit-lru-scorer` ranks endpoints that were never used as they are listed.
 
 use endpoint_picker::decision::{Decision, Outcome};
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
@@ -24,10 +24,10 @@ fn the_order_of_the_pool_does_not_matter_for_scores() {
     for_all(150, &inputs, |(document, pool, mut steps, keys, seed)| {
         let document = without_order(document);
         // At each place of the reordered pool, the place in the first one.
-        let mut order: Vec<usize> = (0..pool.endpoints().len()).collect();
+        let mut order: Vec<usize> = (0..pool.as_slice().len()).collect();
         order.sort_by_key(|&endpoint| keys[endpoint]);
-        let reordered = order.iter().map(|&endpoint| pool.endpoints()[endpoint].clone()).collect();
-        let mut other = Fixture::new(&document, Pool::new("default".to_owned(), reordered).unwrap());
+        let reordered = order.iter().map(|&endpoint| pool.as_slice()[endpoint].clone()).collect();
+        let mut other = Fixture::new(&document, Endpoints::new("default".to_owned(), reordered).unwrap());
         let mut one = Fixture::new(&document, pool);
         for (step, seed) in steps.iter_mut().zip(seed..) {
             // Admission sums up readings, and rounding may go either way.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
@@ -52,7 +52,7 @@ pub(crate) struct Step {
     pub(crate) spec: RequestSpec,
 }
 
-pub(crate) fn pools() -> impl Strategy<Value = Pool> {
+pub(crate) fn pools() -> impl Strategy<Value = Endpoints> {
     let roles = ["decode", "prefill", "encode", "both", "prefill-decode", "encode-prefill-decode", "x"];
     let labels = (
         weighted(0.6, select(roles.to_vec())),
@@ -75,7 +75,7 @@ pub(crate) fn pools() -> impl Strategy<Value = Pool> {
                 ([10, 0, 0, u8::try_from(n / 2).unwrap()], 8000 + u16::try_from(n % 2).unwrap()).into();
             Endpoint::new(format!("default/pod-{n}"), address, labels.collect())
         });
-        Pool::new("default".to_owned(), endpoints.collect()).unwrap()
+        Endpoints::new("default".to_owned(), endpoints.collect()).unwrap()
     })
 }
 

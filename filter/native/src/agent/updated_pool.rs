@@ -165,7 +165,7 @@ mod tests {
             PoolView::new(Topology::compile(message).unwrap().into(), v1::Snapshot::default(), START)
         };
         let pool = SharedPool::default();
-        let address_of = |pool: &endpoint_picker::pool::Pool| pool.endpoints()[0].address().to_string();
+        let address_of = |pool: &endpoint_picker::pool::Endpoints| pool.as_slice()[0].address().to_string();
         let described = || pool.described().iter().map(|pool| address_of(pool)).collect::<Vec<_>>();
         let mut adoption = Adoption::new("adoption");
         let watcher = Watcher::subscribe(&"adoption".into(), Arc::new(|| {}));

@@ -102,7 +102,7 @@ impl Members {
         let view = pool.view();
         let now = clock::now();
         let avoided: Vec<u64> = pool.read(|ledger: &Ledger| ledger.avoided_endpoints(now).collect());
-        let ready = view.pool().endpoints().iter().zip(view.readings()).filter(|(_, reading)| reading.ready);
+        let ready = view.pool().as_slice().iter().zip(view.readings()).filter(|(_, reading)| reading.ready);
         let ready: Vec<_> = ready.map(|(endpoint, _)| endpoint).collect();
         let usable: Vec<_> =
             ready.iter().copied().filter(|endpoint| !avoided.contains(&endpoint.key())).collect();

@@ -130,7 +130,7 @@ impl Cluster {
         let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
         // Without a snapshot nothing is known: hosts of an earlier pool stay.
         if !described.is_empty() {
-            let endpoints = described.iter().flat_map(|pool| pool.endpoints());
+            let endpoints = described.iter().flat_map(|pool| pool.as_slice());
             let refused = state.hosts.follow(handle, endpoints.map(Endpoint::address), now);
             if let Some(first) = refused.first() {
                 let count = refused.len();

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
@@ -35,7 +35,7 @@ const NO_SENDER: u64 = 0;
 pub struct SharedPool {
     view: Swap<PoolView>,
     /// The endpoints of a view that is adopted next.
-    announced: Mutex<Option<Arc<Pool>>>,
+    announced: Mutex<Option<Arc<Endpoints>>>,
     ledger: Mutex<Ledger>,
     /// Requests that wait for the pool. Lock order: the queue before the ledger.
     queue: Mutex<Queue>,
@@ -115,12 +115,12 @@ impl SharedPool {
     }
 
     /// Announces the endpoints of a view that is adopted next.
-    pub(crate) fn announce(&self, next: &Arc<Pool>) {
+    pub(crate) fn announce(&self, next: &Arc<Endpoints>) {
         *self.announced.lock() = Some(Arc::clone(next));
     }
 
     /// The endpoints of the newest view and of an announced one; nothing before the first snapshot.
-    pub(crate) fn described(&self) -> Vec<Arc<Pool>> {
+    pub(crate) fn described(&self) -> Vec<Arc<Endpoints>> {
         // In this order, because an announced view may be adopted between the two reads.
         let announced = self.announced.lock().clone();
         let view = self.view();
@@ -313,7 +313,7 @@ mod tests {
         let endpoint = v1::Endpoint { name: "a".to_owned(), address, labels: vec![] };
         let message = v1::Topology { pool: "p".to_owned(), endpoints: vec![endpoint], policy: None };
         let topology = Arc::new(Topology::compile(message).unwrap());
-        let endpoint = topology.pool.endpoints()[0].key();
+        let endpoint = topology.pool.as_slice()[0].key();
         let pool = SharedPool::default();
         for (seconds, is_scraped) in [(100, true), (100, false), (100, true), (200, true), (200, true)] {
             let mark = Duration::from_secs(seconds);

@@ -54,7 +54,7 @@ fn a_snapshot_of_an_unknown_plugin_leaves_the_last_one_in_use() {
     policy.picker_config.get_or_insert_default().plugins.push(plugin);
     *current.lock().unwrap() = unusable;
     eventually("a failed poll", || attachment.pool().take_polls().failed > 0);
-    assert_eq!(attachment.pool().view().pool().endpoints().len(), 2);
+    assert_eq!(attachment.pool().view().pool().as_slice().len(), 2);
     *current.lock().unwrap() = snapshot(4, 3);
     eventually_has(&attachment, 4, 3);
 }

@@ -67,7 +67,7 @@ fn loads_of_another_proxy_count_until_it_is_silent_and_own_ones_are_sent() {
     let server = agent.start();
     let attachment = attach_to(&[format!("http://{}", server.address())]);
     let view = eventually_has(&attachment, 2, 1);
-    let keys: Vec<u64> = view.pool().endpoints().iter().map(Endpoint::key).collect();
+    let keys: Vec<u64> = view.pool().as_slice().iter().map(Endpoint::key).collect();
     let loads = || attachment.pool().read(|ledger| ledger.loads().to_vec());
     let mut store = attachment.new_store();
     store.apply(vec![Change::Endpoint { endpoint: keys[0], kind: ChangeKind::Started(ONE) }]);
@@ -105,7 +105,7 @@ fn an_agent_that_hangs_does_not_keep_loads_of_vanished_proxies() {
     };
     let attachment = attach_to(&[format!("http://{}", server.address())]);
     let view = eventually_has(&attachment, 2, 1);
-    let load = EndpointLoad { endpoint: view.pool().endpoints()[1].key(), requests: 1, tokens: 100 };
+    let load = EndpointLoad { endpoint: view.pool().as_slice()[1].key(), requests: 1, tokens: 100 };
     *agent.message.lock().unwrap() = Some(Changes {
         format: CHANGES_FORMAT,
         sender: 5,

@@ -15,12 +15,12 @@ fn newer_snapshots_replace_the_view() {
     let server = Server::start(agent(&current));
     let attachment = attach_to(&[format!("http://{}", server.address())]);
     let first = eventually_has(&attachment, 2, 1);
-    assert_eq!(first.pool().endpoints().len(), 2);
+    assert_eq!(first.pool().as_slice().len(), 2);
     *current.lock().unwrap() = snapshot(2, 2);
     let second = eventually_has(&attachment, 2, 2);
     assert!(Arc::ptr_eq(first.topology(), second.topology()), "the topology is not compiled again");
     *current.lock().unwrap() = snapshot(3, 3);
-    assert_eq!(eventually_has(&attachment, 3, 3).pool().endpoints().len(), 3);
+    assert_eq!(eventually_has(&attachment, 3, 3).pool().as_slice().len(), 3);
     // A poll is counted after its snapshot is in use.
     let (mut published, mut failed) = (0, 0);
     eventually("three counted polls", || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore};
 use endpoint_picker_engine::testing;
@@ -16,7 +16,7 @@ pub(crate) const AVOID: Duration = Duration::from_millis(250);
 pub(crate) const ONE: Load = Load { requests: 1, tokens: 100 };
 pub(crate) const NONE: Load = Load { requests: 0, tokens: 0 };
 
-pub(crate) fn pool(hosts: &[u8]) -> Arc<Pool> {
+pub(crate) fn pool(hosts: &[u8]) -> Arc<Endpoints> {
     testing::pool(POOL, hosts.iter().map(|&host| host.into()))
 }
 

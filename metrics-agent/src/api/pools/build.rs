@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
 use super::history::StateTimes;
@@ -34,7 +34,7 @@ pub(in crate::api) fn of_pool(
     let pool = &published.topology().pool;
     let reports = reports.of(pool.name());
     let mut status = of_published(&published, &reports, now);
-    let keys = pool.endpoints().iter().map(Endpoint::key);
+    let keys = pool.as_slice().iter().map(Endpoint::key);
     let states = status.endpoints.iter().map(|endpoint| endpoint.state);
     let since = times.update(pool.name(), keys.clone().zip(states), now);
     let failures = publisher.scrape_failures();
@@ -119,13 +119,13 @@ pub(in crate::api) fn of_shared(shared: SharedPoolStatus) -> SharingStatus {
 }
 
 fn endpoints(
-    pool: &Pool,
+    pool: &Endpoints,
     readings: &[Reading],
     thresholds: Thresholds,
     sent: impl Fn(&Endpoint) -> Option<TrafficStatus>,
     now: Duration,
 ) -> Vec<EndpointStatus> {
-    let each = pool.endpoints().iter().zip(readings);
+    let each = pool.as_slice().iter().zip(readings);
     each.map(|(endpoint, reading)| of_endpoint(endpoint, reading, thresholds, sent(endpoint), now)).collect()
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{REPORT_FORMAT, report as wire};
 use parking_lot::Mutex;
@@ -89,7 +89,7 @@ impl Reports {
     }
 
     /// Replaces the proxy's last report.
-    pub fn add(&self, pool: &Pool, report: Report) -> Result<(), ReportError> {
+    pub fn add(&self, pool: &Endpoints, report: Report) -> Result<(), ReportError> {
         if report.format != REPORT_FORMAT {
             return Err(ReportError::UnknownFormat(report.format));
         }

@@ -10,7 +10,7 @@ use endpoint_picker::decision::Outcome;
 use endpoint_picker::decision::explanation::Explanation;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker_wire::v1;
 
@@ -65,7 +65,7 @@ pub struct RecordedRequest {
 /// The decision about a request, and its reasons.
 #[derive(Clone, Debug)]
 pub struct ExplainResult {
-    pool: Pool,
+    pool: Endpoints,
     path: String,
     seed: u64,
     /// The metrics of the endpoints' KV usage.

@@ -11,7 +11,7 @@ use endpoint_picker::flow_control::FALLBACK_PRIORITY;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::{Api, Body, request_path};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::request::{ModelResolution, Request};
@@ -51,7 +51,7 @@ impl Replay {
         })
     }
 
-    pub(super) fn pool(&self) -> &Pool {
+    pub(super) fn pool(&self) -> &Endpoints {
         self.view.pool()
     }
 
@@ -66,7 +66,7 @@ impl Replay {
         let refused = |problem: String| ExplainError(format!("--after …={endpoint}: {problem}"));
         let pool = Arc::clone(self.view.pool());
         if pool.index_at(endpoint).is_none() {
-            let addresses: Vec<_> = pool.endpoints().iter().map(Endpoint::printed_address).collect();
+            let addresses: Vec<_> = pool.as_slice().iter().map(Endpoint::printed_address).collect();
             let problem = format!("the pool has no such endpoint; allowed: {}", addresses.join(", "));
             return Err(refused(problem));
         }
@@ -96,7 +96,7 @@ impl Replay {
         let parsed = self.parse(&request.path, headers, &request.body)?;
         let Decisions { resolution, acting, shadow } =
             self.decide(&parsed, headers, &request.subset, request.seed)?;
-        let mut draws = vec![0; self.pool().endpoints().len()];
+        let mut draws = vec![0; self.pool().as_slice().len()];
         let (mut shadow_draws, mut agreed) = (draws.clone(), 0);
         for seed in (1..=DRAWS).map(|draw| request.seed.wrapping_add(draw)) {
             let Ok(decisions) = self.decide(&parsed, headers, &request.subset, seed) else { continue };

@@ -5,7 +5,7 @@ use core::fmt;
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::decision::explanation::{Score, Verdict};
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::v1;
 
 use super::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
@@ -71,7 +71,7 @@ fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::
 
 /// The decision of one configuration.
 struct Section<'a> {
-    pool: &'a Pool,
+    pool: &'a Endpoints,
     seed: u64,
     choice: &'a Choice,
 }
@@ -99,7 +99,7 @@ impl Section<'_> {
     }
 
     fn row(&self, index: usize, verdict: &Verdict, scorers: usize) -> Vec<String> {
-        let endpoint = &self.pool.endpoints()[index];
+        let endpoint = &self.pool.as_slice()[index];
         let mut row = vec![printable(endpoint.name()), endpoint.printed_address().to_owned()];
         match verdict {
             Verdict::Scored { scores, total, place } => {
@@ -181,8 +181,8 @@ fn scores(verdict: &Verdict) -> Option<&[Score]> {
     }
 }
 
-fn addresses(pool: &Pool, endpoints: &[usize]) -> String {
-    let addresses = endpoints.iter().map(|&endpoint| pool.endpoints()[endpoint].printed_address());
+fn addresses(pool: &Endpoints, endpoints: &[usize]) -> String {
+    let addresses = endpoints.iter().map(|&endpoint| pool.as_slice()[endpoint].printed_address());
     addresses.collect::<Vec<_>>().join(", ")
 }
 

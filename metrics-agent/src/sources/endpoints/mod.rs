@@ -8,7 +8,7 @@ use core::fmt;
 use std::collections::HashSet;
 
 pub use discovery::{Counters, Discovery, Limits, Sources, start};
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 pub use fields::LabelLimits;
 pub use file::{FileError, PORT_OF_POOL, WatchedFile, parse};
 
@@ -53,7 +53,7 @@ impl Declared {
         if hosts.len() > MAX_NAMES {
             return Err(format!("{} host names; at most {MAX_NAMES} are allowed", hosts.len()));
         }
-        Pool::new(String::new(), self.endpoints.clone()).map_err(|error| error.to_string())?;
+        Endpoints::new(String::new(), self.endpoints.clone()).map_err(|error| error.to_string())?;
         let mut names: HashSet<&str> = self.endpoints.iter().map(Endpoint::name).collect();
         let mut addresses = HashSet::new();
         for NamedServer { name, host, port, .. } in &self.named {

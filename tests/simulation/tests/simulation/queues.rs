@@ -220,7 +220,7 @@ impl Simulation {
         let end = self.world.now() + served;
         let proxy = &mut self.world.proxies[number];
         let ledger = proxy.ledger();
-        let servers = ledger.pool().endpoints().iter().zip(ledger.loads());
+        let servers = ledger.pool().as_slice().iter().zip(ledger.loads());
         let server = servers.min_by_key(|(_, load)| load.requests).unwrap().0.key();
         proxy.apply([Change::Endpoint { endpoint: server, kind: ChangeKind::Started(LOAD) }]);
         self.queues[number].queue.decided(ticket);

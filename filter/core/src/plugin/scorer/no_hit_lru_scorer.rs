@@ -69,7 +69,7 @@ impl Scorer for NoHitLruScorer {
         let Some(order) = cycle.state::<ColdOrder>() else { return };
         let last = (candidates.len() - 1) as f64;
         let by_rank = |rank: usize| (1.0 - rank as f64 / last).max(0.0);
-        let positions = order.positions(cycle.pool.endpoints().len());
+        let positions = order.positions(cycle.pool.as_slice().len());
         let position = |endpoint: usize| positions.get(endpoint).copied().flatten();
         let mut unused = 0;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {

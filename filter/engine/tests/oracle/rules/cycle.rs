@@ -77,7 +77,7 @@ impl<'a> Cycle<'a> {
     }
 
     pub(super) fn label(&self, endpoint: usize, key: &str) -> Option<&str> {
-        let mut labels = self.situation.pool.endpoints()[endpoint].labels();
+        let mut labels = self.situation.pool.as_slice()[endpoint].labels();
         labels.find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
@@ -189,7 +189,7 @@ impl<'a> Cycle<'a> {
             let header =
                 plugin.value("encodedEndpointHeaderConfig")["header"].as_str().unwrap_or("x-session-token");
             let name = BASE64_STANDARD.decode(self.header(header)?).ok()?;
-            self.situation.pool.endpoints().iter().position(|endpoint| endpoint.name().as_bytes() == name)?
+            self.situation.pool.as_slice().iter().position(|endpoint| endpoint.name().as_bytes() == name)?
         };
         candidates.contains(&bound).then_some(bound)
     }

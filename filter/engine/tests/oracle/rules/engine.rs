@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::reading::Reading;
@@ -19,7 +19,7 @@ use crate::world::RequestSpec;
 /// What there is to look at when a request comes.
 #[derive(Clone, Copy)]
 pub(crate) struct Situation<'a> {
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: &'a Endpoints,
     /// One for each endpoint.
     pub(crate) readings: &'a [Reading],
     pub(crate) readings_arrived: Duration,
@@ -67,10 +67,10 @@ impl Oracle {
     /// Endpoints that are ready and inside the subset hint.
     pub(crate) fn candidates(situation: &Situation<'_>, spec: &RequestSpec) -> Vec<usize> {
         let is_listed = |endpoint: usize| {
-            let address = situation.pool.endpoints()[endpoint].address().to_string();
+            let address = situation.pool.as_slice()[endpoint].address().to_string();
             spec.subset.as_ref().is_none_or(|subset| subset.contains(&address))
         };
-        let all = 0..situation.pool.endpoints().len();
+        let all = 0..situation.pool.as_slice().len();
         all.filter(|&endpoint| situation.readings[endpoint].ready && is_listed(endpoint)).collect()
     }
 

@@ -79,7 +79,7 @@ impl Scheduling<'_> {
             return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
         }
         let address =
-            |&endpoint: &usize| self.cycle.situation.pool.endpoints()[endpoint].address().to_string();
+            |&endpoint: &usize| self.cycle.situation.pool.as_slice()[endpoint].address().to_string();
         let addresses = |endpoints: &[usize]| endpoints.iter().map(address).collect::<Vec<_>>().join(",");
         let mut headers = Vec::new();
         if !prefill.is_empty() {

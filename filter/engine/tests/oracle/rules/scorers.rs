@@ -182,7 +182,7 @@ fn no_hit_lru(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f
 }
 
 fn lora_affinity(cycle: &Cycle<'_>, plugin: &Plugin, endpoint: usize) -> f64 {
-    let pool = 0..cycle.situation.pool.endpoints().len();
+    let pool = 0..cycle.situation.pool.as_slice().len();
     let largest = pool.filter_map(|other| cycle.reading(other).lora.map(|lora| lora.max)).max();
     let room = if plugin.flag("unreportedAsEmpty", true) { largest.unwrap_or(0) } else { 0 };
     let lora = cycle.reading(endpoint).lora.unwrap_or(Lora { max: room, ..Lora::default() });

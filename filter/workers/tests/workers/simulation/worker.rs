@@ -10,7 +10,7 @@ use endpoint_picker::plugin::Instance;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::pool::{Endpoint, Pool};
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
@@ -30,7 +30,7 @@ const PROMPTS: usize = 12;
 pub(crate) struct World {
     pub(crate) memory: Memory,
     /// The pool as snapshots list it: the same endpoints in different orders.
-    pub(crate) pools: [Arc<Pool>; 2],
+    pub(crate) pools: [Arc<Endpoints>; 2],
     /// Whether snapshots change the order.
     pub(crate) reorders: bool,
     pub(crate) pipeline: Pipeline,
@@ -179,7 +179,7 @@ impl Worker<'_> {
         let reservations = replica.transact(|ledger: &Ledger| {
             let mut decision = world.pipeline.decide(&request, &ledger.input(&readings, now), now, rng);
             let mut changes = changes_of(&mut decision, ledger.pool());
-            let endpoint = ledger.pool().endpoints()[decision.destination().unwrap()].key();
+            let endpoint = ledger.pool().as_slice()[decision.destination().unwrap()].key();
             // No plugin has this key, so these change no ledger.
             let state = |words| Change::State(StateChange { plugin: 0, endpoint, at: now, words });
             changes.push(state(vec![mark]));
@@ -187,7 +187,7 @@ impl Worker<'_> {
                 changes.push(state(vec![mark; 2_000]));
             }
             let reserved = |&Reservation { endpoint, prefill, response }: &Reservation| {
-                let endpoint = ledger.pool().endpoints()[endpoint].key();
+                let endpoint = ledger.pool().as_slice()[endpoint].key();
                 Reserved { endpoint, prefill, response }
             };
             (decision.reservations.iter().map(reserved).collect(), changes)
@@ -197,7 +197,7 @@ impl Worker<'_> {
     }
 
     fn key(&self, endpoint: usize) -> u64 {
-        self.world.pools[0].endpoints()[endpoint].key()
+        self.world.pools[0].as_slice()[endpoint].key()
     }
 
     fn any_request(&mut self) -> Option<usize> {
@@ -276,7 +276,7 @@ impl Worker<'_> {
     /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does not reach.
     fn in_order<T: Clone + Default>(&self, list: &[T]) -> Vec<T> {
         let pool = self.replica.ledger().pool();
-        let endpoints = self.world.pools[0].endpoints().iter();
+        let endpoints = self.world.pools[0].as_slice().iter();
         let index = |endpoint: &Endpoint| pool.index_of(endpoint.key()).unwrap();
         endpoints.map(|endpoint| list.get(index(endpoint)).cloned().unwrap_or_default()).collect()
     }

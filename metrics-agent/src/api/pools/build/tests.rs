@@ -10,10 +10,10 @@ use crate::scrape::slot::Slot;
 
 const NOW: Duration = Duration::from_secs(100);
 
-fn pool(hosts: u8) -> Pool {
+fn pool(hosts: u8) -> Endpoints {
     let labels = || vec![("zone".to_owned(), "a".to_owned())];
     let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), labels());
-    Pool::new("p".to_owned(), (0..hosts).map(endpoint).collect()).unwrap()
+    Endpoints::new("p".to_owned(), (0..hosts).map(endpoint).collect()).unwrap()
 }
 
 fn reading(waiting: u64, kv_usage: f64, age_ms: u64) -> Reading {
@@ -195,7 +195,7 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         prompt_blocks_matched: 75 * second,
         first_token: Some(Waits { counts: vec![7, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
         endpoints: vec![EndpointReport {
-            endpoint: pool.endpoints()[0].key(),
+            endpoint: pool.as_slice()[0].key(),
             failures: 500 + second,
             first_byte: Some(Waits { counts: vec![0, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
             ..EndpointReport::default()
@@ -208,7 +208,7 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         }
         let reports = reports.of("p");
         let recent = traffic_to_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
-        let key = pool.endpoints()[0].key();
+        let key = pool.as_slice()[0].key();
         (recent, traffic_to_endpoint(0, reports.proxies.values().map(|report| &report.endpoints[&key])))
     };
     let (first, endpoint) = send(0);

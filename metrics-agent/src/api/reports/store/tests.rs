@@ -5,13 +5,13 @@ use super::*;
 
 const MAX_PROXIES: usize = 64;
 
-fn pool() -> Pool {
+fn pool() -> Endpoints {
     let endpoint = |n: u8| Endpoint::new(n.to_string(), ([10, 0, 0, n], 8000).into(), vec![]);
-    Pool::new("p".to_owned(), vec![endpoint(1), endpoint(2)]).unwrap()
+    Endpoints::new("p".to_owned(), vec![endpoint(1), endpoint(2)]).unwrap()
 }
 
 fn key(index: usize) -> u64 {
-    pool().endpoints()[index].key()
+    pool().as_slice()[index].key()
 }
 
 fn report(proxy: &str, generation: u64, picks: u64) -> Report {

@@ -197,7 +197,7 @@ impl Crowd {
         let matched = |ledger: &Ledger| {
             let mut keys = self.pipeline.plugins().iter().map(Instance::key);
             let index = keys.find_map(|key| ledger.states().of::<PrefixIndex>(key));
-            let mut matched = vec![0; ledger.pool().endpoints().len()];
+            let mut matched = vec![0; ledger.pool().as_slice().len()];
             index.unwrap().count_matches(&chain, &mut matched);
             matched
         };

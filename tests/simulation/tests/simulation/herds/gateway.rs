@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::pool::Pool;
+use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::{FractionalLoad, Load};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
@@ -97,7 +97,7 @@ enum Event {
 pub(super) struct Gateway {
     setup: Setup,
     world: World<Event>,
-    pool: Arc<Pool>,
+    pool: Arc<Endpoints>,
     pipeline: Pipeline,
     readings: Vec<Reading>,
     /// The servers, with the proxy of each request.
@@ -193,7 +193,7 @@ impl Gateway {
     }
 
     fn apply(&mut self, proxy: usize, server: usize, kind: ChangeKind) {
-        let endpoint = self.pool.endpoints()[server].key();
+        let endpoint = self.pool.as_slice()[server].key();
         self.world.proxies[proxy].apply([Change::Endpoint { endpoint, kind }]);
     }
 
