@@ -24,8 +24,9 @@ const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// Time between two checks whether a snapshot can be adopted.
 const ADOPTION_PAUSE: Duration = Duration::from_millis(1);
 
-/// Starts a thread of this name. `each_round` runs several times a second. The thread's end takes up to a second if it is connecting to
-/// an agent; anything else is interrupted.
+/// Starts a thread of this name. `each_round` runs after each request, and at least four times a second while
+/// none is sent. The thread's end takes up to a second if it is connecting to an agent; anything else is
+/// interrupted.
 pub(crate) fn start(
     name: &str,
     mut link: Link,
@@ -37,27 +38,28 @@ pub(crate) fn start(
     Thread::start(name, move |stop| {
         let mut connection = Connection::new(&access, Arc::clone(stop));
         while !stop.is_stopped() {
-            let round = catch_unwind(AssertUnwindSafe(|| round(&mut link, &mut pool, &mut connection, stop)));
-            if round.is_err() {
+            let sent = catch_unwind(AssertUnwindSafe(|| send(&mut link, &mut pool, &mut connection, stop)));
+            if sent.is_err() {
                 // The panic was logged when it happened.
                 link.fail(&mut pool, clock::now());
             }
             each_round();
-            stop.wait(pause(&link, &pool));
+            if !sent.unwrap_or(false) {
+                stop.wait(pause(&link, &pool));
+            }
         }
     })
 }
 
-/// Sends the requests that are due.
-fn round(link: &mut Link, pool: &mut UpdatedPool, connection: &mut Connection, stop: &Stop) {
-    while let Some(call) = link.due(pool, clock::now()) {
-        let response = connection.send(call.agent, &call.request, clock::now());
-        // The stop has interrupted the request, so its failure says nothing about the agent.
-        if stop.is_stopped() {
-            return;
-        }
+/// Sends a request that is due. Returns whether there was one: polls of an agent that holds them follow one another without a pause.
+fn send(link: &mut Link, pool: &mut UpdatedPool, connection: &mut Connection, stop: &Stop) -> bool {
+    let Some(call) = link.due(pool, clock::now()) else { return false };
+    let response = connection.send(call.agent, &call.request, clock::now());
+    // The stop has interrupted the request, so its failure says nothing about the agent.
+    if !stop.is_stopped() {
         link.finish(call.id, response, pool, clock::now());
     }
+    true
 }
 
 fn pause(link: &Link, pool: &UpdatedPool) -> Duration {

@@ -1,7 +1,9 @@
 //! Filter configurations that come and go.
 
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use endpoint_picker_native::agent::PoolHandle;
 use serde_json::json;
@@ -50,8 +52,13 @@ fn another_pool_or_agent_is_another_state() {
 }
 
 #[test]
-fn every_configuration_is_woken_once_a_second() {
-    let server = Server::start(|request| answer(request, &snapshot(2, 1)));
+fn every_configuration_is_woken_once_a_second_also_while_the_agent_holds_polls() {
+    let server = Server::start(|request| {
+        if request.path.contains("/snapshot") {
+            thread::sleep(Duration::from_millis(50));
+        }
+        answer(request, &snapshot(2, 1))
+    });
     let pool = unique_pool();
     let access = direct(&[format!("http://{}", server.address())], &json!({}));
     let woken: [Arc<AtomicU64>; 2] = Default::default();
