@@ -60,7 +60,7 @@ fn bodies(c: &mut Criterion) {
     group.finish();
 }
 
-/// `before` and `after` around as many equal parts as make 8 MiB.
+/// 8 MiB: `before` and `after`, and equal parts between them.
 fn repeated(before: &str, part: &str, after: &str) -> String {
     before.to_owned() + &part.repeat((8 << 20) / part.len()) + after
 }

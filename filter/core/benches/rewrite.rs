@@ -1,4 +1,5 @@
-//! Another model's name into request bodies, the client's back into answers, and finding out which.
+//! Writing another model's name into request bodies, writing the client's name back into responses, and finding
+//! out which one.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
@@ -40,7 +41,7 @@ fn answers(c: &mut Criterion) {
         for (kind, answer) in [
             ("events", event.repeat(size / event.len())),
             ("text", "The quick brown fox. ".repeat(size / 21).into_bytes()),
-            // The worst that can stand in an answer: beginnings of what is looked for.
+            // The worst case of a response: beginnings of the text that is searched.
             ("beginnings", br#""model":"llama-canar"#.repeat(size / 20)),
         ] {
             group.throughput(Throughput::Bytes(answer.len() as u64));
