@@ -6,9 +6,9 @@ use super::columns::{NOTHING, printable};
 use super::{columns, queue_table};
 use crate::api::pools::status::{
     EndpointState, EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, RefusedObject,
-    RefusedObjects, ShadowCounts, SharingProxyStatus, SharingStatus, TrafficStatus, UnknownPool,
-    UnresolvedStatus,
+    RefusedObjects, ShadowCounts, SharingProxyStatus, SharingStatus, TrafficStatus, UnresolvedStatus,
 };
+use crate::api::reports::UnknownPool;
 
 const HEADER: [&str; 14] = [
     "ENDPOINT",

@@ -107,7 +107,7 @@ impl Band {
     }
 
     pub(super) fn count(&mut self, outcome: Outcome, waited: Duration) {
-        outcome.count(&mut self.ends, waited);
+        Waits::count(&mut self.ends, outcome, waited);
     }
 
     /// A request that had waited since `enqueued` is dispatched.

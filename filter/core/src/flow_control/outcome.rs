@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 
-use super::status::Waits;
 use crate::decision::rejection::{Code, DroppedReason, Rejection};
 
 /// Identifies a request. A caller uses each only once.
@@ -70,13 +69,6 @@ impl Outcome {
         Self::EvictedNoEndpoints,
         Self::EvictedContextCancelled,
     ];
-
-    /// Counts a wait with this end among those in the order of [`Self::ALL`].
-    pub(super) fn count(self, ends: &mut [Waits; Self::ALL.len()], waited: Duration) {
-        if let Some(waits) = ends.get_mut(self as usize) {
-            waits.add(waited);
-        }
-    }
 
     /// As the label of a metric.
     pub fn as_str(self) -> &'static str {

@@ -19,10 +19,10 @@ use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
 
-pub use series::{Labels, MAX_SERIES, OTHER};
+pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
-pub use sink::{Metric, MetricKind, MetricSink};
+pub use sink::{Labels, Metric, MetricKind, MetricSink, OTHER};
 pub(crate) use tokens::ResponseUsage;
 
 /// The label with an endpoint's `ip:port`.

@@ -5,7 +5,8 @@ use core::time::Duration;
 use endpoint_picker::response::usage::Usage;
 
 use super::MODELS;
-use super::series::{LabelledCounter, LabelledHistogram, Labels};
+use super::series::{LabelledCounter, LabelledHistogram};
+use super::sink::Labels;
 use super::sink::{Metric, MetricKind, MetricSink};
 
 /// Metrics of the tokens that responses report, by the client's model and the serving model.

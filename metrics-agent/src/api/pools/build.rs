@@ -7,7 +7,7 @@ use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
 
-use super::history::StateTimes;
+use super::state_times::StateTimes;
 use super::status::{
     EndpointState, EndpointStatus, FRESH, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ResponseTimes,
     SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus, UnresolvedStatus,

@@ -3,6 +3,7 @@
 pub(super) mod build;
 pub mod history;
 pub(super) mod snapshot;
+mod state_times;
 pub mod status;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::queues::QueueReport;
 use crate::api::queues::status::QueueStatus;
+use crate::api::reports::UnknownPool;
 use crate::catalogue::Refusal;
 
 /// Up to this age the EPP counts values as fresh in its gauges.
@@ -39,17 +40,6 @@ pub struct PoolStatus {
     /// The proxies' queues; absent: no proxy has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueStatus>,
-}
-
-/// A pool that proxies ask for and the agent does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnknownPool {
-    /// The name that they ask for.
-    pub pool: String,
-    /// Requests for it since the agent was started.
-    pub requests: u64,
-    /// Age of the last one.
-    pub age_ms: u64,
 }
 
 /// Traffic of all reporting proxies to a pool lately: requests in the last 5 to 10 s, responses and prompts

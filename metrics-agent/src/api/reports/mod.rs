@@ -23,9 +23,9 @@ use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::REPORT_FORMAT;
 use endpoint_picker_wire::report::Report;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 pub use store::Reports;
 
-use super::pools::status::UnknownPool;
 use super::{ApiState, Rejection, error_response};
 use crate::api;
 use crate::runtime::Clock;
@@ -156,6 +156,17 @@ const MAX_POOL_NAME_BYTES: usize = 317;
 
 /// How long a name is kept after its last request.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// A pool that proxies ask for and the agent does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownPool {
+    /// The name that they ask for.
+    pub pool: String,
+    /// Requests for it since the agent was started.
+    pub requests: u64,
+    /// Age of the last one.
+    pub age_ms: u64,
+}
 
 /// The names that were asked for lately.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use serde_json::Value as Json;
 
 use super::CatalogueSettings;
 use crate::catalogue::manifests::Scope;
-use crate::catalogue::manifests::document::{Documents, PARAMETERS, without_nulls_outside};
+use crate::catalogue::manifests::document::{Documents, PARAMETERS};
+use crate::catalogue::manifests::fields::without_nulls_outside;
 use crate::sources::kubernetes::{ClusterObject, ObjectId};
 use crate::sources::manifests::{File, Origin, Problem, Problems, Source};
 

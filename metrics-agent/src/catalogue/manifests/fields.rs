@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use deserr::{Deserr, IntoValue, Map, Value, ValueKind, ValuePointerRef};
 use jiff::Timestamp;
+use serde_json::Value as Json;
 
 use super::Scope;
 use super::fault::{Faults, quoted};
@@ -175,4 +176,27 @@ pub(crate) enum PoolGroup {
     Stable,
     #[deserr(rename = "inference.networking.x-k8s.io")]
     Experimental,
+}
+
+/// Removes fields that are null: as in Kubernetes, null means absent.
+pub(super) fn without_nulls(value: Json) -> Json {
+    without_nulls_outside("", value)
+}
+
+/// Removes fields that are null, except within fields named `skipped`.
+pub(crate) fn without_nulls_outside(skipped: &str, value: Json) -> Json {
+    match value {
+        Json::Object(fields) => {
+            let given = IntoIterator::into_iter(fields).filter(|(_, value)| !value.is_null());
+            let each = |(key, value): (String, Json)| {
+                let value = if key == skipped { value } else { without_nulls_outside(skipped, value) };
+                (key, value)
+            };
+            Json::Object(given.map(each).collect())
+        }
+        Json::Array(items) => {
+            Json::Array(items.into_iter().map(|item| without_nulls_outside(skipped, item)).collect())
+        }
+        plain => plain,
+    }
 }

@@ -54,6 +54,13 @@ pub struct Waits {
 }
 
 impl Waits {
+    /// Counts a wait with this end among those in the order of [`Outcome::ALL`].
+    pub(super) fn count(ends: &mut [Self; Outcome::ALL.len()], outcome: Outcome, waited: Duration) {
+        if let Some(waits) = ends.get_mut(outcome as usize) {
+            waits.add(waited);
+        }
+    }
+
     /// Adds a time.
     pub fn add(&mut self, waited: Duration) {
         // Most requests do not wait.

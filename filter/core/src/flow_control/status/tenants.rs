@@ -109,7 +109,7 @@ impl Tenants {
     /// Counts the end of a wait.
     pub(in crate::flow_control) fn count(&mut self, place: TenantSlot, outcome: Outcome, waited: Duration) {
         if let Some(tenant) = self.tenants.get_mut(place.key()) {
-            outcome.count(&mut tenant.ends, waited);
+            Waits::count(&mut tenant.ends, outcome, waited);
         }
     }
 

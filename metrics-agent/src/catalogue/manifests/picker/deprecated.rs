@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::Findings;
-use super::plugins::{Invalid, read_parameters};
+use super::parameters::{Invalid, read_parameters};
+use super::paths::FormerPath;
 
 /// Former names of types, with the current name. A plugin without a name of its own gets the current one.
 const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
@@ -45,13 +46,6 @@ pub(super) struct Lowered<'a> {
     pub(super) type_name: &'a str,
     pub(super) parameters: Json,
     pub(super) former_paths: Vec<FormerPath>,
-}
-
-/// A parameter that the document has under another path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FormerPath {
-    pub(super) current: String,
-    pub(super) former: &'static str,
 }
 
 /// Types that are accepted although the filter does not have them.

@@ -7,6 +7,7 @@ mod data_layer;
 mod deprecated;
 mod document;
 mod flow_control;
+mod parameters;
 mod paths;
 mod plugins;
 mod quantity;

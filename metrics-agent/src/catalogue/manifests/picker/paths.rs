@@ -2,8 +2,14 @@
 
 use core::fmt;
 
-use super::deprecated::FormerPath;
 use super::document::EndpointPickerConfig;
+
+/// A parameter that the document has under another path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FormerPath {
+    pub(super) current: String,
+    pub(super) former: &'static str,
+}
 
 /// Differences between the paths of the document and of the filter's configuration.
 #[derive(Debug, Default)]

@@ -1,19 +1,18 @@
 //! The plugins that a configuration declares.
 
-use endpoint_picker::plugin::Parameters;
 use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
 use endpoint_picker_wire::v1;
-use serde::de::DeserializeOwned;
-use serde_json::{Error, Value as Json};
+use serde_json::Value as Json;
 
 use super::agent_plugins::AgentPlugin;
 use super::deprecated::Lowered;
 use super::document::Plugin;
+use super::parameters::{Invalid, read_parameters_with};
 use super::paths::PluginPath;
 use super::{Findings, deprecated};
-use crate::catalogue::manifests::document::without_nulls;
 use crate::catalogue::manifests::fault::quoted;
-use crate::suggestion::{did_you_mean, with_suggestion};
+use crate::catalogue::manifests::fields::without_nulls;
+use crate::suggestion::did_you_mean;
 
 /// A plugin with valid parameters.
 #[derive(Debug)]
@@ -150,39 +149,4 @@ fn known_types() -> Vec<&'static str> {
     types.extend(deprecated::TYPES);
     types.sort_unstable();
     types
-}
-
-/// A problem at a path within a plugin.
-#[derive(Debug)]
-pub(super) struct Invalid {
-    pub(super) path: String,
-    pub(super) problem: String,
-}
-
-impl Invalid {
-    /// A problem of the parameters together.
-    pub(super) fn parameters(problem: String) -> Self {
-        Self { path: "parameters".to_owned(), problem }
-    }
-}
-
-/// Reads parameters of one type.
-pub(super) fn read_parameters<P: DeserializeOwned>(parameters: Json) -> Result<P, Invalid> {
-    read_parameters_with(parameters, |parameters| P::deserialize(parameters))
-}
-
-/// Reads parameters with `read`.
-pub(super) fn read_parameters_with<P>(
-    parameters: Json,
-    read: impl FnOnce(serde_path_to_error::Deserializer<'_, '_, Parameters>) -> Result<P, Error>,
-) -> Result<P, Invalid> {
-    let mut track = serde_path_to_error::Track::new();
-    let result = read(serde_path_to_error::Deserializer::new(Parameters(parameters), &mut track));
-    result.map_err(|error| {
-        let path = match track.path().to_string().as_str() {
-            "." => "parameters".to_owned(),
-            path => format!("parameters.{path}"),
-        };
-        Invalid { path, problem: with_suggestion(error.to_string()) }
-    })
 }
