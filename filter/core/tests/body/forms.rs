@@ -107,6 +107,8 @@ fn what_servers_may_read_in_several_ways_is_refused() {
         (good.clone() + "--b0-", "followed by something else"),
         (good.replace("\r\n", "\n"), "followed by something else"),
         (form(&[good.clone(), field("model", "other")]), "several fields called model"),
+        (form(&["--b0\r\n".to_owned(), good.clone()]), "a part begins with the boundary"),
+        (form(&[good.clone(), "--b0\r\n".to_owned()]), "a part begins with the boundary"),
         (form(&[part("X: y", "m")]), "a part has no name"),
         (form(&[part("Content-Disposition: form-data", "m")]), "a part has no name"),
         (form(&["--b0\r\n\r\nm\r\n".to_owned()]), "a part has no name"),

@@ -57,6 +57,10 @@ fn read_parts<'a>(
         }
         let part =
             rest.strip_prefix(LINE_END).ok_or("a boundary is followed by something else than a line end")?;
+        // Such a boundary shares its line end with the one before it: some servers end the part there.
+        if part.starts_with(first) {
+            return Err("a part begins with the boundary");
+        }
         let end = finder.find(part).ok_or("a part has no end")?;
         let (whole, behind) = part.split_at_checked(end).ok_or("a part has no end")?;
         let (head, value) = Head::read(whole)?;
