@@ -6,9 +6,9 @@ use serde::de::{MapAccess, SeqAccess};
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use super::messages::{MessageContent, MessageList};
-use super::{Format, Rules};
 use crate::json::{Pass, Reader, Str, element, key, value};
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser, canonical};
 use crate::request::prompt::{Pieces, Prompt, Text, audio_tokens, resolution_of_data_url};
 

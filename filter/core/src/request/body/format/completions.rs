@@ -3,10 +3,10 @@
 use serde::de::MapAccess;
 
 use super::given::{Encoded, Given, GivenReader, Prompts};
-use super::{Format, Rules};
 use crate::json::{Pass, value};
 use crate::request::body::Parser;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::body::object::{Format, Rules};
 use crate::request::prompt::Prompt;
 
 #[derive(Default)]

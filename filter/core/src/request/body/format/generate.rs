@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::given::{Ids, token_id};
-use super::{Format, Model, Rules};
 use crate::json::{Number, Pass, Reader, element, key, value};
 use crate::request::body::field::{IfCount, Scope};
+use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
 

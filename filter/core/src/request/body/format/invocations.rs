@@ -3,10 +3,10 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::{Api, Format, Model, Rules, chat, completions};
+use super::{chat, completions};
 use crate::json::{self, Reader, Str, key, pass_array, value};
-use crate::request::body::object::read_parts;
-use crate::request::body::{Body, BodyError, Options, Parser};
+use crate::request::body::object::{Format, Model, Refusal, Rules, read_parts};
+use crate::request::body::{Body, Options, Parser};
 
 /// Reads a body as the API that its fields name does. A body that breaks a rule of this API may be of another API: then it has no
 /// prompt.
@@ -17,14 +17,13 @@ impl<'a> Format<'a> for Invocations {
     const RULES: Rules =
         Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["invocations"]) };
 
-    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-        let kind = json::read(text, Top)
-            .map_err(|error| BodyError::NotAnObject { api, cause: error.to_string() })?;
+    fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
+        let kind = json::read(text, Top).map_err(|error| Refusal::NotAnObject(error.to_string()))?;
         let (body, prompt) = match kind {
-            Kind::Chat => read_parts::<chat::Chat<'_>>(text, api, options),
-            Kind::Completions => read_parts::<completions::Completions<'_>>(text, api, options),
-            Kind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, api, options),
-            Kind::Other => read_parts::<Self>(text, api, options),
+            Kind::Chat => read_parts::<chat::Chat<'_>>(text, options),
+            Kind::Completions => read_parts::<completions::Completions<'_>>(text, options),
+            Kind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, options),
+            Kind::Other => read_parts::<Self>(text, options),
         }?;
         Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
     }

@@ -2,11 +2,11 @@
 
 use serde::de::{MapAccess, SeqAccess};
 
-use super::{Format, Rules};
 use crate::json::{Pass, Reader, element, key, value};
 use crate::request::body::canonical;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::json_text::JsonText;
+use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
 

@@ -1,7 +1,7 @@
 //! APIs of whose bodies nothing but the model is read, or nothing at all.
 
-use super::{Api, Format, Model, Rules};
-use crate::request::body::{Body, BodyError, Options, Parser};
+use crate::request::body::object::{Format, Model, Refusal, Rules};
+use crate::request::body::{Body, Options, Parser};
 
 /// Paths of inference servers with a model in the body.
 #[derive(Default)]
@@ -25,8 +25,8 @@ impl<'a> Format<'a> for CountTokens {
         ..Rules::model_only(Parser::Anthropic, &["messages/count_tokens"])
     };
 
-    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-        ModelOnly::read(text, api, options)
+    fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
+        ModelOnly::read(text, options)
     }
 }
 
@@ -40,8 +40,8 @@ impl<'a> Format<'a> for Upload {
         ..Rules::model_only(Parser::Passthrough, &["audio/*", "images/edits", "images/variations"])
     };
 
-    fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-        ModelOnly::read(text, api, options)
+    fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
+        ModelOnly::read(text, options)
     }
 }
 
@@ -53,7 +53,7 @@ impl<'a> Format<'a> for Raw {
     const RULES: Rules =
         Rules { model: Model::Unread, has_cache_salt: false, ..Rules::new(Parser::Passthrough, &[]) };
 
-    fn read(_: &'a str, _: Api, _: &Options<'_>) -> Result<Body<'a>, BodyError> {
+    fn read(_: &'a str, _: &Options<'_>) -> Result<Body<'a>, Refusal> {
         Ok(Body::default())
     }
 }

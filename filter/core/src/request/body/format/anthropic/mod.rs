@@ -6,10 +6,10 @@ use content::{Content, ContentReader, Place};
 use serde::de::{MapAccess, SeqAccess};
 
 use super::messages::{MessageContent, MessageList};
-use super::{Format, Rules};
 use crate::json::{Pass, Reader, element, key, raw_value, value};
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::body::json_text::JsonText;
+use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
 
