@@ -63,7 +63,7 @@ capabilities: { drop: [ALL] }
 {{- end }}
 
 {{/*
-What a proxy's pod needs for an agent beside its proxy: an init container that is restarted, which is Kubernetes' form of a sidecar, and its token.
+The part of a proxy's pod that runs the agent: an init container that is restarted, which is Kubernetes' form of a sidecar, and its token.
 The token is of the pod's ServiceAccount, and only the agent's container has it: Envoy Gateway's and Istio's pods mount none by themselves.
 */}}
 {{- define "endpoint-picker.sidecar" -}}

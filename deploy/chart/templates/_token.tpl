@@ -1,6 +1,6 @@
 {{/*
 The Secret with the token of proxies and agents: `token` (each line is one, the first is presented), `read-token`, and `envoy.yaml`, which is the first token as
-Envoy reads it. Empty: no token, because the agent is on loopback beside its proxy, or because of the values.
+Envoy reads it. Empty: no token, because the agent is on its proxy's loopback, or because of the values.
 */}}
 {{- define "endpoint-picker.token.secret" -}}
 {{- if and .Values.agent.token.enabled (eq .Values.agent.mode "deployment") }}

@@ -1,4 +1,4 @@
-{{/* What the proxies of the Gateway need beside Envoy: an EnvoyProxy's spec, or Istio's changes of the gateway's Deployment. Empty: nothing. */}}
+{{/* The needs of the Gateway's proxies in addition to Envoy: an EnvoyProxy's spec, or Istio's changes of the gateway's Deployment. Empty: nothing. */}}
 {{- define "endpoint-picker.gateway.proxySettings" -}}
 {{- $settings := include (printf "endpoint-picker.gateway.%s" (ternary "istioDeployment" "envoyProxy" (eq .Values.gateway.kind "istio"))) . | fromYaml }}
 {{- with mergeOverwrite $settings (deepCopy .Values.gateway.proxy) }}
