@@ -1,9 +1,7 @@
 //! The status of an agent that is older than the page: behind one address while agents are replaced.
 
+use super::Watched;
 use super::table::{ROWS, is_true};
-use endpoint_picker_harness::program::{Agent, Browser, Scheme};
-use endpoint_picker_model_server::ModelServer;
-use tempfile::TempDir;
 
 /// Runs before the page's scripts: responses of the API have the fields of the first agents only.
 const OLDER_API: &str = r#"
@@ -32,12 +30,7 @@ const OLDER_API: &str = r#"
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_older_agent_does_not_report_is_a_dash_and_no_script_fails() {
-    let server = ModelServer::start().unwrap();
-    let logs = TempDir::new().unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let flags = ["--endpoint".to_owned(), server.endpoint()];
-    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
-    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    let Watched { agent, browser, .. } = &Watched::start().await;
     browser.run_before_scripts(OLDER_API).await.unwrap();
     browser.open(agent.address()).await.unwrap();
     is_true(&browser, "statuses > 1").await;

@@ -1,12 +1,9 @@
 //! The queue of flow control.
 
-use super::send_report;
+use super::{Watched, send_report};
 use anyhow::ensure;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_harness::program::{Agent, Browser, Scheme};
-use endpoint_picker_model_server::ModelServer;
 use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
-use tempfile::TempDir;
 
 fn queue(waiting: u64, dispatched: u64) -> FlowControl {
     let outcome = |outcome: &str, waits: Vec<u64>| BandOutcome {
@@ -46,12 +43,7 @@ fn queue_of_tenants(waiting: u64, dispatched: u64) -> FlowControl {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
-    let server = ModelServer::start().unwrap();
-    let logs = TempDir::new().unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let flags = ["--endpoint".to_owned(), server.endpoint()];
-    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
-    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    let Watched { agent, browser, .. } = &Watched::start().await;
     browser.open(agent.address()).await.unwrap();
     let shows = async |what: &str,
                        flow_control: &dyn Fn() -> Option<FlowControl>,
@@ -59,7 +51,7 @@ async fn the_page_shows_the_queue_of_each_band_and_nothing_without_one() {
                        rows: &[&str]| {
         eventually(what, async || {
             let proxy = "envoy".to_owned();
-            send_report(&agent, Report { proxy, flow_control: flow_control(), ..Report::default() }).await;
+            send_report(agent, Report { proxy, flow_control: flow_control(), ..Report::default() }).await;
             let texts = |selector: &str| format!("[...document.querySelectorAll('{selector}')].map(it => it.innerText.trim().split(/\\s+/).join(' '))");
             let shown = browser.evaluate::<Vec<String>>(&texts("#queue tbody tr")).await?;
             let facts = browser.evaluate::<Vec<String>>(&texts("#summary div")).await?;

@@ -1,22 +1,14 @@
 //! The tiles of the first line that reports of proxies fill.
 
-use super::send_report;
+use super::{Watched, send_report};
 use anyhow::ensure;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_harness::program::{Agent, Browser, Scheme};
-use endpoint_picker_model_server::ModelServer;
 use endpoint_picker_wire::report::Report;
 use std::cell::Cell;
-use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_how_often_a_shadow_agrees_and_nothing_without_one() {
-    let server = ModelServer::start().unwrap();
-    let logs = TempDir::new().unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let flags = ["--endpoint".to_owned(), server.endpoint()];
-    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
-    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    let Watched { agent, browser, .. } = &Watched::start().await;
     browser.open(agent.address()).await.unwrap();
     let shows = async |what: &str, expected: &str, reports: &[(&str, Option<(u64, u64)>)]| {
         eventually(what, async || {
@@ -27,7 +19,7 @@ async fn the_page_shows_how_often_a_shadow_agrees_and_nothing_without_one() {
                     shadow_disagreed: shadow.map(|(_, disagreed)| disagreed),
                     ..Report::default()
                 };
-                send_report(&agent, report).await;
+                send_report(agent, report).await;
             }
             let shown = browser.evaluate::<String>("document.getElementById('proxies').innerText").await?;
             let all_report = reports.iter().all(|(proxy, _)| shown.contains(proxy));
@@ -62,12 +54,7 @@ const SERVED_ELSEWHERE: &str = "[...document.querySelectorAll('#summary div')]\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_served_elsewhere_are_red_while_they_come_and_a_warning_afterwards() {
-    let server = ModelServer::start().unwrap();
-    let logs = TempDir::new().unwrap();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let flags = ["--endpoint".to_owned(), server.endpoint()];
-    let agent = Agent::start(listen, flags, &logs.path().join("agent.log")).await.unwrap();
-    let browser = Browser::start(Scheme::Light, logs.path()).await.unwrap();
+    let Watched { agent, browser, .. } = &Watched::start().await;
     browser.open(agent.address()).await.unwrap();
     let served_elsewhere = Cell::new(0);
     let shows = async |what: &str, more: u64, is_expected: &dyn Fn(&str) -> bool| {
@@ -79,7 +66,7 @@ async fn requests_served_elsewhere_are_red_while_they_come_and_a_warning_afterwa
                 served_elsewhere: served_elsewhere.get(),
                 ..Report::default()
             };
-            send_report(&agent, report).await;
+            send_report(agent, report).await;
             let shown = browser.evaluate::<String>("document.getElementById('proxies').innerText").await?;
             ensure!(shown.contains("envoy"), "{shown}");
             let tile = browser.evaluate::<String>(SERVED_ELSEWHERE).await?;
