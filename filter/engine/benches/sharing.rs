@@ -130,9 +130,7 @@ impl Proxy {
     /// The sync that is due.
     fn sync(&mut self) -> AgentRequest {
         self.now += SYNC_EVERY;
-        let request = self.client.next_sync(&mut self.peer, self.now).unwrap();
-        self.client.sent(1);
-        request
+        self.client.next_sync(&mut self.peer, self.now).unwrap()
     }
 
     /// Takes a response with messages of others.

@@ -39,7 +39,6 @@ fn snapshots(criterion: &mut Criterion) {
         let mut client = SnapshotClient::new("p", TIMES);
         let mut adopt = |body| {
             let view = pool.view();
-            client.sent(0);
             let outcome =
                 client.finish(Ok(AgentAnswer { status: 200, body }), view.versions(), NOW, |newer| {
                     let newer = snapshot::follow(&view, newer.readings, NOW, || Ok(vec![])).unwrap();

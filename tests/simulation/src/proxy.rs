@@ -89,7 +89,6 @@ impl Proxy {
     /// Sends its changes to the agent, if a message is due. Returns the response.
     pub(crate) fn send(&mut self, feed: &mut AgentFeed, now: Duration) -> Option<Feed> {
         let request = self.client.next_sync(&mut self.peer, now)?;
-        self.client.sent(1);
         let body = request.body.unwrap_or_default();
         let sync = Sync::decode(body.as_slice()).unwrap();
         self.traffic.uploaded += body.len();

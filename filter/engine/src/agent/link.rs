@@ -134,9 +134,9 @@ impl Link {
     /// A request that the proxy refuses to send is finished with the error.
     pub fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<Call> {
         let id = self.last_id + 1;
-        let due = self.polls.as_mut().and_then(|polls| polls.due(id, pool, now));
+        let due = self.polls.as_mut().and_then(|polls| polls.due(pool, now));
         let (kind, agent, request) =
-            due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(id, pool, now)))?;
+            due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(pool, now)))?;
         self.last_id = id;
         self.in_flight.push((id, kind));
         Some(Call { id, agent, request })
@@ -204,22 +204,15 @@ impl Link {
 }
 
 impl Polls {
-    fn due(
-        &mut self,
-        id: CallId,
-        pool: &mut impl LinkedPool,
-        now: Duration,
-    ) -> Option<(Kind, usize, AgentRequest)> {
+    fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
         let Self { client, reporter, agent } = self;
         if let Some(report) = reporter.next_report(pool.store(), || pool.totals(), now) {
-            reporter.sent(id);
             return Some((Kind::Report, *agent, report));
         }
         if !pool.can_publish(now) {
             return None;
         }
         let poll = client.next_poll(pool.store().view().versions(), now)?;
-        client.sent(id);
         Some((Kind::Poll, *agent, poll))
     }
 
@@ -252,12 +245,7 @@ impl Polls {
 }
 
 impl Sync {
-    fn due(
-        &mut self,
-        id: CallId,
-        pool: &mut impl LinkedPool,
-        now: Duration,
-    ) -> Option<(Kind, usize, AgentRequest)> {
+    fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
         let Self { client, agent, other_agent } = self;
         let sync = client.next_sync(pool.peer(), now);
         // Counted while no sync is due too, because peers also vanish between syncs.
@@ -266,7 +254,6 @@ impl Sync {
         if !other_agent.contains(now) {
             *agent = 0;
         }
-        client.sent(id);
         Some((Kind::Sync, *agent, sync))
     }
 

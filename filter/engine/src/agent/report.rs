@@ -10,7 +10,7 @@ use endpoint_picker_wire::report::{self, EndpointReport, FilterForm, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
 
-use super::call::{AgentRequest, CallError, CallId, path_of_pool};
+use super::call::{AgentRequest, CallError, path_of_pool};
 use super::recent_errors::RecentErrors;
 use crate::form::{Form, VERSION};
 use crate::ledger::Ledger;
@@ -50,8 +50,8 @@ pub struct Reporter {
     generation: u64,
     /// Pause before the next report.
     pause: Period,
-    /// The report in flight.
-    call: Option<CallId>,
+    /// Whether a report is in flight.
+    is_in_flight: bool,
     errors: RecentErrors,
     /// Endpoints that were avoided at any time since the last report: a pause between reports is longer than most avoidance.
     avoided: HashSet<u64>,
@@ -66,14 +66,14 @@ impl Reporter {
             form,
             generation,
             pause: Period::default(),
-            call: None,
+            is_in_flight: false,
             errors: RecentErrors::default(),
             avoided: HashSet::new(),
         }
     }
 
-    /// The report to send now, if there is one. After it is sent, [`Self::sent`] must be called. To be called often: a report names
-    /// the endpoints that were avoided at any call since the last one.
+    /// The report to send now, if there is one. None is due until [`Self::finish`] is called, also with the error of a proxy that
+    /// refuses to send it. To be called often: a report names the endpoints that were avoided at any call since the last one.
     /// `totals` returns the counts of all workers.
     pub fn next_report(
         &mut self,
@@ -84,7 +84,7 @@ impl Reporter {
         let view = store.view();
         // Before the checks: calls between two reports collect endpoints too.
         store.read(|ledger| self.avoided.extend(ledger.avoided_endpoints(now)));
-        if self.call.is_some() || self.pause.contains(now) || view.versions().is_none() {
+        if self.is_in_flight || self.pause.contains(now) || view.versions().is_none() {
             return None;
         }
         let avoided = core::mem::take(&mut self.avoided);
@@ -122,23 +122,14 @@ impl Reporter {
             version: VERSION.to_owned(),
             form: FilterForm::from(self.form).into(),
         };
+        self.is_in_flight = true;
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
-    }
-
-    /// The report was sent; its response comes under this number.
-    pub fn sent(&mut self, call: CallId) {
-        self.call = Some(call);
-    }
-
-    /// Whether the response under this number is for this reporter.
-    pub fn awaits(&self, call: CallId) -> bool {
-        self.call == Some(call)
     }
 
     /// Takes the status of the response to the report in flight. Returns a problem to log: one that did not
     /// occur lately.
     pub fn finish(&mut self, status: Result<u16, CallError>, now: Duration) -> Option<ReportProblem> {
-        self.call = None;
+        self.is_in_flight = false;
         let problem = match status {
             Ok(204) => None,
             Ok(status) => Some(ReportProblem::Status(status)),

@@ -6,7 +6,7 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError, v1};
 
-use super::call::{AgentAnswer, AgentRequest, CallError, CallId, path_of_pool};
+use super::call::{AgentAnswer, AgentRequest, CallError, path_of_pool};
 use super::recent_errors::RecentErrors;
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
 use crate::proxy::Result;
@@ -36,8 +36,8 @@ const MAX_REFUSAL: usize = 256;
 pub struct SnapshotClient {
     path: String,
     times: PollTimes,
-    /// The poll in flight.
-    call: Option<CallId>,
+    /// Whether a poll is in flight.
+    is_in_flight: bool,
     /// Minimum time since the start of the last poll.
     since_poll: Period,
     /// Pause before the next poll.
@@ -131,7 +131,7 @@ impl SnapshotClient {
         Self {
             path: path_of_pool(pool, "snapshot"),
             times,
-            call: None,
+            is_in_flight: false,
             since_poll: Period::default(),
             pause: Period::default(),
             errors: RecentErrors::default(),
@@ -141,15 +141,13 @@ impl SnapshotClient {
 
     /// The poll to send now, if there is one. `have` are the versions that this worker has.
     ///
-    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, [`Self::finish`]
-    /// must be called with the error.
+    /// None is due until [`Self::finish`] is called, also with the error of a proxy that refuses to send it.
     pub fn next_poll(&mut self, have: Option<Versions>, now: Duration) -> Option<AgentRequest> {
-        if self.call.is_some() || self.pause.contains(now) {
+        if self.is_in_flight || self.pause.contains(now) {
             return None;
         }
-        // This pause remains if the proxy refuses to send the poll; a response sets another.
-        self.pause = Period::new(now, RETRY_AFTER);
         self.since_poll = Period::new(now, POLL_EVERY);
+        self.is_in_flight = true;
         let path = format!("{}?wait_ms={}{}", self.path, self.times.wait.as_millis(), self.query(have));
         Some(AgentRequest { path, body: None, timeout: self.times.timeout })
     }
@@ -157,11 +155,6 @@ impl SnapshotClient {
     /// The time until the next poll may begin, if none is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         self.pause.left(now)
-    }
-
-    /// The poll was sent; its response comes under this number.
-    pub fn sent(&mut self, call: CallId) {
-        self.call = Some(call);
     }
 
     /// The versions that this worker has. A refused topology is among them, so that the agent sends another one or none.
@@ -173,11 +166,6 @@ impl SnapshotClient {
         [topology, readings].into_iter().flatten().collect()
     }
 
-    /// Whether the response under this number is for this client.
-    pub fn awaits(&self, call: CallId) -> bool {
-        self.call == Some(call)
-    }
-
     /// Takes the response to the poll in flight, and publishes its snapshot for all workers if this build can
     /// use it. `have` as for [`Self::next_poll`].
     pub fn finish(
@@ -187,7 +175,7 @@ impl SnapshotClient {
         now: Duration,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> PollOutcome {
-        self.call = None;
+        self.is_in_flight = false;
         let result = answer.map_err(PollError::Call).and_then(|answer| self.take(answer, have, publish));
         match result {
             Ok(outcome) => {

@@ -11,7 +11,7 @@ use super::importer::{Importer, Made, Unreadable};
 use super::outcome::{SharingError, SyncOutcome};
 use super::peer::{OwnChanges, PeerLedger};
 use super::sender::{Identity, Positions};
-use crate::agent::{AgentAnswer, AgentRequest, CallError, CallId, RecentErrors, path_of_pool};
+use crate::agent::{AgentAnswer, AgentRequest, CallError, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 
 /// Time from one sync to the next, and the maximum time that a change waits.
@@ -49,8 +49,8 @@ pub struct SharingClient {
     importer: Importer,
     /// The message that the agent has not taken yet.
     unsent: Option<Unsent>,
-    /// The sync in flight.
-    call: Option<CallId>,
+    /// Whether a sync is in flight.
+    is_in_flight: bool,
     /// When the last sync began.
     began: Duration,
     /// Period of frequent syncs: it begins with each message of another proxy, and with the first sync;
@@ -84,7 +84,7 @@ impl SharingClient {
             exporter: Exporter::new(identity),
             importer: Importer::new(identity.sender),
             unsent: None,
-            call: None,
+            is_in_flight: false,
             began: Duration::ZERO,
             company: None,
             pause: Period::default(),
@@ -113,15 +113,15 @@ impl SharingClient {
     /// The sync to send now, if there is one. Lets time pass for the deferred loads of other proxies, and
     /// drops the loads of vanished proxies. To be called every 20 ms.
     ///
-    /// After it is sent, [`Self::sent`] must be called. If the proxy refuses to send it, the next one follows after a pause.
+    /// None is due until [`Self::finish`] is called, also with the error of a proxy that refuses to send it.
     pub fn next_sync(&mut self, ledger: &mut impl PeerLedger, now: Duration) -> Option<AgentRequest> {
         ledger.import(|ledger| self.importer.pass(ledger, now));
         // Changes about endpoints that are not known yet would be lost.
         let has_pool = ledger.read(|ledger| !ledger.pool().as_slice().is_empty());
-        if !has_pool || self.call.is_some() || self.pause.contains(now) {
+        if !has_pool || self.is_in_flight || self.pause.contains(now) {
             return None;
         }
-        // This pause remains if the proxy refuses to send the sync; a response sets another.
+        // A defect in what follows is not repeated at once; a response sets another pause.
         self.pause = Period::new(now, RETRY_AFTER);
         self.began = now;
         self.make_message(ledger, now);
@@ -134,17 +134,8 @@ impl SharingClient {
             age_ms: self.unsent.as_ref().map_or(0, |unsent| millis(now.saturating_sub(unsent.made))),
         };
         let body = Some(sync.encode_to_vec());
+        self.is_in_flight = true;
         Some(AgentRequest { path: self.path.clone(), body, timeout: TIMEOUT })
-    }
-
-    /// The sync was sent; its response comes under this number.
-    pub fn sent(&mut self, call: CallId) {
-        self.call = Some(call);
-    }
-
-    /// Whether the response under this number is for this client.
-    pub fn awaits(&self, call: CallId) -> bool {
-        self.call == Some(call)
     }
 
     /// The time until the next sync may begin, if none is in flight.
@@ -180,7 +171,7 @@ impl SharingClient {
         ledger: &mut impl PeerLedger,
         now: Duration,
     ) -> SyncOutcome {
-        self.call = None;
+        self.is_in_flight = false;
         match answer.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
                 self.counts.sent += u64::from(self.unsent.take().is_some());

@@ -66,7 +66,6 @@ impl Proxy {
     /// The sync that is due, decoded.
     pub(crate) fn sync(&mut self, now: Duration) -> Option<Sync> {
         let request = self.client.next_sync(&mut self.peer, now)?;
-        self.client.sent(7);
         Some(decoded(&request))
     }
 
