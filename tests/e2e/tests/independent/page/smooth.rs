@@ -12,20 +12,27 @@ const ENDPOINTS: usize = 1000;
 /// Updates that are measured: one a second.
 const UPDATES: usize = 10;
 
-/// Maximum time of the page's main thread for an update, in the median: a busy machine doubles also the time of
-/// the processor for some, most of all the first ones.
+/// Maximum time of the page's main thread for an update. It is the time of the processor, so a busy machine
+/// changes little.
 const MAX_UPDATE: Duration = Duration::from_millis(50);
 
-/// Waits for the next update, and returns the number of updates and the time of the main thread before the one after it.
+/// Waits in the page for the update after `arguments[0]` updates, and returns the number of updates. Questions from outside would
+/// take time of the main thread themselves. What the page draws, it draws well within 300 ms.
+const NEXT_UPDATE: &str = "const [received, done] = arguments;
+    const isUpdate = (it) => it.name.endsWith('/v1/pools/default');
+    const count = () => performance.getEntriesByType('resource').filter(isUpdate).length;
+    const observer = new PerformanceObserver(() => {
+        if (count() > received) {
+            observer.disconnect();
+            setTimeout(() => done(count()), 300);
+        }
+    });
+    observer.observe({ type: 'resource', buffered: true });";
+
+/// Waits for the next update, and returns the number of updates and the time of the main thread so far.
 async fn after_update(browser: &Browser, received: usize) -> (usize, Duration) {
-    let count =
-        "performance.getEntriesByType('resource').filter(it => it.name.endsWith('/v1/pools/default')).length";
-    // The question itself takes time of the main thread, so it is not asked before the update is near.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    is_true(browser, &format!("{count} > {received}")).await;
-    // What the page draws, it draws well before.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    (browser.evaluate(count).await.unwrap(), browser.main_thread_time().await.unwrap())
+    let count = browser.page.execute_async(NEXT_UPDATE, vec![received.into()]).await.unwrap();
+    (serde_json::from_value(count).unwrap(), browser.main_thread_time().await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +67,8 @@ async fn an_update_of_a_thousand_endpoints_takes_at_most_50_ms_and_the_pager_nee
         (received, before) = (count, time);
     }
     println!("time of the main thread for each update: {updates:?}");
-    updates.sort_unstable();
-    assert!(updates[UPDATES / 2] <= MAX_UPDATE, "{updates:?}");
-    assert!(updates[UPDATES / 2] > Duration::from_millis(1), "the page was updated: {updates:?}");
+    // The browser compiles the page's functions in the first one.
+    assert!(updates[1..].iter().all(|update| *update <= MAX_UPDATE), "{updates:?}");
+    let sum: Duration = updates.iter().sum();
+    assert!(sum > Duration::from_millis(10), "the page was updated: {updates:?}");
 }
