@@ -33,7 +33,7 @@ async fn what_an_older_agent_does_not_report_is_a_dash_and_no_script_fails() {
     let Watched { agent, browser, .. } = &Watched::start().await;
     browser.run_before_scripts(OLDER_API).await.unwrap();
     browser.open(agent.address()).await.unwrap();
-    is_true(&browser, "statuses > 1").await;
+    is_true(browser, "statuses > 1").await;
 
     let texts = |selector: &str| {
         format!(
