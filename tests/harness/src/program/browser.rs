@@ -95,17 +95,18 @@ impl Browser {
         serde_json::from_value(value.clone()).with_context(|| format!("{expression} gave {value}"))
     }
 
-    /// Begins to measure the time that threads spend on the processor.
+    /// Begins to measure the time that the page's main thread spends on the processor.
     pub async fn measure_threads(&self) -> Result<()> {
         self.command("Performance.enable", json!({"timeDomain": "threadTicks"})).await.map(drop)
     }
 
-    /// The time that the page's main thread has spent on tasks, after [`Self::measure_threads`].
+    /// The time that the page's main thread has spent on the processor, after [`Self::measure_threads`]. The other metrics of tasks
+    /// count the time that they wait for a processor too.
     pub async fn main_thread_time(&self) -> Result<Duration> {
         let value = self.command("Performance.getMetrics", json!({})).await?;
         let metrics = value["metrics"].as_array().context("no metrics")?;
-        let time = metrics.iter().find(|metric| metric["name"] == "TaskDuration");
-        let seconds = time.and_then(|time| time["value"].as_f64()).context("no TaskDuration")?;
+        let time = metrics.iter().find(|metric| metric["name"] == "ThreadTime");
+        let seconds = time.and_then(|time| time["value"].as_f64()).context("no ThreadTime")?;
         Ok(Duration::try_from_secs_f64(seconds)?)
     }
 
