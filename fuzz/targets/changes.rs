@@ -8,7 +8,7 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::agent::AgentAnswer;
+use endpoint_picker_engine::agent::AgentResponse;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_fuzz::{pool, stateful};
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     let mut now = NOW;
     for body in [input.to_vec(), with_known_keys(input, &keys, &plugins)] {
         client.next_sync(&mut peer, now);
-        client.finish(Ok(AgentAnswer { status: 200, body }), &mut peer, now);
+        client.finish(Ok(AgentResponse { status: 200, body }), &mut peer, now);
         assert!(peer.ledger().own_loads().eq([OWN, Load::default(), Load::default()]));
         let headers = [("x-session-id", "a")].into_iter().collect();
         let request = Request { headers: Headers(&headers), ..Request::default() };

@@ -18,7 +18,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
+use endpoint_picker_engine::agent::{AgentRequest, AgentResponse};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, changes_of};
 use endpoint_picker_engine::sharing::{
     Identity, LocalPeer, PeerLedger, Positions, SharingClient, SyncOutcome,
@@ -139,7 +139,7 @@ impl Proxy {
     }
 
     fn answer_bytes(&mut self, body: Vec<u8>) {
-        let outcome = self.client.finish(Ok(AgentAnswer { status: 200, body }), &mut self.peer, self.now);
+        let outcome = self.client.finish(Ok(AgentResponse { status: 200, body }), &mut self.peer, self.now);
         assert_eq!(outcome, SyncOutcome::Synced { passed_over: None });
     }
 }

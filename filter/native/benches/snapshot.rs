@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use endpoint_picker_engine::agent::{AgentAnswer, PollOutcome, PollTimes, SnapshotClient};
+use endpoint_picker_engine::agent::{AgentResponse, PollOutcome, PollTimes, SnapshotClient};
 use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
@@ -40,7 +40,7 @@ fn snapshots(criterion: &mut Criterion) {
         let mut adopt = |body| {
             let view = pool.view();
             let outcome =
-                client.finish(Ok(AgentAnswer { status: 200, body }), view.versions(), NOW, |newer| {
+                client.finish(Ok(AgentResponse { status: 200, body }), view.versions(), NOW, |newer| {
                     let newer = snapshot::follow(&view, newer.readings, NOW, || Ok(vec![])).unwrap();
                     pool.adopt(Arc::new(newer.unwrap()));
                     Ok(())

@@ -237,7 +237,7 @@ impl Worker {
         let (_, call) = self.calls.swap_remove(index);
         let now = host::now();
         // Without a time, a response cannot be used: its arrival would count as 1970.
-        let response = now.clone().map_err(CallError::from).and_then(|_| host::agent_answer(headers));
+        let response = now.clone().map_err(CallError::from).and_then(|_| host::agent_response(headers));
         let is_next_due = {
             let Self { pool, snapshot, link, .. } = &mut *self;
             let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };

@@ -7,7 +7,7 @@ use endpoint_picker::pool::load::{FractionalLoad, Load};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::agent::AgentAnswer;
+use endpoint_picker_engine::agent::AgentResponse;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, changes_of};
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient, SyncOutcome};
 use endpoint_picker_engine::testing::AgentFeed;
@@ -103,7 +103,7 @@ impl Proxy {
     pub(crate) fn receive(&mut self, feed: &Feed, now: Duration) {
         let body = feed.encode_to_vec();
         self.traffic.downloaded += body.len();
-        let outcome = self.client.finish(Ok(AgentAnswer { status: 200, body }), &mut self.peer, now);
+        let outcome = self.client.finish(Ok(AgentResponse { status: 200, body }), &mut self.peer, now);
         assert_eq!(outcome, SyncOutcome::Synced { passed_over: None });
     }
 }

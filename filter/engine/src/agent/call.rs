@@ -35,14 +35,14 @@ pub struct AgentRequest {
 
 /// A response of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentAnswer {
+pub struct AgentResponse {
     /// The status.
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
 }
 
-impl AgentAnswer {
+impl AgentResponse {
     /// The response, if it is the agent's. A proxy that cannot reach the agent responds itself, without a
     /// `date` header; an agent sets that header.
     ///
@@ -54,7 +54,7 @@ impl AgentAnswer {
         }
         let mut reason = self.body;
         reason.truncate(MAX_REASON);
-        Err(CallError::NoAnswer(String::from_utf8_lossy(&reason).into_owned()))
+        Err(CallError::NoResponse(String::from_utf8_lossy(&reason).into_owned()))
     }
 }
 
@@ -66,7 +66,7 @@ pub enum CallError {
     /// The proxy has no cluster of this name.
     NoCluster(String),
     /// The agent sent no response, for this reason; empty if the proxy does not give one.
-    NoAnswer(String),
+    NoResponse(String),
 }
 
 impl fmt::Display for CallError {
@@ -74,8 +74,8 @@ impl fmt::Display for CallError {
         match self {
             Self::Proxy(error) => error.fmt(f),
             Self::NoCluster(name) => write!(f, "the proxy has no cluster {name:?} (agentCluster)"),
-            Self::NoAnswer(reason) if reason.is_empty() => f.write_str("the agent did not answer"),
-            Self::NoAnswer(reason) => write!(f, "the agent did not answer: {reason}"),
+            Self::NoResponse(reason) if reason.is_empty() => f.write_str("the agent did not answer"),
+            Self::NoResponse(reason) => write!(f, "the agent did not answer: {reason}"),
         }
     }
 }
@@ -84,7 +84,7 @@ impl core::error::Error for CallError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Proxy(error) => Some(error),
-            Self::NoCluster(_) | Self::NoAnswer(_) => None,
+            Self::NoCluster(_) | Self::NoResponse(_) => None,
         }
     }
 }

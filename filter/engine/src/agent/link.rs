@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 
-use super::call::{AgentAnswer, AgentRequest, CallError, CallId};
+use super::call::{AgentRequest, AgentResponse, CallError, CallId};
 use super::report::Reporter;
 use super::snapshot_client::{NewSnapshot, PollOutcome, SnapshotClient};
 use crate::metrics::{SharingCounts, Totals};
@@ -146,7 +146,7 @@ impl Link {
     pub fn finish(
         &mut self,
         id: CallId,
-        response: core::result::Result<AgentAnswer, CallError>,
+        response: core::result::Result<AgentResponse, CallError>,
         pool: &mut impl LinkedPool,
         now: Duration,
     ) -> bool {
@@ -164,7 +164,7 @@ impl Link {
             kinds.push(Kind::Poll);
         }
         for kind in kinds {
-            self.take(kind, Err(CallError::NoAnswer("a defect of the picker".to_owned())), pool, now);
+            self.take(kind, Err(CallError::NoResponse("a defect of the picker".to_owned())), pool, now);
         }
     }
 
@@ -178,7 +178,7 @@ impl Link {
     fn take(
         &mut self,
         kind: Kind,
-        response: core::result::Result<AgentAnswer, CallError>,
+        response: core::result::Result<AgentResponse, CallError>,
         pool: &mut impl LinkedPool,
         now: Duration,
     ) -> bool {
@@ -218,7 +218,7 @@ impl Polls {
 
     fn finish(
         &mut self,
-        response: core::result::Result<AgentAnswer, CallError>,
+        response: core::result::Result<AgentResponse, CallError>,
         agents: usize,
         pool: &mut impl LinkedPool,
         now: Duration,
@@ -259,7 +259,7 @@ impl Sync {
 
     fn finish(
         &mut self,
-        response: core::result::Result<AgentAnswer, CallError>,
+        response: core::result::Result<AgentResponse, CallError>,
         agents: usize,
         pool: &mut impl LinkedPool,
         now: Duration,

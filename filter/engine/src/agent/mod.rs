@@ -9,7 +9,7 @@ mod topology_log;
 
 pub(crate) use call::path_of_pool;
 
-pub use call::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError, CallId};
+pub use call::{AUTHORITY, AgentRequest, AgentResponse, CONTENT_TYPE, CallError, CallId};
 pub use link::{Call, Link, LinkedPool};
 pub use recent_errors::RecentErrors;
 pub use report::{ReportProblem, Reporter};

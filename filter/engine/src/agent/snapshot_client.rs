@@ -6,7 +6,7 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 use endpoint_picker_wire::{self as wire, SnapshotError, v1};
 
-use super::call::{AgentAnswer, AgentRequest, CallError, path_of_pool};
+use super::call::{AgentRequest, AgentResponse, CallError, path_of_pool};
 use super::recent_errors::RecentErrors;
 use crate::pool_view::{Topology, TopologyRefusal, Versions};
 use crate::proxy::Result;
@@ -170,13 +170,14 @@ impl SnapshotClient {
     /// use it. `have` as for [`Self::next_poll`].
     pub fn finish(
         &mut self,
-        answer: core::result::Result<AgentAnswer, CallError>,
+        response: core::result::Result<AgentResponse, CallError>,
         have: Option<Versions>,
         now: Duration,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> PollOutcome {
         self.is_in_flight = false;
-        let result = answer.map_err(PollError::Call).and_then(|answer| self.take(answer, have, publish));
+        let result =
+            response.map_err(PollError::Call).and_then(|response| self.take(response, have, publish));
         match result {
             Ok(outcome) => {
                 self.pause = self.since_poll;
@@ -192,11 +193,11 @@ impl SnapshotClient {
 
     fn take(
         &mut self,
-        answer: AgentAnswer,
+        response: AgentResponse,
         have: Option<Versions>,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> core::result::Result<PollOutcome, PollError> {
-        let AgentAnswer { status, mut body } = answer;
+        let AgentResponse { status, mut body } = response;
         match status {
             200 => {}
             204 => return Ok(PollOutcome::Unchanged),

@@ -11,7 +11,7 @@ use super::importer::{Importer, Made, Unreadable};
 use super::outcome::{SharingError, SyncOutcome};
 use super::peer::{OwnChanges, PeerLedger};
 use super::sender::{Identity, Positions};
-use crate::agent::{AgentAnswer, AgentRequest, CallError, RecentErrors, path_of_pool};
+use crate::agent::{AgentRequest, AgentResponse, CallError, RecentErrors, path_of_pool};
 use crate::metrics::SharingCounts;
 
 /// Time from one sync to the next, and the maximum time that a change waits.
@@ -167,12 +167,12 @@ impl SharingClient {
     /// Takes the response to the sync in flight, and applies the changes of other proxies.
     pub fn finish(
         &mut self,
-        answer: Result<AgentAnswer, CallError>,
+        response: Result<AgentResponse, CallError>,
         ledger: &mut impl PeerLedger,
         now: Duration,
     ) -> SyncOutcome {
         self.is_in_flight = false;
-        match answer.map_err(SharingError::Call).and_then(read) {
+        match response.map_err(SharingError::Call).and_then(read) {
             Ok(Some(feed)) => {
                 self.counts.sent += u64::from(self.unsent.take().is_some());
                 // The agent shares again; changes were not collected in between.
@@ -269,8 +269,8 @@ impl SharingClient {
 }
 
 /// The feed of a response; `None`: the agent does not share.
-fn read(answer: AgentAnswer) -> Result<Option<Feed>, SharingError> {
-    let AgentAnswer { status, mut body } = answer;
+fn read(response: AgentResponse) -> Result<Option<Feed>, SharingError> {
+    let AgentResponse { status, mut body } = response;
     match status {
         200 => {}
         404 => return Ok(None),

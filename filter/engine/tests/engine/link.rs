@@ -6,7 +6,7 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
-    AgentAnswer, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, Reporter, SnapshotClient,
+    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, Reporter, SnapshotClient,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::LocalLedger;
@@ -135,11 +135,11 @@ impl Fixture {
     }
 
     fn respond(&mut self, call: &Call, status: u16, body: Vec<u8>) -> bool {
-        self.link.finish(call.id, Ok(AgentAnswer { status, body }), &mut self.pool, self.now)
+        self.link.finish(call.id, Ok(AgentResponse { status, body }), &mut self.pool, self.now)
     }
 
     fn fail(&mut self, call: &Call) {
-        let reset = Err(CallError::NoAnswer("reset".to_owned()));
+        let reset = Err(CallError::NoResponse("reset".to_owned()));
         assert!(!self.link.finish(call.id, reset, &mut self.pool, self.now));
     }
 }

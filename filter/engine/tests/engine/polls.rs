@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use core::time::Duration;
 
 use endpoint_picker_engine::agent::{
-    AgentAnswer, AgentRequest, CallError, PollError, PollOutcome, PollTimes, SnapshotClient,
+    AgentRequest, AgentResponse, CallError, PollError, PollOutcome, PollTimes, SnapshotClient,
 };
 use endpoint_picker_engine::pool_view::{TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::ProxyError;
@@ -51,8 +51,8 @@ impl Poller {
         have: Option<Versions>,
         now: Duration,
     ) -> PollOutcome {
-        let answer = status.map(|status| AgentAnswer { status, body });
-        let answer = answer.ok_or_else(|| CallError::NoAnswer("reset".to_owned()));
+        let answer = status.map(|status| AgentResponse { status, body });
+        let answer = answer.ok_or_else(|| CallError::NoResponse("reset".to_owned()));
         self.client.finish(answer, have, now, |snapshot| {
             if self.refuses {
                 return Err(ProxyError { call: "set_shared_data", status: "InternalFailure".to_owned() });
@@ -229,7 +229,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_polls() {
 
 #[test]
 fn an_answer_of_the_proxys_own_is_none_of_the_agents() {
-    let answer = |status, body: &str| AgentAnswer { status, body: body.as_bytes().to_vec() };
+    let answer = |status, body: &str| AgentResponse { status, body: body.as_bytes().to_vec() };
     let own = answer(503, "no healthy upstream").of_agent(false).unwrap_err();
     assert_eq!(own.to_string(), "the agent did not answer: no healthy upstream");
     for (given, is_dated) in [

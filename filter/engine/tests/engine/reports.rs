@@ -159,7 +159,7 @@ fn a_report_is_sent_once_a_second_and_not_before_the_first_snapshot() {
 #[test]
 fn a_problem_is_returned_once_a_minute_also_if_reports_are_taken_between() {
     let mut reporter = reporter();
-    let none = CallError::NoAnswer(String::new());
+    let none = CallError::NoResponse(String::new());
     let refused = CallError::Proxy(ProxyError { call: "get_map_value", status: "NotFound".to_owned() });
     assert_eq!(reporter.finish(Ok(503), START), Some(ReportProblem::Status(503)));
     assert_eq!(reporter.finish(Err(none.clone()), START), Some(ReportProblem::Call(none.clone())));

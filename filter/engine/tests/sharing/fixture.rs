@@ -9,7 +9,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker_engine::agent::{AgentAnswer, AgentRequest};
+use endpoint_picker_engine::agent::{AgentRequest, AgentResponse};
 use endpoint_picker_engine::ledger::changes_of;
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient, SyncOutcome};
 use endpoint_picker_engine::testing;
@@ -84,8 +84,8 @@ pub(crate) fn client(sender: u64, epoch: u64) -> SharingClient {
     SharingClient::new("p", "envoy-1".to_owned(), Identity { sender, epoch }, Positions::default())
 }
 
-pub(crate) fn answer_of(feed: &Feed) -> AgentAnswer {
-    AgentAnswer { status: 200, body: feed.encode_to_vec() }
+pub(crate) fn answer_of(feed: &Feed) -> AgentResponse {
+    AgentResponse { status: 200, body: feed.encode_to_vec() }
 }
 
 pub(crate) fn decoded(request: &AgentRequest) -> Sync {

@@ -184,7 +184,7 @@ fn read(messages: &[&(Changes, Duration)], per_answer: usize, pipeline: &Pipelin
             part.iter().map(|(changes, age)| delivery(changes.encode_to_vec().into(), *age)).collect();
         let feed = Feed { format: CHANGES_FORMAT, deliveries, ..Feed::default() };
         let body = feed.encode_to_vec();
-        let answer = endpoint_picker_engine::agent::AgentAnswer { status: 200, body };
+        let answer = endpoint_picker_engine::agent::AgentResponse { status: 200, body };
         client.finish(Ok(answer), &mut peer, now);
     }
     known(peer.ledger(), keys)

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{AgentAnswer, CallError};
+use endpoint_picker_engine::agent::{AgentResponse, CallError};
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_engine::metrics::SharingCounts;
 use endpoint_picker_engine::sharing::{LocalPeer, SharingError, SyncOutcome};
@@ -12,7 +12,7 @@ use endpoint_picker_wire::{Bytes, CHANGES_FORMAT, Message};
 use crate::fixture::{AgentFeed, NONE, ONE, Proxy, START, TICK, client, delivery, key, message, round};
 
 fn status(proxy: &mut Proxy, status: u16, now: Duration) -> SyncOutcome {
-    let answer = AgentAnswer { status, body: b"reason".to_vec() };
+    let answer = AgentResponse { status, body: b"reason".to_vec() };
     proxy.client.finish(Ok(answer), &mut proxy.peer, now)
 }
 
@@ -72,9 +72,9 @@ fn nothing_is_exchanged_before_the_endpoints_are_known() {
 fn a_message_is_sent_again_until_the_agent_has_taken_it() {
     let mut proxy = Proxy::new(1);
     let first = proxy.sync(START).unwrap();
-    let lost = Err(CallError::NoAnswer("reset".to_owned()));
+    let lost = Err(CallError::NoResponse("reset".to_owned()));
     let outcome = proxy.client.finish(lost.clone(), &mut proxy.peer, START);
-    let error = SharingError::Call(CallError::NoAnswer("reset".to_owned()));
+    let error = SharingError::Call(CallError::NoResponse("reset".to_owned()));
     assert_eq!(outcome, SyncOutcome::Failed { error: error.clone(), is_new: true });
     proxy.peer.apply([started(1)]);
     assert_eq!(proxy.sync(START + TICK), None, "a pause follows");
@@ -187,7 +187,7 @@ fn a_feed_of_another_version_is_a_failure() {
         (Feed { format: 9, ..Feed::default() }.encode_to_vec(), "format 9"),
         (b"\xff\xff".to_vec(), "malformed"),
     ] {
-        let answer = AgentAnswer { status: 200, body };
+        let answer = AgentResponse { status: 200, body };
         let outcome = proxy.client.finish(Ok(answer), &mut proxy.peer, START);
         let SyncOutcome::Failed { error, .. } = outcome else { panic!("{outcome:?}") };
         assert!(error.to_string().contains(text), "{error}");

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError};
+use endpoint_picker_engine::agent::{AUTHORITY, AgentRequest, AgentResponse, CONTENT_TYPE, CallError};
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE as CONTENT_TYPE_HEADER, HOST};
 use ureq::unversioned::transport::DefaultConnector;
 
@@ -58,17 +58,17 @@ impl Connection {
         agent: usize,
         request: &AgentRequest,
         now: Duration,
-    ) -> Result<AgentAnswer, CallError> {
+    ) -> Result<AgentResponse, CallError> {
         self.read_credentials(now);
         let Self { addresses, client, refusal, .. } = self;
         let Some(client) = client else {
-            return Err(CallError::NoAnswer(refusal.clone().unwrap_or_default()));
+            return Err(CallError::NoResponse(refusal.clone().unwrap_or_default()));
         };
         // There is always one: a configuration without addresses is refused.
-        let address = addresses.get(agent).ok_or_else(|| CallError::NoAnswer("no address".to_owned()))?;
+        let address = addresses.get(agent).ok_or_else(|| CallError::NoResponse("no address".to_owned()))?;
         client
             .send(&address.url(&request.path), request)
-            .map_err(|error| CallError::NoAnswer(format!("{address}: {}", Explained(error))))
+            .map_err(|error| CallError::NoResponse(format!("{address}: {}", Explained(error))))
     }
 
     /// Takes in the credentials if their files have changed. Unusable files leave the last good credentials
@@ -110,17 +110,17 @@ impl Client {
         Self { http, authorization: credentials.authorization }
     }
 
-    fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentAnswer, ureq::Error> {
+    fn send(&self, url: &str, request: &AgentRequest) -> Result<AgentResponse, ureq::Error> {
         let timeout = Some(request.timeout.min(POLL.timeout));
-        let mut answer = match &request.body {
+        let mut response = match &request.body {
             None => self.with_headers(self.http.get(url)).config().timeout_global(timeout).build().call(),
             Some(body) => {
                 let post = self.http.post(url).header(CONTENT_TYPE_HEADER, CONTENT_TYPE);
                 self.with_headers(post).config().timeout_global(timeout).build().send(body.as_slice())
             }
         }?;
-        let body = answer.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec()?;
-        Ok(AgentAnswer { status: answer.status().as_u16(), body })
+        let body = response.body_mut().with_config().limit(MAX_RESPONSE).read_to_vec()?;
+        Ok(AgentResponse { status: response.status().as_u16(), body })
     }
 
     fn with_headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {

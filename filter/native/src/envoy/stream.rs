@@ -110,21 +110,23 @@ impl Stream {
         request: &mut RequestHandle<'_>,
         end_of_stream: bool,
     ) -> Outcome {
-        self.in_answer(request, Event::Other, |exchange, pool, envoy| {
+        self.in_response(request, Event::Other, |exchange, pool, envoy| {
             exchange.response_headers(pool, envoy, end_of_stream);
         })
     }
 
     /// A chunk of the response's body has arrived.
     pub(crate) fn response_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
-        self.in_answer(request, Event::Body, |exchange, pool, envoy| {
+        self.in_response(request, Event::Body, |exchange, pool, envoy| {
             exchange.response_body(pool, envoy, end_of_stream);
         })
     }
 
     /// The response's trailers have arrived.
     pub(crate) fn response_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
-        self.in_answer(request, Event::Other, |exchange, pool, envoy| exchange.response_trailers(pool, envoy))
+        self.in_response(request, Event::Other, |exchange, pool, envoy| {
+            exchange.response_trailers(pool, envoy)
+        })
     }
 
     /// A hook has panicked. For a request that is still held, the failure mode decides.
@@ -166,7 +168,7 @@ impl Stream {
         }
     }
 
-    fn in_answer(
+    fn in_response(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,

@@ -14,7 +14,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::Status;
 
 pub(crate) use request::{received_bytes, use_context};
-pub(crate) use root::{agent_answer, call_agent, node_id, plugin_configuration, set_tick_period};
+pub(crate) use root::{agent_response, call_agent, node_id, plugin_configuration, set_tick_period};
 
 /// Envoy, as the request, the shared data and the metrics that the callback at hand is about.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{AUTHORITY, AgentAnswer, AgentRequest, CONTENT_TYPE, CallError};
+use endpoint_picker_engine::agent::{AUTHORITY, AgentRequest, AgentResponse, CONTENT_TYPE, CallError};
 use endpoint_picker_engine::proxy::ProxyError;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, Status};
@@ -41,29 +41,29 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<u32, C
         Status::BadArgument => CallError::NoCluster(cluster.to_owned()),
         // It failed at once.
         Status::InternalFailure => {
-            CallError::NoAnswer(format!("its cluster {cluster:?} has no healthy endpoint"))
+            CallError::NoResponse(format!("its cluster {cluster:?} has no healthy endpoint"))
         }
         status => refused("dispatch_http_call")(status).into(),
     })
 }
 
 /// The agent's response that is being delivered. `headers` is the number of its headers as Envoy reports it.
-pub(crate) fn agent_answer(headers: usize) -> Result<AgentAnswer, CallError> {
+pub(crate) fn agent_response(headers: usize) -> Result<AgentResponse, CallError> {
     // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
     if headers == 0 {
-        return Err(CallError::NoAnswer(String::new()));
+        return Err(CallError::NoResponse(String::new()));
     }
     let header = |name| {
         hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name)
             .map_err(refused("get_map_value(call header)"))
     };
     let status = header(":status")?.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok());
-    let status = status.ok_or_else(|| CallError::NoAnswer(String::new()))?;
+    let status = status.ok_or_else(|| CallError::NoResponse(String::new()))?;
     // With an empty response there is no buffer to read.
     if status == 204 {
-        return Ok(AgentAnswer { status, body: vec![] });
+        return Ok(AgentResponse { status, body: vec![] });
     }
     let body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, usize::MAX);
     let body = body.map_err(refused("get_buffer(call body)"))?.unwrap_or_default();
-    AgentAnswer { status, body }.of_agent(header("date")?.is_some())
+    AgentResponse { status, body }.of_agent(header("date")?.is_some())
 }
