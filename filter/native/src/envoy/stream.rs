@@ -125,7 +125,7 @@ impl Stream {
     /// The response's trailers have arrived.
     pub(crate) fn response_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         self.in_response(request, Event::Other, |exchange, pool, envoy| {
-            exchange.response_trailers(pool, envoy)
+            exchange.response_trailers(pool, envoy);
         })
     }
 
