@@ -10,6 +10,7 @@ lint: tools ## Check the lock file, the format, words, clippy for host and wasm,
 	@tools/check/words
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
+	$(CARGO) clippy -p endpoint-picker-native --features loom --lib --tests -- -D warnings
 	@tools/check/page
 
 .PHONY: doc

@@ -53,7 +53,7 @@ fn view(hosts: &[u8]) -> Arc<PoolView> {
 fn start(store: &mut SharedStore) -> u64 {
     store.transact(|view, ledger| {
         assert!(Arc::ptr_eq(view.pool(), ledger.pool()), "view and ledger have the same endpoints");
-        let endpoint = view.pool().endpoints().last().unwrap().key();
+        let endpoint = view.pool().as_slice().last().unwrap().key();
         (endpoint, Change::started(endpoint, ONE).into_iter().collect())
     })
 }
