@@ -23,15 +23,12 @@ pub(crate) struct OutputEstimate {
 }
 
 impl LoadEstimator {
-    /// Tokens that the request adds to the endpoint's load: (total − matched blocks) · block size, the prompt's tokens beyond the
-    /// last block, and the response's tokens.
+    /// Tokens that the request adds to the endpoint's load: its [missing](PrefixMatch::missing_tokens) tokens, and the
+    /// response's.
     pub(crate) fn tokens(&self, request: &Request<'_>, prefix: &PrefixMatch, endpoint: usize) -> u64 {
         let input = request.input_tokens();
-        let block = u64::from(prefix.block_size);
-        let missing = u64::from(prefix.total.saturating_sub(prefix.blocks(endpoint)));
-        let beyond = input.saturating_sub(u64::from(prefix.total).saturating_mul(block));
         let output = self.output.map_or(0, |output| output.tokens(request, input));
-        missing.saturating_mul(block).saturating_add(beyond).saturating_add(output)
+        prefix.missing_tokens(input, endpoint).saturating_add(output)
     }
 
     /// The reservation on the endpoint of a stage; a prefill stage ends when the response begins.

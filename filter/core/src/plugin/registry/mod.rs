@@ -93,6 +93,7 @@ registry! {
     InflightLoadProducer = "inflight-load-producer",
     KvCacheUtilizationScorer = "kv-cache-utilization-scorer",
     LabelSelectorFilter = "label-selector-filter",
+    LmetricScorer = "lmetric-scorer",
     LoadAwareScorer = "load-aware-scorer",
     LoraAffinityScorer = "lora-affinity-scorer",
     MaxScorePicker = "max-score-picker",

@@ -5,6 +5,7 @@ mod context_length_aware;
 mod endpoint_attribute_scorer;
 mod header_label_affinity_scorer;
 mod kv_cache_utilization_scorer;
+mod lmetric_scorer;
 mod load_aware_scorer;
 mod lora_affinity_scorer;
 mod no_hit_lru_scorer;
@@ -19,6 +20,7 @@ pub use context_length_aware::ContextLengthAware;
 pub use endpoint_attribute_scorer::EndpointAttributeScorer;
 pub use header_label_affinity_scorer::HeaderLabelAffinityScorer;
 pub use kv_cache_utilization_scorer::KvCacheUtilizationScorer;
+pub use lmetric_scorer::LmetricScorer;
 pub use load_aware_scorer::LoadAwareScorer;
 pub use lora_affinity_scorer::LoraAffinityScorer;
 pub use no_hit_lru_scorer::NoHitLruScorer;
@@ -51,21 +53,20 @@ pub trait Scorer: Debug + Send + Sync {
 
 /// Writes scores of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most, 1
 /// for all when all are equal.
-fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize) -> u64) {
-    let (mut least, mut most) = (u64::MAX, u64::MIN);
+fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize) -> f64) {
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     // The slots of the scores hold the loads until the range is found: reading every endpoint twice would cost more than scoring.
     for (score, &endpoint) in scores.iter_mut().zip(candidates) {
         let load = load(endpoint);
         least = least.min(load);
         most = most.max(load);
-        *score = load as f64;
+        *score = load;
     }
     if least >= most {
         scores.fill(1.0);
         return;
     }
-    let range = (most - least) as f64;
-    let most = most as f64;
+    let range = most - least;
     for score in scores {
         *score = (most - *score) / range;
     }

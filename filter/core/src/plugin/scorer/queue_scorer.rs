@@ -23,7 +23,7 @@ impl Plugin for QueueScorer {
 
 impl Scorer for QueueScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).waiting.unwrap_or(0));
+        score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).waiting.unwrap_or(0) as f64);
     }
 
     fn reads_readings(&self) -> bool {

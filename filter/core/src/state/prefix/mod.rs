@@ -300,6 +300,15 @@ impl PrefixMatch {
         if self.total == 0 { 0.0 } else { f64::from(self.blocks(endpoint)) / f64::from(self.total) }
     }
 
+    /// Tokens of a prompt of this many that the endpoint was not sent before: (total − matched blocks) · block size, and the tokens
+    /// beyond the last block.
+    pub fn missing_tokens(&self, prompt: u64, endpoint: usize) -> u64 {
+        let block = u64::from(self.block_size);
+        let missing = u64::from(self.total.saturating_sub(self.blocks(endpoint)));
+        let beyond = prompt.saturating_sub(u64::from(self.total).saturating_mul(block));
+        missing.saturating_mul(block).saturating_add(beyond)
+    }
+
     /// Matched blocks of the endpoint.
     pub fn blocks(&self, endpoint: usize) -> u32 {
         self.matched.get(endpoint).copied().unwrap_or(0)

@@ -85,6 +85,17 @@ fn token_load_scorer() {
 }
 
 #[test]
+fn lmetric_scorer() {
+    let lmetric = |parameters: &Value| {
+        let mut fixture = Fixture::idle(&only("lmetric-scorer", parameters), 3);
+        fixture.in_flight = vec![load(0, 0), load(2, 400), load(9, 0)];
+        totals(&fixture.send(&"x".repeat(512), &[]))
+    };
+    assert_near(&lmetric(&json!({})), &[1.0, 0.0, 304.0 / 1456.0]);
+    assert_near(&lmetric(&json!({"countTokensInFlight": false})), &[1.0, 7.0 / 9.0, 0.0]);
+}
+
+#[test]
 fn session_affinity_scorer() {
     let decision = Fixture::idle(&plain("session-affinity-scorer"), 3).send("x", &[TOKEN]);
     assert_near(&totals(&decision), &[0.0, 1.0, 0.0]);

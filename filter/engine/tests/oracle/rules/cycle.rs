@@ -148,14 +148,19 @@ impl<'a> Cycle<'a> {
         }
     }
 
+    /// Tokens of the prompt that the endpoint was not sent before, according to a producer.
+    pub(super) fn missing_tokens(&self, producer: &str, endpoint: usize) -> u64 {
+        let matches = self.matches(producer);
+        let (total, matched) = (matches.total(), matches.blocks(endpoint));
+        let indexed = (total * matches.block) as u64;
+        ((total - matched) * matches.block) as u64 + self.tokens().saturating_sub(indexed)
+    }
+
     /// Tokens that the request adds to the endpoint's load.
     pub(super) fn added_tokens(&self, endpoint: usize) -> u64 {
         let load = &self.plan.load;
         let input = self.tokens();
-        let matches = self.matches(load.prefixes());
-        let (total, matched) = (matches.total(), matches.blocks(endpoint));
-        let indexed = (total * matches.block) as u64;
-        let missing = ((total - matched) * matches.block) as u64 + input.saturating_sub(indexed);
+        let missing = self.missing_tokens(load.prefixes(), endpoint);
         if !load.flag("addEstimatedOutputTokens", false) {
             return missing;
         }

@@ -18,7 +18,7 @@ pub(super) const BY_READINGS: [&str; 5] = [
 ];
 
 /// Scorers that read the matches of a prefix producer.
-pub(super) const BY_PREFIXES: [&str; 2] = ["prefix-cache-scorer", "no-hit-lru-scorer"];
+pub(super) const BY_PREFIXES: [&str; 3] = ["prefix-cache-scorer", "no-hit-lru-scorer", "lmetric-scorer"];
 
 /// Each scorer with parameters that change what it does.
 pub(crate) fn scorers() -> Vec<Value> {
@@ -50,6 +50,9 @@ pub(crate) fn scorers() -> Vec<Value> {
         json!({"type": "token-load-scorer"}),
         json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 900}}),
         json!({"type": "token-load-scorer", "parameters": {"queueThresholdTokens": 0}}),
+        json!({"type": "lmetric-scorer"}),
+        json!({"type": "lmetric-scorer", "parameters": {"countTokensInFlight": false}}),
+        json!({"type": "lmetric-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
         json!({"type": "prefix-cache-scorer"}),
         json!({"type": "prefix-cache-scorer", "parameters": {
             "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
@@ -128,6 +131,14 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
                 let tokens = (cycle.load(e).tokens + cycle.added_tokens(e)) as f64;
                 if tokens <= 0.0 { 1.0 } else { 1.0 - tokens.min(threshold) / threshold }
             })
+        }
+        "lmetric-scorer" => {
+            let in_flight = plugin.flag("countTokensInFlight", true);
+            least_is_best(&each(&|e| {
+                let tokens = if in_flight { cycle.load(e).tokens } else { 0 };
+                let own = cycle.missing_tokens(plugin.prefixes(), e);
+                (tokens as f64 + own as f64) * (cycle.load(e).requests as f64 + 1.0)
+            }))
         }
         "prefix-cache-scorer" => {
             let matches = cycle.matches(plugin.prefixes());

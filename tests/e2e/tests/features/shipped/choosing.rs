@@ -36,7 +36,15 @@ fn every_configuration_is_tested() {
     let files = fs::read_dir(tools::root().join("examples/choosing")).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["default.yaml", "flow-control.yaml", "lora.yaml", "session.yaml", "token-aware.yaml"]);
+    let expected = [
+        "default.yaml",
+        "flow-control.yaml",
+        "lmetric.yaml",
+        "lora.yaml",
+        "session.yaml",
+        "token-aware.yaml",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +57,16 @@ async fn the_default_goes_to_the_idle_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_aware_repeats_a_prompt_on_its_server_and_spares_the_one_with_most_tokens() {
-    let stack = start("token-aware").await;
+    repeats_a_prompt_and_spares_the_server_with_most_tokens("token-aware").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lmetric_repeats_a_prompt_on_its_server_and_spares_the_one_with_most_tokens() {
+    repeats_a_prompt_and_spares_the_server_with_most_tokens("lmetric").await;
+}
+
+async fn repeats_a_prompt_and_spares_the_server_with_most_tokens(configuration: &str) {
+    let stack = start(configuration).await;
     let known = client::chat(&"a long prompt that is known ".repeat(150));
     let first = ask(&stack, &known, None).await;
     for _ in 0..TIMES {
