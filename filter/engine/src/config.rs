@@ -18,6 +18,7 @@ const MIN_PEEK_BYTES: usize = 1024;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// The pool's name at the agent: `name`, or `namespace/name` of a cluster.
+    #[serde(deserialize_with = "pool_name")]
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
@@ -189,6 +190,17 @@ impl Explain {
     }
 }
 
+/// Reads `pool` of a shell that has no configuration for routes.
+fn pool_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let pool = Option::deserialize(deserializer)?;
+    pool.ok_or_else(|| {
+        D::Error::custom(
+            "pool is null, which only the native module allows, because a route can name a pool there; in the wasm filter, set \
+             \"disabled\": true in the HTTP filter, and enable it for a route by a FilterConfig in typed_per_filter_config",
+        )
+    })
+}
+
 /// Reads `countTokens`. Serde's own message for a value of another type would not name the field.
 pub fn count_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let value = Value::deserialize(deserializer)?;
@@ -259,6 +271,9 @@ mod tests {
         assert!(
             refusal(r#"{"pool": "p", "agentCluster": ""}"#).starts_with("agentCluster is missing or empty")
         );
+        let off = refusal(r#"{"pool": null, "agentCluster": "agent"}"#);
+        assert!(off.starts_with("pool is null, which only the native module allows"), "{off}");
+        assert!(refusal(r#"{"agentCluster": "agent"}"#).starts_with("missing field `pool`"));
         let without = Config::parse(br#"{"pool": "p"}"#).unwrap();
         assert!(matches!(without.required_agent_cluster(), Err(ConfigError::NoAgentCluster)));
         assert!(refusal("{").contains("EOF"));

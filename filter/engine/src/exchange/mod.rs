@@ -98,6 +98,12 @@ impl Exchange {
         self.is_undecided() && self.other.is_none()
     }
 
+    /// Whether the proxy holds the request for its body, and the queue has not been asked. Until then the exchange has changed nothing
+    /// outside of the request, so another one may begin in its place.
+    pub fn is_reading(&self) -> bool {
+        self.is_held() && self.place.is_before()
+    }
+
     fn is_undecided(&self) -> bool {
         match self.progress {
             Progress::Reading { .. } | Progress::NeedsWhole => true,

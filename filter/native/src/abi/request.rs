@@ -366,7 +366,7 @@ impl RequestHandle<'_> {
     }
 
     /// The worker that runs the request.
-    pub(super) fn worker_index(&self) -> u32 {
+    pub(crate) fn worker_index(&self) -> u32 {
         // SAFETY: the pointer is valid during the hook.
         unsafe { callbacks::http_filter_get_worker_index(self.filter) }
     }

@@ -11,13 +11,13 @@ mod link_thread;
 mod resolver;
 mod tls_advice;
 mod updated_pool;
+pub mod wakes;
 
 use core::hash::BuildHasher;
 use core::time::Duration;
 use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
 
 use endpoint_picker_engine::agent::{Link, PollTimes, Reporter, SnapshotClient};
 use endpoint_picker_engine::form::Form;
@@ -29,14 +29,10 @@ use crate::pool::store::SharedStore;
 use crate::pool::{SharedPool, queue_thread, watchers};
 use crate::process::clock;
 use crate::process::registry::Registry;
-use crate::process::subscribers::{Subscribers, Subscription, Wake};
 use crate::process::thread::Thread;
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
-
-/// Time between two wakes of every filter configuration.
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The pools of the process, by their name and the way to their agent.
 static POOLS: LazyLock<Registry<(String, AgentAccess), PoolRuntime>> = LazyLock::new(Registry::new);
@@ -46,8 +42,6 @@ static POOLS: LazyLock<Registry<(String, AgentAccess), PoolRuntime>> = LazyLock:
 struct PoolRuntime {
     name: String,
     pool: Arc<SharedPool>,
-    /// The filter configurations that use the pool.
-    wakes: Arc<Subscribers<Wake>>,
     /// They end with the pool.
     _threads: [Thread; 3],
 }
@@ -56,7 +50,6 @@ impl PoolRuntime {
     /// Starts the threads of a pool.
     fn start(name: &str, access: &AgentAccess, proxy: &str) -> io::Result<Self> {
         let pool = Arc::<SharedPool>::default();
-        let wakes = Arc::<Subscribers<Wake>>::default();
         let mut polls = Link::new(access.addresses.len());
         // Reports of a proxy with another generation replace its earlier reports.
         let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
@@ -68,23 +61,11 @@ impl PoolRuntime {
         sync.start_sync(SharingClient::new(name, proxy.to_owned(), identity, Positions::default()));
         let updated = || UpdatedPool::new(name, SharedStore::new(&pool));
         let threads = [
-            link_thread::start("epp-agent", polls, updated(), access, every_second(&wakes))?,
+            link_thread::start("epp-agent", polls, updated(), access, wakes::wake_if_due)?,
             link_thread::start("epp-share", sync, updated(), access, || {})?,
             queue_thread::start(SharedStore::new(&pool))?,
         ];
-        Ok(Self { name: name.to_owned(), pool, wakes, _threads: threads })
-    }
-}
-
-/// Wakes all filter configurations if a second has passed since the last call that did.
-fn every_second(wakes: &Arc<Subscribers<Wake>>) -> impl FnMut() + Send + use<> {
-    let wakes = Arc::clone(wakes);
-    let mut last: Option<Instant> = None;
-    move || {
-        if last.is_none_or(|last| last.elapsed() >= SECOND) {
-            last = Some(Instant::now());
-            wakes.for_each(|wake| wake());
-        }
+        Ok(Self { name: name.to_owned(), pool, _threads: threads })
     }
 }
 
@@ -105,15 +86,13 @@ pub(crate) fn pools_of_name(name: &str) -> Vec<Arc<SharedPool>> {
 /// When the last part is dropped, the pool's threads end. Stores may outlive it: they keep the state, which then gets no snapshots.
 #[derive(Debug)]
 pub struct PoolHandle {
-    /// Ends before the pool does.
-    _wake: Subscription<Wake>,
     runtime: Arc<PoolRuntime>,
 }
 
 impl PoolHandle {
-    /// Attaches a filter configuration to its pool. `proxy` is the proxy's name in reports; `wake` is called once a second. The error is
-    /// one of the system: no thread can be started.
-    pub fn new(name: &str, access: &AgentAccess, proxy: &str, wake: Wake) -> io::Result<Self> {
+    /// Attaches a filter configuration to its pool. `proxy` is the proxy's name in reports. The error is one of the system: no
+    /// thread can be started.
+    pub fn new(name: &str, access: &AgentAccess, proxy: &str) -> io::Result<Self> {
         let mut is_new = false;
         let runtime = POOLS.get_or_make((name.to_owned(), access.clone()), || {
             is_new = true;
@@ -122,7 +101,7 @@ impl PoolHandle {
         if is_new {
             watchers::notify(name);
         }
-        Ok(Self { _wake: runtime.wakes.add(wake), runtime })
+        Ok(Self { runtime })
     }
 
     /// The store of one more worker.

@@ -116,7 +116,7 @@ impl Cluster {
 
     /// Uses the pool as a filter configuration does, so that it is there before the first listener and stays behind the last one.
     fn attach(&self) -> Option<PoolHandle> {
-        let attached = PoolHandle::new(&self.pool, self.agent.as_ref()?, &proxy_name(), Box::new(|| {}));
+        let attached = PoolHandle::new(&self.pool, self.agent.as_ref()?, &proxy_name());
         attached.map_err(|error| log::error!("no thread for the agent: {error}")).ok()
     }
 

@@ -151,7 +151,9 @@ struct RemovedFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Fields {
-    pool: String,
+    // Read by a function, so that a configuration without the field is refused: only `null` switches the picker off.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pool: Option<String>,
     agent: Option<AgentFields>,
     #[serde(default)]
     mode: Mode,
@@ -185,17 +187,19 @@ struct TlsFields {
 }
 
 impl ModuleConfig {
-    /// Reads and checks a configuration. Files that it names are read later.
-    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+    /// Reads and checks a configuration. Files that it names are read later. `None`: its pool is `null`, so the picker is off, and
+    /// its other fields have no effect.
+    pub fn parse(json: &[u8]) -> Result<Option<Self>, ConfigError> {
         if serde_json::from_slice(json).is_ok_and(|RemovedFields { agent_cluster }| agent_cluster.is_some()) {
             return Err(ConfigError::AgentCluster);
         }
         let fields: Fields = serde_json::from_slice(json).map_err(config::ConfigError::Json)?;
         let Fields { pool, agent, mode, failure_mode, limits, explain, count_tokens, steering } = fields;
+        let Some(pool) = pool else { return Ok(None) };
         let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
             .checked()?;
         let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
-        Ok(Self { engine, agent, steering })
+        Ok(Some(Self { engine, agent, steering }))
     }
 }
 

@@ -4,15 +4,18 @@ fn refusal(json: &str) -> String {
     ModuleConfig::parse(json.as_bytes()).unwrap_err().to_string()
 }
 
+fn parsed(json: &str) -> ModuleConfig {
+    ModuleConfig::parse(json.as_bytes()).unwrap().unwrap()
+}
+
 fn access(agent: &str) -> Result<AgentAccess, ConfigError> {
     let json = format!(r#"{{"pool": "p", "agent": {agent}}}"#);
-    ModuleConfig::parse(json.as_bytes()).map(|config| config.agent)
+    ModuleConfig::parse(json.as_bytes()).map(|config| config.unwrap().agent)
 }
 
 #[test]
 fn a_pool_and_an_address_are_enough() {
-    let config =
-        ModuleConfig::parse(br#"{"pool": "p", "agent": {"addresses": ["http://127.0.0.1:9095"]}}"#).unwrap();
+    let config = parsed(r#"{"pool": "p", "agent": {"addresses": ["http://127.0.0.1:9095"]}}"#);
     assert_eq!(config.engine.pool, "p");
     assert_eq!(config.steering, Steering::Metadata);
     let AgentAccess { addresses, tls: None, token: None } = config.agent else {
@@ -23,13 +26,12 @@ fn a_pool_and_an_address_are_enough() {
 
 #[test]
 fn every_field_is_read() {
-    let config = ModuleConfig::parse(
-        br#"{"pool": "p", "mode": "shadow", "failureMode": "FailClose", "countTokens": true, "limits": {"peekBytes": 2048},
+    let config = parsed(
+        r#"{"pool": "p", "mode": "shadow", "failureMode": "FailClose", "countTokens": true, "limits": {"peekBytes": 2048},
             "explain": {"accessLog": true}, "steering": "overrideHost", "agent": {
                 "addresses": ["https://agent-0.agents:9095/", "https://[::1]:9095"], "tokenFile": "/t",
                 "tls": {"caFile": "/ca", "certFile": "/cert", "keyFile": "/key"}}}"#,
-    )
-    .unwrap();
+    );
     assert_eq!(config.engine.mode, Mode::Shadow);
     assert_eq!(config.engine.failure_mode, FailureMode::FailClose);
     assert_eq!(config.engine.limits.peek_bytes, 2048);
@@ -42,6 +44,18 @@ fn every_field_is_read() {
     let tls = agent.tls.unwrap();
     assert_eq!(tls.authorities, PathBuf::from("/ca"));
     assert_eq!(tls.certificate_and_key, Some(("/cert".into(), "/key".into())));
+}
+
+#[test]
+fn a_pool_that_is_null_switches_the_picker_off_and_a_missing_one_is_refused() {
+    for json in [r#"{"pool": null}"#, r#"{"pool": null, "agent": {"addresses": ["http://h:1"]}}"#] {
+        assert!(ModuleConfig::parse(json.as_bytes()).unwrap().is_none(), "{json}");
+    }
+    for json in ["{}", r#"{"agent": {"addresses": ["http://h:1"]}}"#] {
+        assert!(refusal(json).starts_with("missing field `pool`"), "{json}");
+    }
+    assert!(refusal(r#"{"pool": null, "magic": 1}"#).starts_with("unknown field `magic`"));
+    assert!(refusal(r#"{"pool": 1}"#).contains("invalid type: integer `1`"));
 }
 
 #[test]

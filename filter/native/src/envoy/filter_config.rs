@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::filter_pool::{FilterPool, Worker};
-use crate::abi::{ConfigHandle, concurrency};
+use super::filter_pool::{FilterPool, Worker, define_metrics};
+use super::per_worker::PerWorker;
+use crate::abi::ConfigHandle;
 use crate::agent::PoolHandle;
+use crate::agent::wakes::{self, WakeSubscription};
 use crate::config::ModuleConfig;
 use crate::metrics::flusher::Flusher;
 use crate::process::proxy_name::proxy_name;
-use crate::process::subscribers::Wake;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
@@ -16,27 +17,58 @@ const WAKE: u64 = 0;
 /// A filter's configuration in use.
 #[derive(Debug)]
 pub(crate) struct FilterConfig {
-    pool: Arc<FilterPool>,
+    workers: PerWorker<WorkerConfig>,
     flusher: Arc<Flusher>,
+    _wakes: WakeSubscription,
+    _picker: Option<Picker>,
+}
+
+/// A filter's configuration as one worker uses it.
+#[derive(Debug)]
+pub(crate) struct WorkerConfig {
+    pub(super) flusher: Arc<Flusher>,
+    /// `None`: the picker is off, unless the request's route has one.
+    pub(super) worker: Option<Arc<Worker>>,
+}
+
+/// The picker of a configuration.
+#[derive(Debug)]
+struct Picker {
+    pool: Arc<FilterPool>,
     _handle: PoolHandle,
+}
+
+impl Picker {
+    /// Takes a configuration into use; `None` if the picker is off. The error is the reason of a refusal.
+    fn new(json: &[u8]) -> Result<Option<Self>, String> {
+        let Some(config) = ModuleConfig::parse(json).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name());
+        let handle = handle.map_err(|error| format!("no thread for the agent: {error}"))?;
+        Ok(Some(Self { pool: FilterPool::new(&config, &handle), _handle: handle }))
+    }
 }
 
 impl FilterConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(handle: &mut ConfigHandle<'_>, json: &[u8]) -> Result<Self, String> {
-        let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
+        let picker = Picker::new(json)?;
         let scheduler = handle.scheduler().ok_or("Envoy has no scheduler for the configuration")?;
-        let wake = Box::new(move || scheduler.commit(WAKE));
-        let pool_handle = attach(&config, wake)?;
-        FilterPool::register_metrics(&config.engine.pool);
+        // Routes may have pickers also where this configuration has none.
+        define_metrics();
         let flusher = Flusher::new(handle);
-        let pool = FilterPool::new(&config, &pool_handle, concurrency(), Some(&flusher));
-        Ok(Self { pool, flusher, _handle: pool_handle })
+        let workers = PerWorker::new(|index| WorkerConfig {
+            flusher: Arc::clone(&flusher),
+            worker: picker.as_ref().map(|picker| Arc::clone(picker.pool.worker(index))),
+        });
+        let wakes = wakes::subscribe(Box::new(move || scheduler.commit(WAKE)));
+        Ok(Self { workers, flusher, _wakes: wakes, _picker: picker })
     }
 
-    /// The pool of a worker.
-    pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
-        self.pool.worker(index)
+    /// The configuration as this worker uses it.
+    pub(crate) fn worker(&self, index: u32) -> &Arc<WorkerConfig> {
+        self.workers.get(index)
     }
 
     /// A wake has reached the main thread.
@@ -45,29 +77,21 @@ impl FilterConfig {
     }
 }
 
-/// The configuration of a route in use.
+/// The configuration of a route, or of a cluster among a route's weighted clusters, in use.
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
-    pool: Arc<FilterPool>,
-    _handle: PoolHandle,
+    /// `None`: the picker is off for the route.
+    picker: Option<Picker>,
 }
 
 impl RouteConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
-        let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
-        let handle = attach(&config, Box::new(|| {}))?;
-        let pool = FilterPool::new(&config, &handle, concurrency(), None);
-        Ok(Self { pool, _handle: handle })
+        Picker::new(json).map(|picker| Self { picker })
     }
 
-    /// The pool of a worker.
-    pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
-        self.pool.worker(index)
+    /// The pool of a worker; `None`: the picker is off.
+    pub(super) fn worker(&self, index: u32) -> Option<&Arc<Worker>> {
+        self.picker.as_ref().map(|picker| picker.pool.worker(index))
     }
-}
-
-fn attach(config: &ModuleConfig, wake: Wake) -> Result<PoolHandle, String> {
-    let attached = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name(), wake);
-    attached.map_err(|error| format!("no thread for the agent: {error}"))
 }

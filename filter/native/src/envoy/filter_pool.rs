@@ -11,12 +11,13 @@ use endpoint_picker_engine::worker_pool::WorkerPool;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::host::{Envoy, Event, SteeringKeys};
+use super::per_worker::PerWorker;
 use crate::abi::{LocalReply, RequestHandle};
 use crate::agent::PoolHandle;
 use crate::cluster::pick::Pick;
 use crate::config::ModuleConfig;
-use crate::metrics::flusher::{self, Flusher, Publisher};
-use crate::metrics::{Series, Sink};
+use crate::metrics::flusher::{self, Publisher};
+use crate::metrics::{DefinitionsOnly, Series, Sink};
 use crate::pool::Polls;
 use crate::pool::store::SharedStore;
 use crate::process::clock;
@@ -38,12 +39,10 @@ pub(crate) struct Worker {
     panics: Option<Series>,
     limits: Limits,
     steering: SteeringKeys,
-    /// `None` for a route.
-    flusher: Option<Arc<Flusher>>,
 }
 
 impl Worker {
-    fn new(config: &ModuleConfig, store: SharedStore, flusher: Option<Arc<Flusher>>) -> Self {
+    fn new(config: &ModuleConfig, store: SharedStore) -> Self {
         let sink = Sink::new();
         let ModuleConfig { engine, steering, .. } = config;
         // Seeded by the system once in each thread, and counted up.
@@ -52,7 +51,6 @@ impl Worker {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
             steering: SteeringKeys::new(*steering, &engine.pool),
-            flusher,
             pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
             sink,
         }
@@ -90,60 +88,36 @@ impl Worker {
             self.sink.add(panics, 1);
         }
     }
-
-    /// Flushes the metrics through a request, where Envoy has no other way.
-    pub(crate) fn flush_if_due(&self, request: &mut RequestHandle<'_>) {
-        if let Some(flusher) = &self.flusher {
-            flusher.flush_if_due(request);
-        }
-    }
 }
 
 /// One pool as all workers use it.
 #[derive(Debug)]
 pub(crate) struct FilterPool {
-    workers: Box<[Arc<Worker>]>,
-    /// The worker of requests on the main thread, such as requests to the admin interface.
-    main: Arc<Worker>,
+    workers: PerWorker<Worker>,
     _publisher: Subscription<Weak<dyn Publisher>>,
 }
 
 impl FilterPool {
-    /// Registers all metrics that any pool has: Envoy lets a filter define metrics only while it is configured.
-    pub(crate) fn register_metrics(pool: &str) {
-        let sink = Sink::new();
-        panics(&sink, pool);
-        // Token metrics too: a route may count tokens, but cannot define metrics.
-        Metrics::new(&sink, pool, Form::Native, true);
-    }
-
-    /// A picker for this number of workers.
-    pub(crate) fn new(
-        config: &ModuleConfig,
-        handle: &PoolHandle,
-        concurrency: u32,
-        flusher: Option<&Arc<Flusher>>,
-    ) -> Arc<Self> {
-        let worker = || Arc::new(Worker::new(config, handle.new_store(), flusher.cloned()));
-        let workers = (0..concurrency).map(|_| worker()).collect();
+    /// A picker for all workers of the process.
+    pub(crate) fn new(config: &ModuleConfig, handle: &PoolHandle) -> Arc<Self> {
+        let workers = PerWorker::new(|_| Worker::new(config, handle.new_store()));
         Arc::new_cyclic(|picker: &Weak<Self>| Self {
             workers,
-            main: worker(),
             _publisher: flusher::register(Weak::clone(picker) as Weak<dyn Publisher>),
         })
     }
 
-    /// The pool of a worker; of the main thread for any other number.
+    /// The pool of a worker.
     pub(crate) fn worker(&self, index: u32) -> &Arc<Worker> {
-        usize::try_from(index).ok().and_then(|index| self.workers.get(index)).unwrap_or(&self.main)
+        self.workers.get(index)
     }
 }
 
 impl Publisher for FilterPool {
     fn publish(&self) {
         let now = clock::now();
-        self.workers.iter().for_each(|worker| worker.lock().publish_metrics(false, now));
-        let mut main = self.main.lock();
+        self.workers.of_requests().for_each(|worker| worker.lock().publish_metrics(false, now));
+        let mut main = self.workers.main().lock();
         let Polls { published, failed, topologies } = main.store().pool().take_polls();
         main.metrics.count_snapshots(published);
         main.metrics.count_failed_polls(failed);
@@ -161,14 +135,21 @@ impl Drop for FilterPool {
     fn drop(&mut self) {
         // Counts move at most once a second; at this time every worker is due.
         let later = clock::now() + Duration::from_secs(2);
-        for worker in self.workers.iter().chain([&self.main]) {
+        for worker in self.workers.of_requests().chain([self.workers.main()]) {
             worker.lock().publish_metrics(false, later);
         }
     }
 }
 
+/// Defines all metrics that any pool has: Envoy lets a filter define metrics only while it is configured. A route's pool may have them all, and
+/// cannot define them.
+pub(super) fn define_metrics() {
+    panics(&DefinitionsOnly, "");
+    Metrics::new(&DefinitionsOnly, "", Form::Native, true);
+}
+
 /// The counter of panics that hooks have caught.
-fn panics(sink: &Sink, pool: &str) -> Option<Series> {
+fn panics<S: MetricSink>(sink: &S, pool: &str) -> Option<S::Series> {
     let metric = Metric { kind: MetricKind::Counter, pool, name: "panics", labels: &[] };
     sink.series(&sink.family(&metric), &Labels::default())
 }

@@ -3,4 +3,5 @@
 pub(crate) mod filter_config;
 mod filter_pool;
 mod host;
+mod per_worker;
 pub(crate) mod stream;

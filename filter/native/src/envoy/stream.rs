@@ -5,6 +5,7 @@ use std::sync::Arc;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 
+use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
 use super::host::{Envoy, Event};
 use crate::abi::{LocalReply, RequestHandle};
@@ -39,44 +40,86 @@ enum Part {
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    config: Arc<WorkerConfig>,
+    /// `None`: the picker is off, or the head has not arrived yet.
+    picking: Option<Picking>,
+    part: Part,
+}
+
+/// The course of a request through the picker of a pool.
+#[derive(Debug)]
+struct Picking {
     worker: Arc<Worker>,
     exchange: Exchange,
     /// The destinations for the module's balancer; `None` before the decision, and with other steering.
     pick: Option<Pick>,
-    part: Part,
+}
+
+impl Picking {
+    fn new(worker: &Arc<Worker>) -> Self {
+        Self { worker: Arc::clone(worker), exchange: Exchange::new(worker.limits()), pick: None }
+    }
 }
 
 impl Stream {
     /// A request before its head.
-    pub(crate) fn new(worker: &Arc<Worker>) -> Self {
-        Self {
-            worker: Arc::clone(worker),
-            exchange: Exchange::new(worker.limits()),
-            pick: None,
-            part: Part::Active,
-        }
+    pub(crate) fn new(config: &Arc<WorkerConfig>) -> Self {
+        Self { config: Arc::clone(config), picking: None, part: Part::Active }
     }
 
-    /// The request's route has a picker of its own. Only before the head.
-    pub(crate) fn take_route(&mut self, worker: &Arc<Worker>) {
-        *self = Self::new(worker);
-    }
-
-    /// The request's head has arrived.
+    /// The request's head has arrived. `route` is the configuration of its route.
     pub(crate) fn request_headers(
         &mut self,
         request: &mut RequestHandle<'_>,
+        route: Option<&RouteConfig>,
         end_of_stream: bool,
     ) -> Outcome {
-        self.worker.flush_if_due(request);
+        self.config.flusher.flush_if_due(request);
+        self.picking = self.worker_for(request, route).map(|worker| Picking::new(&worker));
+        self.begin(request, end_of_stream)
+    }
+
+    fn worker_for(&self, request: &RequestHandle<'_>, route: Option<&RouteConfig>) -> Option<Arc<Worker>> {
+        let worker = match route {
+            Some(route) => route.worker(request.worker_index()),
+            None => self.config.worker.as_ref(),
+        };
+        worker.cloned()
+    }
+
+    fn begin(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
-        if let Outcome::Hold | Outcome::Wait = outcome {
+        if let (Outcome::Hold | Outcome::Wait, Some(picking)) = (&outcome, &self.picking) {
             // So that the listener needs no larger limit of its own.
-            request.raise_buffer_limit(self.worker.buffer_limit());
+            request.raise_buffer_limit(picking.worker.buffer_limit());
         }
         outcome
+    }
+
+    /// Whether another route may still bring another pool: its request is held for its body.
+    pub(crate) fn follows_route(&self) -> bool {
+        let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
+        self.part == Part::Active && reads_body
+    }
+
+    /// Follows the route of a held request, which a filter before the picker may have changed with the body. `Some`: this event is over.
+    pub(crate) fn follow_route(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        route: Option<&RouteConfig>,
+    ) -> Option<Outcome> {
+        let worker = self.worker_for(request, route);
+        let current = self.picking.as_ref().map(|picking| &picking.worker);
+        if worker.as_ref().map(Arc::as_ptr) == current.map(Arc::as_ptr) {
+            return None;
+        }
+        self.picking = worker.as_ref().map(Picking::new);
+        match self.begin(request, false) {
+            Outcome::Hold => None,
+            outcome => Some(outcome),
+        }
     }
 
     /// A chunk of the request's body has arrived.
@@ -131,7 +174,9 @@ impl Stream {
 
     /// A hook has panicked. For a request that is still held, the failure mode decides.
     pub(crate) fn recover(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
-        self.worker.count_panic();
+        if let Some(picking) = &self.picking {
+            picking.worker.count_panic();
+        }
         let error = ProxyError { call: "a hook", status: "it panicked".to_owned() };
         let outcome =
             self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.fail(pool, envoy, error));
@@ -150,12 +195,13 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
     ) -> Outcome {
-        let Self { worker, exchange, pick, part } = self;
+        let Self { picking, part, .. } = self;
         match part {
             Part::Active => {}
             Part::Answered => return Outcome::Answered,
             Part::Passive => return Outcome::Continue,
         }
+        let Some(Picking { worker, exchange, pick }) = picking else { return Outcome::Continue };
         let (flow, reply) = worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
         match (reply, flow) {
             (Some(reply), _) => {
@@ -174,16 +220,17 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
-        let Self { worker, exchange, pick, part } = self;
-        if *part != Part::Passive {
+        let Self { picking, part, .. } = self;
+        if let Some(Picking { worker, exchange, pick }) = picking.as_mut().filter(|_| *part != Part::Passive)
+        {
             worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
         }
         Outcome::Continue
     }
 }
 
-impl Drop for Stream {
-    /// Ends the exchange. Every request leads here, also without a complete response.
+impl Drop for Picking {
+    /// Ends the exchange. Every request with a picker leads here, also without a complete response.
     fn drop(&mut self) {
         self.exchange.end(&mut self.worker.lock());
     }

@@ -41,14 +41,38 @@ impl Sink {
     }
 }
 
+/// Defines metrics without any series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DefinitionsOnly;
+
+impl MetricSink for DefinitionsOnly {
+    type Family = ();
+    type Series = ();
+
+    fn family(&self, metric: &Metric<'_>) {
+        REGISTRY.definition(Definition::of(metric));
+    }
+
+    fn series(&self, (): &(), _values: &Labels) -> Option<()> {
+        None
+    }
+
+    fn add(&self, (): &(), _count: u64) {}
+
+    fn record(&self, (): &(), _value: u64) {}
+
+    fn value(&self, (): &()) -> u64 {
+        0
+    }
+}
+
 impl MetricSink for Sink {
     type Family = Family;
     type Series = Series;
 
     fn family(&self, metric: &Metric<'_>) -> Family {
-        let &Metric { kind, pool, name, labels } = metric;
-        let definition = REGISTRY.definition(Definition { kind, name, labels });
-        Family { definition, kind, pool: pool.to_owned() }
+        let definition = REGISTRY.definition(Definition::of(metric));
+        Family { definition, kind: metric.kind, pool: metric.pool.to_owned() }
     }
 
     fn series(&self, family: &Family, values: &Labels) -> Option<Series> {

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Weak};
 
-use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, MetricKind, OTHER};
+use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, Metric, MetricKind, OTHER};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -37,6 +37,12 @@ pub(crate) struct SeriesCell {
 }
 
 impl Definition {
+    /// The definition of a metric, of all pools.
+    pub(super) fn of(metric: &Metric<'_>) -> Self {
+        let &Metric { kind, name, labels, .. } = metric;
+        Self { kind, name, labels }
+    }
+
     fn is_of_endpoints(&self) -> bool {
         self.labels == [ENDPOINT]
     }

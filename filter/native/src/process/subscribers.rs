@@ -5,9 +5,6 @@ use std::sync::Arc;
 
 use super::sync::Mutex;
 
-/// Has Envoy's main thread call a filter configuration's scheduled hook soon. It is called from threads of the module.
-pub(crate) type Wake = Box<dyn Fn() + Send>;
-
 /// The subscribers of one subject, the oldest first.
 pub(crate) struct Subscribers<T>(Mutex<List<T>>);
 

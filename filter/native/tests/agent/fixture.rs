@@ -78,12 +78,13 @@ pub(crate) fn query(path: &str) -> HashMap<String, u64> {
 pub(crate) fn direct(addresses: &[String], fields: &Value) -> AgentAccess {
     let mut agent = json!({"addresses": addresses});
     agent.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    ModuleConfig::parse(json!({"pool": "p", "agent": agent}).to_string().as_bytes()).unwrap().agent
+    let json = json!({"pool": "p", "agent": agent}).to_string();
+    ModuleConfig::parse(json.as_bytes()).unwrap().unwrap().agent
 }
 
 /// Attaches to a pool of this name.
 pub(crate) fn attach(pool: &str, access: &AgentAccess) -> PoolHandle {
-    PoolHandle::new(pool, access, "envoy-1", Box::new(|| {})).unwrap()
+    PoolHandle::new(pool, access, "envoy-1").unwrap()
 }
 
 /// Attaches to a pool of its own, with these agents.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use endpoint_picker_native::agent::PoolHandle;
+use endpoint_picker_native::agent::wakes;
 use serde_json::json;
 
 use crate::fixture::{answer, attach, direct, eventually, eventually_has, snapshot, unique_pool};
@@ -62,15 +62,16 @@ fn every_configuration_is_woken_once_a_second_also_while_the_agent_holds_polls()
     let pool = unique_pool();
     let access = direct(&[format!("http://{}", server.address())], &json!({}));
     let woken: [Arc<AtomicU64>; 2] = Default::default();
-    let attachments = woken.each_ref().map(|woken| {
+    let _attachment = attach(&pool, &access);
+    let subscriptions = woken.each_ref().map(|woken| {
         let woken = Arc::clone(woken);
         let wake = move || {
             woken.fetch_add(1, Ordering::SeqCst);
         };
-        PoolHandle::new(&pool, &access, "envoy-1", Box::new(wake)).unwrap()
+        wakes::subscribe(Box::new(wake))
     });
     eventually("two calls each", || woken.iter().all(|woken| woken.load(Ordering::SeqCst) >= 2));
-    let [first, second] = attachments;
+    let [first, second] = subscriptions;
     drop(first);
     let ended = woken[0].load(Ordering::SeqCst);
     let before = woken[1].load(Ordering::SeqCst);

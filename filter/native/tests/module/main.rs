@@ -11,6 +11,7 @@ mod pool;
 mod queue;
 mod rejections;
 mod requests;
+mod routes;
 mod sharing;
 
 // Links the module's hooks.

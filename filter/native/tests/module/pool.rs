@@ -74,13 +74,18 @@ struct State {
 
 impl Agent {
     /// An agent before its first snapshot. It does not share changes.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let state = Arc::<State>::default();
         let server = {
             let state = Arc::clone(&state);
             Server::start(move |request| state.reply(request))
         };
         Self { server, state }
+    }
+
+    /// The way to this agent, as in a configuration.
+    pub(crate) fn access(&self) -> Value {
+        json!({"addresses": [format!("http://{}", self.server.address())]})
     }
 
     /// Has the next polls get this snapshot.
@@ -154,8 +159,7 @@ pub(crate) fn unready(pool: &str, fields: &Value) -> Pool {
 
 /// A configuration of a pool with the agent of another one.
 pub(crate) fn with_agent(pool: &str, fields: &Value, agent: &Arc<Agent>) -> Pool {
-    let address = format!("http://{}", agent.server.address());
-    let mut config = json!({"pool": pool, "agent": {"addresses": [address]}});
+    let mut config = json!({"pool": pool, "agent": agent.access()});
     config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     Pool { config: Config::new(&config).unwrap(), agent: Arc::clone(agent) }
 }

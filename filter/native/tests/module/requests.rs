@@ -135,22 +135,6 @@ fn explanation_and_scores_are_left_in_metadata() {
 }
 
 #[test]
-fn a_route_takes_a_pool_of_its_own() {
-    let _turn = turn();
-    let config = ready("requests-7", &json!({}));
-    // No agent listens there, so the pool has no snapshot, and its failure mode decides.
-    let route = json!({"pool": "of-route", "agent": {"addresses": ["http://127.0.0.1:9"]}, "failureMode": "FailClose"});
-    let route = crate::envoy::Route::new(&route).unwrap();
-    let request = Request::chat(&config, 0);
-    request.set_route(&route);
-    assert_eq!(request.headers(false), Next::Hold);
-    assert_eq!(request.body(CHAT, true), Next::Drop);
-    assert_eq!(request.reply().unwrap().status, 503);
-    routed(&Request::chat(&config, 0));
-    config.wait_for("endpoint_picker.rejected", &[("pool", "of-route"), ("status", "503")], 1);
-}
-
-#[test]
 fn configurations_that_cannot_be_used_are_refused() {
     let _turn = turn();
     let agent = json!({"addresses": ["http://127.0.0.1:9"]});

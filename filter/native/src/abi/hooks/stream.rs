@@ -73,6 +73,18 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
     }
 }
 
+/// The configuration of the route that the request has now.
+fn route_config<'hook>(request: &RequestHandle<'hook>) -> Option<&'hook RouteConfig> {
+    // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it during the hook.
+    unsafe { request.route_config().cast::<RouteConfig>().as_ref() }
+}
+
+/// Has the stream follow the request's route, if that may still have changed.
+fn follow_route(stream: &mut Stream, request: &mut RequestHandle<'_>) -> Option<Outcome> {
+    let route = stream.follows_route().then(|| route_config(request))?;
+    stream.follow_route(request, route)
+}
+
 /// A request arrived. Envoy fails it if the pointer is null.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter: EnvoyPtr) -> ModulePtr {
@@ -99,14 +111,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
-    // SAFETY: the pointers are Envoy's. A route's pointer is one of a configuration, which Envoy keeps during the hook.
+    // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
         run(filter, stream, |stream, request| {
-            let route = request.route_config().cast::<RouteConfig>().as_ref();
-            if let Some(route) = route {
-                stream.take_route(route.worker(request.worker_index()));
-            }
-            stream.request_headers(request, end_of_stream)
+            stream.request_headers(request, route_config(request), end_of_stream)
         })
     };
     status(outcome.as_ref(), (STOP, STOP, STOP))
@@ -119,8 +127,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let outcome =
-        unsafe { run(filter, stream, |stream, request| stream.request_body(request, end_of_stream)) };
+    let outcome = unsafe {
+        run(filter, stream, |stream, request| {
+            follow_route(stream, request).unwrap_or_else(|| stream.request_body(request, end_of_stream))
+        })
+    };
     status(outcome.as_ref(), (STOP_AND_BUFFER, STOP_AND_WATERMARK, STOP_AND_DROP))
 }
 
@@ -130,7 +141,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     stream: ModulePtr,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let outcome = unsafe { run(filter, stream, Stream::request_trailers) };
+    let outcome = unsafe {
+        run(filter, stream, |stream, request| {
+            follow_route(stream, request).unwrap_or_else(|| stream.request_trailers(request))
+        })
+    };
     status(outcome.as_ref(), (STOP, STOP, STOP))
 }
 

@@ -93,6 +93,11 @@ impl Config {
         self.envoy.amounts.lock().unwrap().get(&(name.to_owned(), labels)).copied()
     }
 
+    /// All metrics that the module has written, of any pool.
+    pub(crate) fn written(&self) -> Vec<String> {
+        self.envoy.amounts.lock().unwrap().keys().map(|(name, labels)| format!("{name}{labels:?}")).collect()
+    }
+
     /// Waits until a metric has a value.
     pub(crate) fn wait_for(&self, name: &str, labels: &[(&str, &str)], value: u64) {
         self.run_until(&format!("{name}{labels:?} of {value}"), |config| {

@@ -193,8 +193,14 @@ impl Request {
         self.envoy.pointer()
     }
 
-    pub(crate) fn set_route(&self, route: &Route) {
-        self.envoy.route.set(route.0);
+    /// A filter before the module chooses a route with this configuration, or one without.
+    pub(crate) fn set_route(&self, route: Option<&Route>) {
+        self.envoy.route.set(route.map_or(core::ptr::null(), |route| route.0));
+    }
+
+    /// Sets a request header.
+    pub(crate) fn set_header(&self, name: &str, value: &str) {
+        self.envoy.headers.borrow_mut()[0].push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
     }
 
     /// Lets the module panic at these calls from now on.
