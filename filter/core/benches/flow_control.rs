@@ -23,6 +23,7 @@ fn machine(ordering: &str, fairness: &str) -> Machine {
     let band = BandConfig {
         max_bytes: u64::MAX,
         max_requests: u64::MAX,
+        request_ttl: None,
         ordering: roles(ordering).ordering.unwrap(),
         fairness_name: fairness.into(),
         fairness: roles(fairness).fairness.unwrap(),
@@ -30,7 +31,6 @@ fn machine(ordering: &str, fairness: &str) -> Machine {
     let config = Config {
         max_bytes: None,
         max_requests: None,
-        request_ttl: None,
         no_endpoint_request_ttl: None,
         bands: Vec::new(),
         default_band: band.clone(),

@@ -25,6 +25,7 @@ fn machine(fairness: &str) -> Machine {
     let band = BandConfig {
         max_bytes: u64::MAX,
         max_requests: u64::MAX,
+        request_ttl: Some(Duration::from_secs(60)),
         ordering: roles("slo-deadline-ordering-policy").ordering.unwrap(),
         fairness_name: fairness.into(),
         fairness: roles(fairness).fairness.unwrap(),
@@ -32,7 +33,6 @@ fn machine(fairness: &str) -> Machine {
     Machine::new(Config {
         max_bytes: None,
         max_requests: None,
-        request_ttl: Some(Duration::from_secs(60)),
         no_endpoint_request_ttl: None,
         bands: Vec::new(),
         default_band: band.clone(),

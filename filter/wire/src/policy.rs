@@ -80,6 +80,7 @@ fn band_into_core(band: v1::PriorityBand) -> PriorityBand {
     PriorityBand {
         max_bytes: band.max_bytes,
         max_requests: band.max_requests,
+        default_request_ttl: band.default_request_ttl_ms.map(Duration::from_millis),
         fairness_policy: band.fairness_policy,
         ordering_policy: band.ordering_policy,
     }

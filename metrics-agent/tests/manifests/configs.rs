@@ -31,13 +31,14 @@ parser: {pluginRef: openai-parser}",
     let mut warnings = warnings(&text);
     warnings.retain(|warning| !warning.contains("no plugin filters, scores or picks"));
     let both = "which wins where both are set";
+    let removed = "is deprecated, and the EPP refuses it from v0.11 on";
     assert_eq!(
         warnings,
         [
             "apiVersion: \"inference.networking.x-k8s.io/v1alpha1\" is deprecated; \"llm-d.ai/v1alpha1\" takes its place"
                 .to_owned(),
-            format!("saturationDetector: is deprecated; use flowControl.saturationDetector, {both}"),
-            format!("parser: is deprecated; use requestHandler.parsers, {both}"),
+            format!("saturationDetector: {removed}; use flowControl.saturationDetector, {both}"),
+            format!("parser: {removed}; use requestHandler.parsers, {both}"),
             format!("plugins[0].parameters.blockSize: is deprecated; use blockSizeTokens, {both}"),
             "plugins[1].type: \"tokenizer\" is deprecated; use \"token-producer\"".to_owned(),
         ]
@@ -64,7 +65,12 @@ fn deprecated_types_are_accepted_with_a_warning() {
 schedulingProfiles: [{name: decode}, {name: prefill}]",
     );
     let is_deprecated = |at: usize, old: &str, new: &str| {
-        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated; use {new:?}")
+        let removed = if old.ends_with("-handler") && !old.starts_with("data-parallel") {
+            ", and the EPP refuses it from v0.11 on"
+        } else {
+            ""
+        };
+        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated{removed}; use {new:?}")
     };
     assert_eq!(
         warnings(&text),

@@ -163,12 +163,13 @@ fn unsupported_settings_are_refused_with_their_path() {
         (
             "",
             "dataLayer: {sources: [{pluginRef: queue-scorer}]}",
-            "dataLayer.sources[0].pluginRef: \"queue-scorer\" is a queue-scorer; allowed: metrics-data-source",
+            "dataLayer.sources[0].pluginRef: \"queue-scorer\" is a queue-scorer; allowed: metrics-data-source, \
+             endpoint-notification-source, k8s-notification-source, models-data-source",
         ),
         (
             "- {type: metrics-data-source}",
             "dataLayer: {sources: [{pluginRef: metrics-data-source}, {pluginRef: metrics-data-source}]}",
-            "dataLayer.sources[1].pluginRef: \"metrics-data-source\" is not allowed; the list has at most one entry",
+            "dataLayer.sources[1].pluginRef: \"metrics-data-source\" is a second metrics-data-source; allowed is one",
         ),
         (
             "",
@@ -177,8 +178,24 @@ fn unsupported_settings_are_refused_with_their_path() {
         ),
         (
             "",
-            "dataLayer: {crossReplicaSyncInterval: 1s}",
-            "dataLayer.crossReplicaSyncInterval: is not supported; leave it out",
+            "dataLayer: {discovery: {endpoints: {pluginRef: queue-scorer}}}",
+            "dataLayer.discovery.endpoints.pluginRef: \"queue-scorer\" is a queue-scorer; allowed: file-discovery",
+        ),
+        (
+            "",
+            "dataLayer: {discovery: {}}",
+            "dataLayer.discovery: names no plugin; allowed are pluginRef, endpoints and peers",
+        ),
+        (
+            "- {type: metrics-data-source}\n- {type: core-metrics-extractor}\n- {type: core-metrics-extractor, name: b}",
+            "dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: b}]}]}",
+            "dataLayer.sources[0].extractors[1].pluginRef: \"b\" is not allowed; the metrics of servers have at most one extractor",
+        ),
+        (
+            "- {type: endpoint-notification-source}",
+            "dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: x}]}]}",
+            "dataLayer.sources[0].extractors[0].pluginRef: no plugin is named \"x\"; declared are queue-scorer, \
+             endpoint-notification-source",
         ),
     ] {
         assert_eq!(refusal(&config(plugins, data_layer)), format!("document 1: {expected}"));

@@ -25,3 +25,4 @@ mod reload;
 #[allow(dead_code, reason = "shared with the tests of the agent")]
 mod scripted;
 mod shadows;
+mod versions;

@@ -13,6 +13,11 @@ use crate::plugin::{FcfsOrderingPolicy, GlobalStrictFairnessPolicy, Roles, Stati
 /// Default of the maximum wait, as in the EPP.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
+/// A maximum wait; `None` for zero, which is unlimited.
+fn ending(ttl: Duration) -> Option<Duration> {
+    (!ttl.is_zero()).then_some(ttl)
+}
+
 /// The EPP's limits of a band.
 const DEFAULT_MAX_BYTES: u64 = 1_000_000_000;
 const DEFAULT_MAX_REQUESTS: u64 = 5_000;
@@ -26,10 +31,11 @@ impl Plugins {
             self.policy(name, StaticUsageLimitPolicy::default(), at, "usage limit policy", |roles| {
                 roles.usage_limit.clone()
             });
+        let request_ttl = config.default_request_ttl.unwrap_or(DEFAULT_TTL);
         let default = config.default_priority_band.clone().unwrap_or_default();
-        let default_band = self.band(&default, "flowControl.defaultPriorityBand");
+        let default_band = self.band(&default, request_ttl, "flowControl.defaultPriorityBand");
         let default_negative_band = match &config.default_negative_priority_band {
-            Some(band) => self.band(band, "flowControl.defaultNegativePriorityBand"),
+            Some(band) => self.band(band, request_ttl, "flowControl.defaultNegativePriorityBand"),
             None => default_band.clone(),
         };
         let mut bands: Vec<(i32, BandConfig)> = Vec::with_capacity(config.priority_bands.len());
@@ -41,22 +47,19 @@ impl Plugins {
                     format!("{priority} is taken; priorities are unique"),
                 );
             }
-            bands.extend(self.band(band, &at).map(|band| (*priority, band)));
+            bands.extend(self.band(band, request_ttl, &at).map(|band| (*priority, band)));
         }
         // One is left for priority 0.
         if bands.len() >= MAX_BANDS {
             let problem = format!("are {}; allowed are fewer than {MAX_BANDS}", bands.len());
             self.refuse("flowControl.priorityBands", problem);
         }
-        let request_ttl = config.default_request_ttl.unwrap_or(DEFAULT_TTL);
         let no_endpoint_request_ttl = config.no_endpoint_request_ttl.unwrap_or(request_ttl);
         let limited = |limit: u64| (limit > 0).then_some(limit);
-        let ending = |ttl: Duration| (!ttl.is_zero()).then_some(ttl);
         let (_, usage_limit) = usage_limit?;
         let rules = Config {
             max_bytes: limited(config.max_bytes),
             max_requests: limited(config.max_requests),
-            request_ttl: ending(request_ttl),
             no_endpoint_request_ttl: ending(no_endpoint_request_ttl),
             bands,
             default_band: default_band?,
@@ -67,7 +70,8 @@ impl Plugins {
         Some(rules.with_priorities([]))
     }
 
-    fn band(&mut self, band: &PriorityBand, at: &str) -> Option<BandConfig> {
+    /// `request_ttl` is the maximum wait of all bands.
+    fn band(&mut self, band: &PriorityBand, request_ttl: Duration, at: &str) -> Option<BandConfig> {
         let ordering_at = format!("{at}.orderingPolicyRef");
         let default = FcfsOrderingPolicy::default();
         let ordering =
@@ -85,6 +89,7 @@ impl Plugins {
         Some(BandConfig {
             max_bytes: limit_or(band.max_bytes, DEFAULT_MAX_BYTES),
             max_requests: limit_or(band.max_requests, DEFAULT_MAX_REQUESTS),
+            request_ttl: ending(band.default_request_ttl.unwrap_or(request_ttl)),
             ordering,
             fairness_name,
             fairness,

@@ -31,7 +31,7 @@ pub struct FlowControlConfig {
     pub max_bytes: u64,
     /// Maximum number of requests that may wait in all bands together; 0: unlimited.
     pub max_requests: u64,
-    /// Maximum wait; zero: unlimited. `None`: 60 s.
+    /// Maximum wait, where the band has none of its own; zero: unlimited. `None`: 60 s.
     pub default_request_ttl: Option<Duration>,
     /// Maximum wait while the pool has no endpoints; zero: unlimited. `None`: as `default_request_ttl`.
     pub no_endpoint_request_ttl: Option<Duration>,
@@ -54,6 +54,8 @@ pub struct PriorityBand {
     pub max_bytes: u64,
     /// Maximum number of requests that may wait; 0: 5000.
     pub max_requests: u64,
+    /// Maximum wait; zero: unlimited. `None`: as the `default_request_ttl` of all bands.
+    pub default_request_ttl: Option<Duration>,
     /// `fairnessPolicyRef`. Empty: `global-strict-fairness-policy`.
     pub fairness_policy: String,
     /// `orderingPolicyRef`. Empty: `fcfs-ordering-policy`.

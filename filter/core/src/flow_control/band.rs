@@ -23,6 +23,8 @@ pub(super) struct Band {
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
+    /// The requests in the order of arrival, where bands have different times to live; `None`: the order of all bands is enough.
+    arrivals: Option<BTreeSet<(u64, Slot)>>,
     drain: Drain,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
     ends: [Waits; Outcome::ALL.len()],
@@ -37,12 +39,13 @@ struct Position {
 }
 
 impl Band {
-    /// `ttl` is the maximum wait while the pool has endpoints, `MAX` if it is unlimited; `programs` is the
-    /// index of the fairness policy's state, if it has one.
-    pub(super) fn new(priority: i32, config: BandConfig, ttl: Nanos, programs: Option<usize>) -> Self {
+    /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's state, if it has one.
+    pub(super) fn new(priority: i32, config: BandConfig, has_own_end: bool, programs: Option<usize>) -> Self {
         let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
         let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);
-        Self { priority, config, queue, flows, bytes: 0, ttl, drain, ends }
+        let (ttl, arrivals) =
+            (config.request_ttl.map_or(Nanos::MAX, Nanos::from), has_own_end.then(BTreeSet::new));
+        Self { priority, config, queue, flows, bytes: 0, ttl, arrivals, drain, ends }
     }
 
     /// Continues the counts of the band that it replaces.
@@ -72,6 +75,9 @@ impl Band {
 
     pub(super) fn insert(&mut self, waiting: &Waiting, slot: Slot) {
         self.queue.insert((self.position(waiting), slot));
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.insert((waiting.sequence, slot));
+        }
         self.bytes = self.bytes.saturating_add(waiting.bytes);
         if self.head(waiting.flow) == Some(slot) {
             self.flows.set_head(waiting.flow, waiting.enqueued);
@@ -88,11 +94,24 @@ impl Band {
         now: Nanos,
     ) {
         self.queue.remove(&(self.position(waiting), slot));
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.remove(&(waiting.sequence, slot));
+        }
         self.bytes = self.bytes.saturating_sub(waiting.bytes);
         match self.head(waiting.flow).and_then(|head| list.get(head)) {
             Some(head) => self.flows.set_head(waiting.flow, head.enqueued),
             None => self.flows.leave(waiting.flow, programs, now),
         }
+    }
+
+    /// The request that has waited longest, if the band has a time to live of its own.
+    pub(super) fn oldest(&self) -> Option<Slot> {
+        self.arrivals.as_ref()?.first().map(|(_, slot)| *slot)
+    }
+
+    /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
+    pub(super) fn ttl(&self) -> Nanos {
+        self.ttl
     }
 
     /// The request that goes next.

@@ -37,9 +37,7 @@ pub struct Config {
     pub max_bytes: Option<u64>,
     /// Maximum number of requests that may wait in all bands together; `None`: unlimited.
     pub max_requests: Option<u64>,
-    /// Maximum wait while the pool has endpoints; `None`: unlimited.
-    pub request_ttl: Option<Duration>,
-    /// Maximum wait while the pool has none; `None`: unlimited.
+    /// Maximum wait while the pool has no endpoints; `None`: unlimited.
     pub no_endpoint_request_ttl: Option<Duration>,
     /// The bands and their priorities.
     pub bands: Vec<(i32, BandConfig)>,
@@ -60,6 +58,8 @@ pub struct BandConfig {
     pub max_bytes: u64,
     /// Maximum number of requests that may wait in the band.
     pub max_requests: u64,
+    /// Maximum wait while the pool has endpoints; `None`: unlimited.
+    pub request_ttl: Option<Duration>,
     /// Orders the requests of a flow.
     pub ordering: Arc<dyn OrderingPolicy>,
     /// The fairness policy's name. Bands with the same name share the policy's state.

@@ -14,10 +14,13 @@ pub(crate) fn policy(type_name: &str, parameters: &str) -> Roles {
     plugin.roles()
 }
 
+const TTL: Option<Duration> = Some(Duration::from_secs(60));
+
 pub(crate) fn band(ordering: &str, fairness: &str) -> BandConfig {
     BandConfig {
         max_bytes: 1_000,
         max_requests: 100,
+        request_ttl: TTL,
         ordering: policy(ordering, "{}").ordering.unwrap(),
         fairness_name: fairness.into(),
         fairness: policy(fairness, "{}").fairness.unwrap(),
@@ -30,12 +33,10 @@ pub(crate) fn default_band() -> BandConfig {
 
 /// The EPP's defaults, with bands for 1, 0 and -1.
 pub(crate) fn config() -> Config {
-    let ttl = Some(Duration::from_secs(60));
     Config {
         max_bytes: None,
         max_requests: None,
-        request_ttl: ttl,
-        no_endpoint_request_ttl: ttl,
+        no_endpoint_request_ttl: TTL,
         bands: Vec::new(),
         default_band: default_band(),
         default_negative_band: default_band(),

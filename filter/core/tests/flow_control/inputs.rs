@@ -62,14 +62,23 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 pub(crate) fn rules() -> impl Strategy<Value = Rules> {
     let order = prop_oneof![Just(Order::Fcfs), Just(Order::Edf), Just(Order::SloDeadline)];
     let share = prop_oneof![Just(Share::GlobalStrict), Just(Share::RoundRobin), Just(Share::ProgramAware)];
-    let band = (1..8_u64, 20..200_u64, order, share);
+    let ttl = || prop::option::of((1..20_u64).prop_map(Duration::from_secs));
+    let band = (1..8_u64, 20..200_u64, order, share, prop::option::of(ttl()));
     let bands = (band.clone(), prop::option::of(band.clone()), prop::option::of(band));
-    let bands = bands.prop_map(|(zero, high, low)| {
+    // In half of the bands the maximum wait of all counts.
+    let bands = (bands, ttl()).prop_map(|((zero, high, low), common)| {
         [(4, high), (0, Some(zero)), (-1, low)]
             .into_iter()
             .filter_map(|(priority, band)| {
-                let (max_requests, max_bytes, order, share) = band?;
-                Some(BandRules { priority, max_requests, max_bytes, order, share })
+                let (max_requests, max_bytes, order, share, own) = band?;
+                Some(BandRules {
+                    priority,
+                    max_requests,
+                    max_bytes,
+                    ttl: own.unwrap_or(common),
+                    order,
+                    share,
+                })
             })
             .collect()
     });
@@ -80,14 +89,12 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         1 => Just(Limit::HoldbackByValue(0.5)),
         1 => Just(Limit::SoftReflective),
     ];
-    let ttl = || prop::option::of((1..20_u64).prop_map(Duration::from_secs));
     let global = (prop::option::of(1..12_u64), prop::option::of(1..300_u64));
-    (bands, global, ttl(), ttl(), limit, any::<bool>()).prop_map(
-        |(bands, (max_requests, max_bytes), ttl, no_endpoint_ttl, limit, evicts)| Rules {
+    (bands, global, ttl(), limit, any::<bool>()).prop_map(
+        |(bands, (max_requests, max_bytes), no_endpoint_ttl, limit, evicts)| Rules {
             bands,
             max_requests,
             max_bytes,
-            ttl,
             no_endpoint_ttl,
             limit,
             evicts,
@@ -101,7 +108,6 @@ pub(crate) fn configured(rules: &Rules) -> Config {
     Config {
         max_bytes: rules.max_bytes,
         max_requests: rules.max_requests,
-        request_ttl: rules.ttl,
         no_endpoint_request_ttl: rules.no_endpoint_ttl,
         bands: rules.bands.iter().map(|rules| (rules.priority, band(rules))).collect(),
         usage_limit: match rules.limit {
@@ -138,6 +144,7 @@ fn band(rules: &BandRules) -> BandConfig {
     BandConfig {
         max_bytes: rules.max_bytes,
         max_requests: rules.max_requests,
+        request_ttl: rules.ttl,
         ordering: policy(ordering, "{}").ordering.unwrap(),
         fairness_name: fairness.into(),
         fairness: policy(fairness, parameters).fairness.unwrap(),

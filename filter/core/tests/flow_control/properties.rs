@@ -46,18 +46,17 @@ fn in_turn_no_flow_waits_longer_than_all_others_once() {
             priority: 0,
             max_requests: 100,
             max_bytes: 1_000,
+            ttl: None,
             order: Order::Fcfs,
             share: Share::RoundRobin,
         };
         let bands = vec![order];
-        let (ttl, limit) = (None, Limit::Static(1.0));
         let rules = Rules {
             bands,
             max_requests: None,
             max_bytes: None,
-            ttl,
-            no_endpoint_ttl: ttl,
-            limit,
+            no_endpoint_ttl: None,
+            limit: Limit::Static(1.0),
             evicts: false,
         };
         let mut machine = Machine::new(configured(&rules));

@@ -20,8 +20,10 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// A configuration in which any number may wait for any time.
 fn roomy(mut config: Config) -> Config {
-    (config.request_ttl, config.no_endpoint_request_ttl) = (None, None);
-    config.bands.iter_mut().for_each(|(_, band)| (band.max_requests, band.max_bytes) = (u64::MAX, u64::MAX));
+    config.no_endpoint_request_ttl = None;
+    for (_, band) in &mut config.bands {
+        (band.max_requests, band.max_bytes, band.request_ttl) = (u64::MAX, u64::MAX, None);
+    }
     config
 }
 

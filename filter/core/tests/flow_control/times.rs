@@ -58,11 +58,40 @@ fn the_time_begins_again_when_the_pool_gets_or_loses_its_endpoints() {
 
 #[test]
 fn without_a_time_to_live_requests_wait_without_end() {
-    let mut queue = Queue::new(Config { request_ttl: None, no_endpoint_request_ttl: None, ..config() });
+    let mut config = Config { no_endpoint_request_ttl: None, ..config() };
+    config.bands.iter_mut().for_each(|(_, band)| band.request_ttl = None);
+    let mut queue = Queue::new(config);
     let ticket = queue.request("a", 0);
     queue.pass(10_000_000_000);
     assert!(queue.events().is_empty());
     assert_eq!(queue.drain(), [ticket]);
+}
+
+#[test]
+fn a_band_has_a_time_to_live_of_its_own_while_the_pool_has_endpoints() {
+    let mut config = config();
+    for (priority, band) in &mut config.bands {
+        match priority {
+            1 => band.request_ttl = Some(Duration::from_secs(5)),
+            -1 => band.request_ttl = None,
+            _ => {}
+        }
+    }
+    let mut queue = Queue::new(config);
+    let endless = queue.request("a", -1);
+    let common = queue.request("a", 0);
+    queue.pass(10_000);
+    let short = queue.request("a", 1);
+    queue.pass(4_999);
+    assert!(queue.events().is_empty());
+    queue.pass(1);
+    assert_eq!(drops(&queue.events()), [(short, Outcome::EvictedTtl)], "a younger request ends first");
+    queue.pass(45_000);
+    assert_eq!(drops(&queue.events()), [(common, Outcome::EvictedTtl)]);
+    // Without endpoints all bands have one time to live.
+    queue.machine.capacity(1.0, false, queue.now);
+    queue.pass(60_000);
+    assert_eq!(drops(&queue.events()), [(endless, Outcome::EvictedNoEndpoints)]);
 }
 
 #[test]

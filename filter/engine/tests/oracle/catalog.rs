@@ -54,6 +54,8 @@ pub(crate) fn detectors() -> Vec<Value> {
         json!({"type": "utilization-detector", "parameters": {"metricsStalenessThreshold": "20s"}}),
         json!({"type": "utilization-detector", "parameters": {
             "queueDepthThreshold": 20, "kvCacheUtilThreshold": 1, "metricsStalenessThreshold": "7s"}}),
+        json!({"type": "utilization-detector", "parameters": {
+            "metricsStalenessThreshold": "7s", "stalenessPolicy": "ignore"}}),
         json!({"type": "concurrency-detector", "parameters": {"maxConcurrency": 1}}),
         json!({"type": "concurrency-detector", "parameters": {
             "concurrencyMode": "tokens", "maxTokenConcurrency": 300}}),

@@ -128,6 +128,9 @@ pub struct PriorityBand {
     pub fairness_policy: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub ordering_policy: ::prost::alloc::string::String,
+    /// 0: unlimited. Absent: as for all bands.
+    #[prost(uint64, optional, tag = "6")]
+    pub default_request_ttl_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Plugin {

@@ -12,6 +12,7 @@ use fault::{Fault, Faults, quoted};
 
 const POOL: &str = "inference.networking.k8s.io/v1";
 const LLM_D_CONFIG: &str = "llm-d.ai/v1alpha1";
+const LLM_D_V1: &str = "llm-d.ai/v1";
 const LLM_D: &str = "llm-d.ai/v1alpha2";
 const GIE_V1ALPHA1: &str = "inference.networking.x-k8s.io/v1alpha1";
 const GIE: &str = "inference.networking.x-k8s.io/v1alpha2";
@@ -56,7 +57,7 @@ impl Kind {
     fn versions(self) -> &'static [&'static str] {
         match self {
             Self::InferencePool => &[POOL, GIE],
-            Self::EndpointPickerConfig => &[LLM_D_CONFIG, GIE_V1ALPHA1],
+            Self::EndpointPickerConfig => &[LLM_D_V1, LLM_D_CONFIG, GIE_V1ALPHA1],
             Self::InferenceObjective => &[LLM_D, GIE],
             // The proposal of the rewrite shows v1alpha1.
             Self::InferenceModelRewrite => &[LLM_D, GIE, GIE_V1ALPHA1],

@@ -33,6 +33,8 @@ pub struct Machine {
     /// The highest priority first.
     bands: Vec<Band>,
     priorities: Vec<i32>,
+    /// Whether bands have different times to live.
+    has_own_ends: bool,
     waiting: WaitingList,
     tickets: HashMap<Ticket, TicketState>,
     /// Tickets whose rejection has not been returned.
@@ -80,6 +82,7 @@ impl Machine {
             config: config.clone(),
             bands: Vec::new(),
             priorities: Vec::new(),
+            has_own_ends: false,
             waiting: WaitingList::default(),
             tickets: HashMap::new(),
             rejected: VecDeque::new(),

@@ -101,23 +101,32 @@ impl Machine {
         None
     }
 
-    /// Expires one request. All share a time to live, so only the oldest can be due; it restarts when the pool gets its first endpoint
-    /// or loses its last. A request whose stream ends is due too.
+    /// Expires one request. Requests that share a time to live are due in the order of their arrival, so that only the oldest is looked
+    /// at; the time restarts when the pool gets its first endpoint or loses its last. A request whose stream ends is due too.
     pub(super) fn next_expired(&mut self) -> Option<Event> {
-        let (ttl, outcome) = if self.pool.has_endpoints {
-            (self.config.request_ttl, Outcome::EvictedTtl)
-        } else {
-            (self.config.no_endpoint_request_ttl, Outcome::EvictedNoEndpoints)
-        };
-        let is_over = |enqueued: Nanos| {
-            let begin = enqueued.max(self.pool.since);
-            ttl.is_some_and(|ttl| begin.saturating_add(ttl.into()) <= self.now)
-        };
-        let oldest = self.waiting.oldest().filter(|(_, waiting)| is_over(waiting.enqueued));
+        let outcome = if self.pool.has_endpoints { Outcome::EvictedTtl } else { Outcome::EvictedNoEndpoints };
         let ended = || self.deadlines.first().filter(|(deadline, _)| *deadline <= self.now);
-        let slot = oldest.map(|(slot, _)| slot).or_else(|| ended().map(|(_, slot)| *slot))?;
+        let slot = self.oldest_over().or_else(|| ended().map(|(_, slot)| *slot))?;
         let (ticket, waited) = self.end(slot, outcome)?;
         Some(Event::Expire { ticket, outcome, waited })
+    }
+
+    /// A request that has waited for its time to live.
+    fn oldest_over(&self) -> Option<Slot> {
+        let is_over = |slot: &Slot, ttl: Nanos| {
+            let begin = self.waiting.get(*slot).map(|waiting| waiting.enqueued.max(self.pool.since));
+            ttl != Nanos::MAX && begin.is_some_and(|begin| begin.saturating_add(ttl) <= self.now)
+        };
+        if self.pool.has_endpoints && self.has_own_ends {
+            let mut oldest = self.bands.iter().filter_map(|band| Some((band.oldest()?, band.ttl())));
+            return oldest.find(|(slot, ttl)| is_over(slot, *ttl)).map(|(slot, _)| slot);
+        }
+        let ttl = if self.pool.has_endpoints {
+            self.bands.first().map_or(Nanos::MAX, Band::ttl)
+        } else {
+            self.config.no_endpoint_request_ttl.map_or(Nanos::MAX, Nanos::from)
+        };
+        self.waiting.oldest().map(|(slot, _)| slot).filter(|slot| is_over(slot, ttl))
     }
 
     pub(super) fn count(&mut self, priority: i32, tenant: TenantSlot, outcome: Outcome, waited: Duration) {
@@ -156,19 +165,20 @@ impl Machine {
     pub(super) fn apply(&mut self, config: Config) {
         let mut config = config.with_priorities([]);
         config.bands.sort_by_key(|(priority, _)| Reverse(*priority));
-        let ttl = config.request_ttl.map_or(Nanos::MAX, Nanos::from);
+        let ttl = |band: &(i32, BandConfig)| band.1.request_ttl;
+        let has_own_ends = config.bands.iter().map(ttl).any(|own| config.bands.first().map(ttl) != Some(own));
         let mut programs = Vec::new();
         let mut bands: Vec<Band> = Vec::with_capacity(config.bands.len());
         for (priority, band) in &config.bands {
             let index = self.programs_of(band, &mut programs);
-            let mut new = Band::new(*priority, band.clone(), ttl, index);
+            let mut new = Band::new(*priority, band.clone(), has_own_ends, index);
             if let Some(older) = self.bands.iter().find(|older| older.priority == *priority) {
                 new.continue_from(older);
             }
             bands.push(new);
         }
         self.priorities = bands.iter().map(|band| band.priority).collect();
-        (self.bands, self.programs) = (bands, programs);
+        (self.bands, self.programs, self.has_own_ends) = (bands, programs, has_own_ends);
         self.tenants.retain_bands(|priority| self.priorities.contains(&priority));
         self.reclamation = config.eviction.map(|eviction| {
             let mut reclamation = self.reclamation.take().unwrap_or_default();

@@ -16,7 +16,8 @@ const LAG: Duration = Duration::from_millis(2_300);
 
 /// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
-/// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts as 1.
+/// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts as 1 or is left out of the
+/// mean, by `staleness_policy`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationDetector {
@@ -29,6 +30,18 @@ pub struct UtilizationDetector {
     /// Age from which values are not trusted any more.
     #[serde(deserialize_with = "crate::plugin::parameter::duration::deserialize")]
     metrics_staleness_threshold: Duration,
+    staleness_policy: StalenessPolicy,
+}
+
+/// How endpoints without fresh values count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StalenessPolicy {
+    /// As 1.
+    #[default]
+    Saturated,
+    /// Not at all. The saturation of a pool without fresh values is 0.
+    Ignore,
 }
 
 impl Default for UtilizationDetector {
@@ -38,6 +51,7 @@ impl Default for UtilizationDetector {
             queue_depth_threshold: 5.0,
             kv_cache_util_threshold: 0.8,
             metrics_staleness_threshold: Duration::from_millis(200),
+            staleness_policy: StalenessPolicy::Saturated,
         }
     }
 }
@@ -96,10 +110,15 @@ impl SaturationDetector for UtilizationDetector {
         if candidates.is_empty() {
             return 1.0;
         }
-        let saturation = |&endpoint: &usize| {
-            self.utilization(cycle, endpoint).map_or(1.0, |(queue, cache)| queue.max(cache))
-        };
-        candidates.iter().map(saturation).sum::<f64>() / candidates.len() as f64
+        let utilization = |&endpoint: &usize| self.utilization(cycle, endpoint);
+        let known = candidates.iter().filter_map(utilization).map(|(queue, cache)| queue.max(cache));
+        let (sum, known) =
+            known.fold((0.0, 0_usize), |(sum, count), saturation| (sum + saturation, count + 1));
+        match self.staleness_policy {
+            StalenessPolicy::Saturated => (sum + (candidates.len() - known) as f64) / candidates.len() as f64,
+            StalenessPolicy::Ignore if known == 0 => 0.0,
+            StalenessPolicy::Ignore => sum / known as f64,
+        }
     }
 
     /// The next reading becomes too old after that.
@@ -144,6 +163,7 @@ mod tests {
             queue_depth_threshold: 5.0,
             kv_cache_util_threshold: 0.9,
             metrics_staleness_threshold: Duration::from_millis(100),
+            staleness_policy: StalenessPolicy::Saturated,
         }
     }
 
@@ -210,6 +230,19 @@ mod tests {
         assert_near(saturation(&[(1, 0.1, 100)]), 0.2);
         assert_near(saturation(&[(1, 0.1, 0), (0, 0.2, 300)]), 0.6);
         assert_near(saturation(&[(1, 0.1, 200), (20, 0.2, 0), (1, 0.99, 0)]), 2.0333);
+    }
+
+    #[test]
+    fn stale_values_can_be_left_out() {
+        let ignoring = UtilizationDetector { staleness_policy: StalenessPolicy::Ignore, ..detector() };
+        let saturation = |endpoints: &[(u64, f64, u64)]| {
+            let candidates: Vec<usize> = (0..endpoints.len()).collect();
+            let fixture = Fixture::with_readings(&readings(endpoints));
+            fixture.with_cycle(|cycle| ignoring.saturation(cycle, &candidates, 0))
+        };
+        assert_near(saturation(&[(1, 0.1, 0), (0, 0.2, 300)]), 0.2);
+        assert_near(saturation(&[(1, 0.1, 200)]), 0.0);
+        assert_near(saturation(&[]), 1.0);
     }
 
     #[test]

@@ -1,43 +1,89 @@
 //! `token-producer`: the tokens of prompts.
 
+use core::time::Duration;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::token_estimate::Estimate;
-use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
 use crate::request::prompt::Media;
 
 /// The `estimate` back end, four bytes to a token ([`crate::request::prompt`]). Its parameters define the tokens of
 /// images and videos; a number of 0 or less means the default.
 ///
-/// The EPP's other back ends, a model server or a tokenizer process, are not supported.
+/// The EPP's other back ends, a model server or a tokenizer process, are checked, and tokens are estimated in their place.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenProducer {
     estimate: Option<Estimate>,
-    vllm: Option<IgnoredAny>,
-    uds_tokenizer_config: Option<IgnoredAny>,
+    vllm: Option<RenderServer>,
+    uds_tokenizer_config: Option<UdsTokenizer>,
+    /// The model of the other back ends; alone it means the model server at the default URL.
     model_name: String,
+}
+
+/// `vllm`: a server that returns the tokens of a prompt. It is not called.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct RenderServer {
+    url: String,
+    #[serde(rename = "timeout", deserialize_with = "crate::plugin::parameter::duration::deserialize")]
+    _timeout: Duration,
+    #[serde(rename = "mmTimeout", deserialize_with = "crate::plugin::parameter::duration::deserialize")]
+    _mm_timeout: Duration,
+}
+
+impl Default for RenderServer {
+    fn default() -> Self {
+        Self {
+            url: "http://localhost:8000".to_owned(),
+            _timeout: Duration::from_secs(5),
+            _mm_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// `udsTokenizerConfig`: a tokenizer process behind a socket. It is not called.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct UdsTokenizer {
+    socket_file: String,
+    /// The rest is the configuration of a library, and not checked.
+    #[serde(flatten)]
+    _others: HashMap<String, IgnoredAny>,
 }
 
 impl Plugin for TokenProducer {
     fn check(&self) -> Result<(), String> {
-        let others = [
-            ("vllm", self.vllm.is_some()),
-            ("udsTokenizerConfig", self.uds_tokenizer_config.is_some()),
-            ("modelName", !self.model_name.is_empty()),
-        ];
-        for (parameter, is_given) in others {
-            allow(!is_given, parameter, "given", "estimate, the only supported back end")?;
+        let vllm = self.vllm.is_some() || !self.model_name.is_empty() && self.uds_tokenizer_config.is_none();
+        let back_ends = [self.estimate.is_some(), vllm, self.uds_tokenizer_config.is_some()];
+        if back_ends.into_iter().filter(|is_given| *is_given).count() > 1 {
+            return Err(
+                "only one of estimate, vllm and udsTokenizerConfig may be set; modelName is for the last two"
+                    .to_owned(),
+            );
+        }
+        if self.estimate.is_none() && self.model_name.is_empty() && back_ends.contains(&true) {
+            return Err("modelName is empty; vllm and udsTokenizerConfig need one".to_owned());
         }
         Ok(())
     }
 
     fn roles(self: Arc<Self>) -> Roles {
         Roles { media: Some(self.media()), ..Roles::default() }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let not_called = match (&self.vllm, &self.uds_tokenizer_config) {
+            (_, Some(UdsTokenizer { socket_file, .. })) => format!("the tokenizer at {socket_file:?}"),
+            (Some(RenderServer { url, .. }), None) => url.clone(),
+            (None, None) if self.model_name.is_empty() => return Vec::new(),
+            (None, None) => RenderServer::default().url,
+        };
+        vec![format!("tokens are estimated, four bytes to a token; {not_called} is not called")]
     }
 }
 
@@ -105,14 +151,47 @@ mod tests {
         assert_eq!(spelled_out.image, Media::default().image);
     }
 
+    fn producer(parameters: serde_json::Value) -> TokenProducer {
+        serde_json::from_value(parameters).unwrap()
+    }
+
     #[test]
-    fn other_back_ends_are_refused_by_name() {
-        for other in
-            [json!({"vllm": {"url": "x"}}), json!({"udsTokenizerConfig": {}}), json!({"modelName": "m"})]
-        {
-            let error = serde_json::from_value::<TokenProducer>(other.clone()).unwrap().check().unwrap_err();
-            let name = other.as_object().unwrap().keys().next().unwrap();
-            assert!(error.contains(name.as_str()) && error.contains("estimate"), "{error}");
+    fn tokens_are_estimated_in_place_of_other_back_ends() {
+        for (parameters, not_called) in [
+            (
+                json!({"modelName": "m", "vllm": {"url": "http://render:8000", "timeout": "1s"}}),
+                "http://render:8000",
+            ),
+            (json!({"modelName": "m"}), "http://localhost:8000"),
+            (
+                json!({"modelName": "m", "udsTokenizerConfig": {"socketFile": "/s", "x": [1]}}),
+                "the tokenizer at \"/s\"",
+            ),
+        ] {
+            let producer = producer(parameters);
+            assert_eq!((producer.check(), producer.media()), (Ok(()), Media::default()));
+            let warning = format!("tokens are estimated, four bytes to a token; {not_called} is not called");
+            assert_eq!(producer.warnings(), [warning]);
+        }
+        for estimate in [json!({}), json!({"estimate": {}})] {
+            assert_eq!(producer(estimate).warnings(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn other_back_ends_have_a_model_and_are_alone() {
+        for (parameters, expected) in [
+            (json!({"vllm": {}}), "modelName is empty"),
+            (json!({"udsTokenizerConfig": {}}), "modelName is empty"),
+            (json!({"estimate": {}, "modelName": "m"}), "only one of"),
+            (json!({"estimate": {}, "vllm": {}}), "only one of"),
+            (json!({"vllm": {}, "udsTokenizerConfig": {}, "modelName": "m"}), "only one of"),
+        ] {
+            let error = producer(parameters.clone()).check().unwrap_err();
+            assert!(error.starts_with(expected), "{parameters}: {error}");
+        }
+        for parameters in [json!({"vllm": {"x": 1}}), json!({"vllm": {"timeout": "5"}})] {
+            assert!(serde_json::from_value::<TokenProducer>(parameters.clone()).is_err(), "{parameters}");
         }
     }
 }

@@ -39,6 +39,11 @@ pub trait Plugin: Debug {
         Vec::new()
     }
 
+    /// Parameters that are accepted and do not have the EPP's effect, each with what happens in its place.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether the EPP counts it as experimental and requires an acknowledgement of that.
     fn is_alpha(&self) -> bool {
         false

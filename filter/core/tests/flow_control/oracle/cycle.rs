@@ -61,7 +61,13 @@ impl Oracle {
         let mut items = self.of_band(band);
         // A stable sort keeps the order of arrival.
         items.sort_by_key(|item| {
-            let end = self.rules.ttl.map(|ttl| item.enqueued + ttl).into_iter().chain(item.deadline).min();
+            let end = self
+                .band(item.priority)
+                .ttl
+                .map(|ttl| item.enqueued + ttl)
+                .into_iter()
+                .chain(item.deadline)
+                .min();
             match band.order {
                 Order::Fcfs => (Duration::ZERO, Duration::ZERO),
                 Order::Edf => (end.unwrap_or(Duration::MAX), Duration::ZERO),

@@ -200,7 +200,7 @@ impl Oracle {
     }
 
     fn is_over(&self, item: &Item) -> bool {
-        let ttl = if self.has_endpoints { self.rules.ttl } else { self.rules.no_endpoint_ttl };
+        let ttl = if self.has_endpoints { self.band(item.priority).ttl } else { self.rules.no_endpoint_ttl };
         ttl.is_some_and(|ttl| self.now >= item.enqueued.max(self.since) + ttl)
             || item.deadline.is_some_and(|deadline| self.now >= deadline)
     }

@@ -36,6 +36,7 @@ pub(crate) struct BandRules {
     pub(crate) priority: i32,
     pub(crate) max_requests: u64,
     pub(crate) max_bytes: u64,
+    pub(crate) ttl: Option<Duration>,
     pub(crate) order: Order,
     pub(crate) share: Share,
 }
@@ -46,7 +47,6 @@ pub(crate) struct Rules {
     pub(crate) bands: Vec<BandRules>,
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_bytes: Option<u64>,
-    pub(crate) ttl: Option<Duration>,
     pub(crate) no_endpoint_ttl: Option<Duration>,
     pub(crate) limit: Limit,
     pub(crate) evicts: bool,

@@ -15,6 +15,15 @@ pub(super) fn saturation(cycle: &Cycle<'_>, detector: &Plugin, candidates: &[usi
             Some((queue, cache)) => queue.max(cache),
             None => 1.0,
         };
+        if detector.text("stalenessPolicy", "saturated") == "ignore" {
+            let fresh: Vec<usize> =
+                candidates.iter().copied().filter(|&e| utilization(cycle, detector, e).is_some()).collect();
+            return if fresh.is_empty() {
+                0.0
+            } else {
+                fresh.iter().map(of).sum::<f64>() / fresh.len() as f64
+            };
+        }
         return candidates.iter().map(of).sum::<f64>() / n;
     }
     let requests: Vec<f64> = candidates.iter().map(|&e| cycle.load(e).requests as f64).collect();

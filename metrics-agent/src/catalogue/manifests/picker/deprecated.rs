@@ -24,6 +24,9 @@ const DEPRECATED_TYPES: [(&str, &str); 6] = [
     ("prefill-header-handler", DISAGG_PROFILE_HANDLER),
 ];
 
+/// Deprecated types that later versions of the EPP no longer have.
+const REMOVED_TYPES: [&str; 3] = ["disagg-headers-handler", "pd-profile-handler", "prefill-header-handler"];
+
 const DISAGG_PROFILE_HANDLER: &str = "disagg-profile-handler";
 const LABEL_SELECTOR_FILTER: &str = "label-selector-filter";
 const SINGLE_PROFILE_HANDLER: &str = "single-profile-handler";
@@ -56,7 +59,9 @@ pub(super) const TYPES: [&str; 4] =
 pub(super) fn current_type<'a>(given: &'a str, at: &str, findings: &mut Findings) -> &'a str {
     let renamed = find(&RENAMED_TYPES, given);
     if let Some(new) = renamed.or_else(|| find(&DEPRECATED_TYPES, given)) {
-        findings.warn(format!("{at}.type"), format!("{given:?} is deprecated; use {new:?}"));
+        let removed =
+            if REMOVED_TYPES.contains(&given) { ", and the EPP refuses it from v0.11 on" } else { "" };
+        findings.warn(format!("{at}.type"), format!("{given:?} is deprecated{removed}; use {new:?}"));
     }
     renamed.unwrap_or(given)
 }

@@ -141,6 +141,8 @@ pub(super) struct PluginRef {
 pub(super) struct RequestHandler {
     #[deserr(default)]
     pub(super) parsers: Vec<PluginRef>,
+    #[deserr(default, rename = "propagatePriority")]
+    pub(super) propagate_priority: bool,
 }
 
 #[derive(Debug, Deserr)]
@@ -151,13 +153,43 @@ pub(super) struct DataLayer {
     #[deserr(default)]
     pub(super) sources: Vec<DataSource>,
     #[deserr(default)]
-    pub(super) discovery: Option<PluginRef>,
+    pub(super) discovery: Option<Discovery>,
+    /// Replaced by `discovery.peers`.
     #[deserr(default)]
     pub(super) peer_discovery: Option<PluginRef>,
+    #[deserr(default)]
+    pub(super) cross_replica: Option<CrossReplica>,
+    /// This and the next two are replaced by `crossReplica`.
     #[deserr(default)]
     pub(super) cross_replica_syncer_plugin_ref: Option<String>,
     #[deserr(default)]
     pub(super) cross_replica_sync_interval: Option<String>,
+    #[deserr(default)]
+    pub(super) cross_replica_publish_timeout: Option<String>,
+}
+
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct Discovery {
+    /// Replaced by `endpoints`.
+    #[deserr(default)]
+    pub(super) plugin_ref: Option<String>,
+    #[deserr(default)]
+    pub(super) endpoints: Option<PluginRef>,
+    #[deserr(default)]
+    pub(super) peers: Option<PluginRef>,
+}
+
+/// How replicas of the EPP share state.
+#[derive(Debug, Deserr)]
+#[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
+pub(super) struct CrossReplica {
+    #[deserr(default, rename = "syncerPluginRef")]
+    _syncer_plugin_ref: Option<String>,
+    #[deserr(default, rename = "syncInterval")]
+    _sync_interval: Option<String>,
+    #[deserr(default, rename = "publishTimeout")]
+    _publish_timeout: Option<String>,
 }
 
 #[derive(Debug, Deserr)]

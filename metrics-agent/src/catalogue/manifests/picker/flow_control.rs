@@ -43,6 +43,8 @@ struct PriorityBand {
     max_bytes: Option<Quantity>,
     #[deserr(default)]
     max_requests: Option<Quantity>,
+    #[deserr(default, rename = "defaultRequestTTL")]
+    default_request_ttl: Option<Ttl>,
     #[deserr(default)]
     fairness_policy_ref: Option<String>,
     #[deserr(default)]
@@ -87,6 +89,7 @@ impl FlowControl {
             priority: band.priority,
             max_bytes: limit(band.max_bytes),
             max_requests: limit(band.max_requests),
+            default_request_ttl_ms: band.default_request_ttl.map(Ttl::milliseconds),
             fairness_policy: band.fairness_policy_ref.clone().unwrap_or_default(),
             ordering_policy: band.ordering_policy_ref.clone().unwrap_or_default(),
         };

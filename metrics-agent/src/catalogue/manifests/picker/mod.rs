@@ -158,12 +158,20 @@ fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
 
 /// Warns of fields that are deprecated or have no effect.
 fn warn_of_fields(config: &EndpointPickerConfig, queues: bool, findings: &mut Findings) {
-    let deprecated = |new: &str| format!("is deprecated; use {new}, which wins where both are set");
+    let deprecated = |new: &str| {
+        format!(
+            "is deprecated, and the EPP refuses it from v0.11 on; use {new}, which wins where both are set"
+        )
+    };
     if config.saturation_detector.is_some() {
         findings.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
     }
     if config.parser.is_some() {
         findings.warn("parser", deprecated("requestHandler.parsers"));
+    }
+    if config.request_handler.as_ref().is_some_and(|handler| handler.propagate_priority) {
+        let text = "has no effect here: a request's body keeps its own priority";
+        findings.warn("requestHandler.propagatePriority", text);
     }
     if !queues && config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
         let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";

@@ -71,6 +71,19 @@ impl Declared {
             findings.fault(format!("{at}.type"), text);
             return None;
         }
+        match &reader {
+            Reader::Filter { plugin, .. } => {
+                for warning in plugin.warnings() {
+                    findings.warn(format!("{at}.parameters"), warning);
+                }
+            }
+            Reader::Agent(plugin) => {
+                if let Some(reason) = plugin.no_effect() {
+                    findings
+                        .warn(format!("{at}.type"), format!("{type_name:?} has no effect here: {reason}"));
+                }
+            }
+        }
         let type_name = type_name.to_owned();
         let name = if given.name.is_empty() { type_name.clone() } else { given.name };
         Some(Self { name, type_name, path: Some(path), reader })
@@ -121,7 +134,7 @@ impl Reader {
         path: &mut PluginPath,
         findings: &mut Findings,
     ) -> Result<Self, Invalid> {
-        if AgentPlugin::TYPES.contains(&type_name) {
+        if AgentPlugin::types().any(|known| known == type_name) {
             let plugin = read_parameters_with(parameters, |it| AgentPlugin::read(type_name, it))?;
             plugin.check().map_err(Invalid::parameters)?;
             return Ok(Self::Agent(plugin));
@@ -137,7 +150,7 @@ impl Reader {
     fn is_alpha(&self) -> bool {
         match self {
             Self::Filter { plugin, .. } => plugin.is_alpha(),
-            Self::Agent(_) => false,
+            Self::Agent(plugin) => plugin.is_alpha(),
         }
     }
 }
@@ -145,7 +158,7 @@ impl Reader {
 /// The types that a document may name, in alphabetical order.
 fn known_types() -> Vec<&'static str> {
     let mut types: Vec<&'static str> = TYPES.to_vec();
-    types.extend(AgentPlugin::TYPES);
+    types.extend(AgentPlugin::types());
     types.extend(deprecated::TYPES);
     types.sort_unstable();
     types

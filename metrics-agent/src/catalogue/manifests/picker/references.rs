@@ -80,7 +80,8 @@ impl References<'_> {
                 AgentPlugin::CoreMetricsExtractor(extractor) => Some(extractor.attributes()),
                 AgentPlugin::DisaggHeadersHandler(_)
                 | AgentPlugin::FileDiscovery(_)
-                | AgentPlugin::MetricsDataSource(_) => None,
+                | AgentPlugin::MetricsDataSource(_)
+                | AgentPlugin::WithoutEffect(_) => None,
             })
             .flatten()
             .collect();

@@ -73,7 +73,7 @@ impl MetricsDataSource {
 }
 
 /// An empty interval counts as not set.
-fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+pub(super) fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Cow::<'de, str>::deserialize(deserializer)?;
     if text.is_empty() {
         return Ok(None);

@@ -2,11 +2,12 @@
 
 pub(super) mod core_metrics_extractor;
 pub(super) mod metrics_data_source;
+mod without_effect;
 
 use core_metrics_extractor::CoreMetricsExtractor;
 use metrics_data_source::MetricsDataSource;
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use without_effect::WithoutEffect;
 
 /// A plugin for the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +16,12 @@ pub(super) enum AgentPlugin {
     FileDiscovery(FileDiscovery),
     MetricsDataSource(MetricsDataSource),
     DisaggHeadersHandler(DisaggHeadersHandler),
+    WithoutEffect(WithoutEffect),
 }
 
 impl AgentPlugin {
-    /// The types, as configurations write them.
-    pub(super) const TYPES: [&'static str; 5] = [
+    /// The types with an effect, and the former types of profile handlers.
+    const OWN_TYPES: [&'static str; 5] = [
         "core-metrics-extractor",
         "disagg-headers-handler",
         "file-discovery",
@@ -27,7 +29,12 @@ impl AgentPlugin {
         "prefill-header-handler",
     ];
 
-    /// Reads a plugin of the type with this name, one of [`TYPES`](Self::TYPES).
+    /// All types, as configurations write them.
+    pub(super) fn types() -> impl Iterator<Item = &'static str> {
+        Self::OWN_TYPES.into_iter().chain(WithoutEffect::TYPES)
+    }
+
+    /// Reads a plugin of the type with this name, one of [`types`](Self::types).
     pub(super) fn read<'de, D: Deserializer<'de>>(type_name: &str, parameters: D) -> Result<Self, D::Error> {
         match type_name {
             "core-metrics-extractor" => {
@@ -38,7 +45,7 @@ impl AgentPlugin {
             }
             "file-discovery" => FileDiscovery::deserialize(parameters).map(Self::FileDiscovery),
             "metrics-data-source" => MetricsDataSource::deserialize(parameters).map(Self::MetricsDataSource),
-            _ => Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
+            _ => WithoutEffect::read(type_name, parameters).map(Self::WithoutEffect),
         }
     }
 
@@ -49,6 +56,29 @@ impl AgentPlugin {
             Self::FileDiscovery(discovery) => discovery.check(),
             Self::MetricsDataSource(source) => source.check(),
             Self::DisaggHeadersHandler(_) => Ok(()),
+            Self::WithoutEffect(plugin) => plugin.check(),
+        }
+    }
+
+    /// Why the plugin has no effect; `None`: it has one, or a warning about its type gives the reason.
+    pub(super) fn no_effect(&self) -> Option<&'static str> {
+        match self {
+            Self::WithoutEffect(plugin) => Some(plugin.reason),
+            Self::CoreMetricsExtractor(_)
+            | Self::DisaggHeadersHandler(_)
+            | Self::FileDiscovery(_)
+            | Self::MetricsDataSource(_) => None,
+        }
+    }
+
+    /// Whether the EPP counts it as experimental.
+    pub(super) fn is_alpha(&self) -> bool {
+        match self {
+            Self::WithoutEffect(plugin) => plugin.is_alpha,
+            Self::CoreMetricsExtractor(_)
+            | Self::DisaggHeadersHandler(_)
+            | Self::FileDiscovery(_)
+            | Self::MetricsDataSource(_) => false,
         }
     }
 }
@@ -93,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_type_is_read_with_its_default_parameters() {
-        for type_name in AgentPlugin::TYPES {
+        for type_name in AgentPlugin::types() {
             let parameters = json!({});
             assert!(AgentPlugin::read(type_name, parameters).is_ok(), "{type_name}");
         }
@@ -101,7 +131,7 @@ mod tests {
 
     #[test]
     fn unknown_parameters_are_refused() {
-        for type_name in AgentPlugin::TYPES {
+        for type_name in AgentPlugin::types() {
             let parameters = json!({"surely-not-a-parameter": 1});
             assert!(AgentPlugin::read(type_name, parameters).is_err(), "{type_name}");
         }

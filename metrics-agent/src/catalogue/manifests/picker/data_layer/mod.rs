@@ -8,13 +8,18 @@ use scraping::Scraping;
 
 use super::Findings;
 use super::agent_plugins::AgentPlugin;
-use super::document::{DataLayer, PluginRef};
+use super::document::{DataLayer, DataSource, Discovery, PluginRef};
 use super::plugins::Declared;
 use crate::catalogue::manifests::fault::quoted;
 
 const SOURCE: &str = "metrics-data-source";
 const EXTRACTOR: &str = "core-metrics-extractor";
 const DISCOVERY: &str = "file-discovery";
+const MODELS_SOURCE: &str = "models-data-source";
+const MODELS_EXTRACTOR: &str = "models-data-extractor";
+
+/// Sources that pass events on to their extractors, which are plugins of any type.
+const NOTIFICATION_SOURCES: [&str; 2] = ["endpoint-notification-source", "k8s-notification-source"];
 
 /// The scraping settings and the endpoints file of a configuration.
 pub(super) fn read(
@@ -27,19 +32,15 @@ pub(super) fn read(
     let mut extractor = find(declared, EXTRACTOR);
     let mut endpoints_file = None;
     if let Some(data_layer) = data_layer {
-        refuse_replicas(&data_layer, findings);
+        warn_of_replicas(&data_layer, findings);
         if !data_layer.inject_defaults && data_layer.sources.is_empty() {
             findings.warn("dataLayer.injectDefaults", "is false, but the agent always scrapes");
         }
-        let names = data_layer.sources.iter().map(|source| source.plugin_ref.as_str());
-        source = only(names, declared, SOURCE, "dataLayer.sources", findings).or(source);
-        let extractors = data_layer.sources.first().map_or(&[][..], |source| &source.extractors);
-        let names = extractors.iter().map(|extractor| extractor.plugin_ref.as_str());
-        extractor =
-            only(names, declared, EXTRACTOR, "dataLayer.sources[0].extractors", findings).or(extractor);
-        if let Some(PluginRef { plugin_ref }) = data_layer.discovery {
-            let discovery =
-                require(declared, &plugin_ref, DISCOVERY, "dataLayer.discovery.pluginRef", findings);
+        let listed = Sources::read(&data_layer.sources, declared, findings);
+        source = listed.metrics.or(source);
+        extractor = listed.extractor.or(extractor);
+        if let Some((name, at)) = data_layer.discovery.and_then(|it| endpoint_discovery(it, findings)) {
+            let discovery = require(declared, &name, &[DISCOVERY], at, findings);
             if let Some(AgentPlugin::FileDiscovery(discovery)) = discovery.and_then(Declared::of_agent) {
                 endpoints_file = Some(PathBuf::from(&discovery.path));
             }
@@ -52,47 +53,94 @@ pub(super) fn read(
         match plugin {
             AgentPlugin::MetricsDataSource(source) => scraping.set_source(source, &at, findings),
             AgentPlugin::CoreMetricsExtractor(extractor) => scraping.set_extractor(extractor, &at, findings),
-            AgentPlugin::DisaggHeadersHandler(_) | AgentPlugin::FileDiscovery(_) => {}
+            AgentPlugin::DisaggHeadersHandler(_)
+            | AgentPlugin::FileDiscovery(_)
+            | AgentPlugin::WithoutEffect(_) => {}
         }
     }
     (scraping, endpoints_file)
+}
+
+/// The plugin that finds endpoints, and the path of its name.
+fn endpoint_discovery(discovery: Discovery, findings: &mut Findings) -> Option<(String, &'static str)> {
+    const ENDPOINTS: &str = "dataLayer.discovery.endpoints.pluginRef";
+    const FORMER: &str = "dataLayer.discovery.pluginRef";
+    match (discovery.endpoints, discovery.plugin_ref) {
+        (Some(PluginRef { plugin_ref }), former) => {
+            if former.is_some() {
+                findings.warn(FORMER, "has no effect, because endpoints is given too");
+            }
+            Some((plugin_ref, ENDPOINTS))
+        }
+        (None, Some(former)) => Some((former, FORMER)),
+        (None, None) if discovery.peers.is_some() => None,
+        (None, None) => {
+            findings
+                .fault("dataLayer.discovery", "names no plugin; allowed are pluginRef, endpoints and peers");
+            None
+        }
+    }
+}
+
+/// The plugins that scrape, of the list `dataLayer.sources`.
+#[derive(Default)]
+struct Sources<'a> {
+    metrics: Option<&'a Declared>,
+    extractor: Option<&'a Declared>,
+}
+
+impl<'a> Sources<'a> {
+    fn read(sources: &[DataSource], declared: &'a [Declared], findings: &mut Findings) -> Self {
+        let mut listed = Self::default();
+        for (index, source) in sources.iter().enumerate() {
+            let at = format!("dataLayer.sources[{index}]");
+            let [endpoints, objects] = NOTIFICATION_SOURCES;
+            let types = [SOURCE, endpoints, objects, MODELS_SOURCE];
+            let plugin = require(declared, &source.plugin_ref, &types, &format!("{at}.pluginRef"), findings);
+            let Some(plugin) = plugin else { continue };
+            for (index, extractor) in source.extractors.iter().enumerate() {
+                let (name, at) = (&extractor.plugin_ref, format!("{at}.extractors[{index}].pluginRef"));
+                let allowed: &[&str] = match plugin.type_name.as_str() {
+                    SOURCE => &[EXTRACTOR],
+                    MODELS_SOURCE => &[MODELS_EXTRACTOR],
+                    _ => &[],
+                };
+                let extractor = require(declared, name, allowed, &at, findings);
+                if plugin.type_name == SOURCE && index > 0 {
+                    let text = "is not allowed; the metrics of servers have at most one extractor";
+                    findings.fault(at, format!("{} {text}", quoted(name)));
+                } else if plugin.type_name == SOURCE {
+                    listed.extractor = extractor.or(listed.extractor);
+                }
+            }
+            if plugin.type_name != SOURCE {
+                continue;
+            }
+            if listed.metrics.replace(plugin).is_some() {
+                let text = format!("{} is a second {SOURCE}; allowed is one", quoted(&source.plugin_ref));
+                findings.fault(format!("{at}.pluginRef"), text);
+            }
+        }
+        listed
+    }
 }
 
 fn find<'a>(declared: &'a [Declared], name: &str) -> Option<&'a Declared> {
     declared.iter().find(|plugin| plugin.name == name)
 }
 
-/// The one plugin that the list at the path `at` refers to.
-fn only<'a, 'b>(
-    names: impl Iterator<Item = &'b str>,
-    declared: &'a [Declared],
-    type_name: &str,
-    at: &str,
-    findings: &mut Findings,
-) -> Option<&'a Declared> {
-    let mut first = None;
-    for (index, name) in names.enumerate() {
-        let at = format!("{at}[{index}].pluginRef");
-        if index == 0 {
-            first = require(declared, name, type_name, &at, findings);
-        } else {
-            findings.fault(at, format!("{} is not allowed; the list has at most one entry", quoted(name)));
-        }
-    }
-    first
-}
-
+/// The plugin of this name, which has one of these types; any type if there are none.
 fn require<'a>(
     declared: &'a [Declared],
     name: &str,
-    type_name: &str,
+    types: &[&str],
     at: &str,
     findings: &mut Findings,
 ) -> Option<&'a Declared> {
     match find(declared, name) {
-        Some(found) if found.type_name == type_name => return Some(found),
+        Some(found) if types.is_empty() || types.contains(&found.type_name.as_str()) => return Some(found),
         Some(other) => {
-            let text = format!("{} is a {}; allowed: {type_name}", quoted(name), other.type_name);
+            let text = format!("{} is a {}; allowed: {}", quoted(name), other.type_name, types.join(", "));
             findings.fault(at, text);
         }
         None => {
@@ -104,15 +152,20 @@ fn require<'a>(
     None
 }
 
-/// Refuses fields that make replicas of the EPP share state: replicas of the agent share none.
-fn refuse_replicas(data_layer: &DataLayer, findings: &mut Findings) {
+/// Warns of fields that make replicas of the EPP find each other and share state.
+fn warn_of_replicas(data_layer: &DataLayer, findings: &mut Findings) {
+    let peers = data_layer.discovery.as_ref().is_some_and(|discovery| discovery.peers.is_some());
     for (field, is_given) in [
+        ("discovery.peers", peers),
         ("peerDiscovery", data_layer.peer_discovery.is_some()),
+        ("crossReplica", data_layer.cross_replica.is_some()),
         ("crossReplicaSyncerPluginRef", data_layer.cross_replica_syncer_plugin_ref.is_some()),
         ("crossReplicaSyncInterval", data_layer.cross_replica_sync_interval.is_some()),
+        ("crossReplicaPublishTimeout", data_layer.cross_replica_publish_timeout.is_some()),
     ] {
         if is_given {
-            findings.fault(format!("dataLayer.{field}"), "is not supported; leave it out");
+            let text = "has no effect here: proxies share their changes through the agents (--share)";
+            findings.warn(format!("dataLayer.{field}"), text);
         }
     }
 }

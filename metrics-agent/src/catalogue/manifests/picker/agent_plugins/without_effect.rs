@@ -1,0 +1,152 @@
+//! Plugins of the EPP that are checked and have no effect here, each with the reason.
+
+use core::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::metrics_data_source::{Scheme, interval};
+
+/// A plugin without effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::catalogue::manifests::picker) struct WithoutEffect {
+    /// The reason, for a warning.
+    pub(in crate::catalogue::manifests::picker) reason: &'static str,
+    /// Whether the EPP counts it as experimental.
+    pub(super) is_alpha: bool,
+    parameters: Parameters,
+}
+
+/// A plugin's parameters, of which only the types and ranges count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Parameters {
+    None,
+    Kind(KubernetesKind),
+    Models(ModelsDataSource),
+}
+
+const EVICTION: &str = "flowControl.enableEviction alone decides whether requests are evicted, here as in the EPP, and it uses this rule";
+
+impl WithoutEffect {
+    /// The types, in alphabetical order.
+    pub(super) const TYPES: [&'static str; 6] = [
+        "endpoint-notification-source",
+        "k8s-notification-source",
+        "models-data-extractor",
+        "models-data-source",
+        "priority-then-time-eviction-order-policy",
+        "sheddable-eviction-filter",
+    ];
+
+    /// Reads a plugin of the type with this name, one of [`TYPES`](Self::TYPES).
+    pub(super) fn read<'de, D: Deserializer<'de>>(type_name: &str, parameters: D) -> Result<Self, D::Error> {
+        let (reason, is_alpha) = match type_name {
+            "endpoint-notification-source" => ("discovery reports endpoints to every plugin", false),
+            "k8s-notification-source" => ("no plugin reads other objects of the cluster", false),
+            "models-data-extractor" | "models-data-source" => {
+                ("no plugin reads the models of servers", false)
+            }
+            "priority-then-time-eviction-order-policy" | "sheddable-eviction-filter" => (EVICTION, true),
+            _ => return Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
+        };
+        let parameters = match type_name {
+            "k8s-notification-source" => Parameters::Kind(KubernetesKind::deserialize(parameters)?),
+            "models-data-source" => Parameters::Models(ModelsDataSource::deserialize(parameters)?),
+            _ => NoParameters::deserialize(parameters).map(|NoParameters {}| Parameters::None)?,
+        };
+        Ok(Self { reason, is_alpha, parameters })
+    }
+
+    /// Refuses parameters that are out of range.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match &self.parameters {
+            Parameters::None => Ok(()),
+            Parameters::Kind(kind) => kind.check(),
+            Parameters::Models(source) => source.check(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoParameters {}
+
+/// `k8s-notification-source`: a kind of objects that the EPP watches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct KubernetesKind {
+    #[serde(rename = "group")]
+    _group: String,
+    version: String,
+    kind: String,
+}
+
+impl KubernetesKind {
+    fn check(&self) -> Result<(), String> {
+        if self.version.is_empty() || self.kind.is_empty() {
+            return Err("version and kind are required".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// `models-data-source`: how the EPP asks servers for their models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct ModelsDataSource {
+    #[serde(rename = "scheme")]
+    _scheme: Scheme,
+    /// Empty: `/v1/models`.
+    path: String,
+    #[serde(rename = "insecureSkipVerify")]
+    _insecure_skip_verify: bool,
+    #[serde(rename = "caCertPath")]
+    _ca_cert_path: String,
+    #[serde(rename = "clientCertPath")]
+    _client_cert_path: String,
+    #[serde(rename = "clientKeyPath")]
+    _client_key_path: String,
+    #[serde(rename = "interval", deserialize_with = "interval")]
+    _interval: Option<Duration>,
+}
+
+impl ModelsDataSource {
+    fn check(&self) -> Result<(), String> {
+        if !self.path.is_empty() && !self.path.starts_with('/') {
+            return Err(format!("path is {:?}; it must start with '/'", self.path));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn checked(type_name: &str, parameters: Value) -> Result<(), String> {
+        WithoutEffect::read(type_name, parameters).map_err(|error| error.to_string())?.check()
+    }
+
+    #[test]
+    fn an_object_that_is_watched_has_a_version_and_a_kind() {
+        let kind = "k8s-notification-source";
+        assert_eq!(checked(kind, json!({"version": "v1", "kind": "Pod"})), Ok(()));
+        for parameters in [json!({}), json!({"version": "v1"}), json!({"kind": "Pod", "version": ""})] {
+            assert_eq!(checked(kind, parameters), Err("version and kind are required".to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_models_of_servers_are_read_by_a_path_in_an_interval() {
+        let kind = "models-data-source";
+        assert_eq!(checked(kind, json!({"scheme": "https", "path": "/m", "interval": "1s"})), Ok(()));
+        assert_eq!(
+            checked(kind, json!({"path": "m"})),
+            Err("path is \"m\"; it must start with '/'".to_owned())
+        );
+        assert!(checked(kind, json!({"interval": "1"})).is_err());
+        assert!(checked(kind, json!({"scheme": "ftp"})).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! `EndpointPickerConfig` of the EPP's later versions: other fields, and plugins that have no effect here.
+
+use metrics_agent::catalogue::{Options, Plan};
+
+use crate::reading::{config, file, options, policy, refusal, warnings};
+
+/// Warnings without their place in the file.
+fn warned(text: &str) -> Vec<String> {
+    let place = "m.yaml: document 1: ";
+    warnings(text).iter().map(|warning| warning.strip_prefix(place).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_configuration_of_v1_decides_as_the_same_of_v1alpha1() {
+    let both = "kind: EndpointPickerConfig
+plugins: [{type: queue-scorer}, {type: file-discovery, name: files, parameters: {path: /x}}]
+flowControl: {maxRequests: 7}
+featureGates: [flowControl]
+";
+    let older =
+        format!("apiVersion: llm-d.ai/v1alpha1\n{both}dataLayer: {{discovery: {{pluginRef: files}}}}");
+    let newer = format!(
+        "apiVersion: llm-d.ai/v1\n{both}dataLayer: {{discovery: {{endpoints: {{pluginRef: files}}}}}}"
+    );
+    assert_eq!(policy(&older), policy(&newer));
+    let read = |text: &str| {
+        let plan = Plan::read(&[file("m.yaml", text)], &options()).unwrap();
+        plan.endpoints_file.map(|path| path.display().to_string())
+    };
+    assert_eq!((read(&older), read(&newer)), (Some("/x".to_owned()), Some("/x".to_owned())));
+}
+
+#[test]
+fn fields_of_later_versions_are_accepted_in_each_version() {
+    for version in ["llm-d.ai/v1", "llm-d.ai/v1alpha1"] {
+        let text = config(
+            "plugins: [{type: queue-scorer}, {type: file-discovery, name: a, parameters: {path: /x}}]
+requestHandler: {propagatePriority: true}
+dataLayer:
+  discovery: {pluginRef: b, endpoints: {pluginRef: a}, peers: {pluginRef: c}}
+  peerDiscovery: {pluginRef: d}
+  crossReplica: {syncerPluginRef: e, syncInterval: 500ms, publishTimeout: 2s}
+  crossReplicaSyncInterval: 1s",
+        )
+        .replace("llm-d.ai/v1alpha1", version);
+        let shared = "has no effect here: proxies share their changes through the agents (--share)";
+        assert_eq!(
+            warned(&text),
+            [
+                "requestHandler.propagatePriority: has no effect here: a request's body keeps its own priority"
+                    .to_owned(),
+                format!("dataLayer.discovery.peers: {shared}"),
+                format!("dataLayer.peerDiscovery: {shared}"),
+                format!("dataLayer.crossReplica: {shared}"),
+                format!("dataLayer.crossReplicaSyncInterval: {shared}"),
+                "dataLayer.discovery.pluginRef: has no effect, because endpoints is given too".to_owned(),
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_band_may_have_a_time_to_live_of_its_own() {
+    let text = config(
+        "plugins: [{type: queue-scorer}]
+featureGates: [flowControl]
+flowControl:
+  defaultRequestTTL: 1m
+  defaultPriorityBand: {defaultRequestTTL: 2m}
+  priorityBands: [{priority: 1, defaultRequestTTL: 1500ms}, {priority: 2, defaultRequestTTL: 0s}, {priority: 3}]",
+    );
+    let queueing = policy(&text).picker_config.unwrap().flow_control.unwrap();
+    let own: Vec<_> = queueing.priority_bands.iter().map(|band| band.default_request_ttl_ms).collect();
+    assert_eq!(own, [Some(1_500), Some(0), None]);
+    assert_eq!(queueing.default_priority_band.unwrap().default_request_ttl_ms, Some(120_000));
+}
+
+#[test]
+fn plugins_without_effect_are_accepted_with_the_reason() {
+    let text = config(
+        "plugins:
+- {type: queue-scorer}
+- {type: metrics-data-source}
+- {type: core-metrics-extractor}
+- {type: endpoint-notification-source}
+- {type: k8s-notification-source, parameters: {version: v1, kind: Pod}}
+- {type: models-data-source, parameters: {interval: 1s}}
+- {type: models-data-extractor}
+- {type: sheddable-eviction-filter}
+- {type: priority-then-time-eviction-order-policy}
+dataLayer:
+  sources:
+  - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: queue-scorer}]}
+  - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
+  - {pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}",
+    );
+    let refused = refusal(&text);
+    assert!(refused.contains("plugins[7].type: \"sheddable-eviction-filter\" is experimental"), "{refused}");
+    let options = Options { allow_experimental_plugins: true, ..options() };
+    let plan = Plan::read(&[file("m.yaml", &text)], &options).unwrap();
+    let warned: Vec<_> = plan.warnings.iter().map(|warning| warning.to_string()).collect();
+    let expected = [
+        (3, "\"endpoint-notification-source\" has no effect here: discovery reports"),
+        (4, "\"k8s-notification-source\" has no effect here: no plugin reads"),
+        (5, "\"models-data-source\" has no effect here: no plugin reads"),
+        (6, "\"models-data-extractor\" has no effect here: no plugin reads"),
+        (7, "\"sheddable-eviction-filter\" has no effect here: flowControl.enableEviction"),
+        (8, "\"priority-then-time-eviction-order-policy\" has no effect here: flowControl.enableEviction"),
+    ];
+    assert_eq!(warned.len(), expected.len(), "{warned:?}");
+    for (warning, (index, text)) in warned.iter().zip(expected) {
+        assert!(
+            warning.starts_with(&format!("m.yaml: document 1: plugins[{index}].type: {text}")),
+            "{warning}"
+        );
+    }
+    let plugins = &plan.pools[0].policy.picker_config.as_ref().unwrap().plugins;
+    let names: Vec<_> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+    assert_eq!(names, ["queue-scorer"], "the filter does not receive them");
+}
+
+#[test]
+fn their_parameters_are_checked() {
+    for (plugin, expected) in [
+        ("{type: k8s-notification-source}", "parameters: version and kind are required"),
+        (
+            "{type: models-data-source, parameters: {path: m}}",
+            "parameters: path is \"m\"; it must start with '/'",
+        ),
+        (
+            "{type: endpoint-notification-source, parameters: {x: 1}}",
+            "parameters.x: unknown field `x`, there are no fields",
+        ),
+    ] {
+        assert_eq!(
+            refusal(&config(&format!("plugins: [{plugin}]"))),
+            format!("document 1: plugins[0].{expected}")
+        );
+    }
+}
