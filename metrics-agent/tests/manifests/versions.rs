@@ -98,7 +98,7 @@ dataLayer:
     assert!(refused.contains("plugins[7].type: \"sheddable-eviction-filter\" is experimental"), "{refused}");
     let options = Options { allow_experimental_plugins: true, ..options() };
     let plan = Plan::read(&[file("m.yaml", &text)], &options).unwrap();
-    let warned: Vec<_> = plan.warnings.iter().map(|warning| warning.to_string()).collect();
+    let warned: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
     let expected = [
         (3, "\"endpoint-notification-source\" has no effect here: discovery reports"),
         (4, "\"k8s-notification-source\" has no effect here: no plugin reads"),

@@ -123,8 +123,14 @@ impl Plugins {
             }
             default.type_name()
         });
-        let declared = self.require(name, at)?;
-        let slot = declared.roles.saturation_detector.clone().map(|detector| declared.slot(detector));
+        self.require(name, at)?;
+        let declared = self.find(name)?;
+        let (roles, combined) = (&declared.roles, declared.roles.combined_detector.clone());
+        let find = |name: &str| self.find(name)?.roles.saturation_detector.clone();
+        // A detector that it needs and that is not declared is an error of its own.
+        let combined =
+            combined.map(|it| it.combine(find).unwrap_or_else(|| Arc::new(UtilizationDetector::default())));
+        let slot = roles.saturation_detector.clone().or(combined).map(|detector| declared.slot(detector));
         if slot.is_none() {
             let problem = wrong_role(declared, "saturation detector");
             self.refuse(at, problem);
@@ -197,8 +203,20 @@ impl Plugins {
                 let parameter = if need.parameter.is_empty() { "" } else { "." };
                 let at = format!("plugins[{index}].parameters{parameter}{}", need.parameter);
                 let problem = match need.kind {
-                    NeedKind::Decider | NeedKind::PrefixProducer | NeedKind::SessionProducer => {
-                        self.problem_with_plugin(&own, &need, &at)
+                    NeedKind::Decider
+                    | NeedKind::Detector
+                    | NeedKind::PrefixProducer
+                    | NeedKind::SessionProducer => self.problem_with_plugin(&own, &need, &at),
+                    NeedKind::AgentIdentity => {
+                        let is_published =
+                            self.in_role(|roles| roles.agent_identity.clone()).next().is_some();
+                        let problem = || {
+                            format!(
+                                "no plugin of the type agent-identity is declared, which publishes {:?}",
+                                need.name
+                            )
+                        };
+                        (!is_published).then(problem)
                     }
                     NeedKind::LoadProducer => self.problem_with_load(need.name),
                     // The agent, which reads the metrics, checks that they are published.
@@ -237,9 +255,12 @@ impl Plugins {
             }
             let needs = self.find(at).map(|declared| declared.instance.plugin.needs()).unwrap_or_default();
             // Reading a load makes no circle: the pipeline counts it, whichever plugins read it.
-            let plugins = needs
-                .iter()
-                .filter(|need| !matches!(need.kind, NeedKind::CustomMetric | NeedKind::LoadProducer));
+            let plugins = needs.iter().filter(|need| {
+                !matches!(
+                    need.kind,
+                    NeedKind::AgentIdentity | NeedKind::CustomMetric | NeedKind::LoadProducer
+                )
+            });
             for need in plugins {
                 let is_new = reached.iter().all(|(name, _)| *name != need.name);
                 if let Some(found) = self.find(need.name).filter(|_| is_new) {
@@ -271,9 +292,10 @@ fn way<'a>(reached: &[(&'a str, &'a str)], to: &'a str) -> Vec<&'a str> {
 fn is_met(kind: NeedKind, roles: &Roles) -> bool {
     match kind {
         NeedKind::Decider => roles.decider.is_some(),
+        NeedKind::Detector => roles.saturation_detector.is_some(),
         NeedKind::PrefixProducer => roles.prefix_producer.is_some(),
         NeedKind::SessionProducer => roles.session_producer.is_some(),
         NeedKind::LoadProducer => roles.load_estimator.is_some(),
-        NeedKind::CustomMetric => false,
+        NeedKind::AgentIdentity | NeedKind::CustomMetric => false,
     }
 }

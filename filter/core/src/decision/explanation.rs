@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::decision::Outcome;
+use crate::decision::{CacheSource, Outcome};
 use crate::input::Exclusion;
 
 /// A decision, explained endpoint by endpoint.
@@ -12,6 +12,10 @@ pub struct Explanation {
     pub endpoints: Vec<EndpointExplanation>,
     /// The readings were too old to be used.
     pub is_stale: bool,
+    /// The endpoint that is named to copy KV blocks from.
+    pub cache_source: Option<CacheSource>,
+    /// The header that names the request's agent session, if a plugin finds one.
+    pub agent_header: Option<String>,
     /// The name of the picker that chose by the totals; `None` if no profile ran.
     pub picker: Option<String>,
     /// The result for the request.
@@ -77,6 +81,10 @@ impl Explanation {
         if self.is_stale {
             text.push_str("; readings are stale");
         }
+        for note in self.notes() {
+            text.push_str("; ");
+            text.push_str(&note);
+        }
         for (listed, (_, endpoint)) in self.ranked().enumerate() {
             let more = format!("; {} more", self.endpoints.len() - listed);
             let next = format!("; {} {}", endpoint.address, endpoint.verdict);
@@ -90,6 +98,19 @@ impl Explanation {
             text.pop();
         }
         text
+    }
+}
+
+impl Explanation {
+    /// Parts of the decision that are about no candidate.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let identity =
+            self.agent_header.as_ref().map(|header| format!("agent session by the header {header}"));
+        let source = self.cache_source.and_then(|CacheSource { endpoint, tokens, ahead }| {
+            let address = &self.endpoints.get(endpoint)?.address;
+            Some(format!("KV blocks from {address}, which has {tokens} tokens of the prompt cached, {ahead} more than the destination"))
+        });
+        identity.into_iter().chain(source)
     }
 }
 
@@ -111,6 +132,9 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_stale {
             f.write_str("readings are stale; ")?;
+        }
+        for note in self.notes() {
+            write!(f, "{note}; ")?;
         }
         for (index, endpoint) in self.endpoints.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };

@@ -92,6 +92,8 @@ pub struct Decision {
     pub is_stale: bool,
     /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none without one.
     pub prompt: PromptBlocks,
+    /// The endpoint that is named to the destination to copy KV blocks from.
+    pub cache_source: Option<CacheSource>,
     /// Request headers that name the endpoints of other stages to the destination.
     pub headers: Vec<(&'static str, String)>,
     /// Headers for the response that name the endpoints of stages to the client. Headers that name the endpoint that responds are
@@ -101,6 +103,17 @@ pub struct Decision {
     pub changes: Vec<StateChange>,
     /// Load that the request reserves on each endpoint that will work on it.
     pub reservations: Few<Reservation>,
+}
+
+/// An endpoint that another one may copy KV blocks of the prompt from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSource {
+    /// The endpoint's index in the pool.
+    pub endpoint: usize,
+    /// Tokens of the prompt that it has cached.
+    pub tokens: u64,
+    /// The part of them that the endpoint that computes the prompt has not.
+    pub ahead: u64,
 }
 
 /// Blocks of a prompt.
@@ -138,6 +151,7 @@ impl Decision {
             primary: None,
             is_stale: false,
             prompt: PromptBlocks::default(),
+            cache_source: None,
             headers: vec![],
             response_headers: vec![],
             changes: vec![],

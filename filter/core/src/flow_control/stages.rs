@@ -3,6 +3,16 @@
 use crate::plugin::role_label;
 use crate::pool::Endpoints;
 
+/// A stage of disaggregated serving whose saturation is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaturationStage {
+    /// Endpoints that compute prompts.
+    Prefill,
+    /// Endpoints that generate.
+    Decode,
+}
+
 /// The saturation of each stage of disaggregated serving.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageSaturation {
@@ -54,12 +64,13 @@ impl Stages {
         self.all.is_empty()
     }
 
-    /// Measures the stages with a detector.
-    pub fn measure(&self, detect: impl Fn(&[usize]) -> f64) -> StageSaturation {
-        let of = |stage: &[usize]| (!stage.is_empty()).then(|| detect(stage));
-        let (prefill, decode) = (of(&self.prefill), of(&self.decode));
+    /// Measures the stages with a detector; where there is none, all endpoints.
+    pub fn measure(&self, detect: impl Fn(Option<SaturationStage>, &[usize]) -> f64) -> StageSaturation {
+        let of = |stage, endpoints: &[usize]| (!endpoints.is_empty()).then(|| detect(Some(stage), endpoints));
+        let prefill = of(SaturationStage::Prefill, &self.prefill);
+        let decode = of(SaturationStage::Decode, &self.decode);
         let effective = prefill.into_iter().chain(decode).reduce(f64::max);
-        StageSaturation { prefill, decode, effective: effective.unwrap_or_else(|| detect(&self.all)) }
+        StageSaturation { prefill, decode, effective: effective.unwrap_or_else(|| detect(None, &self.all)) }
     }
 }
 
@@ -79,7 +90,7 @@ mod tests {
         let endpoints = roles.iter().copied().enumerate().map(endpoint).collect();
         let pool = Endpoints::new("pool".to_owned(), endpoints).unwrap();
         let stages = Stages::new(&pool, (0..roles.len()).collect());
-        let saturation = stages.measure(|stage| stage.last().map_or(9.0, |&last| last as f64));
+        let saturation = stages.measure(|_, stage| stage.last().map_or(9.0, |&last| last as f64));
         (saturation.prefill, saturation.decode, saturation.effective)
     }
 

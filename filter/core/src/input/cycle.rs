@@ -2,8 +2,12 @@
 
 use core::time::Duration;
 
+use crate::flow_control::SaturationStage;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
+use crate::pipeline::Slot;
+use crate::plugin::parameter::or_default;
+use crate::plugin::{TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -25,6 +29,13 @@ pub struct Cycle<'a> {
     pub(crate) readings: &'a [Reading],
     pub(crate) prefixes: &'a [Prefix<'a>],
     pub(crate) sessions: &'a [Session<'a>],
+    /// The agent session of the request, as an `agent-identity` found it.
+    pub(crate) agent_identity: Option<&'a str>,
+    pub(crate) topologies: &'a [Slot<TopologyExtractor>],
+    /// The endpoint that an earlier stage of the request picked.
+    pub(crate) peer: Option<usize>,
+    /// The stage whose saturation is measured; `None`: that of all candidates.
+    pub(crate) stage: Option<SaturationStage>,
     pub(crate) load_estimator: &'a LoadEstimator,
     /// Age from which a reading gives its endpoint neutral scores; `None`: no age does.
     pub(crate) neutral_score_after: Option<Duration>,
@@ -114,10 +125,35 @@ impl<'a> Cycle<'a> {
         self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
     }
 
+    /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor of this name (empty: of its type's);
+    /// `None`: there is no such endpoint or extractor, or the endpoint's places are not known.
+    pub(crate) fn peer_topology(&self, extractor: &str) -> Option<PeerTopology<'a>> {
+        let name = or_default(extractor, "topology-extractor");
+        let slot = self.topologies.iter().find(|slot| *slot.name == *name)?;
+        let peer = self.endpoint(self.peer?);
+        let topology = PeerTopology { extractor: &slot.plugin, pool: self.pool, peer };
+        slot.plugin.knows(peer).then_some(topology)
+    }
+
     /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
         let prefix = self.prefix(&self.load_estimator.prefix_producer);
         self.load_estimator.tokens(self.request, prefix, endpoint)
+    }
+}
+
+/// The distance of endpoints to one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerTopology<'a> {
+    extractor: &'a TopologyExtractor,
+    pool: &'a Endpoints,
+    peer: &'a Endpoint,
+}
+
+impl PeerTopology<'_> {
+    /// The closest place that the endpoint shares; `None`: it shares none.
+    pub(crate) fn level(&self, endpoint: usize) -> Option<TopologyLevel> {
+        self.extractor.level(self.peer, self.pool.endpoint(endpoint))
     }
 }
 

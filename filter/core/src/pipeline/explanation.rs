@@ -33,6 +33,8 @@ impl Pipeline {
         Explanation {
             endpoints: endpoints.collect(),
             is_stale: decision.is_stale,
+            cache_source: decision.cache_source,
+            agent_header: self.agent_identity(request.headers).map(|(header, _)| header.to_owned()),
             picker: run.map(|run| self.profile_of(run).picker.name.to_string()),
             outcome: decision.outcome.clone(),
         }

@@ -32,8 +32,8 @@ use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::{
-    Admitter, Decider, Instance, PrefixProducer, ProfileHandler, Recorder, ResponseMarker,
-    SaturationDetector, SessionProducer,
+    Admitter, AgentIdentity, CacheSourceProducer, Decider, Instance, PrefixProducer, ProfileHandler,
+    Recorder, ResponseMarker, SaturationDetector, SessionProducer, TopologyExtractor,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -55,6 +55,9 @@ pub struct Pipeline {
     pub(crate) admitters: Vec<Slot<dyn Admitter>>,
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
+    pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
+    pub(crate) topologies: Vec<Slot<TopologyExtractor>>,
+    pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
     pub(crate) load_estimator: LoadEstimator,
@@ -109,6 +112,11 @@ impl Pipeline {
     /// Bytes of a prompt that can matter to a decision; the rest need not be kept.
     pub fn max_prompt_bytes(&self) -> usize {
         self.prefix_producers.iter().map(|slot| slot.plugin.max_prompt_bytes()).max().unwrap_or(0)
+    }
+
+    /// The header that names the agent session of a request, and the session; `None`: no plugin finds one.
+    pub fn agent_identity<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
+        self.agent_identities.iter().find_map(|plugin| plugin.find(headers))
     }
 
     /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are
@@ -230,6 +238,10 @@ impl Pipeline {
             readings: self.usable_readings(input, now),
             prefixes: &[],
             sessions: &[],
+            agent_identity: None,
+            topologies: &self.topologies,
+            peer: None,
+            stage: None,
             load_estimator: &self.load_estimator,
             neutral_score_after: self.neutral_score_after,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.

@@ -6,6 +6,7 @@ use super::Pipeline;
 use crate::flow_control::{StageSaturation, Stages};
 use crate::input::DecisionInput;
 use crate::input::candidates;
+use crate::input::cycle::Cycle;
 use crate::request::Request;
 
 impl Pipeline {
@@ -30,7 +31,7 @@ impl Pipeline {
         }
         let request = Request::default();
         let cycle = self.cycle(&request, input, now);
-        stages.measure(|endpoints| detector.saturation(&cycle, endpoints, pending))
+        stages.measure(|stage, endpoints| detector.saturation(&Cycle { stage, ..cycle }, endpoints, pending))
     }
 
     /// How long [`Self::saturation`] stays valid while no reading changes (inclusive); `None`: it changes with every request.

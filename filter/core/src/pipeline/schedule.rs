@@ -19,6 +19,9 @@ use crate::rng::Rng;
 /// A `Prefer` value: the client wants a response only from an endpoint with some of its prompt in the cache.
 const IF_AVAILABLE: &str = "if-available";
 
+/// Names the endpoint that KV blocks may be copied from.
+const CACHE_SOURCE: &str = "x-kv-cache-source-host-port";
+
 /// Runs profiles for a profile handler.
 struct Runner<'a> {
     pipeline: &'a Pipeline,
@@ -44,15 +47,14 @@ impl Profiles for Runner<'_> {
     }
 
     /// Runs over the candidates that are not avoided; over all if the filters leave none of these.
-    fn run(&mut self, index: usize) -> &[usize] {
+    fn run_near(&mut self, index: usize, peer: Option<usize>) -> &[usize] {
+        let cycle = Cycle { peer, ..self.cycle };
         let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
-        let first = self
-            .unavoided
-            .as_ref()
-            .map(|unavoided| profile.run(index, self.cycle, unavoided.clone(), self.rng));
+        let first =
+            self.unavoided.as_ref().map(|unavoided| profile.run(index, cycle, unavoided.clone(), self.rng));
         let run = first
             .filter(|run| !run.picked.is_empty())
-            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
+            .unwrap_or_else(|| profile.run(index, cycle, self.candidates.to_vec(), self.rng));
         self.runs.push(run);
         self.runs.last().map_or(&[], |run| &run.picked)
     }
@@ -75,7 +77,8 @@ impl Pipeline {
             is_stale: self.is_stale(cycle.input, cycle.now),
             ..Decision::without_run(Outcome::Route(vec![]))
         };
-        let routed = schedule.and_then(|schedule| self.route(schedule, &cycle, rng, &mut decision));
+        let routed =
+            schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
         if let Err(rejection) = routed {
             decision.outcome = Outcome::Reject(rejection);
         }
@@ -87,6 +90,7 @@ impl Pipeline {
         &self,
         schedule: Schedule,
         cycle: &Cycle<'_>,
+        candidates: &[usize],
         rng: &mut dyn Rng,
         decision: &mut Decision,
     ) -> Result<(), Rejection> {
@@ -108,10 +112,20 @@ impl Pipeline {
         let stages = self.stages(&decision.runs);
         decision.reservations = self.reservations(cycle, &stages);
         decision.response_headers = self.headers_of_stages(cycle, &stages);
+        let cache_source = stages.get(primary).and_then(|primary| {
+            // Of several producers the last one that names an endpoint counts, because each writes the same header.
+            let mut sources = self.cache_sources.iter().rev();
+            sources.find_map(|slot| slot.plugin.source(cycle, candidates, &stages, primary, rng))
+        });
         decision.prompt = prompt_blocks(cycle, first);
         decision.outcome = Outcome::Route(endpoints);
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
+        if let Some(source) = cache_source {
+            let address = cycle.endpoint(source.endpoint).printed_address().to_owned();
+            decision.headers.push((CACHE_SOURCE, address));
+            decision.cache_source = Some(source);
+        }
         Ok(())
     }
 

@@ -41,12 +41,18 @@ struct PromptHashes {
 pub(super) struct Lookup<'a> {
     prefixes: Few<Prefix<'a>>,
     sessions: Vec<Session<'a>>,
+    agent_identity: Option<&'a str>,
 }
 
 impl Lookup<'_> {
     /// The decision in progress with the results of the lookup.
     pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
-        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, ..cycle }
+        Cycle {
+            prefixes: &self.prefixes,
+            sessions: &self.sessions,
+            agent_identity: self.agent_identity,
+            ..cycle
+        }
     }
 }
 
@@ -121,7 +127,8 @@ impl Pipeline {
             let id = slot.plugin.session_id(cycle.request.headers)?;
             Some(Session { producer: &slot.name, id })
         });
-        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect() }
+        let agent_identity = self.agent_identity(cycle.request.headers).map(|(_, id)| id);
+        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect(), agent_identity }
     }
 
     /// Changes of the plugins' states for a request that was routed by the primary one of these stages. `runs` are this pipeline's

@@ -1,13 +1,15 @@
 //! Pools and cycles for the plugins' tests.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use super::parameter::PREFIX_PRODUCER;
-use super::{Filter, InflightLoadProducer, Scorer};
+use super::{Filter, InflightLoadProducer, Scorer, TopologyExtractor};
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, Prefix, Session};
 use crate::input::load_estimator::LoadEstimator;
+use crate::pipeline::Slot;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -29,6 +31,9 @@ pub(crate) struct Fixture {
     pub(crate) deferred: Vec<FractionalLoad>,
     pub(crate) states: PluginStates,
     pub(crate) load_estimator: LoadEstimator,
+    /// The endpoint that an earlier stage picked.
+    pub(crate) peer: Option<usize>,
+    pub(crate) agent_identity: Option<&'static str>,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix<'static>>,
     sessions: Vec<(&'static str, &'static str)>,
@@ -45,6 +50,8 @@ impl Fixture {
             deferred: vec![],
             states: PluginStates::default(),
             load_estimator: InflightLoadProducer::default().estimator(),
+            peer: None,
+            agent_identity: None,
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
             sessions: vec![],
@@ -80,6 +87,8 @@ impl Fixture {
         let pool = Endpoints::new("default".to_owned(), endpoints.collect()).unwrap();
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
+        let extractor = Arc::new(TopologyExtractor::default());
+        let topologies = [Slot { name: "topology-extractor".into(), key: 0, plugin: extractor }];
         let input = DecisionInput {
             pool: &pool,
             readings: &self.readings,
@@ -98,6 +107,10 @@ impl Fixture {
             readings: &self.readings,
             prefixes: &self.prefixes,
             sessions: &sessions,
+            agent_identity: self.agent_identity,
+            topologies: &topologies,
+            peer: self.peer,
+            stage: None,
             load_estimator: &self.load_estimator,
             neutral_score_after: None,
             plugin: 0,

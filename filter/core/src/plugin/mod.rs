@@ -6,6 +6,7 @@
 
 mod admitter;
 mod detector;
+mod endpoint_attribute;
 mod filter;
 mod flow_control;
 pub mod parameter;

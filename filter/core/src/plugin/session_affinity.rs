@@ -69,6 +69,8 @@ struct Source {
 const TOKEN_HEADER: &str = "x-session-token";
 const ID_HEADER: &str = "x-session-id";
 const ID_ATTRIBUTE: &str = "SessionIDDataKey";
+/// The attribute of `agent-identity`.
+const AGENT_ATTRIBUTE: &str = "agent-identity";
 const LIFETIME_SECONDS: f64 = 300.0;
 
 impl SessionAffinity {
@@ -81,9 +83,11 @@ impl SessionAffinity {
             if source.header.is_empty() == source.attribute.is_empty() {
                 return Err(format!("{at} needs either a header or an attribute"));
             }
-            let is_known = !source.header.is_empty() || source.attribute == ID_ATTRIBUTE;
-            allow(is_known, &format!("{at}.attribute"), &source.attribute, ID_ATTRIBUTE)?;
-            if source.header.is_empty() && source.producer.is_empty() {
+            let is_known = !source.header.is_empty()
+                || [ID_ATTRIBUTE, AGENT_ATTRIBUTE].contains(&source.attribute.as_str());
+            let known = format!("{ID_ATTRIBUTE} or {AGENT_ATTRIBUTE}");
+            allow(is_known, &format!("{at}.attribute"), &source.attribute, &known)?;
+            if source.attribute == ID_ATTRIBUTE && source.producer.is_empty() {
                 return Err(format!("{at}.producer is empty; the name of a session-id-producer is needed"));
             }
         }
@@ -103,10 +107,12 @@ impl SessionAffinity {
     pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         let producers = self.session_id_config.sources.iter().filter(|source| source.header.is_empty());
         let parameter = "sessionIdConfig.sources";
-        let named = producers.map(|source| Need {
-            parameter,
-            name: &source.producer,
-            kind: NeedKind::SessionProducer,
+        let named = producers.map(|source| {
+            if source.attribute == AGENT_ATTRIBUTE {
+                Need { parameter, name: AGENT_ATTRIBUTE, kind: NeedKind::AgentIdentity }
+            } else {
+                Need { parameter, name: &source.producer, kind: NeedKind::SessionProducer }
+            }
         });
         if self.strategy == Strategy::SessionId { named.collect() } else { Vec::new() }
     }
@@ -180,10 +186,12 @@ impl SessionAffinity {
             header(ID_HEADER)
         } else {
             sources.iter().find_map(|source| {
-                if source.header.is_empty() {
-                    cycle.session(&source.producer)
-                } else {
+                if !source.header.is_empty() {
                     header(source.header.trim())
+                } else if source.attribute == AGENT_ATTRIBUTE {
+                    cycle.agent_identity
+                } else {
+                    cycle.session(&source.producer)
                 }
             })
         };
@@ -377,6 +385,24 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_session_is_a_session() {
+        let sources = json!([{"attribute": "agent-identity"}, {"header": "x-session-id"}]);
+        let scorer = scorer(json!({"strategy": "session_id", "sessionIdConfig": {"sources": sources}}));
+        let needs: Vec<_> = scorer.needs().iter().map(|need| need.kind).collect();
+        assert_eq!(needs, [NeedKind::AgentIdentity]);
+        let mut fixture = sent(&[("x-session-id", "abc")]);
+        fixture.states = PluginStates::only(scorer.new_state().unwrap());
+        let record = |fixture: &Fixture| {
+            routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
+        };
+        let by_header = record(&fixture);
+        fixture.agent_identity = Some("xyz");
+        assert_ne!(record(&fixture), by_header);
+        fixture.agent_identity = Some("abc");
+        assert_eq!(record(&fixture), by_header);
+    }
+
+    #[test]
     fn sources_that_name_nothing_are_refused() {
         let refusal = |config| scorer(json!({"strategy": "session_id", "sessionIdConfig": config})).check();
         for config in [
@@ -388,8 +414,9 @@ mod tests {
         ] {
             assert!(refusal(config.clone()).is_err(), "{config}");
         }
-        let error = refusal(json!({"sources": [{"attribute": "agent-identity"}]})).unwrap_err();
+        let error = refusal(json!({"sources": [{"attribute": "agent"}]})).unwrap_err();
         assert!(error.contains("agent-identity") && error.contains("SessionIDDataKey"), "{error}");
+        assert_eq!(refusal(json!({"sources": [{"attribute": "agent-identity"}]})), Ok(()));
         assert_eq!(scorer(json!({})).check(), Ok(()));
     }
 }

@@ -155,7 +155,7 @@ fn parameters_out_of_range_are_refused_where_they_stand() {
         ("prefix-based-pd-decider", json!({"promptTokens": -1}), "promptTokens"),
         ("inflight-load-producer", json!({"outputRatio": -1}), "outputRatio"),
         ("session-id-producer", json!({}), "headerName"),
-        ("token-producer", json!({"modelName": "m"}), "modelName"),
+        ("token-producer", json!({"vllm": {}}), "modelName"),
     ];
     for (kind, parameters, word) in cases {
         let config = json!({"plugins": [{"type": "queue-scorer"}, {"type": kind, "parameters": parameters}]});

@@ -282,7 +282,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let refusal = self.pool.store.with_queue(|queue| {
             // Its other headers are read only if the queue would refuse it.
             let is_refused = queue.refuses(priority, bytes);
-            is_refused.then(|| queue.turn_away(&Arrival::new(headers, priority, bytes, now), now)).flatten()
+            let identity = || view.topology().pipeline.agent_identity(headers).map(|(_, id)| id);
+            let arrival = || Arrival::new(headers, identity(), priority, bytes, now);
+            is_refused.then(|| queue.turn_away(&arrival(), now)).flatten()
         });
         Ok(refusal.flatten().map(Decided::Refused))
     }
@@ -296,7 +298,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         // The queue counts the whole length, of which only a part has arrived.
         let bytes = self.head.content_length().unwrap_or(bytes as u64);
         let received = self.place.received.unwrap_or(now);
-        let arrival = Arrival::new(self.head.headers(), resolution.priority, bytes, received);
+        let headers = self.head.headers();
+        let identity = self.view.topology().pipeline.agent_identity(headers).map(|(_, id)| id);
+        let arrival = Arrival::new(headers, identity, resolution.priority, bytes, received);
         let (store, proxy) = (&self.pool.store, self.proxy);
         let entry = store.with_current_queue(now, |queue| queue.enter(&arrival, now, || proxy.resume()));
         let (ticket, step, decided) = match entry.transpose()? {

@@ -17,6 +17,13 @@ pub(crate) fn filters() -> Vec<Value> {
         let expression = json!({"key": label, "operator": operator, "values": values});
         json!({"matchLabels": {}, "matchExpressions": [expression]})
     };
+    let threshold = |attribute: &str, operator: &str, value: u64, more: Value| {
+        let threshold = json!({"operator": operator, "value": value});
+        let mut parameters = json!({
+            "attribute": attribute, "algorithm": {"type": "threshold", "threshold": threshold}});
+        parameters.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"type": "endpoint-attribute-filter", "parameters": parameters})
+    };
     vec![
         json!({"type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}}),
         json!({"type": "label-selector-filter", "parameters": with("zone", "NotIn", json!(["b", "c"]))}),
@@ -42,6 +49,19 @@ pub(crate) fn filters() -> Vec<Value> {
         affinity(json!({"affinityThreshold": -1, "prefixMatchInfoProducerName": OWN_PREFIXES})),
         json!({"type": "session-affinity-filter"}),
         json!({"type": "session-affinity-filter", "parameters": {"strategy": "session_id"}}),
+        json!({"type": "active-request-filter", "parameters": {"maxRequests": 1, "fallbackOnEmpty": true}}),
+        json!({"type": "active-request-filter", "parameters": {"maxRequests": 2}}),
+        threshold("WaitingQueueSize", "LessThanOrEqual", 9, json!({})),
+        threshold("KVCacheUsagePercent/core-metrics-extractor", "NotEqual", 0, json!({"onMissing": "Fail"})),
+        threshold(
+            "InFlightTokens",
+            "LessThan",
+            300,
+            json!({
+            "producer": "inflight-load-producer", "fallbackOnEmpty": true}),
+        ),
+        json!({"type": "topology-affinity-filter"}),
+        json!({"type": "topology-affinity-filter", "parameters": {"minAffinity": "rack"}}),
         json!({"type": "utilization-detector", "parameters": {"queueDepthThreshold": 4, "headroom": 0.5}}),
         json!({"type": "concurrency-detector", "parameters": {"maxConcurrency": 3, "headroom": 0.5}}),
         json!({"type": "concurrency-detector", "parameters": {
@@ -89,6 +109,9 @@ pub(crate) fn producers() -> Vec<Value> {
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
         json!({"type": "inflight-load-producer", "parameters": {
             "addEstimatedOutputTokens": true, "outputRatio": 0.3, "maxEstimatedOutputTokens": 40}}),
+        json!({"type": "topology-extractor", "parameters": {"hostname": "range", "rack": "zone"}}),
+        json!({"type": "p2p-source-producer"}),
+        json!({"type": "p2p-source-producer", "parameters": {"minCachedTokenDelta": 100}}),
         json!({"type": "probabilistic-admitter"}),
         json!({"type": "probabilistic-admitter", "parameters": {
             "queueDepthThreshold": 50, "power": 1, "k": 0.5}}),

@@ -196,6 +196,9 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
             .prop_map(|preference| ("prefer", preference.as_bytes().to_vec())),
         2 => select(vec!["other", "decode", "unknown", " "]).prop_map(|name| ("epp-profile", name.as_bytes().to_vec())),
     ];
-    vec(one, 0..4)
-        .prop_map(|headers| headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    // Each request has an id, by which a source of KV blocks is drawn.
+    let id = any::<u32>().prop_map(|id| ("x-request-id", id.to_string().into_bytes()));
+    (vec(one, 0..4), id).prop_map(|(headers, id)| {
+        headers.into_iter().chain([id]).map(|(name, value)| (name.to_owned(), value)).collect()
+    })
 }

@@ -1,9 +1,11 @@
 //! Saturation detectors.
 
 mod concurrency_detector;
+mod max_saturation_detector;
 mod utilization_detector;
 
 pub use concurrency_detector::ConcurrencyDetector;
+pub use max_saturation_detector::MaxSaturationDetector;
 pub use utilization_detector::UtilizationDetector;
 
 use core::fmt::Debug;

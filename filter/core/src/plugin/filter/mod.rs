@@ -1,18 +1,24 @@
 //! Filters: plugins that drop candidates.
 
+mod active_request_filter;
+mod endpoint_attribute_filter;
 mod label_selector;
 mod label_selector_filter;
 mod prefix_cache_affinity_filter;
 mod role_filters;
 mod session_affinity_filter;
+mod topology_affinity_filter;
 mod utilization_filter;
 
+pub use active_request_filter::ActiveRequestFilter;
+pub use endpoint_attribute_filter::EndpointAttributeFilter;
 pub use label_selector::LabelSelector;
 pub use label_selector_filter::LabelSelectorFilter;
 pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub(crate) use role_filters::role_label;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
 pub use session_affinity_filter::SessionAffinityFilter;
+pub use topology_affinity_filter::TopologyAffinityFilter;
 pub use utilization_filter::UtilizationFilter;
 
 use core::fmt::Debug;

@@ -31,7 +31,8 @@ impl Plugin for TopologyAffinityFilter {
 impl Filter for TopologyAffinityFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
         let Some(near) = cycle.peer_topology(&self.topology_producer_name) else { return };
-        let is_close = |&endpoint: &usize| near.level(endpoint).is_some_and(|level| level <= self.min_affinity);
+        let is_close =
+            |&endpoint: &usize| near.level(endpoint).is_some_and(|level| level <= self.min_affinity);
         if candidates.iter().any(is_close) {
             candidates.retain(is_close);
         }
@@ -51,6 +52,10 @@ mod tests {
 
     /// Candidates (a, 1), (b, 1), (c, 2) and one without labels, and an endpoint that is the peer.
     fn fixture(host: &str) -> Fixture {
+        near(host, Some(4))
+    }
+
+    fn near(host: &str, peer: Option<usize>) -> Fixture {
         let mut fixture = Fixture::of(5);
         for (endpoint, (host, zone)) in [("a", "1"), ("b", "1"), ("c", "2")].into_iter().enumerate() {
             fixture.label(endpoint, HOST, host);
@@ -58,7 +63,7 @@ mod tests {
         }
         fixture.label(4, HOST, host);
         fixture.label(4, ZONE, "1");
-        fixture.peer = Some(4);
+        fixture.peer = peer;
         fixture
     }
 
@@ -79,9 +84,9 @@ mod tests {
     #[test]
     fn all_are_kept_where_none_can_be_close() {
         assert_eq!(kept(&fixture("z"), json!({})), [0, 1, 2, 3], "no candidate is on the host");
-        let alone = Fixture { peer: None, ..fixture("a") };
+        let alone = near("a", None);
         assert_eq!(kept(&alone, json!({})), [0, 1, 2, 3], "there is no peer");
-        let unknown = Fixture { peer: Some(3), ..fixture("a") };
+        let unknown = near("a", Some(3));
         assert_eq!(kept(&unknown, json!({"minAffinity": "region"})), [0, 1, 2, 3], "the peer has no places");
         assert_eq!(kept(&fixture("a"), json!({"topologyProducerName": "other"})), [0, 1, 2, 3]);
     }
@@ -90,13 +95,14 @@ mod tests {
     fn levels_have_fixed_scores() {
         let scores = fixture("a").scores(&TopologyAffinityScorer::default());
         assert_near(&scores[..4], &[1.0, 0.05, 0.0, 0.0]);
-        let alone = Fixture { peer: None, ..fixture("a") };
+        let alone = near("a", None);
         assert_near(&alone.scores(&TopologyAffinityScorer::default()), &[0.0; 5]);
     }
 
     #[test]
     fn an_unknown_level_is_refused() {
-        let error = serde_json::from_value::<TopologyAffinityFilter>(json!({"minAffinity": "node"})).unwrap_err();
+        let error =
+            serde_json::from_value::<TopologyAffinityFilter>(json!({"minAffinity": "node"})).unwrap_err();
         assert!(error.to_string().contains("`host`"), "{error}");
     }
 }

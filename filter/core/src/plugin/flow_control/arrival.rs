@@ -46,9 +46,15 @@ impl Default for Arrival<'_> {
 }
 
 impl<'a> Arrival<'a> {
-    /// A request with these headers.
-    pub fn new(headers: Headers<'a>, priority: i32, bytes: u64, received: Duration) -> Self {
-        let fairness_id = headers.get_either(FAIRNESS_ID).unwrap_or(DEFAULT_FLOW);
+    /// A request with these headers. `agent_identity` is its fairness id if no header names one.
+    pub fn new(
+        headers: Headers<'a>,
+        agent_identity: Option<&'a str>,
+        priority: i32,
+        bytes: u64,
+        received: Duration,
+    ) -> Self {
+        let fairness_id = headers.get_either(FAIRNESS_ID).or(agent_identity).unwrap_or(DEFAULT_FLOW);
         let ttft_slo = headers.get_either(TTFT_SLO).and_then(milliseconds);
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
     }
@@ -73,8 +79,14 @@ mod tests {
 
     #[track_caller]
     fn assert_read(headers: &[(&str, &str)], fairness_id: &str, slo_ms: Option<u64>) {
+        assert_read_of(false, headers, fairness_id, slo_ms);
+    }
+
+    #[track_caller]
+    fn assert_read_of(agent: bool, headers: &[(&str, &str)], fairness_id: &str, slo_ms: Option<u64>) {
         let headers = headers.iter().copied().collect();
-        let arrival = Arrival::new(Headers(&headers), -1, 7, Duration::from_secs(3));
+        let arrival =
+            Arrival::new(Headers(&headers), Some("agent").filter(|_| agent), -1, 7, Duration::from_secs(3));
         assert_eq!((arrival.fairness_id, arrival.ttft_slo), (fairness_id, slo_ms.map(Duration::from_millis)));
         assert_eq!((arrival.priority, arrival.bytes, arrival.received.as_secs()), (-1, 7, 3));
     }
@@ -85,6 +97,13 @@ mod tests {
         let headers = [("x-llm-d-inference-fairness-id", "team-a"), ("x-llm-d-slo-ttft-ms", " 250 ")];
         assert_read(&headers, "team-a", Some(250));
         assert_read(&[("x-gateway-inference-fairness-id", "b"), ("x-slo-ttft-ms", "0")], "b", Some(0));
+    }
+
+    #[test]
+    fn an_agent_session_is_the_flow_of_a_request_that_names_none() {
+        assert_read_of(true, &[], "agent", None);
+        assert_read_of(true, &[("x-llm-d-inference-fairness-id", "")], "agent", None);
+        assert_read_of(true, &[("x-llm-d-inference-fairness-id", "t")], "t", None);
     }
 
     #[test]

@@ -1,20 +1,30 @@
 //! Producers: plugins that provide data for the decisions of other plugins.
 
+mod agent_identity;
 mod approx_prefix_cache_producer;
 mod inflight_load_producer;
+mod p2p_source_producer;
 mod session_id_producer;
 mod token_estimate;
 mod token_producer;
+mod topology_extractor;
 
+pub use agent_identity::AgentIdentity;
 pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;
 pub use inflight_load_producer::InflightLoadProducer;
+pub use p2p_source_producer::P2pSourceProducer;
 pub use session_id_producer::SessionIdProducer;
 pub use token_producer::TokenProducer;
+pub use topology_extractor::{TopologyExtractor, TopologyLevel};
 
 use core::fmt::Debug;
 
+use crate::decision::CacheSource;
 use crate::headers::Headers;
+use crate::input::cycle::Cycle;
+use crate::plugin::Stage;
 use crate::pool::reading::Reading;
+use crate::rng::Rng;
 
 /// Determines how prompts are cut into blocks.
 pub trait PrefixProducer: Debug + Send + Sync {
@@ -32,4 +42,18 @@ pub trait PrefixProducer: Debug + Send + Sync {
 pub trait SessionProducer: Debug + Send + Sync {
     /// The name of the request's session, not empty, if it has one.
     fn session_id<'a>(&self, headers: Headers<'a>) -> Option<&'a str>;
+}
+
+/// Finds an endpoint that another one may copy KV blocks of the prompt from.
+pub trait CacheSourceProducer: Debug + Send + Sync {
+    /// The endpoint for a request that these stages have picked endpoints for; `None`: no endpoint has cached enough. `candidates` are the
+    /// endpoints before any filter.
+    fn source(
+        &self,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        stages: &[Stage<'_>],
+        primary: &Stage<'_>,
+        rng: &mut dyn Rng,
+    ) -> Option<CacheSource>;
 }

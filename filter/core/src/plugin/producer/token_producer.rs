@@ -1,11 +1,9 @@
 //! `token-producer`: the tokens of prompts.
 
 use core::time::Duration;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::token_estimate::Estimate;
 use crate::plugin::{Plugin, Roles};
@@ -46,14 +44,11 @@ impl Default for RenderServer {
     }
 }
 
-/// `udsTokenizerConfig`: a tokenizer process behind a socket. It is not called.
+/// `udsTokenizerConfig`: a tokenizer process behind a socket. It is not called. Its other fields are those of a library, and not checked.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct UdsTokenizer {
     socket_file: String,
-    /// The rest is the configuration of a library, and not checked.
-    #[serde(flatten)]
-    _others: HashMap<String, IgnoredAny>,
 }
 
 impl Plugin for TokenProducer {

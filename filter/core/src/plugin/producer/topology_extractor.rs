@@ -65,9 +65,8 @@ impl TopologyExtractor {
     /// The closest place that both endpoints share; `None`: they share none. Each label counts by itself: endpoints on one host are
     /// close even if their zones differ.
     pub fn level(&self, one: &Endpoint, other: &Endpoint) -> Option<TopologyLevel> {
-        let shares = |(_, label): &(_, &str)| {
-            place(one, label).is_some_and(|own| place(other, label) == Some(own))
-        };
+        let shares =
+            |(_, label): &(_, &str)| place(one, label).is_some_and(|own| place(other, label) == Some(own));
         self.labels().into_iter().find(shares).map(|(level, _)| level)
     }
 }
@@ -91,9 +90,16 @@ mod tests {
     fn the_closest_shared_place_counts() {
         let extractor = TopologyExtractor { rack: "rack".to_owned(), ..TopologyExtractor::default() };
         let (host, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
-        let level = |one: &[(&str, &str)], other: &[(&str, &str)]| extractor.level(&endpoint(one), &endpoint(other));
-        assert_eq!(level(&[(host, "a"), (zone, "1")], &[(host, "a"), (zone, "2")]), Some(TopologyLevel::Host));
-        assert_eq!(level(&[(host, "a"), (zone, "1")], &[(host, "b"), (zone, "1")]), Some(TopologyLevel::Zone));
+        let level =
+            |one: &[(&str, &str)], other: &[(&str, &str)]| extractor.level(&endpoint(one), &endpoint(other));
+        assert_eq!(
+            level(&[(host, "a"), (zone, "1")], &[(host, "a"), (zone, "2")]),
+            Some(TopologyLevel::Host)
+        );
+        assert_eq!(
+            level(&[(host, "a"), (zone, "1")], &[(host, "b"), (zone, "1")]),
+            Some(TopologyLevel::Zone)
+        );
         assert_eq!(level(&[("rack", "r")], &[("rack", "r")]), Some(TopologyLevel::Rack));
         assert_eq!(level(&[(host, "")], &[(host, "")]), None, "an empty place is none");
         assert_eq!(level(&[(host, "a")], &[]), None);

@@ -101,14 +101,18 @@ impl ProfileHandler for DisaggProfileHandler {
         let (mut schedule, decode, prefill, encoders);
         match self.stage_order {
             StageOrder::DecodeFirst => {
-                (schedule, decode) = run_decode(self.decode(), profiles)?;
+                (schedule, decode) = run_decode(self.decode(), None, profiles)?;
                 encoders = run_if_agreed(&self.deciders.encode, self.encode(), Some(decode), profiles);
-                prefill = run_if_agreed(&self.deciders.prefill, self.prefill(), Some(decode), profiles);
+                prefill = if profiles.agrees(&self.deciders.prefill, Some(decode)) {
+                    run(self.prefill(), Some(decode), profiles)
+                } else {
+                    Vec::new()
+                };
             }
             StageOrder::PrefillFirst => {
-                prefill = run(self.prefill(), profiles);
+                prefill = run(self.prefill(), None, profiles);
                 encoders = run_if_agreed(&self.deciders.encode, self.encode(), None, profiles);
-                (schedule, decode) = run_decode(self.decode(), profiles)?;
+                (schedule, decode) = run_decode(self.decode(), prefill.first().copied(), profiles)?;
             }
         }
         schedule.headers.extend(prefiller(profiles, &prefill));
@@ -143,9 +147,13 @@ fn prefiller(profiles: &dyn Profiles, prefill: &[usize]) -> Option<(&'static str
 }
 
 /// Runs the profile that picks the responding endpoint. Returns a schedule to it, and its first endpoint.
-fn run_decode(profile: &str, profiles: &mut dyn Profiles) -> Result<(Schedule, usize), Rejection> {
+fn run_decode(
+    profile: &str,
+    peer: Option<usize>,
+    profiles: &mut dyn Profiles,
+) -> Result<(Schedule, usize), Rejection> {
     let profile = profiles.find(profile).ok_or_else(Rejection::filtered_out)?;
-    let &endpoint = profiles.run(profile).first().ok_or_else(Rejection::filtered_out)?;
+    let &endpoint = profiles.run_near(profile, peer).first().ok_or_else(Rejection::filtered_out)?;
     Ok((Schedule::to(profile), endpoint))
 }
 
@@ -156,10 +164,10 @@ fn run_if_agreed(
     decode: Option<usize>,
     profiles: &mut dyn Profiles,
 ) -> Vec<usize> {
-    if profiles.agrees(decider, decode) { run(profile, profiles) } else { Vec::new() }
+    if profiles.agrees(decider, decode) { run(profile, None, profiles) } else { Vec::new() }
 }
 
-/// The choice of the profile; empty if there is none of this name.
-fn run(profile: &str, profiles: &mut dyn Profiles) -> Vec<usize> {
-    profiles.find(profile).map_or_else(Vec::new, |profile| profiles.run(profile).to_vec())
+/// The choice of the profile, after a stage that picked `peer`; empty if there is none of this name.
+fn run(profile: &str, peer: Option<usize>, profiles: &mut dyn Profiles) -> Vec<usize> {
+    profiles.find(profile).map_or_else(Vec::new, |profile| profiles.run_near(profile, peer).to_vec())
 }

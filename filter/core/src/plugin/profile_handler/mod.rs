@@ -44,7 +44,12 @@ pub trait Profiles {
     fn find(&self, name: &str) -> Option<usize>;
 
     /// Runs a profile. Returns its choice, best first; empty if its filters left nothing.
-    fn run(&mut self, profile: usize) -> &[usize];
+    fn run(&mut self, profile: usize) -> &[usize] {
+        self.run_near(profile, None)
+    }
+
+    /// The same for a stage after one that picked the endpoint `peer`.
+    fn run_near(&mut self, profile: usize, peer: Option<usize>) -> &[usize];
 
     /// Whether the decider of this name [agrees](Decider::agrees) to a stage; never if there is none.
     fn agrees(&self, decider: &str, decode: Option<usize>) -> bool;

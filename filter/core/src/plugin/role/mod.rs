@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::admitter::Admitter;
-use crate::plugin::detector::SaturationDetector;
+use crate::plugin::detector::{MaxSaturationDetector, SaturationDetector};
 use crate::plugin::filter::Filter;
 use crate::plugin::flow_control::fairness::Fairness;
 use crate::plugin::flow_control::ordering::OrderingPolicy;
 use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
 use crate::plugin::picker::Picker;
-use crate::plugin::producer::{PrefixProducer, SessionProducer};
+use crate::plugin::producer::{
+    AgentIdentity, CacheSourceProducer, PrefixProducer, SessionProducer, TopologyExtractor,
+};
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
 use crate::plugin::scorer::Scorer;
 use crate::request::body::Parser;
@@ -65,12 +67,20 @@ pub struct Roles {
     pub decider: Option<Arc<dyn Decider>>,
     /// Measures saturation, for admission.
     pub saturation_detector: Option<Arc<dyn SaturationDetector>>,
+    /// Measures saturation with other detectors, which it knows by name.
+    pub combined_detector: Option<Arc<MaxSaturationDetector>>,
     /// May turn requests away.
     pub admitter: Option<Arc<dyn Admitter>>,
     /// Cuts prompts into blocks, for the prefix index.
     pub prefix_producer: Option<Arc<dyn PrefixProducer>>,
     /// Finds the session of a request.
     pub session_producer: Option<Arc<dyn SessionProducer>>,
+    /// Finds the agent session of a request.
+    pub agent_identity: Option<Arc<AgentIdentity>>,
+    /// Knows where endpoints are.
+    pub topology: Option<Arc<TopologyExtractor>>,
+    /// Names an endpoint to copy KV blocks from.
+    pub cache_source: Option<Arc<dyn CacheSourceProducer>>,
     /// Estimates the load of a request.
     pub load_estimator: Option<LoadEstimator>,
     /// Counts the tokens of images, videos and audio.

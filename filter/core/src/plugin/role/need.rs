@@ -31,6 +31,10 @@ impl<'a> Need<'a> {
 pub enum NeedKind {
     /// A plugin that decides whether a stage runs.
     Decider,
+    /// A plugin that measures saturation.
+    Detector,
+    /// Any plugin that finds agent sessions; the name is the attribute's.
+    AgentIdentity,
     /// A plugin that finds prefix matches. The default one is added where it is needed and not declared.
     PrefixProducer,
     /// A plugin that finds the session of a request.
@@ -46,6 +50,8 @@ impl NeedKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Decider => "decider",
+            Self::Detector => "saturation detector",
+            Self::AgentIdentity => "agent identity",
             Self::PrefixProducer => "prefix producer",
             Self::SessionProducer => "session producer",
             Self::LoadProducer => "load producer",

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::parameter::{LOAD_PRODUCER, allow};
-use crate::plugin::{Need, NeedKind, Plugin, Roles, Scorer};
+use crate::plugin::endpoint_attribute::{Attribute, AttributeRef};
+use crate::plugin::parameter::allow;
+use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// (v − min) / (max − min) if higher is better, 1 minus that if lower is, v the endpoint's value.
 ///
@@ -56,68 +57,19 @@ struct Range {
 #[serde(deny_unknown_fields)]
 struct Adaptive {}
 
-/// A number that endpoints have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attribute<'a> {
-    /// One of the extractor's `customMetrics`.
-    Custom(&'a str),
-    Waiting,
-    Running,
-    KvUsage,
-    Requests,
-    Tokens,
-}
-
-const EXTRACTOR: &str = "core-metrics-extractor";
-
-impl Attribute<'_> {
-    /// The attributes there always are: name, producer.
-    const ALL: [(&'static str, &'static str, Self); 5] = [
-        ("WaitingQueueSize", EXTRACTOR, Self::Waiting),
-        ("RunningRequestsSize", EXTRACTOR, Self::Running),
-        ("KVCacheUsagePercent", EXTRACTOR, Self::KvUsage),
-        ("InFlightRequests", LOAD_PRODUCER, Self::Requests),
-        ("InFlightTokens", LOAD_PRODUCER, Self::Tokens),
-    ];
-
-    fn value(self, cycle: &Cycle<'_>, endpoint: usize) -> Option<f64> {
-        let (reading, load) = (cycle.reading(endpoint), cycle.comparable_load(endpoint));
-        match self {
-            Self::Custom(name) => reading.attribute(name),
-            Self::Waiting => reading.waiting.map(|requests| requests as f64),
-            Self::Running => reading.running.map(|requests| requests as f64),
-            Self::KvUsage => reading.kv_usage,
-            Self::Requests => Some(load.requests),
-            Self::Tokens => Some(load.tokens),
-        }
-    }
-}
-
 impl EndpointAttributeScorer {
-    /// Whether the attribute is a load that this proxy counts.
-    fn reads_load(&self) -> bool {
-        self.producer.as_deref() == Some(LOAD_PRODUCER)
-    }
-
-    fn attribute(&self) -> Option<Attribute<'_>> {
-        let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
-        let key = self.attribute_key.as_str();
-        let known = Attribute::ALL.into_iter().find(|&(name, by, _)| name == key && by == producer);
-        let custom = || (producer == EXTRACTOR && !key.is_empty()).then_some(Attribute::Custom(key));
-        known.map(|(.., attribute)| attribute).or_else(custom)
+    fn attribute(&self) -> AttributeRef<'_> {
+        AttributeRef {
+            parameter: "attributeKey",
+            key: &self.attribute_key,
+            producer: self.producer.as_deref(),
+        }
     }
 }
 
 impl Plugin for EndpointAttributeScorer {
     fn check(&self) -> Result<(), String> {
-        if self.attribute().is_none() {
-            let known: Vec<String> =
-                Attribute::ALL.iter().map(|(name, producer, _)| format!("{name} of {producer}")).collect();
-            let producer = self.producer.as_deref().unwrap_or(EXTRACTOR);
-            let given = format!("{:?} of {producer:?}", self.attribute_key);
-            let known = format!("{}, and {EXTRACTOR}'s customMetrics", known.join(", "));
-            return allow(false, "attributeKey", given, &known);
-        }
+        self.attribute().check()?;
         if self.algorithm.kind.is_none() {
             let types = "linear_lower_is_better or linear_higher_is_better";
             return Err(format!("algorithm.type is not given; allowed is {types}"));
@@ -139,13 +91,11 @@ impl Plugin for EndpointAttributeScorer {
     }
 
     fn needs(&self) -> Vec<Need<'_>> {
-        if self.reads_load() {
-            return vec![Need { parameter: "producer", name: LOAD_PRODUCER, kind: NeedKind::LoadProducer }];
-        }
-        if let Some(Attribute::Custom(name)) = self.attribute() {
-            return vec![Need { parameter: "attributeKey", name, kind: NeedKind::CustomMetric }];
-        }
-        Vec::new()
+        self.attribute().needs()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.attribute().warnings()
     }
 
     fn is_alpha(&self) -> bool {
@@ -155,7 +105,7 @@ impl Plugin for EndpointAttributeScorer {
 
 impl Scorer for EndpointAttributeScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let Some(attribute) = self.attribute() else { return };
+        let Some(attribute) = self.attribute().find() else { return };
         let values = || candidates.iter().map(|&endpoint| attribute.value(cycle, endpoint));
         let Range { min, max } = self.algorithm.normalization.fixed_range.unwrap_or_else(|| {
             let nothing = Range { min: f64::INFINITY, max: f64::NEG_INFINITY };
@@ -175,13 +125,14 @@ impl Scorer for EndpointAttributeScorer {
     }
 
     fn reads_readings(&self) -> bool {
-        !self.reads_load()
+        !self.attribute().find().is_some_and(Attribute::is_load)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugin::NeedKind;
     use crate::plugin::fixture::{Fixture, assert_near, waiting};
     use crate::pool::load::Load;
     use crate::pool::reading::Reading;

@@ -14,6 +14,7 @@ mod queue_scorer;
 mod running_requests_size_scorer;
 mod session_affinity_scorer;
 mod token_load_scorer;
+mod topology_affinity_scorer;
 
 pub use active_request_scorer::ActiveRequestScorer;
 pub use context_length_aware::ContextLengthAware;
@@ -29,6 +30,7 @@ pub use queue_scorer::QueueScorer;
 pub use running_requests_size_scorer::RunningRequestsSizeScorer;
 pub use session_affinity_scorer::SessionAffinityScorer;
 pub use token_load_scorer::TokenLoadScorer;
+pub use topology_affinity_scorer::TopologyAffinityScorer;
 
 use core::fmt::Debug;
 

@@ -32,6 +32,25 @@ fn concurrency_detector() {
 }
 
 #[test]
+fn max_saturation_detector() {
+    let saturates = |in_flight| {
+        let detectors = json!(["utilization-detector", "concurrency-detector"]);
+        let config = json!({
+            "plugins": [
+                {"type": "queue-scorer"}, {"type": "utilization-detector"},
+                {"type": "concurrency-detector", "parameters": {"maxConcurrency": 10}},
+                {"type": "max-saturation-detector", "parameters": {"detectors": detectors}},
+            ],
+            "saturationDetector": "max-saturation-detector",
+        });
+        let mut fixture = Fixture::new(&config, waiting(&[2]));
+        fixture.in_flight = vec![load(in_flight, 0)];
+        fixture.decide(&sheddable(), 1).destination().is_none()
+    };
+    assert!(saturates(12) && !saturates(9));
+}
+
+#[test]
 fn probabilistic_admitter() {
     let plugins = json!([{"type": "queue-scorer"}, {"type": "probabilistic-admitter"}]);
     let turned_away = |queue| {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{TOKEN, kept, load, only, plain, waiting};
+use super::{TOKEN, kept, load, near_decode, only, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 use crate::{Fixture, destinations};
@@ -65,4 +65,32 @@ fn prefix_cache_affinity_filter() {
 #[test]
 fn session_affinity_filter() {
     assert_eq!(kept(&mut Fixture::idle(&plain("session-affinity-filter"), 3), &[TOKEN]), [1]);
+}
+
+#[test]
+fn active_request_filter() {
+    let mut fixture = Fixture::idle(&only("active-request-filter", &json!({"maxRequests": 3})), 3);
+    fixture.in_flight = vec![load(2, 0), load(3, 0), load(4, 0)];
+    assert_eq!(kept(&mut fixture, &[]), [0, 1]);
+}
+
+#[test]
+fn endpoint_attribute_filter() {
+    let threshold = json!({"operator": "LessThanOrEqual", "value": 1});
+    let algorithm = json!({"type": "threshold", "threshold": threshold});
+    let parameters = json!({"attribute": "WaitingQueueSize", "algorithm": algorithm});
+    let mut fixture = Fixture::new(&only("endpoint-attribute-filter", &parameters), waiting(&[0, 1, 9]));
+    assert_eq!(kept(&mut fixture, &[]), [0, 1]);
+}
+
+#[test]
+fn topology_affinity_filter() {
+    let kept = |level: &str| {
+        let near = json!({"type": "topology-affinity-filter", "parameters": {"minAffinity": level}});
+        let decision = near_decode(&near).send("x", &[]);
+        let prefill = &decision.runs[1];
+        prefill.scored.clone()
+    };
+    assert_eq!(kept("host"), [1]);
+    assert_eq!(kept("zone"), [1, 2]);
 }

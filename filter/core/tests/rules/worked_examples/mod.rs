@@ -65,5 +65,25 @@ fn load(requests: u64, tokens: u64) -> Load {
     Load { requests, tokens }
 }
 
+/// A decode endpoint on (a, 1), and prefill endpoints on (a, 1), (b, 1) and (c, 2), with this plugin in the profile `prefill`.
+fn near_decode(plugin: &Value) -> Fixture {
+    let prefill = [json!({"pluginRef": "prefill-filter"}), json!({"pluginRef": plugin["type"]})];
+    let config = json!({
+        "plugins": [
+            {"type": "disagg-profile-handler", "parameters": {"deciders": {"prefill": "always-disagg-pd-decider"}}},
+            {"type": "always-disagg-pd-decider"}, {"type": "decode-filter"}, {"type": "prefill-filter"},
+            {"type": "topology-extractor"}, plugin,
+        ],
+        "schedulingProfiles": [
+            {"name": "decode", "plugins": [{"pluginRef": "decode-filter"}]},
+            {"name": "prefill", "plugins": prefill},
+        ],
+    });
+    Fixture::idle(&config, 4)
+        .label("llm-d.ai/role", &["decode", "prefill", "prefill", "prefill"])
+        .label("kubernetes.io/hostname", &["a", "a", "b", "c"])
+        .label("topology.kubernetes.io/zone", &["1", "1", "1", "2"])
+}
+
 /// base64 of `default/1`.
 const TOKEN: (&str, &str) = ("x-session-token", "ZGVmYXVsdC8x");

@@ -1,18 +1,21 @@
 //! Producers and parsers.
 
+use core::time::Duration;
+
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::PromptBlocks;
+use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
+use endpoint_picker::plugin::{Arrival, Instance, TopologyExtractor, TopologyLevel};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
 
-use super::{kept, load, plain};
+use super::{kept, load, near_decode, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Fixture, destinations, fresh};
+use crate::{Fixture, compile, destinations, fresh, owned};
 
 fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
     Fixture::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
@@ -96,4 +99,70 @@ fn parsers() {
     assert_eq!(api(None, "/tokenize"), Ok(Api::ModelOnly));
     assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::Upload));
     assert_eq!(api(None, "/v1/models/load"), Ok(Api::Raw));
+}
+
+#[test]
+fn agent_identity() {
+    let ids = |additional: Value, headers: &[(&str, &str)]| {
+        let parameters = json!({"additionalSessionHeaders": additional});
+        let pipeline = compile(
+            &json!({"plugins": [{"type": "agent-identity", "parameters": parameters}, {"type": "queue-scorer"}]}),
+        );
+        let (pipeline, headers) = (pipeline.unwrap(), owned(headers));
+        let session = pipeline.agent_identity(Headers(&headers)).map(|(_, id)| id);
+        let arrival = Arrival::new(Headers(&headers), session, 0, 0, Duration::ZERO);
+        (arrival.fairness_id.to_owned(), session.unwrap().to_owned())
+    };
+    let pair = |fairness_id: &str, session: &str| (fairness_id.to_owned(), session.to_owned());
+    let both = [("session-id", "s"), ("x-session-affinity", "a")];
+    assert_eq!(ids(json!([]), &both), pair("a", "a"));
+    let named = [&both[..], &[("x-llm-d-inference-fairness-id", "t")]].concat();
+    assert_eq!(ids(json!([]), &named), pair("t", "a"));
+    assert_eq!(ids(json!(["X-TEAM"]), &[("x-team", "t"), ("session-id", "s")]), pair("t", "t"));
+    let empty = [("x-llm-d-inference-fairness-id", ""), ("session_id", "u")];
+    assert_eq!(ids(json!([]), &empty), pair("u", "u"));
+}
+
+#[test]
+fn p2p_source_producer() {
+    let header = |zone: &str, id: &str| {
+        let profiles = ["a", "b", "c"].map(|name| json!({"name": name, "plugins": [{"pluginRef": name}]}));
+        let config = json!({
+            "plugins": [
+                {"type": "approx-prefix-cache-producer", "parameters": {"autoTune": false, "blockSizeTokens": 64}},
+                {"type": "p2p-source-producer"}, {"type": "header-profile-handler"},
+                {"name": "a", "type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}},
+                {"name": "b", "type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "b"}}},
+                {"name": "c", "type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "c"}}},
+            ],
+            "schedulingProfiles": profiles,
+        });
+        let mut fixture = Fixture::new(&config, waiting(&[0, 3, 0])).label("zone", &["a", "b", "c"]);
+        // 64 tokens have 256 bytes.
+        let prompt = "x".repeat(2560);
+        fixture.send(&prompt, &[("epp-profile", "a")]);
+        fixture.send(&prompt[..2304], &[("epp-profile", "b")]);
+        let decision = fixture.send(&prompt, &[("epp-profile", zone), ("x-request-id", id)]);
+        decision
+            .headers
+            .into_iter()
+            .find_map(|(name, value)| (name == "x-kv-cache-source-host-port").then_some(value))
+    };
+    let address = |endpoint: u8| Some(format!("192.168.1.{}:8000", endpoint + 1));
+    assert_eq!(header("c", "req-1"), address(1));
+    assert_eq!(header("c", "a"), address(1));
+    assert_eq!(header("c", "4bf92f3577b34da6a3ce929d0e0e4736"), address(0));
+    assert_eq!(header("a", "a"), None);
+}
+
+#[test]
+fn topology_extractor() {
+    let fixture = near_decode(&json!({"type": "topology-affinity-scorer"}));
+    let pool = fixture.pool();
+    let extractor = TopologyExtractor::default();
+    let zones = pool.as_slice().iter().map(|endpoint| endpoint.label("topology.kubernetes.io/zone"));
+    assert_eq!(zones.collect::<Vec<_>>(), [Some("1"), Some("1"), Some("1"), Some("2")]);
+    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(1)), Some(TopologyLevel::Host));
+    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(2)), Some(TopologyLevel::Zone));
+    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(3)), None);
 }

@@ -3,7 +3,7 @@
 use endpoint_picker::pool::reading::{Lora, Reading};
 use serde_json::{Value, json};
 
-use super::{TOKEN, load, only, plain, scores, waiting};
+use super::{TOKEN, load, near_decode, only, plain, scores, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 use crate::{Fixture, assert_near, destinations, fresh, pod, totals};
@@ -127,4 +127,10 @@ fn endpoint_attribute_scorer() {
     let parameters = json!({"attributeKey": "WaitingQueueSize", "algorithm": algorithm});
     let config = only("endpoint-attribute-scorer", &parameters);
     assert_near(&scores(&config, &waiting(&[10, 4, 0])), &[0.0, 0.6, 1.0]);
+}
+
+#[test]
+fn topology_affinity_scorer() {
+    let decision = near_decode(&json!({"type": "topology-affinity-scorer"})).send("x", &[]);
+    assert_near(&decision.runs[1].totals, &[1.0, 0.05, 0.0]);
 }

@@ -1,5 +1,6 @@
 //! A decision in progress, and what can be read from it.
 
+use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,10 @@ impl Matches {
         self.blocks(endpoint) * self.block
     }
 
+    pub(super) fn block_tokens(&self) -> u64 {
+        self.block as u64
+    }
+
     pub(super) fn ratio(&self, endpoint: usize) -> f64 {
         if self.total() == 0 { 0.0 } else { self.blocks(endpoint) as f64 / self.total() as f64 }
     }
@@ -48,6 +53,8 @@ pub(super) struct Cycle<'a> {
     pub(super) states: &'a PluginStates,
     pub(super) plan: &'a Plan,
     found: BTreeMap<String, Matches>,
+    /// The endpoint that the stage before picked.
+    pub(super) peer: Cell<Option<usize>>,
 }
 
 impl<'a> Cycle<'a> {
@@ -57,7 +64,7 @@ impl<'a> Cycle<'a> {
         situation: &'a Situation<'a>,
         spec: &'a RequestSpec,
     ) -> Self {
-        Self { situation, spec, states, plan, found: BTreeMap::new() }
+        Self { situation, spec, states, plan, found: BTreeMap::new(), peer: Cell::new(None) }
     }
 
     /// The endpoint's newest reading; none when the newest snapshot is older than ten seconds.

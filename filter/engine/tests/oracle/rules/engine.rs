@@ -14,6 +14,7 @@ use super::cycle::Cycle;
 use super::handlers::{Run, Scheduling};
 use super::plan::Plan;
 use super::plugin_state::PluginStates;
+use super::sources::source;
 use crate::world::RequestSpec;
 
 /// What there is to look at when a request comes.
@@ -112,7 +113,7 @@ impl Oracle {
             runs: vec![],
             rated: BTreeMap::new(),
         };
-        let (primary, headers) = match scheduling.schedule()? {
+        let (primary, mut headers) = match scheduling.schedule()? {
             Ok(schedule) => schedule,
             Err(rejection) => {
                 let runs = scheduling.runs;
@@ -125,6 +126,12 @@ impl Oracle {
         if cycle.wants_cached() && destination.first().is_some_and(|first| !is_cached(first)) {
             let (rejection, runs) = (Rejection { status: 412, reason: None }, scheduling.runs);
             return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
+        }
+        let producers = self.plan.plugins.iter().filter(|plugin| plugin.kind == "p2p-source-producer");
+        let source = |producer| source(&cycle, producer, &scheduling.candidates, &scheduling.runs, &primary);
+        if let Some(source) = producers.filter_map(source).last() {
+            let address = situation.pool.as_slice()[source].address().to_string();
+            headers.push(("x-kv-cache-source-host-port".to_owned(), address));
         }
         if spec.subset.is_some() && !destination.is_empty() {
             let rest = routed.and_then(|routed| routed.strip_prefix(&destination[..])).unwrap_or_default();

@@ -34,6 +34,30 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
                 keep(&|e| plugin.value("conditions").as_array().unwrap().iter().all(|c| is_met(cycle, c, e)));
             if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
         }
+        "active-request-filter" => {
+            let kept = keep(&|e| cycle.load(e).requests as f64 <= plugin.number("maxRequests", 0.0));
+            if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
+        }
+        "endpoint-attribute-filter" => {
+            let value = |e: usize| match plugin.text("attribute", "") {
+                "WaitingQueueSize" => cycle.reading(e).waiting.map(|requests| requests as f64),
+                "InFlightTokens" => Some(cycle.load(e).tokens as f64),
+                _ => cycle.reading(e).kv_usage,
+            };
+            let threshold = &plugin.value("algorithm")["threshold"];
+            let limit = threshold["value"].as_f64().unwrap();
+            let kept = keep(&|e| match (value(e), threshold["operator"].as_str().unwrap()) {
+                (None, _) => plugin.text("onMissing", "Pass") == "Pass",
+                (Some(value), "LessThan") => value < limit,
+                (Some(value), "LessThanOrEqual") => value <= limit,
+                (Some(value), _) => (value - limit).abs() > 0.0,
+            });
+            if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
+        }
+        "topology-affinity-filter" => {
+            let widest = usize::from(plugin.text("minAffinity", "host") != "host");
+            unless_empty(keep(&|e| near(cycle, e).is_some_and(|level| level <= widest)))
+        }
         "utilization-detector" => {
             let limit = 1.0 + plugin.number("headroom", 0.0);
             let fits = |(queue, cache): (f64, f64)| queue < limit && cache < limit;
@@ -63,6 +87,14 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
         "prefix-cache-affinity-filter" => prefix_cache_affinity(cycle, plugin, candidates),
         other => panic!("{other} is not a filter"),
     }
+}
+
+/// How near an endpoint is to the one of the stage before: 0 on one host, 1 in one rack.
+pub(super) fn near(cycle: &Cycle<'_>, endpoint: usize) -> Option<usize> {
+    let peer = cycle.peer.get()?;
+    cycle.plan.plugins.iter().find(|plugin| plugin.kind == "topology-extractor")?;
+    let shared = |label| cycle.label(peer, label).filter(|own| cycle.label(endpoint, label) == Some(own));
+    ["range", "zone"].into_iter().position(|label| shared(label).is_some())
 }
 
 pub(super) const DEFAULT_RANGE: &str = "llm-d.ai/context-length-range";

@@ -69,11 +69,15 @@ impl Scheduling<'_> {
                 return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
             }
             encode = self.run_if(decider("encode"), "encode", decode.first().copied())?;
+            self.cycle.peer.set(decode.first().copied());
             prefill = self.run_if(decider("prefill"), "prefill", decode.first().copied())?;
+            self.cycle.peer.set(None);
         } else {
             prefill = self.run("prefill")?;
             encode = self.run_if(decider("encode"), "encode", None)?;
+            self.cycle.peer.set(prefill.first().copied());
             decode = self.run("decode")?;
+            self.cycle.peer.set(None);
         }
         if decode.is_empty() {
             return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));

@@ -10,5 +10,6 @@ mod plan;
 mod plugin_state;
 mod prompts;
 pub(crate) mod scorers;
+mod sources;
 
 pub(crate) use engine::{Expected, Oracle, Situation};

@@ -69,7 +69,7 @@ impl Plugin {
     }
 
     fn reads_prefixes(&self) -> bool {
-        let others = ["prefix-cache-affinity-filter", "disagg-profile-handler"];
+        let others = ["prefix-cache-affinity-filter", "disagg-profile-handler", "p2p-source-producer"];
         BY_PREFIXES.iter().chain(&others).any(|reader| self.kind == *reader)
     }
 }

@@ -4,7 +4,7 @@ use endpoint_picker::pool::reading::Lora;
 use serde_json::{Value, json};
 
 use super::cycle::Cycle;
-use super::filters::DEFAULT_RANGE;
+use super::filters::{DEFAULT_RANGE, near};
 use super::plan::Plugin;
 use crate::catalog::{OWN_PREFIXES, SESSIONS};
 
@@ -68,6 +68,7 @@ pub(crate) fn scorers() -> Vec<Value> {
         json!({"type": "context-length-aware", "parameters": {"label": "range", "enableFiltering": true}}),
         json!({"type": "header-label-affinity-scorer", "parameters": {
             "headerName": "X-Zone", "labelKey": "zone"}}),
+        json!({"type": "topology-affinity-scorer"}),
         json!({"type": "session-affinity-scorer"}),
         json!({"type": "session-affinity-scorer", "parameters": {
             "encodedEndpointHeaderConfig": {"header": "x-mine"}}}),
@@ -164,6 +165,11 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
             let bound = cycle.bound(plugin, candidates);
             each(&|e| f64::from(u8::from(bound == Some(e))))
         }
+        "topology-affinity-scorer" => each(&|e| match near(cycle, e) {
+            Some(0) => 1.0,
+            Some(_) => 0.2,
+            None => 0.0,
+        }),
         "endpoint-attribute-scorer" => endpoint_attribute(cycle, plugin, candidates),
         other => panic!("{other} is not a scorer"),
     }
