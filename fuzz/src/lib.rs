@@ -32,6 +32,7 @@ pub fn stateful() -> Pipeline {
         plugin("no-hit-lru-scorer", "{}"),
         plugin("session-affinity-scorer", r#"{"strategy": "session_id"}"#),
         plugin("active-request-scorer", "{}"),
+        plugin("expected-latency-scorer", "{}"),
     ];
     Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).expect("a good configuration")
 }

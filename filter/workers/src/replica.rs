@@ -211,6 +211,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
     }
 
     fn observe(&mut self, readings: &[Reading]) {
+        self.ledger.observe(readings);
         let mut restarts = self.ledger.restarts_in(readings);
         if restarts.is_empty() {
             return;

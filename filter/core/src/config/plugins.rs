@@ -219,6 +219,9 @@ impl Plugins {
                         (!is_published).then(problem)
                     }
                     NeedKind::LoadProducer => self.problem_with_load(need.name),
+                    NeedKind::PromptLoadProducer => {
+                        self.problem_with_load(need.name).or_else(|| self.problem_with_output())
+                    }
                     // The agent, which reads the metrics, checks that they are published.
                     NeedKind::CustomMetric => None,
                 };
@@ -244,6 +247,13 @@ impl Plugins {
         (name != producer).then(problem)
     }
 
+    fn problem_with_output(&self) -> Option<String> {
+        let (producer, estimator) = self.load_producer();
+        let problem =
+            || format!("reads the tokens of prompts, and {producer:?} has addEstimatedOutputTokens");
+        estimator.output.is_some().then(problem)
+    }
+
     /// The plugins on a way by needs from `from` to `to`, beginning and ending with `to`.
     fn way_back<'a>(&'a self, from: &'a str, to: &'a str) -> Option<Vec<&'a str>> {
         // Each with the plugin that it was reached from.
@@ -255,12 +265,7 @@ impl Plugins {
             }
             let needs = self.find(at).map(|declared| declared.instance.plugin.needs()).unwrap_or_default();
             // Reading a load makes no circle: the pipeline counts it, whichever plugins read it.
-            let plugins = needs.iter().filter(|need| {
-                !matches!(
-                    need.kind,
-                    NeedKind::AgentIdentity | NeedKind::CustomMetric | NeedKind::LoadProducer
-                )
-            });
+            let plugins = needs.iter().filter(|need| !is_met_by_none(need.kind));
             for need in plugins {
                 let is_new = reached.iter().all(|(name, _)| *name != need.name);
                 if let Some(found) = self.find(need.name).filter(|_| is_new) {
@@ -288,6 +293,19 @@ fn way<'a>(reached: &[(&'a str, &'a str)], to: &'a str) -> Vec<&'a str> {
     way
 }
 
+/// Whether the need is met by no plugin in particular.
+fn is_met_by_none(kind: NeedKind) -> bool {
+    match kind {
+        NeedKind::AgentIdentity
+        | NeedKind::CustomMetric
+        | NeedKind::LoadProducer
+        | NeedKind::PromptLoadProducer => true,
+        NeedKind::Decider | NeedKind::Detector | NeedKind::PrefixProducer | NeedKind::SessionProducer => {
+            false
+        }
+    }
+}
+
 /// Whether a plugin with these roles meets a need.
 fn is_met(kind: NeedKind, roles: &Roles) -> bool {
     match kind {
@@ -295,7 +313,7 @@ fn is_met(kind: NeedKind, roles: &Roles) -> bool {
         NeedKind::Detector => roles.saturation_detector.is_some(),
         NeedKind::PrefixProducer => roles.prefix_producer.is_some(),
         NeedKind::SessionProducer => roles.session_producer.is_some(),
-        NeedKind::LoadProducer => roles.load_estimator.is_some(),
+        NeedKind::LoadProducer | NeedKind::PromptLoadProducer => roles.load_estimator.is_some(),
         NeedKind::AgentIdentity | NeedKind::CustomMetric => false,
     }
 }

@@ -60,6 +60,8 @@ pub struct Score {
     pub score: f64,
     /// The weight of the score in the total.
     pub weight: f64,
+    /// Terms of the score, if the scorer explains it.
+    pub detail: Option<String>,
 }
 
 impl Explanation {
@@ -153,8 +155,11 @@ impl fmt::Display for Verdict {
             Self::Dropped(filter) => write!(f, "dropped by {filter}"),
             Self::Candidate => f.write_str("candidate"),
             Self::Scored { scores, total, place } => {
-                for Score { scorer, score, weight } in scores {
+                for Score { scorer, score, weight, detail } in scores {
                     write!(f, "{scorer} {score:.3}x{weight} ")?;
+                    if let Some(detail) = detail {
+                        write!(f, "({detail}) ")?;
+                    }
                 }
                 write!(f, "total {total:.3}")?;
                 place.map_or(Ok(()), |place| write!(f, " picked {}", place + 1))

@@ -12,6 +12,7 @@ use crate::pool::load::Reservation;
 use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::StateChange;
+use crate::state::latency::Expectation;
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +102,10 @@ pub struct Decision {
     pub response_headers: Vec<(String, String)>,
     /// Changes of the plugins' states.
     pub changes: Vec<StateChange>,
+    /// Expectations of the request at its endpoints, by plugins that learn from the response.
+    pub expectations: Few<Expectation>,
+    /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
+    pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.
     pub reservations: Few<Reservation>,
 }
@@ -123,6 +128,17 @@ pub struct PromptBlocks {
     pub matched: u32,
     /// All of them.
     pub total: u32,
+}
+
+/// Terms of the score of one endpoint by one scorer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreDetail {
+    /// The scorer's index in the profile.
+    pub(crate) scorer: usize,
+    /// The endpoint's index in the pool.
+    pub(crate) endpoint: usize,
+    /// In words.
+    pub(crate) text: String,
 }
 
 /// The result of running a profile. Endpoints are given by their index in the pool.
@@ -155,6 +171,8 @@ impl Decision {
             headers: vec![],
             response_headers: vec![],
             changes: vec![],
+            expectations: Few::new(),
+            details: vec![],
             reservations: Few::new(),
         }
     }

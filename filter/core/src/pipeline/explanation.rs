@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::Pipeline;
+use super::{Pipeline, Prepared};
 use crate::decision::explanation::{EndpointExplanation, Explanation, Score, Verdict};
-use crate::decision::{Decision, ProfileRun};
+use crate::decision::{Decision, ProfileRun, ScoreDetail};
 use crate::input::DecisionInput;
 use crate::input::{Exclusion, exclusion};
 use crate::request::Request;
@@ -22,7 +22,7 @@ impl Pipeline {
         let run = decision.primary_run().or(decision.runs.last());
         let verdict = |index| match exclusion(request, input, index) {
             Some(exclusion) => Verdict::Excluded(exclusion),
-            None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index)) {
+            None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index, &decision.details)) {
                 Verdict::Candidate if input.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
                 verdict => verdict,
             },
@@ -40,8 +40,25 @@ impl Pipeline {
         }
     }
 
+    /// Adds what the scores of a decision consist of, for its explanation. The request was prepared with this input, and decided by it.
+    pub fn add_details(&self, decision: &mut Decision, prepared: &Prepared<'_>, input: &DecisionInput<'_>) {
+        let Some(run) = decision.primary_run() else { return };
+        let cycle = self.cycle(prepared.request, input, prepared.now);
+        let lookup = self.look_up(&cycle, prepared);
+        let cycle = lookup.seen_by(cycle);
+        let scorers = self.profile_of(run).scorers.iter().enumerate();
+        let details = scorers.flat_map(|(scorer, (slot, _))| {
+            let cycle = cycle.of(slot.key);
+            run.scored.iter().filter_map(move |&endpoint| {
+                let text = slot.plugin.explain(&cycle, &run.scored, endpoint)?;
+                Some(ScoreDetail { scorer, endpoint, text })
+            })
+        });
+        decision.details = details.collect();
+    }
+
     /// A candidate's part in a run.
-    fn verdict(&self, run: &ProfileRun, endpoint: usize) -> Verdict {
+    fn verdict(&self, run: &ProfileRun, endpoint: usize, details: &[ScoreDetail]) -> Verdict {
         let profile = self.profile_of(run);
         let dropped = run.dropped.iter().find(|(dropped, _)| *dropped == endpoint);
         if let Some(filter) = dropped.and_then(|&(_, filter)| profile.filters.get(filter)) {
@@ -53,8 +70,15 @@ impl Pipeline {
         };
         // `scored` is not empty, because the endpoint is in it: `chunks_exact` would panic on 0.
         let rows = run.scores.chunks_exact(run.scored.len());
-        let scores = profile.scorers.iter().zip(rows).filter_map(|((slot, weight), row)| {
-            Some(Score { scorer: slot.name.to_string(), score: *row.get(at)?, weight: *weight })
+        let scorers = profile.scorers.iter().zip(rows).enumerate();
+        let scores = scorers.filter_map(|(scorer, ((slot, weight), row))| {
+            let detail = details.iter().find(|known| (known.scorer, known.endpoint) == (scorer, endpoint));
+            Some(Score {
+                scorer: slot.name.to_string(),
+                score: *row.get(at)?,
+                weight: *weight,
+                detail: detail.map(|detail| detail.text.clone()),
+            })
         });
         let place = run.picked.iter().position(|&picked| picked == endpoint);
         Verdict::Scored { scores: scores.collect(), total, place }

@@ -169,12 +169,13 @@ impl Pipeline {
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
-        let changes = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        let (changes, expectations) = self.record(&cycle, prepared, &stages, primary, &decision.runs);
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
         decision.changes = changes;
+        decision.expectations = expectations;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

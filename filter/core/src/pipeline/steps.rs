@@ -14,6 +14,7 @@ use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::StateChange;
+use crate::state::latency::Expectation;
 use crate::state::prefix::{PrefixIndex, PrefixMatch};
 
 /// The part of a decision that follows from a request and the readings alone.
@@ -131,8 +132,8 @@ impl Pipeline {
         Lookup { prefixes: prefixes.collect(), sessions: sessions.collect(), agent_identity }
     }
 
-    /// Changes of the plugins' states for a request that was routed by the primary one of these stages. `runs` are this pipeline's
-    /// own.
+    /// Changes of the plugins' states for a request that was routed by the primary one of these stages, and what it is expected to do.
+    /// `runs` are this pipeline's own.
     pub(super) fn record(
         &self,
         cycle: &Cycle<'_>,
@@ -140,17 +141,21 @@ impl Pipeline {
         stages: &[Stage<'_>],
         primary: Option<usize>,
         runs: &[ProfileRun],
-    ) -> Vec<StateChange> {
-        let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return Vec::new() };
-        let mut changes = Vec::new();
+    ) -> (Vec<StateChange>, Few<Expectation>) {
+        let (mut changes, mut expectations) = (Vec::new(), Few::new());
+        let Some(primary) = primary.and_then(|primary| stages.get(primary)) else {
+            return (changes, expectations);
+        };
         for slot in &self.recorders {
             // Of several runs that used the plugin, the last one counts.
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
             let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
             let hashes = prompt.map(|prompt| &prompt.hashes);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes };
-            changes.extend(slot.plugin.record(&cycle.of(slot.key), &routed));
+            let cycle = cycle.of(slot.key);
+            changes.extend(slot.plugin.record(&cycle, &routed));
+            expectations.extend(slot.plugin.expect(&cycle, &routed));
         }
-        changes
+        (changes, expectations)
     }
 }

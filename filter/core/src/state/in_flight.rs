@@ -70,6 +70,11 @@ impl InFlight {
         &self.sums[..self.in_pool]
     }
 
+    /// The part of these loads that is of other proxies, in the same order.
+    pub fn of_others(&self) -> &[Load] {
+        &self.others[..self.in_pool]
+    }
+
     /// The part of these loads that is deferred, in the same order. Those missing at the end have none.
     pub fn deferred(&self) -> &[FractionalLoad] {
         let deferred = self.deferred.loads();

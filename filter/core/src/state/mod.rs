@@ -10,6 +10,7 @@ mod cold_order;
 pub mod deferred_load;
 #[expect(clippy::indexing_slicing, reason = "only `place` makes places, and the arrays grow with them")]
 pub mod in_flight;
+pub mod latency;
 pub mod prefix;
 pub mod restarts;
 mod session_bindings;
@@ -22,6 +23,8 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::pool::Endpoints;
+use crate::pool::load::Load;
+use crate::pool::reading::Reading;
 
 /// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `Words` is a `Vec` of its own, or a
 /// slice borrowed from the bytes that the change was read from.
@@ -62,8 +65,24 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left.
     fn remap(&mut self, moves: &[Option<usize>]);
 
+    /// New readings have arrived.
+    fn observe(&mut self, observation: &Observation<'_>) {
+        let _ = observation;
+    }
+
     /// A replica has missed changes: those that would be left out, because others have them already, are recorded again.
     fn resend(&mut self) {}
+}
+
+/// New readings, and what is in flight when they arrive. All in the pool's order; those missing at the end count as unknown or idle.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
+    /// Each endpoint's newest reading.
+    pub readings: &'a [Reading],
+    /// Load in flight at each endpoint.
+    pub in_flight: &'a [Load],
+    /// The part of it that is of other proxies.
+    pub others: &'a [Load],
 }
 
 /// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in common share its state.
@@ -124,6 +143,11 @@ impl PluginStates {
     ) -> Option<(&mut dyn PluginState, usize)> {
         let (_, state) = self.0.iter_mut().find(|(key, _)| *key == change.plugin)?;
         Some((&mut **state, pool.index_of(change.endpoint)?))
+    }
+
+    /// As [`PluginState::observe`], for all plugins.
+    pub fn observe(&mut self, observation: &Observation<'_>) {
+        self.0.iter_mut().for_each(|(_, state)| state.observe(observation));
     }
 
     /// As [`PluginState::resend`], for all plugins.

@@ -72,6 +72,20 @@ fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
 }
 
 #[test]
+fn a_reader_of_prompts_refuses_tokens_of_responses() {
+    let config = |adds: bool| {
+        json!({"plugins": [
+            {"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": adds}},
+            {"type": "expected-latency-scorer"},
+        ]})
+    };
+    assert!(compile(&config(false)).is_ok());
+    let error = compile(&config(true)).unwrap_err().to_string();
+    assert!(error.starts_with("plugins[1].parameters.inFlightLoadProducerName"), "{error}");
+    assert!(error.contains("addEstimatedOutputTokens"), "{error}");
+}
+
+#[test]
 fn readers_have_to_name_the_producer_there_is() {
     let config = |scorer: &str, producers: &[&str]| {
         let parameters = json!({"inFlightLoadProducerName": scorer});

@@ -248,8 +248,15 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
-        self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        let first = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        if let Some(took) = first.and_then(|first| first.took)
+            && let Some(expected) = self.assignment.expectations.first()
+        {
+            pool.metrics.record_first_chunk(took, expected);
+        }
+        self.assignment.chunk(&mut pool.store, first);
         if end_of_stream {
+            self.assignment.complete(proxy);
             self.end(pool);
         }
     }
@@ -261,6 +268,7 @@ impl Exchange {
         proxy: &impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
+        self.assignment.complete(proxy);
         self.end(pool);
     }
 

@@ -7,6 +7,7 @@ use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
 
 use super::head::ResponseHead;
+use super::served::FirstChunk;
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
 use crate::proxy::{Proxy, Result};
@@ -65,20 +66,21 @@ impl Response {
         Ok(())
     }
 
-    /// Reads the chunk of the body that has arrived, and replaces it if need be.
+    /// Reads the chunk of the body that has arrived, and replaces it if need be. Returns the first one.
     pub(super) fn read_chunk<M: MetricSink>(
         &mut self,
         proxy: &mut impl Proxy,
         metrics: &mut Metrics<M>,
         is_last: bool,
-    ) {
+    ) -> Option<FirstChunk> {
         if let Some(body) = &mut self.replacement {
             // The first chunk becomes the whole new body, and the chunks after it become empty.
             if let Err(error) = proxy.replace_response_chunk(&core::mem::take(body)) {
                 log::error!("{error}; an error keeps the proxy's text");
             }
-            return;
+            return None;
         }
+        let mut first = None;
         if let Some(since) = self.awaited_since.take()
             && let Ok(now) = proxy.now()
         {
@@ -86,6 +88,8 @@ impl Response {
             metrics.first_byte.record(first_byte.as_millis());
             let kind = ChangeKind::Served { first_byte, is_streamed: self.is_streamed };
             self.served = self.served_by.map(|endpoint| Change::Endpoint { endpoint, kind });
+            let took = self.is_streamed.then_some(first_byte);
+            first = Some(FirstChunk { at: now, took, by: self.served_by });
             if let Some(tokens) = &mut self.tokens {
                 tokens.note_first_byte(now);
             }
@@ -100,6 +104,7 @@ impl Response {
                 self.count_tokens(proxy, metrics);
             }
         }
+        first
     }
 
     fn pass_chunk(&mut self, proxy: &mut impl Proxy, is_last: bool) -> Result<()> {

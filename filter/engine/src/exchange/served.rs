@@ -8,7 +8,7 @@ use endpoint_picker::pool::{Endpoint, Endpoints};
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
-use crate::worker_pool::directive::Assignment;
+use crate::worker_pool::directive::{Assignment, ResponseProgress};
 use crate::worker_pool::store::PoolStore;
 
 /// The server of a response that begins.
@@ -30,6 +30,17 @@ impl Served {
         let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
         Ok(Self { by, endpoint, is_failure })
     }
+}
+
+/// The first chunk of a response that shows how long its server takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstChunk {
+    /// When it came.
+    pub(super) at: Duration,
+    /// The time since the decision, if the response is a stream of tokens.
+    pub(super) took: Option<Duration>,
+    /// The endpoint that sends it, by its key; `None` if that is not in the pool.
+    pub(super) by: Option<u64>,
 }
 
 /// Whether an error is the server's. It is not when Envoy's circuit breakers kept the request from the server, or when a filter
@@ -54,8 +65,7 @@ impl Assignment {
         served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
-    /// The response has begun, so all prefill load has ended, also that of earlier stages. The rest of the
-    /// load is in flight at the endpoint that responds. Endpoints that failed the request are avoided from
+    /// The response has begun, so the load is in flight at the endpoint that responds. Endpoints that failed the request are avoided from
     /// now on. If `is_elsewhere`, the request never went to its destinations, so they are not avoided.
     pub(super) fn begin_response(
         &mut self,
@@ -66,12 +76,13 @@ impl Assignment {
     ) -> Result<()> {
         let mut changes = Vec::new();
         for load in &mut self.loads {
-            changes.extend(Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
             if let Some(to) = served.endpoint
                 && self.destinations.first() == Some(&load.endpoint)
                 && to != load.endpoint
             {
-                let kind = ChangeKind::Moved { to, load: load.response };
+                let mut moved = load.response;
+                moved += load.prefill;
+                let kind = ChangeKind::Moved { to, load: moved };
                 changes.push(Change::Endpoint { endpoint: load.endpoint, kind });
                 load.endpoint = to;
             }
@@ -91,16 +102,50 @@ impl Assignment {
         learned
     }
 
+    /// A chunk of the response's body has come. With the first one, all prefill load has ended, also that of earlier stages: servers
+    /// send the head of a stream before they have read the prompt.
+    pub(super) fn chunk(&mut self, store: &mut impl PoolStore, first: Option<FirstChunk>) {
+        if self.progress != ResponseProgress::Awaited {
+            return;
+        }
+        self.progress = ResponseProgress::Begun(first.and_then(|first| first.took.map(|_| first.at)));
+        let ended = self.loads.iter_mut();
+        let ended = ended.filter_map(|load| Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
+        let answered = self.expectations.iter().zip(core::iter::repeat(first)).map(|(expected, first)| {
+            let took = first.and_then(|first| first.took.filter(|_| first.by == Some(expected.endpoint())));
+            Change::State(expected.answered(first.map_or(self.at, |first| first.at), took))
+        });
+        store.apply(ended.chain(answered).collect());
+    }
+
+    /// The response is complete.
+    pub(super) fn complete(&mut self, proxy: &impl Proxy) {
+        if let ResponseProgress::Begun(Some(first)) = self.progress
+            && !self.expectations.is_empty()
+        {
+            let rest = proxy.now().ok().map(|now| now.saturating_sub(first));
+            self.progress = ResponseProgress::Complete(rest);
+        }
+    }
+
     /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
     /// that its response makes to the counts of the endpoint.
     pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
+        let (is_answered, rest) = match self.progress {
+            ResponseProgress::Awaited => (false, None),
+            ResponseProgress::Begun(_) => (true, None),
+            ResponseProgress::Complete(rest) => (true, rest),
+        };
+        let at = self.at;
+        let expected = self.expectations.drain(..);
+        let expected = expected.map(|expected| Change::State(expected.ended(at, is_answered, rest)));
         let changes = self.loads.drain(..).filter_map(|load| {
-            // Prefill load is left only if no response has begun.
+            // Prefill load is left only if no chunk of a response has come.
             let mut rest = load.response;
             rest += load.prefill;
             Change::ended(load.endpoint, rest)
         });
-        store.apply(changes.chain(served).collect());
+        store.apply(changes.chain(served).chain(expected).collect());
     }
 }
 

@@ -20,10 +20,10 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker::state::PluginStates;
 use endpoint_picker::state::avoidance::Avoidance;
 use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
 use endpoint_picker::state::restarts::Restarts;
+use endpoint_picker::state::{Observation, PluginStates};
 
 /// Everything that changes with requests, for the endpoints of one pool.
 ///
@@ -102,6 +102,12 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Has plugins learn from new readings, in the pool's order.
+    pub fn observe(&mut self, readings: &[Reading]) {
+        let (in_flight, others) = (self.in_flight.loads(), self.in_flight.of_others());
+        self.states.observe(&Observation { readings, in_flight, others });
     }
 
     /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.

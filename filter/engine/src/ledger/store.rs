@@ -26,7 +26,8 @@ pub trait LedgerStore {
     /// Applies changes; with none it costs nothing.
     fn apply(&mut self, changes: Vec<Change>);
 
-    /// Takes in new readings, in the pool's order: applies the restarts that they show, unless another copy has done so.
+    /// Takes in new readings, in the pool's order: has plugins learn from them, and applies the restarts that they show, unless another
+    /// copy has done so.
     fn observe(&mut self, readings: &[Reading]);
 
     /// Follows a change of the pool or the policy, as [`Ledger::adopt`].
@@ -77,6 +78,7 @@ impl LedgerStore for LocalLedger {
     }
 
     fn observe(&mut self, readings: &[Reading]) {
+        self.ledger.observe(readings);
         let restarts = self.ledger.restarts_in(readings);
         self.apply(restarts);
     }

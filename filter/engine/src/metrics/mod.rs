@@ -7,10 +7,13 @@ mod sharing;
 mod sink;
 mod tokens;
 
+use core::time::Duration;
+
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::state::latency::Expectation;
 use endpoint_picker_wire::report;
 
 use series::{LabelledCounter, LabelledGauge};
@@ -73,6 +76,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) decision: Histogram<M>,
     /// Milliseconds from the decision to the first byte of the response's body.
     pub(crate) first_byte: Histogram<M>,
+    /// Times to the first chunk of streams, as percentages of what was expected.
+    first_chunk_of_expected: Histogram<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
     /// Routed requests, by the client's model and the serving model.
@@ -170,6 +175,7 @@ impl<M: MetricSink> Metrics<M> {
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
             first_byte: histogram("first_byte_ms"),
+            first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
             picks: labelled("picks", &[ENDPOINT]),
             requests: labelled("model_requests", MODELS),
             rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
@@ -180,6 +186,18 @@ impl<M: MetricSink> Metrics<M> {
             sharing: SharingMetrics::new(sink, pool),
             tokens: count_tokens.then(|| TokenMetrics::new(sink, pool)),
         }
+    }
+
+    /// Records the time to the first chunk of a stream of tokens.
+    pub(crate) fn record_first_chunk(&self, took: Duration, expected: &Expectation) {
+        // Below a millisecond, rounding would decide.
+        let percent = took.as_secs_f64() * 1e5 / expected.milliseconds().max(1.0);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, which is the intent"
+        )]
+        self.first_chunk_of_expected.record(percent as u128);
     }
 
     pub(crate) fn count_rejected(&self, code: Code) {

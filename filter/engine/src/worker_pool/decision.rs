@@ -152,11 +152,15 @@ impl PoolView {
             let acting = Acting::Pipeline(pipeline, &decision);
             shadow.pipeline().compare(prepared, acting, &view, shadow_rng)
         });
+        if let Some(prepared) = prepared.filter(|_| explain) {
+            pipeline.add_details(&mut decision, &prepared.own, &view);
+        }
         let mut changes = changes_of(&mut decision, pool);
-        // A shadow reserves no load, but its plugins record where the request really goes.
+        // A shadow reserves no load, but its plugins record where the request really goes, and learn from the response.
         if let Some(shadow) = &mut shadow {
             let states = core::mem::take(&mut shadow.decision.changes);
             changes.extend(states.into_iter().map(Change::State));
+            decision.expectations.append(&mut shadow.decision.expectations);
         }
         let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
         (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)

@@ -10,6 +10,7 @@ use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::state::latency::Expectation;
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -95,14 +96,30 @@ impl Route {
 }
 
 /// The endpoints of a routed request, and its load there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assignment {
     /// Keys of the endpoints that the request may go to, in the order in which they are tried.
     pub destinations: Few<u64>,
     /// The load that it has in flight.
     pub loads: Few<AssignedLoad>,
+    /// Expectations of it, by plugins that learn from the response.
+    pub expectations: Few<Expectation>,
     /// The time of the decision.
     pub at: Duration,
+    /// The progress of its response.
+    pub(crate) progress: ResponseProgress,
+}
+
+/// How far the response to a request has come, for plugins that learn from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ResponseProgress {
+    /// Its first chunk has not come.
+    #[default]
+    Awaited,
+    /// Its first chunk has come. It is that of a stream of tokens if the time is known.
+    Begun(Option<Duration>),
+    /// It is complete. The time is that from the first chunk of a stream of tokens to its end.
+    Complete(Option<Duration>),
 }
 
 /// The load that a request has in flight at one endpoint.
@@ -110,7 +127,7 @@ pub struct Assignment {
 pub struct AssignedLoad {
     /// The endpoint's key.
     pub endpoint: u64,
-    /// Ends when the response begins.
+    /// Ends with the first chunk of the response.
     pub prefill: Load,
     /// Ends with the response.
     pub response: Load,
@@ -118,7 +135,13 @@ pub struct AssignedLoad {
 
 impl Assignment {
     /// The endpoints of a request by their indices in the pool, and its reservations there.
-    fn new(destinations: &[usize], reservations: Few<Reservation>, pool: &Endpoints, at: Duration) -> Self {
+    fn new(
+        destinations: &[usize],
+        reservations: Few<Reservation>,
+        expectations: Few<Expectation>,
+        pool: &Endpoints,
+        at: Duration,
+    ) -> Self {
         let key = |index: usize| pool.as_slice().get(index).map(Endpoint::key);
         let load = |Reservation { endpoint, prefill, response }| {
             Some(AssignedLoad { endpoint: key(endpoint)?, prefill, response })
@@ -126,7 +149,9 @@ impl Assignment {
         Self {
             destinations: destinations.iter().filter_map(|&index| key(index)).collect(),
             loads: reservations.into_iter().filter_map(load).collect(),
+            expectations,
             at,
+            progress: ResponseProgress::Awaited,
         }
     }
 }
@@ -151,7 +176,8 @@ impl PoolView {
         });
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
-                let assignment = Assignment::new(&pick.destinations, decision.reservations, pool, now);
+                let Decision { reservations, expectations, .. } = decision;
+                let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
             }
             None => (
@@ -177,7 +203,13 @@ impl PoolView {
             scores,
             request_headers: decision.headers,
             response_headers: decision.response_headers,
-            assignment: Assignment::new(&destinations, decision.reservations, pool, now),
+            assignment: Assignment::new(
+                &destinations,
+                decision.reservations,
+                decision.expectations,
+                pool,
+                now,
+            ),
             prompt: decision.prompt,
             is_stale: decision.is_stale,
         }))

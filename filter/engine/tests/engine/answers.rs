@@ -122,6 +122,8 @@ fn the_prompts_load_ends_with_the_first_byte_and_the_rest_with_the_last() {
     let routed = fixture.loads()[0];
     assert!(routed.tokens >= 1000, "{routed:?}");
     request.answer(&mut fixture, 1, OK);
+    assert_eq!(fixture.loads()[0], routed, "servers send the head of a stream before they read the prompt");
+    request.chunk(&mut fixture, "a", false);
     let answered = fixture.loads()[0];
     assert!(answered.tokens < routed.tokens, "{answered:?}");
     assert_eq!(answered.requests, 1);

@@ -9,6 +9,7 @@ mod fixture;
 mod heads;
 mod hints;
 mod late_snapshot;
+mod latency;
 mod link;
 mod metrics;
 mod model_paths;

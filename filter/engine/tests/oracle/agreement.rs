@@ -25,6 +25,7 @@ fn every_decision_is_one_that_the_oracle_allows() {
         let mut fixture = Fixture::new(&document, pool);
         for (step, seed) in steps.iter().zip(seed..) {
             fixture.advance(step);
+            oracle.advance(step, &fixture.situation());
             let decision = fixture.decide(&step.spec, seed);
             let picks: Vec<Vec<usize>> = decision.runs.iter().map(|run| run.picked.clone()).collect();
             let routed = match &decision.outcome {

@@ -106,8 +106,12 @@ impl Draft {
         let names: Vec<String> = members.iter().map(|(plugin, ..)| self.declare(plugin)).collect();
         let allowed = if shape == Shape::NoProfiles { 1 } else { pickers.len() };
         let pickers: Vec<String> = pickers.iter().take(allowed).map(|picker| self.declare(picker)).collect();
+        let reads_prompts = self.plugins.iter().any(|plugin| plugin["type"] == "expected-latency-scorer");
         for producer in producers {
-            if self.plugins.iter().all(|plugin| plugin["type"] != producer["type"]) {
+            let counts_output = producer["parameters"]["addEstimatedOutputTokens"] == true;
+            if self.plugins.iter().all(|plugin| plugin["type"] != producer["type"])
+                && !(reads_prompts && counts_output)
+            {
                 self.declare(producer);
             }
         }

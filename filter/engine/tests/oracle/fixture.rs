@@ -16,6 +16,7 @@ use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::latency::Expectation;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 
@@ -30,8 +31,17 @@ pub(crate) struct Fixture {
     avoided: Vec<bool>,
     now: Duration,
     readings_arrived: Duration,
-    /// What the requests in flight cost still, oldest first.
-    in_flight: VecDeque<Vec<Reservation>>,
+    /// The requests in flight, oldest first.
+    in_flight: VecDeque<InFlight>,
+}
+
+/// A request in flight.
+struct InFlight {
+    /// What it costs still.
+    reservations: Vec<Reservation>,
+    expectations: Vec<Expectation>,
+    at: Duration,
+    answered: Option<Duration>,
 }
 
 impl Fixture {
@@ -54,8 +64,8 @@ impl Fixture {
         }
     }
 
-    /// What happens before the step's request.
-    pub(crate) fn advance(&mut self, step: &Step) {
+    /// What happens before the step's request. Returns the changes of the ledger.
+    pub(crate) fn advance(&mut self, step: &Step) -> Vec<Change> {
         self.now += step.passes;
         for (endpoint, avoided) in self.avoided.iter_mut().enumerate() {
             *avoided = step.failed.contains(&endpoint);
@@ -68,19 +78,32 @@ impl Fixture {
                 self.readings[endpoint] = Reading { updated, ..reading.clone() };
             }
         }
-        let mut ended = Vec::new();
-        for reservation in self.in_flight.iter_mut().take(step.begin).flatten() {
-            ended.push((reservation.endpoint, core::mem::take(&mut reservation.prefill)));
+        let (mut ended, mut changes) = (Vec::new(), Vec::new());
+        for request in self.in_flight.iter_mut().take(step.begin).filter(|request| request.answered.is_none())
+        {
+            request.answered = Some(self.now);
+            for reservation in &mut request.reservations {
+                ended.push((reservation.endpoint, core::mem::take(&mut reservation.prefill)));
+            }
+            let took = self.now.checked_sub(request.at);
+            changes.extend(request.expectations.iter().map(|expected| expected.answered(self.now, took)));
         }
-        for reservation in self.in_flight.drain(..step.end.min(self.in_flight.len())).flatten() {
-            ended
-                .extend([reservation.prefill, reservation.response].map(|load| (reservation.endpoint, load)));
+        for request in self.in_flight.drain(..step.end.min(self.in_flight.len())) {
+            for reservation in request.reservations {
+                let loads = [reservation.prefill, reservation.response];
+                ended.extend(loads.map(|load| (reservation.endpoint, load)));
+            }
+            let rest = request.answered.map(|answered| self.now.saturating_sub(answered));
+            let over = |expected: &Expectation| expected.ended(self.now, rest.is_some(), rest);
+            changes.extend(request.expectations.iter().map(over));
         }
-        let endpoints = self.pool().as_slice();
+        let endpoints = self.ledger.ledger().pool().as_slice();
         let ended = ended.into_iter();
-        let changes = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
-        let changes = changes.collect();
-        self.ledger.apply(changes);
+        let ended = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
+        let changes: Vec<Change> = changes.into_iter().map(Change::State).chain(ended).collect();
+        self.ledger.apply(changes.clone());
+        self.ledger.observe(&self.readings);
+        changes
     }
 
     fn pool(&self) -> &Endpoints {
@@ -95,6 +118,7 @@ impl Fixture {
         let loads = other.pool().as_slice().iter().zip(other.ledger.ledger().loads());
         self.ledger.set_loads(loads.map(|(endpoint, &load)| (endpoint.key(), load)));
         self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
+        self.ledger.observe(&self.readings);
     }
 
     pub(crate) fn situation(&self) -> Situation<'_> {
@@ -124,7 +148,12 @@ impl Fixture {
     pub(crate) fn send(&mut self, decision: &Decision) -> Vec<Change> {
         let changes = changes_of(&mut decision.clone(), self.pool());
         self.apply(changes.clone());
-        self.in_flight.push_back(decision.reservations.to_vec());
+        self.in_flight.push_back(InFlight {
+            reservations: decision.reservations.to_vec(),
+            expectations: decision.expectations.to_vec(),
+            at: self.now,
+            answered: None,
+        });
         changes
     }
 

@@ -145,6 +145,7 @@ impl SharedPool {
             let pool = Arc::clone(newer.pool());
             ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
+        ledger.observe(newer.readings());
         // The search for restarts takes far longer than all other work under the lock, so it is left out
         // unless marks have changed or another thread has replaced the view.
         let restarts = if has_known_marks && Arc::ptr_eq(&known, &older) {

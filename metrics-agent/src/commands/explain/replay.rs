@@ -159,7 +159,8 @@ impl Replay {
         let resolution = policy.resolve_at(parsed.api, headers, parsed.body.model.as_deref(), &mut rng)?;
         let request = Request::new(&parsed.body, resolution, headers, subset.clone());
         let view = self.view();
-        let acting = pipeline.decide(&request, &view, NOW, &mut rng);
+        let mut acting = pipeline.decide(&request, &view, NOW, &mut rng);
+        pipeline.add_details(&mut acting, &pipeline.prepare(&request, &view, NOW), &view);
         // The shadow draws from a generator of its own, so the acting decision is the same without it.
         let rng = &mut SplitMix64::new(!seed);
         let shadow =

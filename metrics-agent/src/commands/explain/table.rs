@@ -95,7 +95,20 @@ impl Section<'_> {
             .chain(["TOTAL", "CHANCE", "VERDICT"].map(str::to_owned));
         let rows =
             explanation.ranked().map(|(index, endpoint)| self.row(index, &endpoint.verdict, scorers.len()));
-        columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)
+        columns::write(f, header.collect::<Vec<_>>(), rows, 2..scorers.len() + 4)?;
+        self.details(f)
+    }
+
+    /// The terms of scores, for scorers that explain them.
+    fn details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, endpoint) in self.choice.explanation.ranked() {
+            for Score { scorer, detail, .. } in scores(&endpoint.verdict).unwrap_or_default() {
+                let Some(detail) = detail else { continue };
+                let name = printable(self.pool.as_slice()[index].name());
+                writeln!(f, "{}, {name}: {detail}", printable(scorer))?;
+            }
+        }
+        Ok(())
     }
 
     fn row(&self, index: usize, verdict: &Verdict, scorers: usize) -> Vec<String> {

@@ -37,6 +37,23 @@ async fn the_pick_follows_from_the_scores_and_weights_that_are_printed() {
 }
 
 #[tokio::test]
+async fn terms_of_scores_are_printed_below_the_table() {
+    let manifests = include_str!("../../../../examples/choosing/expected-latency.yaml");
+    let fixture = Fixture::with(&[5, 1], Some(manifests)).await;
+    let (table, _) = fixture.explain(&[]).await;
+    let terms = |server| {
+        let line = format!("expected-latency-scorer, default/{}: ", fixture.address(server));
+        table
+            .lines()
+            .find_map(|it| it.strip_prefix(&line).map(str::to_owned))
+            .unwrap_or_else(|| panic!("{table}"))
+    };
+    assert!(terms(0).contains(" n 5.0 ") && terms(1).contains(" n 1.0 "), "{table}");
+    assert!(terms(1).ends_with(" c 0.1250 b 0.100 M unknown"), "{table}");
+    assert_eq!(row(&table, fixture.address(1))[3..], ["picked"], "{table}");
+}
+
+#[tokio::test]
 async fn a_live_agent_and_a_body_on_standard_input_give_the_same_result() {
     let fixture = Fixture::with(&[5, 1], None).await;
     let (recorded, _) = fixture.explain(&[]).await;

@@ -89,6 +89,7 @@ registry! {
     EncodeFilter = "encode-filter",
     EndpointAttributeFilter = "endpoint-attribute-filter",
     EndpointAttributeScorer = "endpoint-attribute-scorer",
+    ExpectedLatencyScorer = "expected-latency-scorer",
     FcfsOrderingPolicy = "fcfs-ordering-policy",
     GlobalStrictFairnessPolicy = "global-strict-fairness-policy",
     HeaderLabelAffinityScorer = "header-label-affinity-scorer",

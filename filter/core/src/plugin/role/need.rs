@@ -24,6 +24,11 @@ impl<'a> Need<'a> {
         let name = or_default(name, LOAD_PRODUCER);
         Self { parameter: "inFlightLoadProducerName", name, kind: NeedKind::LoadProducer }
     }
+
+    /// The same, for a plugin to which tokens in flight are tokens that a server has yet to read.
+    pub(crate) fn prompt_load_producer(name: &'a str) -> Self {
+        Self { kind: NeedKind::PromptLoadProducer, ..Self::load_producer(name) }
+    }
 }
 
 /// Kinds of [`Need`]s.
@@ -41,6 +46,8 @@ pub enum NeedKind {
     SessionProducer,
     /// The plugin that counts the load of endpoints. There is only one; a default if none is declared.
     LoadProducer,
+    /// The same one, without tokens of responses.
+    PromptLoadProducer,
     /// A metric that an extractor publishes under this name.
     CustomMetric,
 }
@@ -54,7 +61,7 @@ impl NeedKind {
             Self::AgentIdentity => "agent identity",
             Self::PrefixProducer => "prefix producer",
             Self::SessionProducer => "session producer",
-            Self::LoadProducer => "load producer",
+            Self::LoadProducer | Self::PromptLoadProducer => "load producer",
             Self::CustomMetric => "custom metric",
         }
     }

@@ -2,10 +2,12 @@
 
 use core::fmt::Debug;
 
+use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
+use crate::state::latency::Expectation;
 use crate::state::{PluginState, StateChange};
 
 /// Remembers where requests went.
@@ -15,6 +17,12 @@ pub trait Recorder: Debug + Send + Sync {
 
     /// [Changes](Cycle::state_change) of the plugin's state that follow from a routed request.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange>;
+
+    /// Expectations of a routed request at its endpoints, if the plugin learns from the response.
+    fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
+        let _ = (cycle, routed);
+        Few::new()
+    }
 }
 
 /// Names an endpoint to the client in the response's headers.

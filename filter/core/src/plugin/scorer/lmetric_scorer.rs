@@ -12,7 +12,7 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 /// (max − cost) / (max − min) over the candidates, all equal → 1. The cost is (T + U) · (n + 1): T the tokens in flight at the
 /// endpoint, U the request's tokens that it has not cached, n the requests in flight there.
 ///
-/// The formula is that of the [paper](https://arxiv.org/abs/2603.15202), section 5.1: reading a prompt delays all
+/// The formula is from a [paper](https://arxiv.org/abs/2603.15202), section 5.1: reading a prompt delays all
 /// requests of the batch.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

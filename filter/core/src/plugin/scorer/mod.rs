@@ -3,6 +3,7 @@
 mod active_request_scorer;
 mod context_length_aware;
 mod endpoint_attribute_scorer;
+mod expected_latency_scorer;
 mod header_label_affinity_scorer;
 mod kv_cache_utilization_scorer;
 mod lmetric_scorer;
@@ -19,6 +20,7 @@ mod topology_affinity_scorer;
 pub use active_request_scorer::ActiveRequestScorer;
 pub use context_length_aware::ContextLengthAware;
 pub use endpoint_attribute_scorer::EndpointAttributeScorer;
+pub use expected_latency_scorer::ExpectedLatencyScorer;
 pub use header_label_affinity_scorer::HeaderLabelAffinityScorer;
 pub use kv_cache_utilization_scorer::KvCacheUtilizationScorer;
 pub use lmetric_scorer::LmetricScorer;
@@ -41,6 +43,12 @@ pub trait Scorer: Debug + Send + Sync {
     /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length and holds
     /// zeros. A score is 0..=1, higher is better; the profile clamps others.
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]);
+
+    /// Terms of the score of one of `candidates`, for an explanation; `None`: the score says all.
+    fn explain(&self, cycle: &Cycle<'_>, candidates: &[usize], endpoint: usize) -> Option<String> {
+        let _ = (cycle, candidates, endpoint);
+        None
+    }
 
     /// Whether it scores by readings, so that an endpoint with an old reading may get a neutral score.
     fn reads_readings(&self) -> bool {

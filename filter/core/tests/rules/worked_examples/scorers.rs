@@ -96,6 +96,14 @@ fn lmetric_scorer() {
 }
 
 #[test]
+fn expected_latency_scorer() {
+    let mut fixture = Fixture::idle(&plain("expected-latency-scorer"), 2);
+    fixture.in_flight = vec![load(3, 400), load(0, 0)];
+    let scores = totals(&fixture.send(&"x".repeat(512), &[]));
+    assert_near(&scores, &[1.0 / 1.0785, 1.0 / 1.016]);
+}
+
+#[test]
 fn session_affinity_scorer() {
     let decision = Fixture::idle(&plain("session-affinity-scorer"), 3).send("x", &[TOKEN]);
     assert_near(&totals(&decision), &[0.0, 1.0, 0.0]);

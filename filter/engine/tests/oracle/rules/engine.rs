@@ -15,7 +15,7 @@ use super::handlers::{Run, Scheduling};
 use super::plan::Plan;
 use super::plugin_state::PluginStates;
 use super::sources::source;
-use crate::world::RequestSpec;
+use crate::world::{RequestSpec, Step};
 
 /// What there is to look at when a request comes.
 #[derive(Clone, Copy)]
@@ -62,7 +62,17 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn new(document: &Value) -> Self {
-        Self { plan: Plan::of(document), states: PluginStates::default() }
+        let plan = Plan::of(document);
+        let mut states = PluginStates::default();
+        for plugin in plan.plugins.iter().filter(|plugin| plugin.kind == "expected-latency-scorer") {
+            states.latency.entry(plugin.name.clone()).or_default();
+        }
+        Self { plan, states }
+    }
+
+    /// What happens before the step's request.
+    pub(crate) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
+        self.states.advance(step, situation);
     }
 
     /// Endpoints that are ready and inside the subset hint.
@@ -84,6 +94,7 @@ impl Oracle {
         picks: &[Vec<usize>],
         routed: Option<&[usize]>,
     ) -> Result<Expected, String> {
+        self.states.count_request();
         let is_rejected = routed.is_none();
         let candidates = Self::candidates(situation, spec);
         let Some(&first) = candidates.first() else {

@@ -5,6 +5,7 @@ mod cycle;
 mod engine;
 mod filters;
 mod handlers;
+mod latency;
 mod pickers;
 mod plan;
 mod plugin_state;

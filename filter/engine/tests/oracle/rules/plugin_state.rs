@@ -4,8 +4,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cycle::Cycle;
+use super::engine::Situation;
 use super::handlers::Run;
+use super::latency::Seen;
 use super::plan::Plugin;
+use crate::world::Step;
 
 /// Which endpoint was sent which blocks.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +58,44 @@ pub(super) struct PluginStates {
     /// Endpoints in the order of their last cold request.
     pub(super) cold: BTreeMap<String, Vec<usize>>,
     pub(super) sessions: BTreeMap<String, Sessions>,
+    pub(super) latency: BTreeMap<String, Seen>,
+    /// Adapters that servers have reported, and the most that one holds.
+    pub(super) adapters: BTreeSet<String>,
+    pub(super) max_adapters: u32,
+    /// The numbers of the requests in flight, oldest first, and how many there have been.
+    pub(super) in_flight: Vec<usize>,
+    pub(super) sent: usize,
+}
+
+impl PluginStates {
+    /// A request comes. It is in flight also if it is rejected, until its turn to end.
+    pub(super) fn count_request(&mut self) {
+        self.in_flight.push(self.sent);
+        self.sent += 1;
+    }
+
+    /// Time passes, and responses begin and end.
+    pub(super) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
+        let Self { latency, adapters, max_adapters, in_flight, .. } = self;
+        for &number in in_flight.iter().take(step.begin) {
+            for seen in latency.values_mut() {
+                seen.begin(number, situation.now);
+            }
+        }
+        for number in in_flight.drain(..step.end.min(in_flight.len())) {
+            for seen in latency.values_mut() {
+                seen.end(number, situation.now);
+            }
+        }
+        for reading in situation.readings.iter().filter(|reading| reading.updated.is_some()) {
+            let Some(lora) = &reading.lora else { continue };
+            adapters.extend(lora.running.iter().chain(&lora.waiting).cloned());
+            *max_adapters = (*max_adapters).max(lora.max);
+        }
+        for seen in latency.values_mut() {
+            seen.observe(situation.readings, situation.loads);
+        }
+    }
 }
 
 impl Cycle<'_> {
@@ -78,6 +119,10 @@ impl Cycle<'_> {
                             known.send(target, chain, self.capacity(plugin, target));
                         }
                     }
+                }
+                "expected-latency-scorer" => {
+                    let seen = states.latency.entry(name).or_default();
+                    self.expect(plugin, &targets, states.sent - 1, seen);
                 }
                 "no-hit-lru-scorer" => {
                     let is_cold = rated.get(&name).is_some_and(|rated| self.is_cold(plugin, rated));

@@ -18,7 +18,8 @@ pub(super) const BY_READINGS: [&str; 5] = [
 ];
 
 /// Scorers that read the matches of a prefix producer.
-pub(super) const BY_PREFIXES: [&str; 3] = ["prefix-cache-scorer", "no-hit-lru-scorer", "lmetric-scorer"];
+pub(super) const BY_PREFIXES: [&str; 4] =
+    ["prefix-cache-scorer", "no-hit-lru-scorer", "lmetric-scorer", "expected-latency-scorer"];
 
 /// Each scorer with parameters that change what it does.
 pub(crate) fn scorers() -> Vec<Value> {
@@ -53,6 +54,10 @@ pub(crate) fn scorers() -> Vec<Value> {
         json!({"type": "lmetric-scorer"}),
         json!({"type": "lmetric-scorer", "parameters": {"countTokensInFlight": false}}),
         json!({"type": "lmetric-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "expected-latency-scorer"}),
+        json!({"type": "expected-latency-scorer", "parameters": {
+            "prefillThroughput": 100_000, "maxRunning": 3, "loraLoadMs": 700,
+            "prefixMatchInfoProducerName": OWN_PREFIXES}}),
         json!({"type": "prefix-cache-scorer"}),
         json!({"type": "prefix-cache-scorer", "parameters": {
             "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
@@ -150,6 +155,7 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
                 weight * length.powi(2) + (1.0 - weight) * matches.ratio(e)
             })
         }
+        "expected-latency-scorer" => cycle.expected_latency(plugin, candidates),
         "no-hit-lru-scorer" => no_hit_lru(cycle, plugin, candidates),
         "lora-affinity-scorer" => each(&|e| lora_affinity(cycle, plugin, e)),
         "context-length-aware" => each(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {

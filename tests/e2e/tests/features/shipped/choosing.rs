@@ -36,15 +36,9 @@ fn every_configuration_is_tested() {
     let files = fs::read_dir(tools::root().join("examples/choosing")).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     names.sort_unstable();
-    let expected = [
-        "default.yaml",
-        "flow-control.yaml",
-        "lmetric.yaml",
-        "lora.yaml",
-        "session.yaml",
-        "token-aware.yaml",
-    ];
-    assert_eq!(names, expected);
+    let expected =
+        ["default", "expected-latency", "flow-control", "lmetric", "lora", "session", "token-aware"];
+    assert_eq!(names, expected.map(|name| format!("{name}.yaml")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,6 +57,11 @@ async fn token_aware_repeats_a_prompt_on_its_server_and_spares_the_one_with_most
 #[tokio::test(flavor = "multi_thread")]
 async fn lmetric_repeats_a_prompt_on_its_server_and_spares_the_one_with_most_tokens() {
     repeats_a_prompt_and_spares_the_server_with_most_tokens("lmetric").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expected_latency_repeats_a_prompt_on_its_server_and_spares_the_one_with_most_tokens() {
+    repeats_a_prompt_and_spares_the_server_with_most_tokens("expected-latency").await;
 }
 
 async fn repeats_a_prompt_and_spares_the_server_with_most_tokens(configuration: &str) {

@@ -1,0 +1,221 @@
+//! The cost of an endpoint for a request.
+
+use super::ExpectedLatencyScorer;
+use crate::input::cycle::Cycle;
+use crate::pool::reading::Reading;
+use crate::state::latency::{Expectation, LatencyState, Sent, Slopes};
+use crate::state::prefix::PrefixMatch;
+
+/// Share of the tokens before a request that can have been read since the last first chunk, at most.
+const MAX_READ: f64 = 0.8;
+
+/// Weight of the requests that come while the prompt is read.
+const ARRIVALS_WEIGHT: f64 = 0.3;
+
+/// Share of the KV cache from which requests wait for memory; the whole wait comes with 1 / [`KV_SLOPE`] · [`MAX_KV_WAITS`] more.
+const KV_FROM: f64 = 0.95;
+
+/// Rests of requests that a request waits for, per share of the KV cache.
+const KV_SLOPE: f64 = 20.0;
+
+/// Rests of requests that a request waits for memory, at most.
+const MAX_KV_WAITS: f64 = 4.0;
+
+/// So that a quarter of a millisecond is rounded up whatever the rounding errors of its terms.
+const TIE: f64 = 1e-6;
+
+/// Limit of tokens to read, beyond any server.
+const MAX_TOKENS: f64 = 1e9;
+
+/// The part of the cost that all endpoints have in common.
+#[derive(Debug)]
+pub(super) struct Costs<'a> {
+    cycle: &'a Cycle<'a>,
+    state: &'a LatencyState,
+    slopes: Slopes,
+    prefix: &'a PrefixMatch,
+    /// Tokens of the prompt.
+    prompt: u64,
+    /// The model, if it is an adapter.
+    adapter: Option<u64>,
+    lora_load: f64,
+    /// Requests of other proxies: a factor.
+    elsewhere: f64,
+    /// Weighted arrivals per second and endpoint.
+    arrivals: f64,
+    /// Requests that a server works on at once.
+    places: Option<f64>,
+    /// Milliseconds for which a request keeps its place.
+    rest: f64,
+    /// Mean of the requests in flight at the candidates.
+    mean_requests: f64,
+}
+
+/// The cost of one endpoint and what it consists of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Terms {
+    /// Tokens of other requests that the endpoint has to read first.
+    pub(super) backlog: f64,
+    /// Tokens of the request that it has not cached.
+    pub(super) uncached: f64,
+    /// Requests in flight there.
+    pub(super) requests: f64,
+    /// Milliseconds for the adapter.
+    pub(super) adapter: f64,
+    /// Milliseconds for a place and for memory.
+    pub(super) wait: f64,
+    /// Milliseconds, rounded to half of one.
+    pub(super) cost: f64,
+}
+
+impl<'a> Costs<'a> {
+    /// `nothing` stands for a state that is missing.
+    pub(super) fn new(
+        scorer: &ExpectedLatencyScorer,
+        cycle: &'a Cycle<'a>,
+        nothing: &'a LatencyState,
+    ) -> Self {
+        let state = cycle.state::<LatencyState>().unwrap_or(nothing);
+        let elsewhere = state.elsewhere();
+        let endpoints = cycle.pool.as_slice().len().max(1) as f64;
+        let places = if scorer.max_running > 0 { Some(scorer.max_running) } else { state.places() };
+        Self {
+            slopes: state.slopes(scorer.prior()),
+            prefix: cycle.prefix(scorer.prefix_producer()),
+            prompt: cycle.request.input_tokens(),
+            adapter: state.adapter(cycle.request.model),
+            lora_load: scorer.lora_load_ms,
+            elsewhere,
+            arrivals: ARRIVALS_WEIGHT * state.arrivals(cycle.now) * elsewhere / endpoints,
+            places: places.map(|places| places as f64),
+            rest: state.rest(),
+            mean_requests: 0.0,
+            cycle,
+            state,
+        }
+    }
+
+    /// Compares with the requests at these endpoints from now on.
+    pub(super) fn compare(&mut self, requests: &[f64]) {
+        self.mean_requests = requests.iter().sum::<f64>() / requests.len().max(1) as f64;
+    }
+
+    /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
+    pub(super) fn requests(&self, endpoint: usize) -> f64 {
+        let known = self.cycle.comparable_load(endpoint).requests;
+        let Reading { waiting, running, .. } = *self.cycle.reading(endpoint);
+        let at_reading = waiting.unwrap_or(0) as f64 + running.unwrap_or(0) as f64;
+        let since = self
+            .state
+            .at_reading(endpoint)
+            .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests as f64);
+        known.max(at_reading + since)
+    }
+
+    /// The cost of an endpoint with this many requests in flight.
+    pub(super) fn terms(&self, endpoint: usize, requests: f64) -> Terms {
+        let Slopes { per_token, per_request, .. } = self.slopes;
+        let uncached = self.uncached(endpoint);
+        let backlog = self.backlog(endpoint);
+        let adapter = self.adapter.map_or(0.0, |adapter| self.adapter_wait(endpoint, adapter));
+        let wait = self.wait(endpoint, requests, uncached);
+        let own = uncached * per_token;
+        // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
+        let decoding = if self.mean_requests > 0.0 { requests / self.mean_requests } else { 0.0 };
+        let delayed = 1.0 + decoding + self.arrivals * own / 1_000.0;
+        let cost = (backlog * per_token + own + adapter) * delayed + per_request * requests + wait;
+        Terms { backlog, uncached, requests, adapter, wait, cost: (2.0 * cost + TIE).round() / 2.0 }
+    }
+
+    /// Tokens of the request that the endpoint has not cached; it computes one in any case.
+    fn uncached(&self, endpoint: usize) -> f64 {
+        (self.prefix.missing_tokens(self.prompt, endpoint) as f64).clamp(1.0, MAX_TOKENS)
+    }
+
+    /// Tokens of other requests that the endpoint has to read first.
+    fn backlog(&self, endpoint: usize) -> f64 {
+        let sent = self.cycle.comparable_load(endpoint).tokens * self.elsewhere;
+        let since = self.cycle.now.saturating_sub(self.state.reads_since(endpoint));
+        let read = (MAX_READ * sent).min(since.as_secs_f64() * 1e3 / self.slopes.per_token);
+        let unknown = self.state.at_reading(endpoint).map_or(0.0, |then| {
+            let waiting = self.cycle.reading(endpoint).waiting.unwrap_or(0) as f64;
+            (waiting - then.unanswered).max(0.0) * self.state.uncached()
+        });
+        (sent - read + unknown).min(MAX_TOKENS)
+    }
+
+    /// Milliseconds until the endpoint can use the adapter.
+    fn adapter_wait(&self, endpoint: usize, adapter: u64) -> f64 {
+        let lora = self.cycle.reading(endpoint).lora.as_ref();
+        let is_running =
+            lora.is_some_and(|lora| lora.running.iter().any(|name| name == self.cycle.request.model));
+        let (is_in_flight, known) = self.state.adapters_in_flight(endpoint, adapter);
+        if is_in_flight || is_running {
+            return 0.0;
+        }
+        // Of other proxies, the readings show which adapters they use.
+        let running = lora.filter(|_| self.elsewhere > 1.0).map_or(0, |lora| lora.running.len());
+        let max =
+            lora.map(|lora| lora.max).filter(|&max| max > 0).unwrap_or(self.state.max_adapters()).max(1);
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        if known.max(running) >= max {
+            self.lora_load + self.rest / 2.0
+        } else if self.state.is_recent(endpoint, adapter, max) {
+            0.0
+        } else {
+            self.lora_load
+        }
+    }
+
+    /// Milliseconds until the endpoint has a place and memory for the request.
+    fn wait(&self, endpoint: usize, requests: f64, uncached: f64) -> f64 {
+        let of_place =
+            self.places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * self.rest / places);
+        let reading = self.cycle.reading(endpoint);
+        let Some(usage) = reading.kv_usage else { return of_place };
+        let tokens = |blocks, size| f64::from(blocks) * f64::from(size);
+        let memory =
+            reading.num_blocks.zip(reading.block_size).map_or(0.0, |(blocks, size)| tokens(blocks, size));
+        let context = self.state.context(endpoint) as f64;
+        let then = self.state.at_reading(endpoint).map_or(context, |then| then.context as f64);
+        let more = if memory > 0.0 { (context - then + uncached).max(0.0) / memory } else { 0.0 };
+        of_place + self.rest * (KV_SLOPE * (usage + more - KV_FROM).max(0.0)).min(MAX_KV_WAITS)
+    }
+
+    /// The words of the change that records the request at the endpoint.
+    pub(super) fn sent(&self, endpoint: usize) -> Vec<u64> {
+        let sent = Sent {
+            uncached: self.prefix.missing_tokens(self.prompt, endpoint),
+            prompt: self.prompt,
+            adapter: self.adapter.unwrap_or(0),
+            is_alone: self.cycle.load(endpoint).requests == 0,
+        };
+        sent.words()
+    }
+
+    /// The expectation of the request there. `is_sample`: whether its time shows how fast the endpoint reads.
+    pub(super) fn expectation(&self, endpoint: usize, is_sample: bool) -> Expectation {
+        let Terms { backlog, uncached, requests, adapter, wait, .. } =
+            self.terms(endpoint, self.requests(endpoint));
+        Expectation {
+            plugin: self.cycle.plugin,
+            endpoint: self.cycle.endpoint(endpoint).key(),
+            prompt: self.prompt,
+            adapter: self.adapter.unwrap_or(0),
+            tokens: backlog + uncached,
+            requests,
+            milliseconds: self.slopes.predict(backlog + uncached, requests) + adapter + wait,
+            is_sample: is_sample && adapter <= 0.0 && wait <= 0.0,
+        }
+    }
+
+    /// The terms of a cost in words, with the names of the rule.
+    pub(super) fn explain(&self, terms: &Terms) -> String {
+        let Terms { backlog, uncached, requests, adapter, wait, cost } = *terms;
+        let Slopes { per_token, per_request, .. } = self.slopes;
+        let places = self.places.map_or_else(|| "unknown".to_owned(), |places| places.to_string());
+        format!(
+            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} c {per_token:.4} b {per_request:.3} M {places}"
+        )
+    }
+}

@@ -1,0 +1,125 @@
+//! `expected-latency-scorer`: the sooner an endpoint is expected to send its first chunk, the better.
+
+mod cost;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use self::cost::Costs;
+use crate::Few;
+use crate::input::cycle::Cycle;
+use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
+use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
+use crate::state::latency::{Expectation, LatencyState};
+use crate::state::{PluginState, StateChange};
+
+/// 1 / (1 + cost / 1000): the cost is the expected time to the first chunk of the response and the delay of other requests, in
+/// milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
+///
+/// Everything that the cost depends on is counted by the proxy, read from the servers or [learnt](LatencyState) from responses.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExpectedLatencyScorer {
+    /// Tokens of prompts that a server reads in a second, before the first response shows it; 1..=1e9.
+    prefill_throughput: f64,
+    /// Requests that a server works on at once; 0: learnt.
+    max_running: u64,
+    /// Milliseconds that loading a LoRA adapter takes, 0..=600 000.
+    lora_load_ms: f64,
+    /// The prefix producer whose matches count as cached; empty: the approximate one.
+    prefix_match_info_producer_name: String,
+    /// Name of the `inflight-load-producer`; empty: the only one configured.
+    in_flight_load_producer_name: String,
+}
+
+impl Default for ExpectedLatencyScorer {
+    fn default() -> Self {
+        Self {
+            prefill_throughput: 8_000.0,
+            max_running: 0,
+            lora_load_ms: 40.0,
+            prefix_match_info_producer_name: String::new(),
+            in_flight_load_producer_name: String::new(),
+        }
+    }
+}
+
+impl ExpectedLatencyScorer {
+    /// Milliseconds per token before the first response.
+    fn prior(&self) -> f64 {
+        1_000.0 / self.prefill_throughput
+    }
+
+    fn prefix_producer(&self) -> &str {
+        or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER)
+    }
+}
+
+impl Plugin for ExpectedLatencyScorer {
+    fn check(&self) -> Result<(), String> {
+        let Self { prefill_throughput, lora_load_ms, .. } = *self;
+        let is_speed = (1.0..=1e9).contains(&prefill_throughput);
+        allow(is_speed, "prefillThroughput", prefill_throughput, "1 to 1e9 tokens per second")?;
+        let is_time = (0.0..=600_000.0).contains(&lora_load_ms);
+        allow(is_time, "loraLoadMs", lora_load_ms, "0 to 600000")
+    }
+
+    fn roles(self: Arc<Self>) -> Roles {
+        Roles { scorer: Some(self.clone()), recorder: Some(self), ..Roles::default() }
+    }
+
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![
+            Need::prefix_producer(self.prefix_producer()),
+            Need::prompt_load_producer(&self.in_flight_load_producer_name),
+        ]
+    }
+}
+
+impl Scorer for ExpectedLatencyScorer {
+    fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
+        let nothing = LatencyState::new(self.prior());
+        let mut costs = Costs::new(self, cycle, &nothing);
+        // The slots of the scores hold the requests until their mean is known.
+        for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
+            *slot = costs.requests(endpoint);
+        }
+        costs.compare(scores);
+        for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
+            *slot = 1.0 / (1.0 + costs.terms(endpoint, *slot).cost / 1_000.0);
+        }
+    }
+
+    fn explain(&self, cycle: &Cycle<'_>, candidates: &[usize], endpoint: usize) -> Option<String> {
+        let nothing = LatencyState::new(self.prior());
+        let mut costs = Costs::new(self, cycle, &nothing);
+        let requests: Vec<f64> = candidates.iter().map(|&endpoint| costs.requests(endpoint)).collect();
+        costs.compare(&requests);
+        let terms = costs.terms(endpoint, costs.requests(endpoint));
+        Some(costs.explain(&terms))
+    }
+}
+
+impl Recorder for ExpectedLatencyScorer {
+    fn new_state(&self) -> Option<Box<dyn PluginState>> {
+        Some(Box::new(LatencyState::new(self.prior())))
+    }
+
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+        let nothing = LatencyState::new(self.prior());
+        let costs = Costs::new(self, cycle, &nothing);
+        routed.endpoints().map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint))).collect()
+    }
+
+    fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
+        let nothing = LatencyState::new(self.prior());
+        let costs = Costs::new(self, cycle, &nothing);
+        // With an endpoint that computes the prompt for another, the first chunk shows the speed of neither.
+        let is_one = routed.endpoints().nth(1).is_none();
+        routed.endpoints().map(|endpoint| costs.expectation(endpoint, is_one)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

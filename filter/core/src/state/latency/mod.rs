@@ -1,0 +1,402 @@
+//! Everything that a proxy learns about the time to the first chunk of its responses.
+
+mod change;
+mod places;
+mod slopes;
+
+pub use change::Expectation;
+pub(crate) use change::Sent;
+pub use slopes::{Moments, Sample, Slopes};
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use hashbrown::HashSet;
+use xxhash_rust::xxh64::xxh64;
+
+use self::change::LatencyChange;
+use self::places::{Places, Row};
+use super::{Observation, PluginState};
+use crate::pool::reading::Reading;
+
+/// Time over which arrivals are averaged.
+const ARRIVALS_OVER: Duration = Duration::from_secs(10);
+
+/// Weight of the newest in the means of uncached tokens, and of times from the first chunk to the end.
+const MEAN_WEIGHT: f64 = 0.01;
+
+/// Milliseconds from the first chunk of a response to its end, before the first one.
+const FIRST_REST: f64 = 1_000.0;
+
+/// Milliseconds that a request keeps its place in addition.
+const PLACE_EXTRA: f64 = 30.0;
+
+/// A longer rest counts as this many milliseconds.
+const MAX_REST: f64 = 600_000.0;
+
+/// Weight of the newest snapshot in the factor of other proxies.
+const ELSEWHERE_WEIGHT: f64 = 0.05;
+
+/// Factors of other proxies: below the first one they count as 1, above the second as that.
+const ELSEWHERE: (f64, f64) = (1.3, 16.0);
+
+/// A reading that is taken less than this after the last one is the same, with its age rounded otherwise. Readings are taken every
+/// 50 ms or less often.
+const SAME_READING: Duration = Duration::from_millis(25);
+
+/// Adapters that are known; more are not.
+const MAX_ADAPTERS: usize = 4096;
+
+/// Adapters of one endpoint that are kept; servers hold far fewer.
+const MAX_RECENT: usize = 64;
+
+/// Identifies an adapter by its name; never 0.
+pub fn adapter_key(name: &str) -> u64 {
+    xxh64(name.as_bytes(), 0).max(1)
+}
+
+/// The state of an `expected-latency-scorer`: what requests of this proxy are doing at the endpoints, and what was learnt from
+/// responses and readings.
+#[derive(Debug)]
+pub struct LatencyState {
+    /// Milliseconds per token before the first sample.
+    prior: f64,
+    moments: Moments,
+    endpoints: Vec<EndpointState>,
+    places: Places,
+    /// The greatest number of adapters that a server holds at once.
+    max_adapters: u32,
+    /// Adapters that servers have reported.
+    adapters: HashSet<u64>,
+    /// Mean of uncached tokens of requests.
+    uncached: f64,
+    /// Mean of milliseconds from first chunk to end.
+    rest: f64,
+    /// Requests at the servers over requests that this proxy knows of, a mean.
+    elsewhere: f64,
+    arrivals: Arrivals,
+}
+
+/// One endpoint.
+#[derive(Debug, Default)]
+struct EndpointState {
+    /// Requests whose first chunk has not come.
+    unanswered: u64,
+    /// Tokens of the prompts in flight.
+    context: u64,
+    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
+    reads_since: Duration,
+    /// Adapters in flight, with their requests.
+    in_flight: Vec<(u64, u64)>,
+    /// The adapters of the last requests, each once, the newest last.
+    recent: VecDeque<u64>,
+    row: Row,
+    /// The time of the newest reading, and what was in flight when it arrived.
+    at_reading: Option<AtReading>,
+}
+
+/// The load in flight at an endpoint when its newest reading arrived.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AtReading {
+    /// When the reading was taken.
+    taken: Duration,
+    /// Requests.
+    pub requests: u64,
+    /// Tokens of their prompts.
+    pub context: u64,
+    /// Requests whose first chunk had not come; of other proxies an estimate.
+    pub unanswered: f64,
+}
+
+/// Arrivals per second, an exponential mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    per_second: f64,
+    at: Duration,
+}
+
+impl Arrivals {
+    fn at(self, now: Duration) -> f64 {
+        let passed = now.saturating_sub(self.at).as_secs_f64() / ARRIVALS_OVER.as_secs_f64();
+        self.per_second * (-passed).exp()
+    }
+
+    fn add(&mut self, now: Duration) {
+        let now = now.max(self.at);
+        *self = Self { per_second: self.at(now) + ARRIVALS_OVER.as_secs_f64().recip(), at: now };
+    }
+}
+
+impl LatencyState {
+    /// Nothing is known. `prior` are milliseconds per token.
+    pub(crate) fn new(prior: f64) -> Self {
+        Self {
+            prior,
+            moments: Moments::default(),
+            endpoints: Vec::new(),
+            places: Places::default(),
+            max_adapters: 0,
+            adapters: HashSet::new(),
+            uncached: 0.0,
+            rest: FIRST_REST,
+            elsewhere: 1.0,
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    /// The milliseconds to a first chunk, as they were learnt from a prior.
+    pub fn slopes(&self, prior: f64) -> Slopes {
+        self.moments.slopes(prior)
+    }
+
+    /// Requests that a server works on at once; `None` if that is not known.
+    pub fn places(&self) -> Option<u64> {
+        self.places.count()
+    }
+
+    /// Milliseconds for which a request keeps its place, a mean.
+    pub fn rest(&self) -> f64 {
+        self.rest + PLACE_EXTRA
+    }
+
+    /// Tokens that a request has to have read, a mean.
+    pub fn uncached(&self) -> f64 {
+        self.uncached
+    }
+
+    /// Requests at the servers over requests that this proxy knows of, 1..=16.
+    pub fn elsewhere(&self) -> f64 {
+        if self.elsewhere < ELSEWHERE.0 { 1.0 } else { self.elsewhere.min(ELSEWHERE.1) }
+    }
+
+    /// Requests per second that arrive at this proxy, and at proxies that share their changes.
+    pub fn arrivals(&self, now: Duration) -> f64 {
+        self.arrivals.at(now)
+    }
+
+    /// The key of a model that is an adapter; `None` for one that no server has reported as such.
+    pub fn adapter(&self, model: &str) -> Option<u64> {
+        if self.adapters.is_empty() {
+            return None;
+        }
+        Some(adapter_key(model)).filter(|key| self.adapters.contains(key))
+    }
+
+    /// Whether requests of the adapter are in flight at the endpoint, and how many adapters are.
+    pub fn adapters_in_flight(&self, endpoint: usize, adapter: u64) -> (bool, usize) {
+        let adapters = self.endpoints.get(endpoint).map_or(&[][..], |endpoint| &endpoint.in_flight);
+        (adapters.iter().any(|&(known, _)| known == adapter), adapters.len())
+    }
+
+    /// Whether the adapter is among the last `count` that were sent to the endpoint.
+    pub fn is_recent(&self, endpoint: usize, adapter: u64, count: usize) -> bool {
+        let recent = self.endpoints.get(endpoint).map(|endpoint| endpoint.recent.iter().rev().take(count));
+        recent.is_some_and(|mut recent| recent.any(|&known| known == adapter))
+    }
+
+    /// The greatest number of adapters that a server holds at once; 0 if none is known.
+    pub fn max_adapters(&self) -> u32 {
+        self.max_adapters
+    }
+
+    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
+    pub fn reads_since(&self, endpoint: usize) -> Duration {
+        self.endpoints.get(endpoint).map_or(Duration::ZERO, |endpoint| endpoint.reads_since)
+    }
+
+    /// Tokens of the prompts in flight at the endpoint.
+    pub fn context(&self, endpoint: usize) -> u64 {
+        self.endpoints.get(endpoint).map_or(0, |endpoint| endpoint.context)
+    }
+
+    /// The load in flight at the endpoint when its newest reading arrived; `None` before the first one.
+    pub fn at_reading(&self, endpoint: usize) -> Option<AtReading> {
+        self.endpoints.get(endpoint)?.at_reading
+    }
+
+    fn endpoint(&mut self, endpoint: usize) -> Option<&mut EndpointState> {
+        if self.endpoints.len() <= endpoint {
+            self.endpoints.resize_with(endpoint + 1, EndpointState::default);
+        }
+        self.endpoints.get_mut(endpoint)
+    }
+
+    fn learn(&mut self, sample: Option<Sample>) {
+        if let Some(sample) = sample {
+            self.moments.add(&sample, self.prior);
+        }
+    }
+
+    fn learn_rest(&mut self, rest: Option<Duration>) {
+        if let Some(rest) = rest {
+            let milliseconds = (rest.as_secs_f64() * 1e3).min(MAX_REST);
+            self.rest += MEAN_WEIGHT * (milliseconds - self.rest);
+        }
+    }
+
+    fn learn_arrival(&mut self, at: Duration, uncached: u64) {
+        // The first request is the mean so far.
+        let weight = if self.arrivals.at.is_zero() { 1.0 } else { MEAN_WEIGHT };
+        self.uncached += weight * ((uncached as f64).min(1e7) - self.uncached);
+        self.arrivals.add(at);
+    }
+
+    /// Takes in the adapters of a server.
+    fn learn_adapters(&mut self, reading: &Reading) {
+        let Some(lora) = &reading.lora else { return };
+        self.max_adapters = self.max_adapters.max(lora.max);
+        for name in lora.running.iter().chain(&lora.waiting) {
+            if self.adapters.len() >= MAX_ADAPTERS {
+                return;
+            }
+            self.adapters.insert(adapter_key(name));
+        }
+    }
+
+    /// Takes in how many requests are at the servers that this proxy does not know of.
+    fn learn_elsewhere(&mut self, there: f64, known: f64) {
+        if known > 0.0 {
+            let ratio = (there / known).clamp(1.0, ELSEWHERE.1);
+            self.elsewhere += ELSEWHERE_WEIGHT * (ratio - self.elsewhere);
+        }
+    }
+}
+
+impl EndpointState {
+    fn sent(&mut self, at: Duration, Sent { prompt, adapter, is_alone, .. }: Sent) {
+        if is_alone {
+            (self.unanswered, self.context) = (0, 0);
+            self.in_flight.clear();
+        }
+        if self.unanswered == 0 {
+            self.reads_since = at;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.context = self.context.saturating_add(prompt);
+        if adapter != 0 {
+            if let Some((_, requests)) = self.in_flight.iter_mut().find(|(known, _)| *known == adapter) {
+                *requests = requests.saturating_add(1);
+            } else if self.in_flight.len() < MAX_RECENT {
+                self.in_flight.push((adapter, 1));
+            }
+            self.used(adapter);
+        }
+    }
+
+    fn used(&mut self, adapter: u64) {
+        self.recent.retain(|&known| known != adapter);
+        if self.recent.len() >= MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(adapter);
+    }
+
+    fn answered(&mut self, at: Duration) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        self.reads_since = self.reads_since.max(at);
+    }
+
+    fn ended(&mut self, prompt: u64, adapter: u64, is_answered: bool) {
+        if !is_answered {
+            self.unanswered = self.unanswered.saturating_sub(1);
+        }
+        self.context = self.context.saturating_sub(prompt);
+        if let Some((_, requests)) = self.in_flight.iter_mut().find(|(known, _)| *known == adapter) {
+            *requests -= 1;
+        }
+        self.in_flight.retain(|&(_, requests)| requests > 0);
+    }
+}
+
+impl PluginState for LatencyState {
+    fn can_read(&self, words: &[u64]) -> bool {
+        LatencyChange::read(words).is_some()
+    }
+
+    fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        let Some(change) = LatencyChange::read(words) else { return };
+        let Some(state) = self.endpoint(endpoint) else { return };
+        match change {
+            LatencyChange::Sent(sent) => {
+                state.sent(at, sent);
+                self.learn_arrival(at, sent.uncached);
+            }
+            LatencyChange::Answered { sample } => {
+                state.answered(at);
+                self.learn(sample);
+            }
+            LatencyChange::Ended { prompt, adapter, is_answered, rest } => {
+                state.ended(prompt, adapter, is_answered);
+                self.learn_rest(rest);
+            }
+        }
+    }
+
+    /// Learns from another proxy. Its requests in flight are not counted here: the ledger has its loads.
+    ///
+    /// A change that arrives late or twice is learnt from late or twice, which the means forget.
+    fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        let Some(change) = LatencyChange::read(words) else { return };
+        let Some(state) = self.endpoint(endpoint) else { return };
+        match change {
+            LatencyChange::Sent(Sent { uncached, adapter, .. }) => {
+                if adapter != 0 {
+                    state.used(adapter);
+                }
+                self.learn_arrival(at, uncached);
+            }
+            LatencyChange::Answered { sample } => {
+                state.reads_since = state.reads_since.max(at);
+                self.learn(sample);
+            }
+            LatencyChange::Ended { rest, .. } => self.learn_rest(rest),
+        }
+    }
+
+    fn remap(&mut self, moves: &[Option<usize>]) {
+        let older = core::mem::take(&mut self.endpoints);
+        for (state, to) in older.into_iter().zip(moves) {
+            if let Some(moved) = to.and_then(|to| self.endpoint(to)) {
+                *moved = state;
+            }
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation<'_>) {
+        let (mut there, mut known, mut is_new) = (0.0, 0.0, false);
+        for (index, reading) in observation.readings.iter().enumerate() {
+            let Some(taken) = reading.updated else { continue };
+            let load = observation.in_flight.get(index).copied().unwrap_or_default();
+            let others = observation.others.get(index).copied().unwrap_or_default();
+            let at_server = reading.waiting.unwrap_or(0).saturating_add(reading.running.unwrap_or(0));
+            there += load.requests.max(at_server) as f64;
+            known += load.requests as f64;
+            let of_others = if self.uncached > 0.0 { others.tokens as f64 / self.uncached } else { 0.0 };
+            let Some(state) = self.endpoint(index) else { continue };
+            // The clock may have been set back: then any other time is new.
+            let is_same = state.at_reading.is_some_and(|last| taken.abs_diff(last.taken) < SAME_READING);
+            if is_same {
+                continue;
+            }
+            is_new = true;
+            state.at_reading = Some(AtReading {
+                taken,
+                requests: load.requests,
+                context: state.context,
+                unanswered: state.unanswered as f64 + of_others,
+            });
+            let mut row = state.row;
+            self.places.read(&mut row, reading, taken);
+            if let Some(state) = self.endpoint(index) {
+                state.row = row;
+            }
+            self.learn_adapters(reading);
+        }
+        if is_new {
+            self.learn_elsewhere(there, known);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! How long a server takes to its first chunk, learnt from the chunks that came.
+
+/// Time constant of the weights: a sample of this many milliseconds counts half. Predictions of long times are wrong by more.
+const HALF_WEIGHT: f64 = 50.0;
+
+/// Factor of the weight of older samples with each new one.
+const KEPT: f64 = 0.999;
+
+/// Weight of the prior for the milliseconds per token, in tokens², and for the milliseconds per request, in requests².
+const PRIOR: (f64, f64) = (450_000.0, 125.0);
+
+/// Milliseconds per request in flight before the first sample.
+const PER_REQUEST: f64 = 0.1;
+
+/// Factor by which the milliseconds per token differ from the prior at most.
+const MAX_CHANGE: f64 = 20.0;
+
+/// Milliseconds per request in flight, at most.
+const MAX_PER_REQUEST: f64 = 5.0;
+
+/// Limit of a time, in predicted times; a shorter prediction than [`SHORT`] counts as that.
+const MAX_FACTOR: f64 = 4.0;
+
+/// A prediction in milliseconds below which times are cut as if it was this.
+const SHORT: f64 = 20.0;
+
+/// One response: what was in its way, and how long its first chunk took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Tokens to read, including the request's own.
+    pub tokens: f64,
+    /// Other requests in flight.
+    pub requests: f64,
+    /// Milliseconds from the choice of the endpoint to the first chunk.
+    pub milliseconds: f64,
+}
+
+/// Weighted sums over samples: all that a regression needs of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moments {
+    weight: f64,
+    x: f64,
+    n: f64,
+    y: f64,
+    xx: f64,
+    xn: f64,
+    nn: f64,
+    xy: f64,
+    ny: f64,
+}
+
+/// Milliseconds to the first chunk: `intercept` + `per_token` · tokens to read + `per_request` · requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slopes {
+    /// Milliseconds for each token to read.
+    pub per_token: f64,
+    /// Milliseconds for each other request in flight.
+    pub per_request: f64,
+    /// The rest, milliseconds; it may be negative.
+    pub intercept: f64,
+}
+
+impl Slopes {
+    /// The predicted milliseconds, 0 or more.
+    pub fn predict(&self, tokens: f64, requests: f64) -> f64 {
+        (self.intercept + self.per_token * tokens + self.per_request * requests).max(0.0)
+    }
+}
+
+impl Moments {
+    /// Takes in a response. Its weight is 1 for a short predicted time and falls with the square of a long one.
+    pub fn add(&mut self, sample: &Sample, prior_per_token: f64) {
+        let &Sample { tokens: x, requests: n, milliseconds } = sample;
+        let predicted = self.slopes(prior_per_token).predict(x, n);
+        let y = milliseconds.min(MAX_FACTOR * predicted.max(SHORT));
+        let w = (predicted / HALF_WEIGHT).mul_add(predicted / HALF_WEIGHT, 1.0).recip();
+        let sums = [
+            (&mut self.weight, 1.0),
+            (&mut self.x, x),
+            (&mut self.n, n),
+            (&mut self.y, y),
+            (&mut self.xx, x * x),
+            (&mut self.xn, x * n),
+            (&mut self.nn, n * n),
+            (&mut self.xy, x * y),
+            (&mut self.ny, n * y),
+        ];
+        for (sum, value) in sums {
+            *sum = *sum * KEPT + w * value;
+        }
+    }
+
+    /// The ridge regression with an intercept: the slopes that fit the samples best, drawn towards the prior as much as if it had
+    /// been seen with the weight of [`PRIOR`].
+    pub fn slopes(&self, prior_per_token: f64) -> Slopes {
+        let Self { weight, x, n, y, xx, xn, nn, xy, ny } = *self;
+        let share = if weight > 0.0 { weight.recip() } else { 0.0 };
+        // Sums around the means: the intercept takes those.
+        let xx = (xx - x * x * share).max(0.0) + PRIOR.0;
+        let nn = (nn - n * n * share).max(0.0) + PRIOR.1;
+        let xn = xn - x * n * share;
+        let xy = xy - x * y * share + PRIOR.0 * prior_per_token;
+        let ny = ny - n * y * share + PRIOR.1 * PER_REQUEST;
+        // Positive without rounding errors, by the inequality of Cauchy and Schwarz.
+        let determinant = xx * nn - xn * xn;
+        let solved = |numerator: f64, otherwise: f64| {
+            let solved = numerator / determinant;
+            if determinant > 0.0 && solved.is_finite() { solved } else { otherwise }
+        };
+        let per_token = solved(xy * nn - ny * xn, prior_per_token)
+            .clamp(prior_per_token / MAX_CHANGE, prior_per_token * MAX_CHANGE);
+        let per_request = solved(ny * xx - xy * xn, PER_REQUEST).clamp(0.0, MAX_PER_REQUEST);
+        let intercept = (y - per_token * x - per_request * n) * share;
+        Slopes { per_token, per_request, intercept: if intercept.is_finite() { intercept } else { 0.0 } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plugin::fixture::assert_near;
+    use crate::rng::{Rng, SplitMix64};
+    #[cfg(all(target_family = "wasm", target_os = "unknown"))]
+    use crate::test;
+
+    const PRIOR_PER_TOKEN: f64 = 0.125;
+
+    fn sample(tokens: f64, requests: f64, milliseconds: f64) -> Sample {
+        Sample { tokens, requests, milliseconds }
+    }
+
+    #[test]
+    fn the_prior_is_the_first_prediction() {
+        let slopes = Moments::default().slopes(PRIOR_PER_TOKEN);
+        assert_eq!(slopes, Slopes { per_token: 0.125, per_request: 0.1, intercept: 0.0 });
+        assert_near(&[slopes.predict(800.0, 10.0)], &[101.0]);
+    }
+
+    /// The slopes after this many responses of servers that take 8 ms, 0.053 ms a token and 0.4 ms a request.
+    fn learn(prior: f64, count: usize) -> Slopes {
+        let mut moments = Moments::default();
+        let mut rng = SplitMix64::new(7);
+        for _ in 0..count {
+            let (x, n) = (rng.unit() * 1_500.0, rng.unit() * 12.0);
+            moments.add(&sample(x, n, 8.0 + 0.053 * x + 0.4 * n), prior);
+        }
+        moments.slopes(prior)
+    }
+
+    #[test]
+    fn slopes_are_learnt_from_a_prior_that_is_too_high_or_too_low() {
+        for prior in [1_000.0 / 8_000.0, 1_000.0 / 100_000.0] {
+            let Slopes { per_token, per_request, intercept } = learn(prior, 3_000);
+            assert!((0.050..0.056).contains(&per_token), "{prior}: {per_token}");
+            assert!((0.2..0.6).contains(&per_request), "{prior}: {per_request}");
+            assert!((6.0..11.0).contains(&intercept), "{prior}: {intercept}");
+        }
+    }
+
+    #[test]
+    fn slopes_stay_within_their_bounds() {
+        let mut moments = Moments::default();
+        for n in 0..2_000 {
+            moments.add(&sample(f64::from(n % 100), 0.0, 0.0), PRIOR_PER_TOKEN);
+        }
+        assert!(moments.slopes(PRIOR_PER_TOKEN).per_token >= PRIOR_PER_TOKEN / 20.0);
+        assert!(moments.slopes(PRIOR_PER_TOKEN).per_request >= 0.0);
+        let mut moments = Moments::default();
+        for n in 0..20_000 {
+            moments.add(&sample(f64::from(n % 10), f64::from(n % 7), 1e9 * f64::from(n % 7)), 1e-6);
+        }
+        let Slopes { per_token, per_request, .. } = moments.slopes(1e-6);
+        assert!(per_token <= 20e-6 && per_request <= 5.0, "{per_token} {per_request}");
+    }
+
+    #[test]
+    fn one_response_that_took_a_minute_changes_little() {
+        let mut moments = Moments::default();
+        for n in 0..500 {
+            let x = f64::from(n % 50) * 20.0;
+            moments.add(&sample(x, 3.0, 0.125 * x), PRIOR_PER_TOKEN);
+        }
+        let before = moments.slopes(PRIOR_PER_TOKEN).predict(500.0, 3.0);
+        moments.add(&sample(500.0, 3.0, 60_000.0), PRIOR_PER_TOKEN);
+        let after = moments.slopes(PRIOR_PER_TOKEN).predict(500.0, 3.0);
+        assert!((after - before).abs() < 1.0, "{before} {after}");
+    }
+
+    proptest! {
+        #[test]
+        fn slopes_are_finite_and_bounded_whatever_the_samples(
+            samples in vec((0.0..1e7_f64, 0.0..1e5_f64, 0.0..1e7_f64), 0..200),
+        ) {
+            let mut moments = Moments::default();
+            for (tokens, requests, milliseconds) in samples {
+                moments.add(&sample(tokens, requests, milliseconds), PRIOR_PER_TOKEN);
+            }
+            let slopes = moments.slopes(PRIOR_PER_TOKEN);
+            prop_assert!((PRIOR_PER_TOKEN / 20.0..=PRIOR_PER_TOKEN * 20.0).contains(&slopes.per_token));
+            prop_assert!((0.0..=5.0).contains(&slopes.per_request));
+            prop_assert!(slopes.intercept.is_finite());
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::plugin::fixture::assert_near;
+use crate::pool::load::Load;
+use crate::pool::reading::Lora;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+
+const PRIOR: f64 = 0.125;
+
+fn at(ms: u64) -> Duration {
+    Duration::from_secs(1_000) + Duration::from_millis(ms)
+}
+
+/// An expectation of a request at endpoint 0, as the plugin has made it.
+fn expectation(adapter: u64) -> Expectation {
+    Expectation {
+        plugin: 0,
+        endpoint: 0,
+        prompt: 100,
+        adapter,
+        tokens: 800.0,
+        requests: 2.0,
+        milliseconds: 100.0,
+        is_sample: true,
+    }
+}
+
+fn send(state: &mut LatencyState, endpoint: usize, ms: u64, adapter: u64, is_alone: bool) {
+    state.apply(endpoint, at(ms), &Sent { uncached: 60, prompt: 100, adapter, is_alone }.words());
+}
+
+fn observe(state: &mut LatencyState, readings: &[Reading], requests: &[u64], others: &[Load]) {
+    let in_flight: Vec<Load> = requests.iter().map(|&requests| Load { requests, tokens: 0 }).collect();
+    state.observe(&Observation { readings, in_flight: &in_flight, others });
+}
+
+fn reading(waiting: u64, running: u64, ms: u64) -> Reading {
+    Reading { updated: Some(at(ms)), waiting: Some(waiting), running: Some(running), ..Reading::default() }
+}
+
+#[test]
+fn a_request_is_read_then_answered_then_over() {
+    let mut state = LatencyState::new(PRIOR);
+    send(&mut state, 1, 10, 0, true);
+    send(&mut state, 1, 20, 0, false);
+    assert_eq!((state.context(1), state.context(0)), (200, 0));
+    assert_eq!(state.reads_since(1), at(10), "the first one is read since it came");
+    let first = expectation(0);
+    state.apply(1, at(50), &first.answered(at(50), None).words);
+    assert_eq!(state.reads_since(1), at(50));
+    state.apply(1, at(70), &first.ended(at(70), true, None).words);
+    assert_eq!(state.context(1), 100);
+    state.apply(1, at(80), &first.ended(at(80), false, None).words);
+    send(&mut state, 1, 90, 0, false);
+    assert_eq!(state.reads_since(1), at(90), "nothing was left to read");
+}
+
+#[test]
+fn requests_of_a_worker_that_vanished_end_when_nothing_is_in_flight() {
+    let mut state = LatencyState::new(PRIOR);
+    for _ in 0..9 {
+        send(&mut state, 0, 10, 7, false);
+    }
+    send(&mut state, 0, 99, 8, true);
+    assert_eq!((state.context(0), state.reads_since(0)), (100, at(99)));
+    assert_eq!(state.adapters_in_flight(0, 7), (false, 1));
+}
+
+#[test]
+fn first_chunks_teach_the_time_per_token_and_others_do_not() {
+    let mut state = LatencyState::new(PRIOR);
+    let before = state.slopes(PRIOR);
+    state.apply(0, at(1), &expectation(0).answered(at(1), None).words);
+    let waited = Expectation { is_sample: false, ..expectation(0) };
+    state.apply(0, at(1), &waited.answered(at(1), Some(Duration::from_millis(9))).words);
+    assert_eq!(state.slopes(PRIOR), before);
+    for tokens in 0..500 {
+        let tokens = f64::from(tokens % 40) * 20.0;
+        let took = Duration::from_secs_f64(tokens * 0.05 / 1e3);
+        let expected = Expectation { tokens, ..expectation(0) };
+        state.apply(0, at(1), &expected.answered(at(1), Some(took)).words);
+    }
+    let learnt = state.slopes(PRIOR).per_token;
+    assert!((0.048..0.056).contains(&learnt), "{learnt}");
+    let mut other = LatencyState::new(PRIOR);
+    for _ in 0..500 {
+        let expected = Expectation { tokens: 700.0, ..expectation(0) };
+        other.merge(3, at(1), &expected.answered(at(1), Some(Duration::from_millis(35))).words);
+    }
+    assert!(other.slopes(PRIOR).predict(700.0, 2.0) < 45.0, "another proxy's responses teach, too");
+    assert_eq!(other.context(3), 0);
+}
+
+#[test]
+fn the_time_to_the_end_and_arrivals_are_means() {
+    let mut state = LatencyState::new(PRIOR);
+    assert_near(&[state.rest()], &[1_030.0]);
+    state.apply(0, at(1), &expectation(0).ended(at(1), true, Some(Duration::from_secs(3))).words);
+    assert_near(&[state.rest()], &[1_050.0]);
+    for request in 0..10_000 {
+        send(&mut state, 0, request * 20, 0, true);
+    }
+    let now = at(200_000);
+    assert!((48.0..51.0).contains(&state.arrivals(now)), "{}", state.arrivals(now));
+    assert_near(&[state.uncached()], &[60.0]);
+    assert!(state.arrivals(now + Duration::from_secs(60)) < 0.2);
+}
+
+#[test]
+fn adapters_are_known_from_readings_and_kept_in_the_order_of_their_use() {
+    let mut state = LatencyState::new(PRIOR);
+    assert_eq!(state.adapter("sql"), None);
+    let lora = Lora { running: vec!["sql".to_owned()], waiting: vec!["legal".to_owned()], max: 2 };
+    observe(&mut state, &[Reading { lora: Some(lora), ..reading(0, 1, 0) }], &[0], &[]);
+    let [sql, legal] = ["sql", "legal"].map(|name| state.adapter(name).unwrap());
+    assert_eq!((state.adapter("base"), state.max_adapters()), (None, 2));
+    for adapter in [sql, legal, sql, 9] {
+        send(&mut state, 0, 1, adapter, false);
+    }
+    assert_eq!(state.adapters_in_flight(0, sql), (true, 3));
+    assert_eq!([sql, legal, 9].map(|adapter| state.is_recent(0, adapter, 2)), [true, false, true]);
+    for is_in_flight in [true, false] {
+        state.apply(0, at(2), &expectation(sql).ended(at(2), true, None).words);
+        assert_eq!(state.adapters_in_flight(0, sql).0, is_in_flight);
+    }
+}
+
+#[test]
+fn a_reading_keeps_what_was_in_flight_when_it_arrived() {
+    let mut state = LatencyState::new(PRIOR);
+    assert_eq!(state.at_reading(0), None);
+    send(&mut state, 0, 0, 0, true);
+    observe(&mut state, &[reading(0, 0, 5)], &[1], &[]);
+    let then = state.at_reading(0).unwrap();
+    assert_eq!((then.requests, then.context), (1, 100));
+    assert_near(&[then.unanswered], &[1.0]);
+    send(&mut state, 0, 10, 0, false);
+    observe(&mut state, &[reading(0, 0, 7)], &[2], &[]);
+    assert_eq!(state.at_reading(0).unwrap().requests, 1, "the same reading in the next snapshot");
+    let others = Load { requests: 5, tokens: 180 };
+    observe(&mut state, &[reading(0, 0, 55)], &[2], &[others]);
+    let then = state.at_reading(0).unwrap();
+    assert_eq!(then.requests, 2);
+    assert_near(&[then.unanswered], &[2.0 + 180.0 / 60.0]);
+}
+
+#[test]
+fn requests_at_the_servers_that_are_not_known_show_other_proxies() {
+    let mut state = LatencyState::new(PRIOR);
+    for n in 0..200 {
+        observe(&mut state, &[reading(1, 9, 50 * n), reading(0, 20, 50 * n)], &[5, 5], &[]);
+    }
+    assert!((state.elsewhere() - 3.0).abs() < 0.01, "{}", state.elsewhere());
+    for n in 200..600 {
+        observe(&mut state, &[reading(0, 6, 50 * n), reading(0, 5, 50 * n)], &[5, 5], &[]);
+    }
+    assert!((state.elsewhere() - 1.0).abs() < 0.01, "{}", state.elsewhere());
+    for n in 600..900 {
+        observe(&mut state, &[reading(u64::MAX, 6, 50 * n)], &[5], &[]);
+    }
+    assert!((state.elsewhere() - 16.0).abs() < 0.01, "{}", state.elsewhere());
+}
+
+#[test]
+fn the_state_follows_the_pool() {
+    let mut state = LatencyState::new(PRIOR);
+    send(&mut state, 0, 1, 0, true);
+    send(&mut state, 2, 2, 0, true);
+    state.remap(&[None, Some(0), Some(1)]);
+    assert_eq!([0, 1, 2].map(|endpoint| state.context(endpoint)), [0, 100, 0]);
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_words_all_numbers_are_finite(
+        changes in vec((0..4_usize, 0..9_000_u64, vec(prop_oneof![0..6_u64, any::<u64>()], 0..6)), 0..80),
+        mine in any::<bool>(),
+    ) {
+        let mut state = LatencyState::new(PRIOR);
+        for (endpoint, ms, words) in changes {
+            if state.can_read(&words) && mine {
+                state.apply(endpoint, at(ms), &words);
+            } else {
+                state.merge(endpoint, at(ms), &words);
+            }
+            let Slopes { per_token, per_request, intercept } = state.slopes(PRIOR);
+            let numbers = [per_token, per_request, intercept, state.rest(), state.uncached(), state.arrivals(at(ms))];
+            prop_assert!(numbers.iter().all(|number| number.is_finite()), "{numbers:?}");
+            prop_assert!(per_token > 0.0 && state.uncached() >= 0.0 && state.rest() >= 0.0);
+        }
+        prop_assert!(state.endpoints.iter().all(|endpoint| endpoint.recent.len() <= MAX_RECENT));
+    }
+}

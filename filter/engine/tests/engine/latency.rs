@@ -1,0 +1,126 @@
+//! What plugins learn from the time to the first chunk of a response.
+
+use core::time::Duration;
+
+use endpoint_picker::plugin::Instance;
+use endpoint_picker::state::latency::{LatencyState, Slopes};
+use endpoint_picker_engine::metrics::MetricKind;
+use endpoint_picker_engine::proxy::headers::EXPLANATION;
+use endpoint_picker_engine::testing::picker_config;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
+use endpoint_picker_wire::v1;
+use serde_json::json;
+
+use crate::fixture::{Fixture, Request, START, TEXT};
+
+const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
+const WHOLE: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
+
+/// Has a client see explanations.
+const SECRET: &str = "0123456789abcdef";
+
+/// Milliseconds per token before the first response.
+const PRIOR: f64 = 0.125;
+
+fn fixture() -> Fixture {
+    let picker_config = Some(picker_config(&[("expected-latency-scorer", None)]));
+    Fixture::with_policy(&json!({}), v1::Policy { picker_config, ..v1::Policy::default() })
+}
+
+fn latency<T>(fixture: &Fixture, read: impl FnOnce(&LatencyState) -> T) -> T {
+    let view = fixture.pool.view();
+    let key = view.topology().pipeline.plugins().iter().map(Instance::key);
+    let key: Vec<u64> = key.collect();
+    fixture
+        .pool
+        .store()
+        .read(|ledger| read(key.iter().find_map(|&key| ledger.states().of::<LatencyState>(key)).unwrap()))
+}
+
+fn slopes(fixture: &Fixture) -> Slopes {
+    latency(fixture, |state| state.slopes(PRIOR))
+}
+
+/// A prompt of 1000 tokens that no server was sent, and the number of the endpoint that gets it.
+fn send(fixture: &mut Fixture, number: usize) -> (Request, u8) {
+    let prompt = format!("{number:05}").repeat(800);
+    let request = fixture.post(TEXT, &[], &json!({"model": "m", "prompt": prompt}).to_string());
+    let endpoint = request.destination().unwrap().as_bytes()[7] - b'0';
+    (request, endpoint)
+}
+
+/// Has a server respond after this time with two chunks, the second one 500 ms later.
+fn respond(fixture: &mut Fixture, (mut request, from): (Request, u8), head: &[(&str, &str)], ms: u64) {
+    request.answer(fixture, from, head);
+    request.proxy.now.set(START + Duration::from_millis(ms));
+    request.chunk(fixture, "a", false);
+    request.proxy.now.set(START + Duration::from_millis(ms + 500));
+    request.chunk(fixture, "b", true);
+}
+
+#[test]
+fn streams_teach_how_fast_servers_read_and_how_long_responses_last() {
+    let mut fixture = fixture();
+    let before = slopes(&fixture);
+    assert_eq!((before.per_token, before.intercept), (PRIOR, 0.0));
+    for number in 0..200 {
+        let sent = send(&mut fixture, number);
+        respond(&mut fixture, sent, STREAM, 40);
+    }
+    assert!(slopes(&fixture).predict(1_000.0, 0.0) < 60.0, "{:?}", slopes(&fixture));
+    assert!(latency(&fixture, LatencyState::rest) < 700.0);
+    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.context(endpoint))), [0; 3]);
+}
+
+#[test]
+fn the_share_of_the_expected_time_is_recorded() {
+    let mut fixture = fixture();
+    let sent = send(&mut fixture, 0);
+    respond(&mut fixture, sent, STREAM, 250);
+    let histograms = fixture.sink.values(MetricKind::Histogram);
+    // 16 blocks of 64 tokens, 1/8 ms for each token.
+    assert_eq!(histograms["first_chunk_of_expected_percent"], [250 * 100 / 128]);
+}
+
+#[test]
+fn other_responses_teach_nothing() {
+    let mut fixture = fixture();
+    let before = slopes(&fixture);
+    let sent = send(&mut fixture, 0);
+    respond(&mut fixture, sent, WHOLE, 40);
+    let sent = send(&mut fixture, 1);
+    respond(&mut fixture, sent, &[(":status", "500"), ("content-type", "text/event-stream")], 1);
+    let (request, from) = send(&mut fixture, 2);
+    respond(&mut fixture, (request, from % 3 + 1), STREAM, 40);
+    let (mut request, _) = send(&mut fixture, 3);
+    request.exchange.end(&mut fixture.pool);
+    let (mut request, from) = send(&mut fixture, 4);
+    request.answer(&mut fixture, from, STREAM);
+    request.exchange.end(&mut fixture.pool);
+    assert_eq!(slopes(&fixture), before);
+    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.context(endpoint))), [0; 3]);
+}
+
+#[test]
+fn a_stream_that_breaks_off_does_not_teach_how_long_responses_last() {
+    let mut fixture = fixture();
+    let before = latency(&fixture, LatencyState::rest);
+    let (mut request, from) = send(&mut fixture, 0);
+    request.answer(&mut fixture, from, STREAM);
+    request.chunk(&mut fixture, "a", false);
+    request.exchange.end(&mut fixture.pool);
+    assert!((latency(&fixture, LatencyState::rest) - before).abs() < 1e-9);
+}
+
+#[test]
+fn the_terms_of_a_score_are_explained() {
+    let picker_config = Some(picker_config(&[("expected-latency-scorer", None)]));
+    let policy = v1::Policy { picker_config, ..v1::Policy::default() };
+    let explain = json!({"explain": {"header": "x-why", "secret": SECRET}});
+    let mut fixture = Fixture::with_policy(&explain, policy);
+    let body = json!({"model": "m", "prompt": "a".repeat(256)}).to_string();
+    let mut request = fixture.post(TEXT, &[("x-why", SECRET)], &body);
+    request.answer(&mut fixture, 1, STREAM);
+    let text = request.proxy.response_header(EXPLANATION).unwrap();
+    assert!(text.contains("ms: p 0 U 64 n 0.0 L 0 W 0 c 0.1250 b 0.100 M unknown"), "{text}");
+}

@@ -1,0 +1,351 @@
+//! Expected latencies, from everything that has happened instead of sums and means of it.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use endpoint_picker::pool::load::Load;
+use endpoint_picker::pool::reading::Reading;
+
+use super::cycle::Cycle;
+use super::plan::Plugin;
+
+/// What the plugin has seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Time, uncached tokens.
+    arrivals: Vec<(Duration, f64)>,
+    /// Tokens to read, requests, milliseconds: of each first chunk, with the milliseconds that were expected.
+    samples: Vec<[f64; 3]>,
+    /// Milliseconds from the first chunk to the end.
+    rests: Vec<f64>,
+    /// Requests at the servers over those that were known, at each snapshot.
+    elsewhere: Vec<f64>,
+    endpoints: BTreeMap<usize, EndpointSeen>,
+    /// The time at which a request last waited anywhere, and the places.
+    waited: Duration,
+    places: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct EndpointSeen {
+    in_flight: Vec<Sent>,
+    /// Adapters of requests in the order of their sending.
+    adapters: Vec<String>,
+    reads_since: Duration,
+    /// Waiting and running of distinct readings, and whether memory was left.
+    readings: Vec<(u64, u64, bool)>,
+    at_reading: Option<AtReading>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AtReading {
+    taken: Duration,
+    requests: f64,
+    context: f64,
+    unanswered: f64,
+}
+
+/// A request in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    number: usize,
+    at: Duration,
+    prompt: f64,
+    adapter: Option<String>,
+    /// Tokens to read and requests, if its time shows the speed of the endpoint.
+    sample: Option<[f64; 2]>,
+    answered: Option<Duration>,
+}
+
+impl EndpointSeen {
+    fn unanswered(&self) -> usize {
+        self.in_flight.iter().filter(|sent| sent.answered.is_none()).count()
+    }
+
+    fn context(&self) -> f64 {
+        self.in_flight.iter().map(|sent| sent.prompt).sum()
+    }
+
+    /// The distinct adapters of the last requests, the newest first.
+    fn recent(&self) -> Vec<&String> {
+        let mut recent: Vec<&String> = Vec::new();
+        for adapter in self.adapters.iter().rev() {
+            if !recent.contains(&adapter) {
+                recent.push(adapter);
+            }
+        }
+        recent
+    }
+
+    fn adapters_in_flight(&self) -> Vec<&String> {
+        let mut adapters: Vec<_> = self.in_flight.iter().filter_map(|sent| sent.adapter.as_ref()).collect();
+        adapters.sort();
+        adapters.dedup();
+        adapters
+    }
+}
+
+/// A mean that gives the newest this weight.
+fn mean(first: f64, weight: f64, values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(first, |mean, value| mean + weight * (value - mean))
+}
+
+/// Milliseconds per token and per request, and the rest.
+#[derive(Clone, Copy)]
+struct Line {
+    c: f64,
+    b: f64,
+    rest: f64,
+}
+
+impl Line {
+    fn at(self, x: f64, n: f64) -> f64 {
+        (self.c * x + self.b * n + self.rest).max(0.0)
+    }
+}
+
+/// The ridge regression of these samples (x, n, y, weight).
+fn fit(samples: &[[f64; 4]], c0: f64) -> Line {
+    let age = |at: usize| 0.999_f64.powi(i32::try_from(samples.len() - 1 - at).unwrap());
+    let sum = |of: &dyn Fn(&[f64; 4]) -> f64| -> f64 {
+        samples.iter().enumerate().map(|(at, sample)| age(at) * sample[3] * of(sample)).sum()
+    };
+    let weight = sum(&|_| 1.0);
+    if weight <= 0.0 {
+        return Line { c: c0, b: 0.1, rest: 0.0 };
+    }
+    let means = [0, 1, 2].map(|at| sum(&|sample| sample[at]) / weight);
+    let off = |sample: &[f64; 4], at: usize| sample[at] - means[at];
+    let xx = sum(&|sample| off(sample, 0).powi(2)) + 450_000.0;
+    let nn = sum(&|sample| off(sample, 1).powi(2)) + 125.0;
+    let xn = sum(&|sample| off(sample, 0) * off(sample, 1));
+    let xy = sum(&|sample| off(sample, 0) * off(sample, 2)) + 450_000.0 * c0;
+    let ny = sum(&|sample| off(sample, 1) * off(sample, 2)) + 12.5;
+    let determinant = xx * nn - xn * xn;
+    let per_token = ((xy * nn - ny * xn) / determinant).clamp(c0 / 20.0, c0 * 20.0);
+    let per_request = ((ny * xx - xy * xn) / determinant).clamp(0.0, 5.0);
+    let rest = means[2] - per_token * means[0] - per_request * means[1];
+    Line { c: per_token, b: per_request, rest }
+}
+
+fn milliseconds(from: Duration, to: Duration) -> f64 {
+    to.saturating_sub(from).as_secs_f64() * 1e3
+}
+
+impl Seen {
+    fn line(&self, c0: f64) -> Line {
+        let mut weighted: Vec<[f64; 4]> = Vec::new();
+        for &[x, n, y] in &self.samples {
+            let predicted = fit(&weighted, c0).at(x, n);
+            let weight = 1.0 / (1.0 + (predicted / 50.0).powi(2));
+            weighted.push([x, n, y.min(4.0 * predicted.max(20.0)), weight]);
+        }
+        fit(&weighted, c0)
+    }
+
+    fn uncached(&self) -> f64 {
+        let tokens = || self.arrivals.iter().map(|&(_, tokens)| tokens);
+        tokens().next().map_or(0.0, |first| mean(first, 0.01, tokens().skip(1)))
+    }
+
+    fn rest(&self) -> f64 {
+        30.0 + mean(1_000.0, 0.01, self.rests.iter().copied())
+    }
+
+    fn elsewhere(&self) -> f64 {
+        let factor = mean(1.0, 0.05, self.elsewhere.iter().copied());
+        if factor < 1.3 { 1.0 } else { factor }
+    }
+
+    fn arrivals_per_second(&self, now: Duration) -> f64 {
+        self.arrivals.iter().map(|&(at, _)| 0.1 * (-milliseconds(at, now) / 1e4).exp()).sum()
+    }
+
+    fn endpoint(&self, endpoint: usize) -> EndpointSeen {
+        self.endpoints.get(&endpoint).cloned().unwrap_or_default()
+    }
+
+    /// New readings of all endpoints.
+    pub(super) fn observe(&mut self, readings: &[Reading], loads: &[Load]) {
+        let (mut there, mut known, mut is_new) = (0.0, 0.0, false);
+        for (index, (reading, load)) in readings.iter().zip(loads).enumerate() {
+            let Some(taken) = reading.updated else { continue };
+            let (waiting, running) = (reading.waiting.unwrap_or(0), reading.running.unwrap_or(0));
+            there += load.requests.max(waiting.saturating_add(running)) as f64;
+            known += load.requests as f64;
+            let endpoint = self.endpoints.entry(index).or_default();
+            let last = endpoint.at_reading.map(|last| last.taken);
+            if last.is_some_and(|last| taken.abs_diff(last) < Duration::from_millis(25)) {
+                continue;
+            }
+            is_new = true;
+            endpoint.at_reading = Some(AtReading {
+                taken,
+                requests: load.requests as f64,
+                context: endpoint.context(),
+                unanswered: endpoint.unanswered() as f64,
+            });
+            let has_memory = reading.kv_usage.is_none_or(|usage| usage < 0.9);
+            endpoint.readings.push((waiting, running, has_memory));
+            if waiting > 0 {
+                self.waited = self.waited.max(taken);
+            }
+            let steps = endpoint.readings.windows(2).rev().take(4);
+            let is_full = |step: &[(u64, u64, bool)]| {
+                let (waiting, running, has_memory) = step[1];
+                waiting > 0 && running > 0 && running <= step[0].1 && has_memory
+            };
+            let row = steps.filter(|step| is_full(step)).count();
+            self.places = match self.places {
+                Some(_) if taken.saturating_sub(self.waited) > Duration::from_secs(60) => None,
+                Some(places) => Some(places.max(running as f64)),
+                None => (row == 4).then_some(running as f64),
+            };
+        }
+        if is_new && known > 0.0 {
+            self.elsewhere.push((there / known).clamp(1.0, 16.0));
+        }
+    }
+
+    /// The first chunk of the response to the request of this number has come.
+    pub(super) fn begin(&mut self, number: usize, now: Duration) {
+        let Self { endpoints, samples, .. } = self;
+        for endpoint in endpoints.values_mut() {
+            let is_first = |sent: &&mut Sent| sent.number == number && sent.answered.is_none();
+            for sent in endpoint.in_flight.iter_mut().filter(is_first) {
+                sent.answered = Some(now);
+                endpoint.reads_since = endpoint.reads_since.max(now);
+                if let Some([x, n]) = sent.sample {
+                    samples.push([x.round(), (n * 1e3).round() / 1e3, milliseconds(sent.at, now)]);
+                }
+            }
+        }
+    }
+
+    /// The request of this number is over, and the response was a stream if it has begun.
+    pub(super) fn end(&mut self, number: usize, now: Duration) {
+        let Self { endpoints, rests, .. } = self;
+        for endpoint in endpoints.values_mut() {
+            for sent in endpoint.in_flight.iter().filter(|sent| sent.number == number) {
+                rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
+            }
+            endpoint.in_flight.retain(|sent| sent.number != number);
+        }
+    }
+}
+
+/// What one endpoint would cost.
+struct Terms {
+    to_read: f64,
+    requests: f64,
+    adapter: f64,
+    wait: f64,
+    cost: f64,
+}
+
+impl Cycle<'_> {
+    fn seen(&self, plugin: &Plugin) -> Seen {
+        self.states.latency.get(&plugin.name).cloned().unwrap_or_default()
+    }
+
+    fn requests_there(&self, seen: &Seen, endpoint: usize) -> f64 {
+        let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
+        let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
+        let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
+        now.max(at_server + since)
+    }
+
+    /// The adapter that the model is, if a server has reported it.
+    fn adapter(&self, seen: &Seen) -> Option<String> {
+        let is_known = self.states.adapters.contains(self.spec.model) && !seen.endpoints.is_empty();
+        is_known.then(|| self.spec.model.to_owned())
+    }
+
+    fn terms(&self, plugin: &Plugin, seen: &Seen, endpoint: usize, mean_requests: f64) -> Terms {
+        let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
+        let Line { c, b, .. } = seen.line(c0);
+        let (reading, load, state) = (self.reading(endpoint), self.load(endpoint), seen.endpoint(endpoint));
+        let requests = self.requests_there(seen, endpoint);
+        let uncached = (self.missing_tokens(plugin.prefixes(), endpoint) as f64).max(1.0);
+        let mut backlog = load.tokens as f64 * seen.elsewhere();
+        let since = self.situation.since(state.reads_since).as_secs_f64() * 1e3;
+        backlog -= (0.8 * backlog).min(since / c);
+        if let Some(then) = state.at_reading {
+            backlog += (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0) * seen.uncached();
+        }
+        backlog = backlog.min(1e9);
+        let rest = seen.rest();
+        let adapter = self.adapter(seen).map_or(0.0, |adapter| {
+            let lora = reading.lora.clone().unwrap_or_default();
+            if lora.running.contains(&adapter) || state.adapters_in_flight().contains(&&adapter) {
+                return 0.0;
+            }
+            let max = if lora.max > 0 { lora.max } else { self.states.max_adapters }.max(1) as usize;
+            let others = if seen.elsewhere() > 1.0 { lora.running.len() } else { 0 };
+            let load = plugin.number("loraLoadMs", 40.0);
+            if state.adapters_in_flight().len().max(others) >= max {
+                load + rest / 2.0
+            } else if state.recent().into_iter().take(max).any(|recent| *recent == adapter) {
+                0.0
+            } else {
+                load
+            }
+        });
+        let fixed = plugin.number("maxRunning", 0.0);
+        let places = if fixed > 0.0 { Some(fixed) } else { seen.places };
+        let mut wait = places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * rest / places);
+        if let Some(usage) = reading.kv_usage {
+            let [blocks, size] = [reading.num_blocks, reading.block_size].map(Option::unwrap_or_default);
+            let memory = f64::from(blocks) * f64::from(size);
+            let then = state.at_reading.map_or(state.context(), |then| then.context);
+            let more = (state.context() - then + uncached).max(0.0);
+            let usage = usage + if memory > 0.0 { more / memory } else { 0.0 };
+            wait += rest * (20.0 * (usage - 0.95).max(0.0)).min(4.0);
+        }
+        let pool = self.situation.pool.as_slice().len() as f64;
+        let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
+        let ratio = if mean_requests > 0.0 { requests / mean_requests } else { 0.0 };
+        let cost = (backlog * c + uncached * c + adapter) * (1.0 + ratio + arrivals * uncached * c / 1_000.0)
+            + b * requests
+            + wait;
+        Terms { to_read: backlog + uncached, requests, adapter, wait, cost }
+    }
+
+    pub(super) fn expected_latency(&self, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
+        let seen = self.seen(plugin);
+        let requests = candidates.iter().map(|&endpoint| self.requests_there(&seen, endpoint));
+        let mean = requests.sum::<f64>() / candidates.len() as f64;
+        let score = |&endpoint: &usize| {
+            let cost = self.terms(plugin, &seen, endpoint, mean).cost;
+            1_000.0 / (1_000.0 + (cost * 2.0 + 1e-6).round() / 2.0)
+        };
+        candidates.iter().map(score).collect()
+    }
+
+    /// Sends the request of this number to its endpoints.
+    pub(super) fn expect(&self, plugin: &Plugin, targets: &[usize], number: usize, seen: &mut Seen) {
+        let before = seen.clone();
+        let now = self.situation.now;
+        let targets = if targets.len() == 2 && targets[0] == targets[1] { &targets[..1] } else { targets };
+        for &target in targets {
+            let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, &before, target, 0.0);
+            let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0;
+            let missing = self.missing_tokens(plugin.prefixes(), target) as f64;
+            let model = self.adapter(&before);
+            seen.arrivals.push((now, missing));
+            let endpoint = seen.endpoints.entry(target).or_default();
+            if endpoint.unanswered() == 0 {
+                endpoint.reads_since = now;
+            }
+            endpoint.adapters.extend(model.clone());
+            endpoint.in_flight.push(Sent {
+                number,
+                at: now,
+                prompt: self.tokens() as f64,
+                adapter: model,
+                sample: is_sample.then_some([to_read, requests]),
+                answered: None,
+            });
+        }
+    }
+}
