@@ -3,6 +3,7 @@
 use crate::manifests::Manifests;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::tools;
 use endpoint_picker_wire::picker_config_into_core;
 use metrics_agent::catalogue::{Options, Plan};
@@ -143,6 +144,7 @@ impl Setup {
             emit_endpoint_scores: false,
             neutral_score_after: None,
             avoid_failing: Duration::ZERO,
+            epp_rules: EppRules::default(),
             file_limits: FileLimits::default(),
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;

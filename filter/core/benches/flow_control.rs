@@ -36,6 +36,7 @@ fn machine(ordering: &str, fairness: &str) -> Machine {
         default_band: band.clone(),
         default_negative_band: band,
         usage_limit: roles("static-usage-limit-policy").usage_limit.unwrap(),
+        service_decays_in_use: false,
         eviction: None,
     };
     Machine::new(config.with_priorities([1, -1]))

@@ -12,6 +12,7 @@
 
 pub mod config;
 pub mod decision;
+pub mod epp_rules;
 pub mod flow_control;
 pub mod headers;
 pub mod input;

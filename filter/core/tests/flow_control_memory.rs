@@ -38,6 +38,7 @@ fn machine(fairness: &str) -> Machine {
         default_band: band.clone(),
         default_negative_band: band,
         usage_limit: roles("static-usage-limit-policy").usage_limit.unwrap(),
+        service_decays_in_use: false,
         eviction: None,
     })
 }

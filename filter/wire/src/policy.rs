@@ -6,6 +6,7 @@ use endpoint_picker::config::{
     ConfigError, ConfigErrors, FlowControlConfig, PickerConfig, PriorityBand, ProfileConfig, ProfilePlugin,
 };
 use endpoint_picker::decision::FailureMode;
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::Instance;
@@ -33,7 +34,12 @@ fn compile(config: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
 }
 
 fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
-    pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis))
+    let pipeline =
+        pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis));
+    pipeline.with_epp_rules(match policy.epp_rules() {
+        v1::EppRules::V010 => EppRules::V010,
+        v1::EppRules::Main => EppRules::Main,
+    })
 }
 
 /// The configuration of a message.
@@ -144,6 +150,7 @@ mod tests {
             emit_endpoint_scores: true,
             neutral_score_after_ms: Some(2000),
             avoid_failing_ms: 250,
+            epp_rules: v1::EppRules::Main.into(),
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {

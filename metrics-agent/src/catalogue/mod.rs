@@ -18,6 +18,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
 pub use plan::{Plan, PoolPlan};
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub neutral_score_after: Option<Duration>,
     /// How long an endpoint is avoided after its first failure; zero: not at all.
     pub avoid_failing: Duration,
+    /// The version of the EPP whose rules decide, for pools without an annotation.
+    pub epp_rules: EppRules,
     /// Limits on files.
     pub file_limits: FileLimits,
 }
@@ -49,8 +52,17 @@ impl Options {
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after_ms: self.neutral_score_after.map(milliseconds),
             avoid_failing_ms: milliseconds(self.avoid_failing),
+            epp_rules: on_the_wire(self.epp_rules).into(),
             ..v1::Policy::default()
         }
+    }
+}
+
+/// A version of the EPP as the filter receives it.
+fn on_the_wire(rules: EppRules) -> v1::EppRules {
+    match rules {
+        EppRules::V010 => v1::EppRules::V010,
+        EppRules::Main => v1::EppRules::Main,
     }
 }
 

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use clap::Args;
+use endpoint_picker::epp_rules::EppRules;
 
 use super::values::{self, FlagError};
 use crate::catalogue::Options;
@@ -34,6 +35,10 @@ pub struct PolicyFlags {
     /// eight times. 0s: not at all, as in the EPP.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
+
+    /// The version of the EPP whose rules decide where versions differ. A pool's annotation endpoint-picker/epp-rules takes its place.
+    #[arg(long, value_name = "v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
+    epp_rules: EppRules,
 
     /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys
     /// or tokens. All manifests together may have four times this number.
@@ -67,6 +72,7 @@ impl PolicyFlags {
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after: self.neutral_score_after,
             avoid_failing: self.avoid_failing,
+            epp_rules: self.epp_rules,
             file_limits: FileLimits {
                 bytes: self.max_file_bytes,
                 yaml_nodes: self.max_yaml_nodes,

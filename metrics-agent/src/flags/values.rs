@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+use endpoint_picker::epp_rules::EppRules;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
@@ -22,6 +23,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     read_duration(text)
         .filter(|duration| (Duration::from_millis(1)..=LONGEST).contains(duration))
         .ok_or_else(allowed)
+}
+
+/// A version of the EPP.
+pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
+    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == text);
+    known.ok_or_else(|| format!("allowed are {}", EppRules::ALL.map(EppRules::as_str).join(" and ")))
 }
 
 /// A number with its unit, `ms` or `s`; from 0s to one hour.

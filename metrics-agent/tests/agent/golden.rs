@@ -54,6 +54,24 @@ fn vllm_with_lora_reads_the_newest_series_by_value() {
 }
 
 #[test]
+fn the_unit_in_which_prefixes_are_matched_is_the_block_size_by_the_rules_of_main() {
+    let older = Dialects::built_in();
+    let main = older.with_match_unit();
+    let block_size = |dialects: &Dialects, unit: &str| {
+        let text = format!(
+            "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size=\"16\",prefix_match_unit=\"{unit}\"}} 1\n"
+        );
+        let mut reader = Reader::new(dialects.of_engine("vllm"), MultiEngine::Sum);
+        reader.read(text.as_bytes()).reading.block_size
+    };
+    assert_eq!(block_size(&older, "4096"), Some(16));
+    assert_eq!(block_size(&main, "4096"), Some(4096));
+    for unusable in ["0", "None", ""] {
+        assert_eq!(block_size(&main, unusable), Some(16), "{unusable}");
+    }
+}
+
+#[test]
 fn vllm_with_a_full_cache() {
     let busy = cache(32, 40, load(12, 4, 0.820_512_820_512_820_5));
     assert_whole(&read("vllm", MultiEngine::Sum, capture!("vllm-0.32.0-kv-busy")), &busy);

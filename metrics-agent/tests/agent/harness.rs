@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::{decode, v1};
 use metrics_agent::agent::{self, Listeners, Settings};
@@ -83,6 +84,7 @@ pub(crate) fn options_for(pool: &str) -> Options {
         emit_endpoint_scores: false,
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
+        epp_rules: EppRules::default(),
         file_limits: FileLimits::default(),
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::path::Path;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
 use metrics_agent::catalogue::{Options, Plan};
 use metrics_agent::files::FileLimits;
@@ -15,6 +16,7 @@ pub(crate) fn options() -> Options {
         emit_endpoint_scores: false,
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
+        epp_rules: EppRules::default(),
         file_limits: FileLimits::default(),
     }
 }

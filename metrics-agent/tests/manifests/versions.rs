@@ -1,8 +1,10 @@
 //! `EndpointPickerConfig` of the EPP's later versions: other fields, and plugins that have no effect here.
 
+use endpoint_picker::epp_rules::EppRules;
+use endpoint_picker_wire::v1;
 use metrics_agent::catalogue::{Options, Plan};
 
-use crate::reading::{config, file, options, policy, refusal, warnings};
+use crate::reading::{POOL, config, file, options, policy, refusal, warnings};
 
 /// Warnings without their place in the file.
 fn warned(text: &str) -> Vec<String> {
@@ -137,4 +139,22 @@ fn their_parameters_are_checked() {
             format!("document 1: plugins[0].{expected}")
         );
     }
+}
+
+#[test]
+fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
+    let rules = |annotation: &str, flag| {
+        let text = POOL.replace("{name: p}", &format!("{{name: p, annotations: {{{annotation}}}}}"));
+        let options = Options { epp_rules: flag, ..options() };
+        Plan::read(&[file("m.yaml", &text)], &options).map(|plan| plan.pools[0].policy.epp_rules())
+    };
+    let [older, main] = [v1::EppRules::V010, v1::EppRules::Main];
+    assert_eq!(rules("", EppRules::V010).unwrap(), older);
+    assert_eq!(rules("other: main", EppRules::Main).unwrap(), main);
+    assert_eq!(rules("endpoint-picker/epp-rules: main", EppRules::V010).unwrap(), main);
+    assert_eq!(rules("endpoint-picker/epp-rules: v0.10", EppRules::Main).unwrap(), older);
+    assert_eq!(
+        rules("endpoint-picker/epp-rules: v1", EppRules::Main).unwrap_err().to_string(),
+        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are v0.10 and main"
+    );
 }

@@ -7,6 +7,7 @@ use hashbrown::HashSet;
 
 use super::plugins::Plugins;
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
+use crate::epp_rules::EppRules;
 use crate::pipeline::{Pipeline, Profile, Slot};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
@@ -67,6 +68,7 @@ impl Pipeline {
             plugins: plugins.into_instances(),
             stale_after: STALE_AFTER,
             neutral_score_after: None,
+            epp_rules: EppRules::default(),
         })
     }
 }

@@ -65,6 +65,7 @@ impl Plugins {
             default_band: default_band?,
             default_negative_band: default_negative_band?,
             usage_limit,
+            service_decays_in_use: false,
             eviction: config.enable_eviction.then_some(Eviction { grace: lag }),
         };
         Some(rules.with_priorities([]))

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::epp_rules::EppRules;
 use crate::flow_control::SaturationStage;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
@@ -39,6 +40,7 @@ pub struct Cycle<'a> {
     pub(crate) load_estimator: &'a LoadEstimator,
     /// Age from which a reading gives its endpoint neutral scores; `None`: no age does.
     pub(crate) neutral_score_after: Option<Duration>,
+    pub(crate) epp_rules: EppRules,
     /// The key of the plugin at work.
     pub(crate) plugin: u64,
 }

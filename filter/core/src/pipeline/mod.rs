@@ -25,6 +25,7 @@ use self::schedule::prompt_blocks;
 use self::shadow::Acting;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
+use crate::epp_rules::EppRules;
 use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
@@ -67,6 +68,7 @@ pub struct Pipeline {
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
     pub(crate) neutral_score_after: Option<Duration>,
+    pub(crate) epp_rules: EppRules,
 }
 
 /// A plugin in the role `T`.
@@ -92,6 +94,15 @@ impl Pipeline {
     #[must_use]
     pub fn with_neutral_score_after(self, age: Option<Duration>) -> Self {
         Self { neutral_score_after: age, ..self }
+    }
+
+    /// Decides by the rules of this version of the EPP.
+    #[must_use]
+    pub fn with_epp_rules(self, epp_rules: EppRules) -> Self {
+        let flow_control = self
+            .flow_control
+            .map(|config| flow_control::Config { service_decays_in_use: epp_rules.is_main(), ..config });
+        Self { flow_control, epp_rules, ..self }
     }
 
     /// The rules of the queue, without bands for the priorities of objectives; `None`: requests do not wait.
@@ -245,6 +256,7 @@ impl Pipeline {
             stage: None,
             load_estimator: &self.load_estimator,
             neutral_score_after: self.neutral_score_after,
+            epp_rules: self.epp_rules,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
         }

@@ -80,9 +80,30 @@ impl Pipeline {
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
         if let Err(rejection) = routed {
+            let is_ineligible = self.epp_rules.is_main()
+                && rejection == Rejection::filtered_out()
+                && self.is_ineligible(&decision, &cycle, candidates, rng);
+            let rejection = if is_ineligible { Rejection::no_candidates() } else { rejection };
             decision.outcome = Outcome::Reject(rejection);
         }
         decision
+    }
+
+    /// Whether the filters by labels alone leave none of the candidates to the profile that picked none: no endpoint could serve the
+    /// request, however idle it is. The EPP's main branch (#2631) responds with 503 then.
+    fn is_ineligible(
+        &self,
+        decision: &Decision,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        rng: &mut dyn Rng,
+    ) -> bool {
+        let Some(run) = decision.runs.iter().rev().find(|run| run.picked.is_empty()) else { return false };
+        let mut eligible = candidates.to_vec();
+        for slot in self.profile_of(run).filters.iter().filter(|slot| slot.plugin.is_about_eligibility()) {
+            slot.plugin.filter(&cycle.of(slot.key), &mut eligible, rng);
+        }
+        eligible.is_empty()
     }
 
     /// Fills in the destinations of a schedule, with headers and reservations.

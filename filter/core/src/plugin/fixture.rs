@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::parameter::PREFIX_PRODUCER;
 use super::{Filter, InflightLoadProducer, Scorer, TopologyExtractor};
+use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, Prefix, Session};
@@ -33,6 +34,7 @@ pub(crate) struct Fixture {
     pub(crate) load_estimator: LoadEstimator,
     /// The endpoint that an earlier stage picked.
     pub(crate) peer: Option<usize>,
+    pub(crate) epp_rules: EppRules,
     pub(crate) agent_identity: Option<&'static str>,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix<'static>>,
@@ -51,6 +53,7 @@ impl Fixture {
             states: PluginStates::default(),
             load_estimator: InflightLoadProducer::default().estimator(),
             peer: None,
+            epp_rules: EppRules::default(),
             agent_identity: None,
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
@@ -113,6 +116,7 @@ impl Fixture {
             stage: None,
             load_estimator: &self.load_estimator,
             neutral_score_after: None,
+            epp_rules: self.epp_rules,
             plugin: 0,
         })
     }

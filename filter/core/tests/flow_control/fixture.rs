@@ -41,6 +41,7 @@ pub(crate) fn config() -> Config {
         default_band: default_band(),
         default_negative_band: default_band(),
         usage_limit: policy("static-usage-limit-policy", "{}").usage_limit.unwrap(),
+        service_decays_in_use: false,
         eviction: None,
     }
     .with_priorities([1, 0, -1])

@@ -90,14 +90,15 @@ pub(crate) fn rules() -> impl Strategy<Value = Rules> {
         1 => Just(Limit::SoftReflective),
     ];
     let global = (prop::option::of(1..12_u64), prop::option::of(1..300_u64));
-    (bands, global, ttl(), limit, any::<bool>()).prop_map(
-        |(bands, (max_requests, max_bytes), no_endpoint_ttl, limit, evicts)| Rules {
+    (bands, global, ttl(), limit, any::<[bool; 2]>()).prop_map(
+        |(bands, (max_requests, max_bytes), no_endpoint_ttl, limit, [evicts, decays_in_use])| Rules {
             bands,
             max_requests,
             max_bytes,
             no_endpoint_ttl,
             limit,
             evicts,
+            decays_in_use,
         },
     )
 }
@@ -123,6 +124,7 @@ pub(crate) fn configured(rules: &Rules) -> Config {
             ),
             Limit::SoftReflective => limit("soft-reflective-ceiling-policy", "{}"),
         },
+        service_decays_in_use: rules.decays_in_use,
         eviction: rules.evicts.then_some(Eviction { grace: GRACE }),
         ..config()
     }

@@ -58,6 +58,7 @@ fn in_turn_no_flow_waits_longer_than_all_others_once() {
             no_endpoint_ttl: None,
             limit: Limit::Static(1.0),
             evicts: false,
+            decays_in_use: false,
         };
         let mut machine = Machine::new(configured(&rules));
         let mut now = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! Requests that are turned away.
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use serde_json::json;
@@ -46,4 +47,26 @@ fn filters_that_leave_nothing_are_a_429_with_its_reason() {
     let message = "no endpoints available for the given request".to_owned();
     let rejected = rejection(&fixture.decide(&Request::default(), 1));
     assert_eq!(rejected, (429, Some("rejected-saturated"), message));
+}
+
+#[test]
+fn by_the_rules_of_main_a_request_that_no_endpoint_could_serve_is_503() {
+    let config = json!({
+        "plugins": [
+            {"type": "prefill-filter"},
+            {"type": "utilization-filter", "parameters": {"conditions": [{"metric": "waiting-queue", "maxValue": 3}]}},
+        ],
+    });
+    let status = |rules, role: &str, queue| {
+        let mut fixture = Fixture::new(&config, vec![pod(queue, 0.0, &[])]).label("llm-d.ai/role", &[role]);
+        fixture.pipeline = fixture.pipeline.with_epp_rules(rules);
+        let (status, reason, _) = rejection(&fixture.send("x", &[]));
+        (status, reason.unwrap())
+    };
+    let (saturated, ineligible) = ((429, "rejected-saturated"), (503, "rejected-no-endpoints"));
+    for rules in EppRules::ALL {
+        assert_eq!(status(rules, "prefill", 9), saturated);
+    }
+    assert_eq!(status(EppRules::V010, "decode", 0), saturated);
+    assert_eq!(status(EppRules::Main, "decode", 9), ineligible);
 }

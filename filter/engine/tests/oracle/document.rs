@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use proptest::prelude::*;
@@ -61,16 +62,27 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
         prop::option::of(select(detectors())),
         prop::collection::vec(deciders, 2),
         any::<prop::sample::Index>(),
-        prop::option::weighted(0.3, select(vec![100, 1_000, 6_000])),
+        (prop::option::weighted(0.3, select(vec![100, 1_000, 6_000])), any::<bool>()),
     )
         .prop_map(
-            |(shape, scorers, filters, pickers, producers, detector, deciders, order, no_opinion)| {
+            |(
+                shape,
+                scorers,
+                filters,
+                pickers,
+                producers,
+                detector,
+                deciders,
+                order,
+                (no_opinion, is_main),
+            )| {
                 let mut members = [scorers, filters].concat();
                 let order = order.index(members.len() + 1);
                 members.rotate_left(order);
                 let mut document =
                     Draft::default().fill(shape, &members, &pickers, &producers, detector, &deciders);
                 document[NO_OPINION_AFTER_MS] = no_opinion.into();
+                document[HAS_RULES_OF_MAIN] = is_main.into();
                 document
             },
         )
@@ -78,6 +90,13 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
 
 /// A flag of the agent's, written beside what the operator configures.
 const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
+
+/// Another: whether the rules of the EPP's main branch decide.
+const HAS_RULES_OF_MAIN: &str = "hasRulesOfMain";
+
+pub(crate) fn epp_rules(document: &Value) -> EppRules {
+    if document[HAS_RULES_OF_MAIN] == true { EppRules::Main } else { EppRules::V010 }
+}
 
 /// The age from which readings give neutral scores.
 pub(crate) fn neutral_score_after(document: &Value) -> Option<Duration> {

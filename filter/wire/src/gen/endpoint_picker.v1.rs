@@ -68,6 +68,9 @@ pub struct Policy {
     /// A configuration that decides on the same requests without effect. Absent: none.
     #[prost(message, optional, tag = "11")]
     pub shadow_config: ::core::option::Option<PickerConfig>,
+    /// The version of the EPP whose rules decide where versions differ.
+    #[prost(enumeration = "EppRules", tag = "12")]
+    pub epp_rules: i32,
 }
 /// The parts of an EndpointPickerConfig on which decisions depend.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -257,6 +260,33 @@ pub struct Lora {
     pub waiting: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint32, tag = "3")]
     pub max: u32,
+}
+/// A version of the EPP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EppRules {
+    V010 = 0,
+    Main = 1,
+}
+impl EppRules {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::V010 => "EPP_RULES_V0_10",
+            Self::Main => "EPP_RULES_MAIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EPP_RULES_V0_10" => Some(Self::V010),
+            "EPP_RULES_MAIN" => Some(Self::Main),
+            _ => None,
+        }
+    }
 }
 /// What happens to requests without the data for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

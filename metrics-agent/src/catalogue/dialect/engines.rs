@@ -84,6 +84,7 @@ fn cache_info(metric: &str, block_size_label: &str, num_blocks_label: &str) -> O
     Some(CacheInfo {
         spec: spec(metric)?,
         block_size_label: block_size_label.to_owned(),
+        match_unit_label: None,
         num_blocks_label: num_blocks_label.to_owned(),
     })
 }

@@ -18,6 +18,9 @@ pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.network
 /// The engine of endpoints without an engine label, or with an unknown engine, unless a configuration names another.
 pub const DEFAULT_ENGINE: &str = "vllm";
 
+/// The label with the tokens in which prefixes are matched.
+const MATCH_UNIT: &str = "prefix_match_unit";
+
 /// The dialects of all engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialects {
@@ -65,6 +68,21 @@ impl Dialects {
             return Err(UnknownEngine { engine: default.to_owned(), engines });
         };
         Ok(Self { labels: [label_key.to_owned(), alias.to_owned()], by_engine, default })
+    }
+
+    /// The same dialects, whose [`CacheInfo`] is read as by the EPP's main branch (#2455): a label names the tokens in which prefixes are
+    /// matched, which for models with several kinds of attention are more than a block's.
+    #[must_use]
+    pub fn with_match_unit(&self) -> Self {
+        let of = |dialect: &Arc<Dialect>| {
+            let mut dialect = Dialect::clone(dialect);
+            if let Some(cache) = &mut dialect.cache_info {
+                cache.match_unit_label = Some(MATCH_UNIT.to_owned());
+            }
+            Arc::new(dialect)
+        };
+        let by_engine = self.by_engine.iter().map(|(name, dialect)| (name.clone(), of(dialect))).collect();
+        Self { labels: self.labels.clone(), by_engine, default: of(&self.default) }
     }
 
     /// The dialect of endpoints without an engine label.
@@ -134,6 +152,9 @@ pub struct CacheInfo {
     pub spec: MetricSpec,
     /// The label with the tokens per block.
     pub block_size_label: String,
+    /// The label with the tokens in which prefixes are matched, which counts before the former one if it is above 0; `None`: it is
+    /// not read.
+    pub match_unit_label: Option<String>,
     /// The label with the number of blocks.
     pub num_blocks_label: String,
 }

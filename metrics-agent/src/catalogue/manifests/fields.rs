@@ -39,15 +39,17 @@ impl Name {
 pub(crate) struct Metadata {
     pub(crate) name: String,
     pub(crate) namespace: String,
+    pub(crate) annotations: Texts,
     created: Option<Timestamp>,
 }
 
 impl Metadata {
     pub(super) fn new(fields: MetadataFields, scope: &Scope) -> Self {
-        let MetadataFields { name, namespace, creation_timestamp, .. } = fields;
+        let MetadataFields { name, namespace, creation_timestamp, annotations, .. } = fields;
         Self {
             name: name.0,
             namespace: scope.namespace_or_default(namespace.map(|name| name.0)),
+            annotations,
             created: creation_timestamp.map(|time| time.0),
         }
     }
@@ -71,8 +73,8 @@ pub(super) struct MetadataFields {
     creation_timestamp: Option<CreationTime>,
     #[deserr(default, rename = "labels")]
     _labels: Texts,
-    #[deserr(default, rename = "annotations")]
-    _annotations: Texts,
+    #[deserr(default)]
+    annotations: Texts,
 }
 
 #[derive(Debug, Deserr)]

@@ -6,17 +6,19 @@ mod policies;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 use members::Members;
 
-use super::Options;
 use super::dialect::Dialect;
 use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
-use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
+use super::manifests::fault::quoted;
+use super::manifests::fields::{Metadata, PoolGroup, PoolRef, Texts};
 use super::manifests::picker::Scraping;
 use super::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use super::{Options, on_the_wire};
 use crate::sources::endpoints::PORT_OF_POOL;
 use crate::sources::manifests::{File, Origin, Problem, Problems};
 
@@ -120,7 +122,7 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
     let mut first: HashMap<String, Origin> = HashMap::new();
     let mut pools = Vec::new();
     for Item { origin, metadata, spec } in documents.pools.drain(..) {
-        let Metadata { name, namespace, .. } = metadata;
+        let Metadata { name, namespace, annotations, .. } = metadata;
         let plan_name = scope.pool_name(&namespace, &name);
         if let Some(first) = first.get(&plan_name) {
             let text = format!(
@@ -130,8 +132,14 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
             documents.problems.push(origin.problem("metadata.name", text));
             continue;
         }
+        let at = origin.clone();
         first.insert(plan_name.clone(), origin);
-        let policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..options.policy() };
+        let mut policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..options.policy() };
+        match epp_rules(&annotations) {
+            Ok(None) => {}
+            Ok(Some(rules)) => policy.epp_rules = on_the_wire(rules).into(),
+            Err(text) => documents.problems.push(at.problem("metadata.annotations", text)),
+        }
         let members = Members::Selected {
             namespace: namespace.clone(),
             labels: spec.selector,
@@ -141,6 +149,19 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         pools.push(PoolDraft { plan, id: Some(PoolId { group: spec.group, namespace, name }) });
     }
     pools
+}
+
+/// The annotation of a pool that names the version of the EPP whose rules decide.
+const EPP_RULES: &str = "endpoint-picker/epp-rules";
+
+/// The version that a pool's annotations name; `None`: the agent's flag decides.
+fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
+    let Some(given) = annotations.0.get(EPP_RULES) else { return Ok(None) };
+    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == given);
+    let allowed = EppRules::ALL.map(EppRules::as_str).join(" and ");
+    known
+        .map(Some)
+        .ok_or_else(|| format!("{EPP_RULES:?}: {} is unknown; allowed are {allowed}", quoted(given)))
 }
 
 /// Removes objects of the same kind, namespace and name as an earlier one, and adds their problems.
@@ -199,7 +220,11 @@ impl PoolPlan {
             scheme: if scraping.https { Scheme::Https } else { flags.scheme },
             ..flags.clone()
         };
-        ScrapePlan { settings: settings.into(), port: scraping.port, dialects: scraping.dialects.clone() }
+        let dialects = match self.policy.epp_rules() {
+            v1::EppRules::V010 => scraping.dialects.clone(),
+            v1::EppRules::Main => scraping.dialects.with_match_unit().into(),
+        };
+        ScrapePlan { settings: settings.into(), port: scraping.port, dialects }
     }
 
     /// The dialect of endpoints without an engine label.

@@ -103,8 +103,12 @@ fn policy(policy: &v1::Policy) -> String {
         v1::FailureMode::FailOpen => "FailOpen",
         v1::FailureMode::FailClose => "FailClose",
     };
+    let rules = match policy.epp_rules() {
+        v1::EppRules::V010 => "",
+        v1::EppRules::Main => "; the rules of the EPP's main branch",
+    };
     format!(
-        "{config}; {failure_mode}; {}, {}, {}{}",
+        "{config}; {failure_mode}; {}, {}, {}{}{rules}",
         counted(policy.objectives.len(), "objective"),
         counted(policy.rewrite_rules.len(), "rewrite rule"),
         counted(policy.inference_models.len(), "model"),

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use endpoint_picker::pool::reading::Lora;
 
 use super::sample::{Labels, Sample};
+use crate::catalogue::dialect::CacheInfo;
 
 /// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
@@ -172,6 +173,7 @@ fn names(list: &[u8]) -> Result<Vec<String>, Invalid> {
 #[derive(Debug)]
 pub(super) struct CacheShape {
     block_size_label: String,
+    match_unit_label: Option<String>,
     num_blocks_label: String,
     seen: Option<CacheLabels>,
 }
@@ -184,8 +186,9 @@ struct CacheLabels {
 }
 
 impl CacheShape {
-    pub(super) fn new(block_size_label: String, num_blocks_label: String) -> Self {
-        Self { block_size_label, num_blocks_label, seen: None }
+    pub(super) fn new(cache: &CacheInfo) -> Self {
+        let CacheInfo { block_size_label, match_unit_label, num_blocks_label, .. } = cache.clone();
+        Self { block_size_label, match_unit_label, num_blocks_label, seen: None }
     }
 
     pub(super) fn clear(&mut self) {
@@ -197,9 +200,11 @@ impl CacheShape {
             return;
         }
         let read = |label| sample.labels.get(label).map(|value| parse_u32(&value).ok_or(Invalid));
+        let match_unit = self.match_unit_label.as_ref().and_then(|label| sample.labels.get(label));
+        let match_unit = match_unit.and_then(|value| parse_u32(&value)).filter(|tokens| *tokens > 0);
         self.seen = Some(CacheLabels {
             timestamp: sample.timestamp,
-            block_size: read(&self.block_size_label),
+            block_size: match_unit.map(Ok).or_else(|| read(&self.block_size_label)),
             num_blocks: read(&self.num_blocks_label),
         });
     }

@@ -53,8 +53,7 @@ impl MetricExtractor {
         }
         extractor.add_spec(dialect.lora.as_ref(), || FieldSeries::Lora(LoraLists::default()));
         if let Some(cache) = &dialect.cache_info {
-            let (size, number) = (cache.block_size_label.clone(), cache.num_blocks_label.clone());
-            extractor.add_spec(Some(&cache.spec), || FieldSeries::Cache(CacheShape::new(size, number)));
+            extractor.add_spec(Some(&cache.spec), || FieldSeries::Cache(CacheShape::new(cache)));
         }
         extractor.add_spec(dialect.block_size.as_ref(), || FieldSeries::BlockSize(Number::new(None)));
         extractor.add_spec(dialect.num_blocks.as_ref(), || FieldSeries::NumBlocks(Number::new(None)));

@@ -96,19 +96,21 @@ impl ProgramAware {
 
     /// The flow with the highest score; of equal ones the flow whose first request waits longest.
     pub(super) fn pick(&self, programs: &[Programs], now: Nanos) -> Option<u32> {
-        let policy = &programs.get(self.programs)?.policy;
+        let programs = programs.get(self.programs)?;
+        let policy = &programs.policy;
         let wait = |head: Nanos| now.since(head).as_secs_f64();
         let (oldest, newest) = (self.by_head.first()?.0, self.by_head.last()?.0);
         let waits = Range { least: wait(newest), greatest: wait(oldest) };
         let (least, greatest) = (self.by_service.first()?.0, self.by_service.last()?.0);
-        let services = Range { least: least.get(), greatest: greatest.get() };
+        let relative = |service: Service| programs.relative(service.get(), greatest.get());
+        let services = Range { least: relative(least), greatest: relative(greatest) };
         let heads = self.by_head.iter().take(COMPARED).map(|(_, flow)| *flow);
         let served = self.by_service.iter().take(COMPARED).map(|(_, flow)| *flow);
         let mut best = None;
         // The heads come first, so that of equal scores the longest wait wins.
         for flow in heads.chain(served) {
             let Some(known) = self.flows.get(flow) else { continue };
-            let score = policy.score(known.service.get(), services, wait(known.head), waits);
+            let score = policy.score(relative(known.service), services, wait(known.head), waits);
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, flow));
             }
@@ -125,6 +127,8 @@ const MAX_IDLE: usize = 10_000;
 pub(in crate::flow_control) struct Programs {
     pub(in crate::flow_control) name: Arc<str>,
     pub(in crate::flow_control) policy: Arc<ProgramAwareFairness>,
+    /// Whether the service of a program decays all the time, and not only while it is idle.
+    decays_in_use: bool,
     by_id: HashMap<Arc<str>, Program>,
     /// Programs without a request, by the time of their last one.
     idle: BTreeSet<(Nanos, Arc<str>)>,
@@ -142,12 +146,12 @@ struct Program {
 
 impl Programs {
     pub(in crate::flow_control) fn new(name: Arc<str>, policy: Arc<ProgramAwareFairness>) -> Self {
-        Self { name, policy, by_id: HashMap::new(), idle: BTreeSet::new() }
+        Self { name, policy, decays_in_use: false, by_id: HashMap::new(), idle: BTreeSet::new() }
     }
 
     /// Follows a change of the configuration.
-    pub(in crate::flow_control) fn adopt(&mut self, policy: Arc<ProgramAwareFairness>) {
-        self.policy = policy;
+    pub(in crate::flow_control) fn adopt(&mut self, policy: Arc<ProgramAwareFairness>, decays_in_use: bool) {
+        (self.policy, self.decays_in_use) = (policy, decays_in_use);
     }
 
     /// A program begins to wait in a band, or has a request in flight.
@@ -156,16 +160,42 @@ impl Programs {
         let program = self.by_id.entry(Arc::clone(id)).or_default();
         if program.uses == 0 {
             self.idle.remove(&(program.idle_since, Arc::clone(id)));
-            // The decay of the whole idle time is computed here, so that idle programs need no timer.
-            program.service = self.policy.decayed(program.service, now.since(program.decays_from));
-            program.decays_from = now;
+            if !self.decays_in_use {
+                // The decay of the whole idle time is computed here, so that idle programs need no timer.
+                program.service = self.policy.decayed(program.service, now.since(program.decays_from));
+                program.decays_from = now;
+            }
         }
         program.uses += 1;
     }
 
-    /// The service that a program has attained.
+    /// The service that a program has attained, as a number by which programs are ordered at any time. Where service decays all the
+    /// time, each halves at the same rate: the number is 1 + log2 of the service + the half-lives until it was attained, 0 without service.
     pub(in crate::flow_control) fn service(&self, id: &str) -> f64 {
-        self.by_id.get(id).map_or(0.0, |program| program.service)
+        let Some(program) = self.by_id.get(id) else { return 0.0 };
+        match self.half_life() {
+            Some(half_life) if program.service > 0.0 => {
+                let half_lives = program.decays_from.get().as_secs_f64() / half_life;
+                (1.0 + program.service.log2() + half_lives).max(0.0)
+            }
+            _ => program.service,
+        }
+    }
+
+    /// Seconds in which the service of each program halves; `None`: it does not decay in use.
+    fn half_life(&self) -> Option<f64> {
+        Some(self.policy.half_life_seconds()).filter(|seconds| self.decays_in_use && *seconds > 0.0)
+    }
+
+    /// The service of a program relative to the greatest of those that are compared, from their ordering numbers.
+    fn relative(&self, service: f64, greatest: f64) -> f64 {
+        if self.half_life().is_none() {
+            service
+        } else if service > 0.0 {
+            (service - greatest).exp2()
+        } else {
+            0.0
+        }
     }
 
     /// The opposite of [`begin`](Self::begin).
@@ -181,6 +211,13 @@ impl Programs {
     /// Adds the service of a request that is in flight.
     pub(in crate::flow_control) fn serve(&mut self, id: &Arc<str>, tokens: Tokens, now: Nanos) {
         let Some(program) = self.by_id.get_mut(id) else { return };
+        if self.decays_in_use {
+            let half_life = self.policy.half_life_seconds();
+            let since = now.since(program.decays_from).as_secs_f64();
+            if half_life > 0.0 {
+                program.service *= (-since / half_life).exp2();
+            }
+        }
         program.service += ProgramAwareFairness::service(tokens.input, tokens.output);
         program.decays_from = now;
     }

@@ -170,7 +170,7 @@ impl Machine {
         let mut programs = Vec::new();
         let mut bands: Vec<Band> = Vec::with_capacity(config.bands.len());
         for (priority, band) in &config.bands {
-            let index = self.programs_of(band, &mut programs);
+            let index = self.programs_of(band, config.service_decays_in_use, &mut programs);
             let mut new = Band::new(*priority, band.clone(), has_own_ends, index);
             if let Some(older) = self.bands.iter().find(|older| older.priority == *priority) {
                 new.continue_from(older);
@@ -189,7 +189,12 @@ impl Machine {
     }
 
     /// The index in `programs` of the state of a band's policy, which is added if it is not there.
-    fn programs_of(&mut self, band: &BandConfig, programs: &mut Vec<Programs>) -> Option<usize> {
+    fn programs_of(
+        &mut self,
+        band: &BandConfig,
+        decays_in_use: bool,
+        programs: &mut Vec<Programs>,
+    ) -> Option<usize> {
         let Fairness::ProgramAware(policy) = &band.fairness else { return None };
         let is_same = |programs: &Programs| programs.name == band.fairness_name;
         if let Some(place) = programs.iter().position(is_same) {
@@ -204,7 +209,7 @@ impl Machine {
             self.in_flight.programs().for_each(|id| state.begin(id, self.now));
             state
         };
-        state.adopt(Arc::clone(policy));
+        state.adopt(Arc::clone(policy), decays_in_use);
         programs.push(state);
         Some(programs.len() - 1)
     }

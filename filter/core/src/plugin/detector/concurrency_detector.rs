@@ -17,7 +17,8 @@ const LAG: Duration = Duration::from_millis(10);
 /// As a detector: the load in flight at all endpoints / the sum of their limits. In `hybrid` mode the mean
 /// over the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
-/// As a filter: keeps endpoints below their limits times (1 + `headroom`); none, if there are none.
+/// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none; by the rules of the EPP's
+/// main branch (#2883) it keeps all.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcurrencyDetector {
@@ -79,7 +80,7 @@ impl Filter for ConcurrencyDetector {
         // Limits are whole numbers, cut off, as in the EPP.
         let limit = |most: i64| (most as f64 * (1.0 + self.headroom)).floor();
         let (requests, tokens) = (limit(self.max_concurrency), limit(self.max_token_concurrency));
-        candidates.retain(|&endpoint| {
+        let fits = |&endpoint: &usize| {
             let load = cycle.load(endpoint);
             let requests_fit = (load.requests as f64) < requests;
             let tokens_fit = (load.tokens as f64) < tokens;
@@ -88,7 +89,10 @@ impl Filter for ConcurrencyDetector {
                 Mode::Tokens => tokens_fit,
                 Mode::Hybrid => requests_fit && tokens_fit,
             }
-        });
+        };
+        if !cycle.epp_rules.is_main() || candidates.iter().any(fits) {
+            candidates.retain(fits);
+        }
     }
 }
 
@@ -143,6 +147,7 @@ impl ConcurrencyDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epp_rules::EppRules;
     use crate::plugin::fixture::Fixture;
     use crate::rng::SplitMix64;
     use crate::test;
@@ -238,5 +243,19 @@ mod tests {
         assert_eq!(error, "maxConcurrency is 0; allowed is 1 and above");
         assert!(ConcurrencyDetector { max_token_concurrency: -1, ..detector(Mode::Tokens) }.check().is_err());
         assert!(ConcurrencyDetector { headroom: -0.1, ..detector(Mode::Tokens) }.check().is_err());
+    }
+
+    #[test]
+    fn by_the_rules_of_main_the_filter_keeps_all_rather_than_none() {
+        let kept = |epp_rules, requests: [u64; 2]| {
+            let in_flight = requests.map(|requests| Load { requests, tokens: 0 }).to_vec();
+            let detector = ConcurrencyDetector { max_concurrency: 5, ..ConcurrencyDetector::default() };
+            let mut fixture = Fixture::of(2);
+            (fixture.epp_rules, fixture.in_flight) = (epp_rules, in_flight);
+            fixture.kept(&detector, 1)
+        };
+        assert_eq!(kept(EppRules::V010, [5, 6]), [0; 0]);
+        assert_eq!(kept(EppRules::Main, [5, 6]), [0, 1]);
+        assert_eq!(kept(EppRules::Main, [4, 6]), [0]);
     }
 }

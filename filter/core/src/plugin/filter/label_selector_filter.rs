@@ -27,6 +27,10 @@ impl Filter for LabelSelectorFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
         candidates.retain(|&endpoint| self.0.matches(cycle.endpoint(endpoint)));
     }
+
+    fn is_about_eligibility(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -30,4 +30,9 @@ use crate::rng::Rng;
 pub trait Filter: Debug + Send + Sync {
     /// Keeps in `candidates` (endpoint indices) those that may be picked.
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, rng: &mut dyn Rng);
+
+    /// Whether it depends on the endpoints' labels alone, and not on their state.
+    fn is_about_eligibility(&self) -> bool {
+        false
+    }
 }

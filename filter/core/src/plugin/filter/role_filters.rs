@@ -37,6 +37,10 @@ macro_rules! role_filters {
                     role_label(cycle.endpoint(endpoint)).map_or($without, |role| roles.contains(&role))
                 });
             }
+
+            fn is_about_eligibility(&self) -> bool {
+                true
+            }
         }
     )*};
 }

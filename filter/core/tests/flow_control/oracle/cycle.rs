@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::{BandRules, GRACE, Item, Limit, Oracle, Order, Share};
+use super::{BandRules, GRACE, Item, Limit, Oracle, Order, Share, decayed};
 
 impl Oracle {
     /// The requests of which one is dispatched.
@@ -93,7 +93,10 @@ impl Oracle {
     }
 
     fn highest_scores(&self, heads: &BTreeMap<&str, &Item>) -> Vec<u64> {
-        let service = |item: &Item| self.programs[&item.flow].service;
+        let service = |item: &Item| {
+            let program = &self.programs[&item.flow];
+            if self.rules.decays_in_use { decayed(program, self.now) } else { program.service }
+        };
         let wait = |item: &Item| (self.now.saturating_sub(item.enqueued)).as_secs_f64();
         let norm = |of: &dyn Fn(&Item) -> f64, item: &Item| {
             let values = || heads.values().map(|item| of(item));

@@ -114,7 +114,11 @@ impl Oracle {
         }
         if self.rules.has_programs() {
             if let Some((input, output)) = tokens {
+                let decays = self.rules.decays_in_use;
                 let program = self.programs.get_mut(&flow).unwrap();
+                if decays {
+                    program.service = decayed(program, self.now);
+                }
                 program.service += (input + 2 * output) as f64;
                 program.from = self.now;
             }
@@ -248,7 +252,7 @@ impl Oracle {
             if program.idle_since + PROGRAM_TTL < now {
                 program.service = 0.0;
             }
-            program.service *= 0.5_f64.powf(now.saturating_sub(program.from).as_secs_f64() / HALF_LIFE);
+            program.service = decayed(program, now);
             program.from = now;
         }
         program.uses += 1;
@@ -259,4 +263,9 @@ impl Oracle {
         program.uses -= 1;
         program.idle_since = self.now;
     }
+}
+
+/// The rest of a program's service.
+fn decayed(program: &Program, now: Duration) -> f64 {
+    program.service * 0.5_f64.powf(now.saturating_sub(program.from).as_secs_f64() / HALF_LIFE)
 }

@@ -50,6 +50,8 @@ pub(crate) struct Rules {
     pub(crate) no_endpoint_ttl: Option<Duration>,
     pub(crate) limit: Limit,
     pub(crate) evicts: bool,
+    /// The service of a program decays in use too.
+    pub(crate) decays_in_use: bool,
 }
 
 impl Rules {

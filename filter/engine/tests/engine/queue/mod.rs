@@ -29,7 +29,10 @@ const FREE: [u64; 3] = [1, 0, 1];
 
 fn queueing_policy(flow_control: v1::FlowControl) -> v1::Policy {
     let mut policy = fewest_waiting();
-    policy.picker_config.as_mut().unwrap().flow_control = Some(flow_control);
+    let picker = policy.picker_config.as_mut().unwrap();
+    picker.flow_control = Some(flow_control);
+    let (name, parameters) = ("agent-identity".to_owned(), "{}".to_owned());
+    picker.plugins.push(v1::Plugin { r#type: name.clone(), name, parameters });
     let objective = |name: &str, priority| v1::Objective { name: name.to_owned(), priority };
     policy.objectives = vec![objective("urgent", 5), objective("batch", -1)];
     policy

@@ -102,6 +102,21 @@ fn the_report_has_the_tenants_of_each_band() {
 }
 
 #[test]
+fn a_request_without_a_fairness_id_is_a_tenant_by_its_agent_session() {
+    let flow_control = v1::FlowControl { max_requests: 1, ..v1::FlowControl::default() };
+    let mut queueing = Queueing::saturated(flow_control);
+    let _waits = queueing.waiting_request(&[("session-id", "s")]);
+    let mut refused = queueing.request(&[("x-claude-code-session-id", "c")]);
+    refused.head(&mut queueing.fixture);
+    assert_eq!(refused.rejection().status, 429);
+    let queue = report(&queueing.fixture).flow_control.unwrap();
+    let bands = queue.bands.into_iter().flat_map(|band| band.tenants);
+    let mut ids: Vec<_> = bands.map(|tenant| tenant.fairness_id).filter(|id| id != "other").collect();
+    ids.sort();
+    assert_eq!(ids, ["c", "s"]);
+}
+
+#[test]
 fn without_flow_control_there_is_no_queue_in_the_report() {
     assert_eq!(report(&Fixture::new()).flow_control, None);
     let queueing = Queueing::saturated(v1::FlowControl::default());

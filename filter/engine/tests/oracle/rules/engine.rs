@@ -149,9 +149,9 @@ impl Oracle {
             scheduling.check_rest_of_hint(run, rest)?;
             destination.extend(rest);
         }
+        let drained = destination.is_empty().then(|| scheduling.drained(&primary));
         let (runs, rated) = (scheduling.runs, scheduling.rated);
-        if destination.is_empty() {
-            let rejection = Rejection { status: 429, reason: Some("rejected-saturated") };
+        if let Some(rejection) = drained {
             return Ok(Expected { outcome: Err(rejection), runs, headers: vec![], reservations: vec![] });
         }
         let reservations =

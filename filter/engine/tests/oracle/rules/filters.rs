@@ -70,11 +70,12 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
                 limit(plugin.number("maxTokenConcurrency", 1e6)),
             );
             let mode = plugin.text("concurrencyMode", "requests");
-            keep(&|e| {
+            let kept = keep(&|e| {
                 let load = cycle.load(e);
                 (mode == "tokens" || (load.requests as f64) < requests)
                     && (mode == "requests" || (load.tokens as f64) < tokens)
-            })
+            });
+            if cycle.plan.is_main { unless_empty(kept) } else { kept }
         }
         "context-length-aware" => keep(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {
             None => true,

@@ -66,7 +66,7 @@ impl Scheduling<'_> {
         if handler.text("stageOrder", "decode-first") == "decode-first" {
             decode = self.run("decode")?;
             if decode.is_empty() {
-                return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
+                return Ok(Err(self.drained("decode")));
             }
             encode = self.run_if(decider("encode"), "encode", decode.first().copied())?;
             self.cycle.peer.set(decode.first().copied());
@@ -80,7 +80,7 @@ impl Scheduling<'_> {
             self.cycle.peer.set(None);
         }
         if decode.is_empty() {
-            return Ok(Err(Rejection { status: 429, reason: Some("rejected-saturated") }));
+            return Ok(Err(self.drained("decode")));
         }
         let address =
             |&endpoint: &usize| self.cycle.situation.pool.as_slice()[endpoint].address().to_string();
@@ -93,6 +93,19 @@ impl Scheduling<'_> {
             headers.push(("x-encoder-hosts-ports".to_owned(), addresses(&encode)));
         }
         Ok(Ok(("decode".to_owned(), headers)))
+    }
+
+    /// The rejection where a profile's filters leave nothing: by the rules of main 503, if those by labels alone do so.
+    pub(super) fn drained(&self, profile: &str) -> Rejection {
+        let by_labels = ["label-selector-filter", "decode-filter", "prefill-filter", "encode-filter"];
+        let profile = self.plan.profiles.iter().find(|own| own.name == profile).unwrap();
+        let filters = profile.filters.iter().filter(|plugin| by_labels.contains(&plugin.kind.as_str()));
+        let left = filters.fold(self.candidates.clone(), |left, plugin| filter(self.cycle, plugin, &left));
+        if self.plan.is_main && left.is_empty() {
+            Rejection { status: 503, reason: Some("rejected-no-endpoints") }
+        } else {
+            Rejection { status: 429, reason: Some("rejected-saturated") }
+        }
     }
 
     fn run_if(

@@ -5,7 +5,7 @@ use core::time::Duration;
 use serde_json::{Value, json};
 
 use super::scorers::{BY_PREFIXES, BY_READINGS, scorers};
-use crate::document::neutral_score_after;
+use crate::document::{epp_rules, neutral_score_after};
 
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
@@ -94,15 +94,17 @@ pub(super) struct Plan {
     pub(super) load: Plugin,
     /// The age from which readings give neutral scores.
     pub(super) neutral_score_after: Option<Duration>,
+    /// Whether the rules of the EPP's main branch decide.
+    pub(super) is_main: bool,
 }
 
 impl Plan {
     pub(super) fn of(document: &Value) -> Self {
-        let neutral_score_after = neutral_score_after(document);
+        let (neutral_score_after, is_main) = (neutral_score_after(document), epp_rules(document).is_main());
         if document["plugins"].as_array().is_none_or(Vec::is_empty)
             && document["schedulingProfiles"].as_array().is_none_or(Vec::is_empty)
         {
-            return Self { neutral_score_after, ..Self::of(&without_configuration()) };
+            return Self { neutral_score_after, is_main, ..Self::of(&without_configuration()) };
         }
         let mut plugins: Vec<Plugin> =
             document["plugins"].as_array().unwrap().iter().map(Plugin::new).collect();
@@ -133,7 +135,7 @@ impl Plan {
             ensure(&mut plugins, PREFIXES);
         }
         let load = ensure(&mut plugins.clone(), "inflight-load-producer");
-        Self { plugins, profiles, handler, detector, load, neutral_score_after }
+        Self { plugins, profiles, handler, detector, load, neutral_score_after, is_main }
     }
 
     fn profile(name: &str, members: &[(Plugin, f64)], declared: &[Plugin]) -> Profile {

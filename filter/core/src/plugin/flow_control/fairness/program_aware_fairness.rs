@@ -82,6 +82,11 @@ impl ProgramAwareFairness {
         Duration::try_from_secs_f64(seconds).ok()
     }
 
+    /// Seconds in which the service of a program halves; 0: it does not.
+    pub(crate) fn half_life_seconds(&self) -> f64 {
+        self.las_half_life_seconds
+    }
+
     /// The service of a request with these tokens.
     pub(crate) fn service(input_tokens: u64, output_tokens: u64) -> f64 {
         INPUT_TOKEN * input_tokens as f64 + OUTPUT_TOKEN * output_tokens as f64

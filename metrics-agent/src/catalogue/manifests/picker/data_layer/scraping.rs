@@ -100,6 +100,7 @@ impl EngineReader<'_> {
         let cache_info = self.spec("cacheInfoSpec", &engine.cache_info_spec).map(|spec| CacheInfo {
             spec,
             block_size_label: or(&engine.cache_block_size_label_name, "block_size"),
+            match_unit_label: None,
             num_blocks_label: or(&engine.cache_num_blocks_label_name, "num_gpu_blocks"),
         });
         let custom = engine.custom_metrics.iter().enumerate().filter_map(|(index, metric)| {
