@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use super::plugins::Plugins;
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::epp_rules::EppRules;
+use crate::input::cycle::Providers;
 use crate::pipeline::{Pipeline, Profile, Slot};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
@@ -47,20 +48,24 @@ impl Pipeline {
         let (Some(handler), Some(detector), true) = (handler, detector, plugins.errors.is_empty()) else {
             return Err(ConfigErrors(plugins.errors));
         };
+        let providers = Providers {
+            load_estimator,
+            agent_identities: plugins.in_role(|roles| roles.agent_identity.clone()).collect(),
+            topologies: plugins.slots(|roles| roles.topology.clone()),
+            epp_rules: EppRules::default(),
+        };
         let media = plugins.in_role(|roles| roles.media).next().unwrap_or_default();
         Ok(Self {
             handler,
             detector,
             profiles,
             parsers,
-            load_estimator,
+            providers,
             flow_control,
             deciders: plugins.slots(|roles| roles.decider.clone()),
             admitters: plugins.slots(|roles| roles.admitter.clone()),
             prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),
             session_producers: plugins.slots(|roles| roles.session_producer.clone()),
-            agent_identities: plugins.in_role(|roles| roles.agent_identity.clone()).collect(),
-            topologies: plugins.slots(|roles| roles.topology.clone()),
             cache_sources: plugins.slots(|roles| roles.cache_source.clone()),
             recorders: plugins.slots(|roles| roles.recorder.clone()),
             response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),
@@ -68,7 +73,6 @@ impl Pipeline {
             plugins: plugins.into_instances(),
             stale_after: STALE_AFTER,
             neutral_score_after: None,
-            epp_rules: EppRules::default(),
         })
     }
 }

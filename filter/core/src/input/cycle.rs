@@ -1,14 +1,16 @@
 //! A decision in progress, as plugins see it.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::epp_rules::EppRules;
 use crate::flow_control::SaturationStage;
+use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::pipeline::Slot;
 use crate::plugin::parameter::or_default;
-use crate::plugin::{TopologyExtractor, TopologyLevel};
+use crate::plugin::{AgentIdentity, TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -30,19 +32,31 @@ pub struct Cycle<'a> {
     pub(crate) readings: &'a [Reading],
     pub(crate) prefixes: &'a [Prefix<'a>],
     pub(crate) sessions: &'a [Session<'a>],
-    /// The agent session of the request, as an `agent-identity` found it.
-    pub(crate) agent_identity: Option<&'a str>,
-    pub(crate) topologies: &'a [Slot<TopologyExtractor>],
     /// The endpoint that an earlier stage of the request picked.
     pub(crate) peer: Option<usize>,
     /// The stage whose saturation is measured; `None`: that of all candidates.
     pub(crate) stage: Option<SaturationStage>,
-    pub(crate) load_estimator: &'a LoadEstimator,
+    pub(crate) providers: &'a Providers,
     /// Age from which a reading gives its endpoint neutral scores; `None`: no age does.
     pub(crate) neutral_score_after: Option<Duration>,
-    pub(crate) epp_rules: EppRules,
     /// The key of the plugin at work.
     pub(crate) plugin: u64,
+}
+
+/// The parts of a pipeline that plugins of other roles read. They are one field of a cycle, which is copied for each plugin.
+#[derive(Clone, Debug)]
+pub(crate) struct Providers {
+    pub(crate) load_estimator: LoadEstimator,
+    pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
+    pub(crate) topologies: Vec<Slot<TopologyExtractor>>,
+    pub(crate) epp_rules: EppRules,
+}
+
+impl Providers {
+    /// The header that names the agent session of a request, and the session.
+    pub(crate) fn agent_identity<'h>(&self, headers: Headers<'h>) -> Option<(&str, &'h str)> {
+        self.agent_identities.iter().find_map(|plugin| plugin.find(headers))
+    }
 }
 
 /// Blocks of the prompt that were sent to endpoints before, by one prefix producer.
@@ -127,11 +141,21 @@ impl<'a> Cycle<'a> {
         self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
     }
 
+    /// The version of the EPP whose rules decide.
+    pub(crate) fn epp_rules(&self) -> EppRules {
+        self.providers.epp_rules
+    }
+
+    /// The agent session of the request; `None`: no plugin finds one.
+    pub(crate) fn agent_identity(&self) -> Option<&'a str> {
+        self.providers.agent_identity(self.request.headers).map(|(_, id)| id)
+    }
+
     /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor of this name (empty: of its type's);
     /// `None`: there is no such endpoint or extractor, or the endpoint's places are not known.
     pub(crate) fn peer_topology(&self, extractor: &str) -> Option<PeerTopology<'a>> {
         let name = or_default(extractor, "topology-extractor");
-        let slot = self.topologies.iter().find(|slot| *slot.name == *name)?;
+        let slot = self.providers.topologies.iter().find(|slot| *slot.name == *name)?;
         let peer = self.endpoint(self.peer?);
         let topology = PeerTopology { extractor: &slot.plugin, pool: self.pool, peer };
         slot.plugin.knows(peer).then_some(topology)
@@ -139,8 +163,9 @@ impl<'a> Cycle<'a> {
 
     /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
-        let prefix = self.prefix(&self.load_estimator.prefix_producer);
-        self.load_estimator.tokens(self.request, prefix, endpoint)
+        let estimator = &self.providers.load_estimator;
+        let prefix = self.prefix(&estimator.prefix_producer);
+        estimator.tokens(self.request, prefix, endpoint)
     }
 }
 

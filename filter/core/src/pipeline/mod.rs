@@ -30,11 +30,10 @@ use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::candidates;
-use crate::input::cycle::Cycle;
-use crate::input::load_estimator::LoadEstimator;
+use crate::input::cycle::{Cycle, Providers};
 use crate::plugin::{
-    Admitter, AgentIdentity, CacheSourceProducer, Decider, Instance, PrefixProducer, ProfileHandler,
-    Recorder, ResponseMarker, SaturationDetector, SessionProducer, TopologyExtractor,
+    Admitter, CacheSourceProducer, Decider, Instance, PrefixProducer, ProfileHandler, Recorder,
+    ResponseMarker, SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -56,19 +55,16 @@ pub struct Pipeline {
     pub(crate) admitters: Vec<Slot<dyn Admitter>>,
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
-    pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
-    pub(crate) topologies: Vec<Slot<TopologyExtractor>>,
     pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
-    pub(crate) load_estimator: LoadEstimator,
+    pub(crate) providers: Providers,
     pub(crate) media: Media,
     pub(crate) parsers: Parsers,
     pub(crate) flow_control: Option<flow_control::Config>,
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
     pub(crate) neutral_score_after: Option<Duration>,
-    pub(crate) epp_rules: EppRules,
 }
 
 /// A plugin in the role `T`.
@@ -102,7 +98,7 @@ impl Pipeline {
         let flow_control = self
             .flow_control
             .map(|config| flow_control::Config { service_decays_in_use: epp_rules.is_main(), ..config });
-        Self { flow_control, epp_rules, ..self }
+        Self { flow_control, providers: Providers { epp_rules, ..self.providers }, ..self }
     }
 
     /// The rules of the queue, without bands for the priorities of objectives; `None`: requests do not wait.
@@ -127,7 +123,7 @@ impl Pipeline {
 
     /// The header that names the agent session of a request, and the session; `None`: no plugin finds one.
     pub fn agent_identity<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
-        self.agent_identities.iter().find_map(|plugin| plugin.find(headers))
+        self.providers.agent_identity(headers)
     }
 
     /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are
@@ -250,13 +246,10 @@ impl Pipeline {
             readings: self.usable_readings(input, now),
             prefixes: &[],
             sessions: &[],
-            agent_identity: None,
-            topologies: &self.topologies,
             peer: None,
             stage: None,
-            load_estimator: &self.load_estimator,
+            providers: &self.providers,
             neutral_score_after: self.neutral_score_after,
-            epp_rules: self.epp_rules,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
         }

@@ -48,13 +48,15 @@ impl Profiles for Runner<'_> {
 
     /// Runs over the candidates that are not avoided; over all if the filters leave none of these.
     fn run_near(&mut self, index: usize, peer: Option<usize>) -> &[usize] {
-        let cycle = Cycle { peer, ..self.cycle };
+        self.cycle.peer = peer;
         let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
-        let first =
-            self.unavoided.as_ref().map(|unavoided| profile.run(index, cycle, unavoided.clone(), self.rng));
+        let first = self
+            .unavoided
+            .as_ref()
+            .map(|unavoided| profile.run(index, self.cycle, unavoided.clone(), self.rng));
         let run = first
             .filter(|run| !run.picked.is_empty())
-            .unwrap_or_else(|| profile.run(index, cycle, self.candidates.to_vec(), self.rng));
+            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
         self.runs.push(run);
         self.runs.last().map_or(&[], |run| &run.picked)
     }
@@ -80,7 +82,7 @@ impl Pipeline {
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
         if let Err(rejection) = routed {
-            let is_ineligible = self.epp_rules.is_main()
+            let is_ineligible = self.providers.epp_rules.is_main()
                 && rejection == Rejection::filtered_out()
                 && self.is_ineligible(&decision, &cycle, candidates, rng);
             let rejection = if is_ineligible { Rejection::no_candidates() } else { rejection };
@@ -175,7 +177,7 @@ impl Pipeline {
         let reservations = stages.iter().filter_map(|stage| {
             let &endpoint = stage.picked.first()?;
             let tokens = cycle.request_tokens(endpoint);
-            Some(self.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
+            Some(self.providers.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
         });
         reservations.collect()
     }

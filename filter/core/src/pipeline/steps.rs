@@ -42,18 +42,12 @@ struct PromptHashes {
 pub(super) struct Lookup<'a> {
     prefixes: Few<Prefix<'a>>,
     sessions: Vec<Session<'a>>,
-    agent_identity: Option<&'a str>,
 }
 
 impl Lookup<'_> {
     /// The decision in progress with the results of the lookup.
     pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
-        Cycle {
-            prefixes: &self.prefixes,
-            sessions: &self.sessions,
-            agent_identity: self.agent_identity,
-            ..cycle
-        }
+        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, ..cycle }
     }
 }
 
@@ -128,8 +122,7 @@ impl Pipeline {
             let id = slot.plugin.session_id(cycle.request.headers)?;
             Some(Session { producer: &slot.name, id })
         });
-        let agent_identity = self.agent_identity(cycle.request.headers).map(|(_, id)| id);
-        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect(), agent_identity }
+        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect() }
     }
 
     /// Changes of the plugins' states for a request that was routed by the primary one of these stages, and what it is expected to do.

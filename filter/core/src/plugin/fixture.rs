@@ -4,11 +4,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::parameter::PREFIX_PRODUCER;
-use super::{Filter, InflightLoadProducer, Scorer, TopologyExtractor};
+use super::{AgentIdentity, Filter, InflightLoadProducer, Scorer, TopologyExtractor};
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
-use crate::input::cycle::{Cycle, Prefix, Session};
+use crate::input::cycle::{Cycle, Prefix, Providers, Session};
 use crate::input::load_estimator::LoadEstimator;
 use crate::pipeline::Slot;
 use crate::pool::load::{FractionalLoad, Load};
@@ -35,7 +35,6 @@ pub(crate) struct Fixture {
     /// The endpoint that an earlier stage picked.
     pub(crate) peer: Option<usize>,
     pub(crate) epp_rules: EppRules,
-    pub(crate) agent_identity: Option<&'static str>,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix<'static>>,
     sessions: Vec<(&'static str, &'static str)>,
@@ -54,7 +53,6 @@ impl Fixture {
             load_estimator: InflightLoadProducer::default().estimator(),
             peer: None,
             epp_rules: EppRules::default(),
-            agent_identity: None,
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
             sessions: vec![],
@@ -91,7 +89,12 @@ impl Fixture {
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
         let extractor = Arc::new(TopologyExtractor::default());
-        let topologies = [Slot { name: "topology-extractor".into(), key: 0, plugin: extractor }];
+        let providers = Providers {
+            load_estimator: self.load_estimator.clone(),
+            agent_identities: vec![Arc::new(AgentIdentity::default())],
+            topologies: vec![Slot { name: "topology-extractor".into(), key: 0, plugin: extractor }],
+            epp_rules: self.epp_rules,
+        };
         let input = DecisionInput {
             pool: &pool,
             readings: &self.readings,
@@ -110,13 +113,10 @@ impl Fixture {
             readings: &self.readings,
             prefixes: &self.prefixes,
             sessions: &sessions,
-            agent_identity: self.agent_identity,
-            topologies: &topologies,
             peer: self.peer,
             stage: None,
-            load_estimator: &self.load_estimator,
+            providers: &providers,
             neutral_score_after: None,
-            epp_rules: self.epp_rules,
             plugin: 0,
         })
     }

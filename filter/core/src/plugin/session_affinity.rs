@@ -189,7 +189,7 @@ impl SessionAffinity {
                 if !source.header.is_empty() {
                     header(source.header.trim())
                 } else if source.attribute == AGENT_ATTRIBUTE {
-                    cycle.agent_identity
+                    cycle.agent_identity()
                 } else {
                     cycle.session(&source.producer)
                 }
@@ -396,9 +396,9 @@ mod tests {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
         let by_header = record(&fixture);
-        fixture.agent_identity = Some("xyz");
+        fixture.request.headers = headers(&[("session-id", "xyz"), ("x-session-id", "abc")]);
         assert_ne!(record(&fixture), by_header);
-        fixture.agent_identity = Some("abc");
+        fixture.request.headers = headers(&[("session-id", "abc")]);
         assert_eq!(record(&fixture), by_header);
     }
 

@@ -90,7 +90,7 @@ impl Filter for ConcurrencyDetector {
                 Mode::Hybrid => requests_fit && tokens_fit,
             }
         };
-        if !cycle.epp_rules.is_main() || candidates.iter().any(fits) {
+        if !cycle.epp_rules().is_main() || candidates.iter().any(fits) {
             candidates.retain(fits);
         }
     }
