@@ -15,7 +15,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::registry::{AnyPlugin, read_plugin};
 use endpoint_picker::plugin::{
-    Instance, KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer,
+    ExpectedLatencyScorer, Instance, KvCacheUtilizationScorer, NoHitLruScorer, PrefixCacheScorer, QueueScorer,
 };
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
@@ -52,13 +52,14 @@ impl Fixture {
             num_blocks: Some(8_192),
             ..Reading::default()
         });
-        let readings = readings.collect();
+        let readings: Vec<Reading> = readings.collect();
         let pool = pool("default", 0..endpoints);
         let load = Load { requests: 3, tokens: 2_000 };
         let loads: Vec<_> = pool.as_slice().iter().map(|endpoint| (endpoint.key(), load)).collect();
         let mut ledger = LocalLedger::default();
         ledger.adopt(pool, [&pipeline], Duration::ZERO);
         ledger.set_loads(loads);
+        ledger.observe(&readings);
         let mut fixture = Self { pipeline, readings, ledger, rng: SplitMix64::new(7) };
         for json in prompts(prompt_bytes) {
             fixture.decide_and_apply(&json);
@@ -150,6 +151,10 @@ fn optimized_baseline() -> Pipeline {
     compile(baseline_scorers())
 }
 
+fn expected_latency() -> Pipeline {
+    compile([(ExpectedLatencyScorer::default().into(), Some(1.0))])
+}
+
 /// The same scorers over prefixes of longer blocks, which the optimized baseline's index does not hold.
 fn of_longer_blocks() -> Pipeline {
     let parameters = r#"{"autoTune": false, "blockSizeTokens": 128}"#;
@@ -180,6 +185,7 @@ fn compile(plugins: impl IntoIterator<Item = (AnyPlugin, Option<f64>)>) -> Pipel
 fn decisions(criterion: &mut Criterion) {
     for (name, pipeline, endpoints, bytes) in [
         ("100 endpoints, 2 KB", Pipeline::default(), 100, 2 << 10),
+        ("expected latency, 100 endpoints, 2 KB", expected_latency(), 100, 2 << 10),
         ("1000 endpoints, 2 KB", Pipeline::default(), 1_000, 2 << 10),
         ("optimized baseline, 100 endpoints, 8 KB", optimized_baseline(), 100, 8 << 10),
     ] {

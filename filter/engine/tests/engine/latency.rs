@@ -69,7 +69,7 @@ fn streams_teach_how_fast_servers_read_and_how_long_responses_last() {
     }
     assert!(slopes(&fixture).predict(1_000.0, 0.0) < 60.0, "{:?}", slopes(&fixture));
     assert!(latency(&fixture, LatencyState::rest) < 700.0);
-    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.context(endpoint))), [0; 3]);
+    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.at(endpoint).context())), [0; 3]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn other_responses_teach_nothing() {
     request.answer(&mut fixture, from, STREAM);
     request.exchange.end(&mut fixture.pool);
     assert_eq!(slopes(&fixture), before);
-    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.context(endpoint))), [0; 3]);
+    assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.at(endpoint).context())), [0; 3]);
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct LatencyState {
     /// Milliseconds per token before the first sample.
     prior: f64,
     moments: Moments,
+    /// The slopes of these moments and this prior.
+    slopes: Slopes,
     endpoints: Vec<EndpointState>,
     places: Places,
     /// The greatest number of adapters that a server holds at once.
@@ -77,9 +79,9 @@ pub struct LatencyState {
     arrivals: Arrivals,
 }
 
-/// One endpoint.
+/// The requests of this proxy at one endpoint.
 #[derive(Debug, Default)]
-struct EndpointState {
+pub struct EndpointState {
     /// Requests whose first chunk has not come.
     unanswered: u64,
     /// Tokens of the prompts in flight.
@@ -95,15 +97,26 @@ struct EndpointState {
     at_reading: Option<AtReading>,
 }
 
+/// An endpoint without requests and readings.
+static NOTHING: EndpointState = EndpointState {
+    unanswered: 0,
+    context: 0,
+    reads_since: Duration::ZERO,
+    in_flight: Vec::new(),
+    recent: VecDeque::new(),
+    row: Row::NEW,
+    at_reading: None,
+};
+
 /// The load in flight at an endpoint when its newest reading arrived.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AtReading {
     /// When the reading was taken.
     taken: Duration,
     /// Requests.
-    pub requests: u64,
+    pub requests: f64,
     /// Tokens of their prompts.
-    pub context: u64,
+    pub context: f64,
     /// Requests whose first chunk had not come; of other proxies an estimate.
     pub unanswered: f64,
 }
@@ -133,6 +146,7 @@ impl LatencyState {
         Self {
             prior,
             moments: Moments::default(),
+            slopes: Slopes::before(prior),
             endpoints: Vec::new(),
             places: Places::default(),
             max_adapters: 0,
@@ -146,7 +160,8 @@ impl LatencyState {
 
     /// The milliseconds to a first chunk, as they were learnt from a prior.
     pub fn slopes(&self, prior: f64) -> Slopes {
-        self.moments.slopes(prior)
+        // The configuration may have changed since the state began.
+        if prior.to_bits() == self.prior.to_bits() { self.slopes } else { self.moments.slopes(prior) }
     }
 
     /// Requests that a server works on at once; `None` if that is not known.
@@ -182,36 +197,14 @@ impl LatencyState {
         Some(adapter_key(model)).filter(|key| self.adapters.contains(key))
     }
 
-    /// Whether requests of the adapter are in flight at the endpoint, and how many adapters are.
-    pub fn adapters_in_flight(&self, endpoint: usize, adapter: u64) -> (bool, usize) {
-        let adapters = self.endpoints.get(endpoint).map_or(&[][..], |endpoint| &endpoint.in_flight);
-        (adapters.iter().any(|&(known, _)| known == adapter), adapters.len())
-    }
-
-    /// Whether the adapter is among the last `count` that were sent to the endpoint.
-    pub fn is_recent(&self, endpoint: usize, adapter: u64, count: usize) -> bool {
-        let recent = self.endpoints.get(endpoint).map(|endpoint| endpoint.recent.iter().rev().take(count));
-        recent.is_some_and(|mut recent| recent.any(|&known| known == adapter))
-    }
-
     /// The greatest number of adapters that a server holds at once; 0 if none is known.
     pub fn max_adapters(&self) -> u32 {
         self.max_adapters
     }
 
-    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
-    pub fn reads_since(&self, endpoint: usize) -> Duration {
-        self.endpoints.get(endpoint).map_or(Duration::ZERO, |endpoint| endpoint.reads_since)
-    }
-
-    /// Tokens of the prompts in flight at the endpoint.
-    pub fn context(&self, endpoint: usize) -> u64 {
-        self.endpoints.get(endpoint).map_or(0, |endpoint| endpoint.context)
-    }
-
-    /// The load in flight at the endpoint when its newest reading arrived; `None` before the first one.
-    pub fn at_reading(&self, endpoint: usize) -> Option<AtReading> {
-        self.endpoints.get(endpoint)?.at_reading
+    /// The state of the endpoint.
+    pub fn at(&self, endpoint: usize) -> &EndpointState {
+        self.endpoints.get(endpoint).unwrap_or(&NOTHING)
     }
 
     fn endpoint(&mut self, endpoint: usize) -> Option<&mut EndpointState> {
@@ -224,6 +217,7 @@ impl LatencyState {
     fn learn(&mut self, sample: Option<Sample>) {
         if let Some(sample) = sample {
             self.moments.add(&sample, self.prior);
+            self.slopes = self.moments.slopes(self.prior);
         }
     }
 
@@ -263,6 +257,31 @@ impl LatencyState {
 }
 
 impl EndpointState {
+    /// Whether requests of the adapter are in flight, and how many adapters are.
+    pub fn adapters_in_flight(&self, adapter: u64) -> (bool, usize) {
+        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.in_flight.len())
+    }
+
+    /// Whether the adapter is among the last `count` that were sent here.
+    pub fn is_recent(&self, adapter: u64, count: usize) -> bool {
+        self.recent.iter().rev().take(count).any(|&known| known == adapter)
+    }
+
+    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
+    pub fn reads_since(&self) -> Duration {
+        self.reads_since
+    }
+
+    /// Tokens of the prompts in flight.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The load in flight when the newest reading arrived; `None` before the first one.
+    pub fn at_reading(&self) -> Option<&AtReading> {
+        self.at_reading.as_ref()
+    }
+
     fn sent(&mut self, at: Duration, Sent { prompt, adapter, is_alone, .. }: Sent) {
         if is_alone {
             (self.unanswered, self.context) = (0, 0);
@@ -381,8 +400,8 @@ impl PluginState for LatencyState {
             is_new = true;
             state.at_reading = Some(AtReading {
                 taken,
-                requests: load.requests,
-                context: state.context,
+                requests: load.requests as f64,
+                context: state.context as f64,
                 unanswered: state.unanswered as f64 + of_others,
             });
             let mut row = state.row;

@@ -22,6 +22,11 @@ pub(super) struct Row {
     running: Option<u64>,
 }
 
+impl Row {
+    /// Without readings.
+    pub(super) const NEW: Self = Self { readings: 0, running: None };
+}
+
 /// The places of a server: requests that run at once. All servers of a pool have the same number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {

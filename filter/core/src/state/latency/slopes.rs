@@ -61,6 +61,11 @@ pub struct Slopes {
 }
 
 impl Slopes {
+    /// The slopes before the first sample.
+    pub(super) const fn before(prior_per_token: f64) -> Self {
+        Self { per_token: prior_per_token, per_request: PER_REQUEST, intercept: 0.0 }
+    }
+
     /// The predicted milliseconds, 0 or more.
     pub fn predict(&self, tokens: f64, requests: f64) -> f64 {
         (self.intercept + self.per_token * tokens + self.per_request * requests).max(0.0)
@@ -135,6 +140,7 @@ mod tests {
     #[test]
     fn the_prior_is_the_first_prediction() {
         let slopes = Moments::default().slopes(PRIOR_PER_TOKEN);
+        assert_eq!(slopes, Slopes::before(PRIOR_PER_TOKEN));
         assert_eq!(slopes, Slopes { per_token: 0.125, per_request: 0.1, intercept: 0.0 });
         assert_near(&[slopes.predict(800.0, 10.0)], &[101.0]);
     }

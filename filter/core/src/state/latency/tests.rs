@@ -46,16 +46,16 @@ fn a_request_is_read_then_answered_then_over() {
     let mut state = LatencyState::new(PRIOR);
     send(&mut state, 1, 10, 0, true);
     send(&mut state, 1, 20, 0, false);
-    assert_eq!((state.context(1), state.context(0)), (200, 0));
-    assert_eq!(state.reads_since(1), at(10), "the first one is read since it came");
+    assert_eq!((state.at(1).context(), state.at(0).context()), (200, 0));
+    assert_eq!(state.at(1).reads_since(), at(10), "the first one is read since it came");
     let first = expectation(0);
     state.apply(1, at(50), &first.answered(at(50), None).words);
-    assert_eq!(state.reads_since(1), at(50));
+    assert_eq!(state.at(1).reads_since(), at(50));
     state.apply(1, at(70), &first.ended(at(70), true, None).words);
-    assert_eq!(state.context(1), 100);
+    assert_eq!(state.at(1).context(), 100);
     state.apply(1, at(80), &first.ended(at(80), false, None).words);
     send(&mut state, 1, 90, 0, false);
-    assert_eq!(state.reads_since(1), at(90), "nothing was left to read");
+    assert_eq!(state.at(1).reads_since(), at(90), "nothing was left to read");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn requests_of_a_worker_that_vanished_end_when_nothing_is_in_flight() {
         send(&mut state, 0, 10, 7, false);
     }
     send(&mut state, 0, 99, 8, true);
-    assert_eq!((state.context(0), state.reads_since(0)), (100, at(99)));
-    assert_eq!(state.adapters_in_flight(0, 7), (false, 1));
+    assert_eq!((state.at(0).context(), state.at(0).reads_since()), (100, at(99)));
+    assert_eq!(state.at(0).adapters_in_flight(7), (false, 1));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn first_chunks_teach_the_time_per_token_and_others_do_not() {
         other.merge(3, at(1), &expected.answered(at(1), Some(Duration::from_millis(35))).words);
     }
     assert!(other.slopes(PRIOR).predict(700.0, 2.0) < 45.0, "another proxy's responses teach, too");
-    assert_eq!(other.context(3), 0);
+    assert_eq!(other.at(3).context(), 0);
 }
 
 #[test]
@@ -120,31 +120,29 @@ fn adapters_are_known_from_readings_and_kept_in_the_order_of_their_use() {
     for adapter in [sql, legal, sql, 9] {
         send(&mut state, 0, 1, adapter, false);
     }
-    assert_eq!(state.adapters_in_flight(0, sql), (true, 3));
-    assert_eq!([sql, legal, 9].map(|adapter| state.is_recent(0, adapter, 2)), [true, false, true]);
+    assert_eq!(state.at(0).adapters_in_flight(sql), (true, 3));
+    assert_eq!([sql, legal, 9].map(|adapter| state.at(0).is_recent(adapter, 2)), [true, false, true]);
     for is_in_flight in [true, false] {
         state.apply(0, at(2), &expectation(sql).ended(at(2), true, None).words);
-        assert_eq!(state.adapters_in_flight(0, sql).0, is_in_flight);
+        assert_eq!(state.at(0).adapters_in_flight(sql).0, is_in_flight);
     }
 }
 
 #[test]
 fn a_reading_keeps_what_was_in_flight_when_it_arrived() {
     let mut state = LatencyState::new(PRIOR);
-    assert_eq!(state.at_reading(0), None);
+    assert_eq!(state.at(0).at_reading(), None);
     send(&mut state, 0, 0, 0, true);
     observe(&mut state, &[reading(0, 0, 5)], &[1], &[]);
-    let then = state.at_reading(0).unwrap();
-    assert_eq!((then.requests, then.context), (1, 100));
-    assert_near(&[then.unanswered], &[1.0]);
+    let then = state.at(0).at_reading().unwrap();
+    assert_near(&[then.requests, then.context, then.unanswered], &[1.0, 100.0, 1.0]);
     send(&mut state, 0, 10, 0, false);
     observe(&mut state, &[reading(0, 0, 7)], &[2], &[]);
-    assert_eq!(state.at_reading(0).unwrap().requests, 1, "the same reading in the next snapshot");
+    assert!(state.at(0).at_reading().unwrap().requests < 1.5, "the same reading in the next snapshot");
     let others = Load { requests: 5, tokens: 180 };
     observe(&mut state, &[reading(0, 0, 55)], &[2], &[others]);
-    let then = state.at_reading(0).unwrap();
-    assert_eq!(then.requests, 2);
-    assert_near(&[then.unanswered], &[2.0 + 180.0 / 60.0]);
+    let then = state.at(0).at_reading().unwrap();
+    assert_near(&[then.requests, then.unanswered], &[2.0, 2.0 + 180.0 / 60.0]);
 }
 
 #[test]
@@ -170,7 +168,7 @@ fn the_state_follows_the_pool() {
     send(&mut state, 0, 1, 0, true);
     send(&mut state, 2, 2, 0, true);
     state.remap(&[None, Some(0), Some(1)]);
-    assert_eq!([0, 1, 2].map(|endpoint| state.context(endpoint)), [0, 100, 0]);
+    assert_eq!([0, 1, 2].map(|endpoint| state.at(endpoint).context()), [0, 100, 0]);
 }
 
 proptest! {

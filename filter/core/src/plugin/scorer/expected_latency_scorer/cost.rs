@@ -3,7 +3,7 @@
 use super::ExpectedLatencyScorer;
 use crate::input::cycle::Cycle;
 use crate::pool::reading::Reading;
-use crate::state::latency::{Expectation, LatencyState, Sent, Slopes};
+use crate::state::latency::{EndpointState, Expectation, LatencyState, Sent, Slopes};
 use crate::state::prefix::PrefixMatch;
 
 /// Share of the tokens before a request that can have been read since the last first chunk, at most.
@@ -20,6 +20,9 @@ const KV_SLOPE: f64 = 20.0;
 
 /// Rests of requests that a request waits for memory, at most.
 const MAX_KV_WAITS: f64 = 4.0;
+
+/// 2^52: a number of this size has no fraction.
+const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
 
 /// So that a quarter of a millisecond is rounded up whatever the rounding errors of its terms.
 const TIE: f64 = 1e-6;
@@ -41,14 +44,16 @@ pub(super) struct Costs<'a> {
     lora_load: f64,
     /// Requests of other proxies: a factor.
     elsewhere: f64,
-    /// Weighted arrivals per second and endpoint.
+    /// Weighted arrivals per millisecond and endpoint.
     arrivals: f64,
     /// Requests that a server works on at once.
     places: Option<f64>,
     /// Milliseconds for which a request keeps its place.
     rest: f64,
-    /// Mean of the requests in flight at the candidates.
-    mean_requests: f64,
+    /// Tokens that an endpoint reads in a millisecond.
+    tokens_per_millisecond: f64,
+    /// 1 / the mean of the requests in flight at the candidates; 0 if there are none.
+    decoding_share: f64,
 }
 
 /// The cost of one endpoint and what it consists of.
@@ -77,27 +82,32 @@ impl<'a> Costs<'a> {
     ) -> Self {
         let state = cycle.state::<LatencyState>().unwrap_or(nothing);
         let elsewhere = state.elsewhere();
-        let endpoints = cycle.pool.as_slice().len().max(1) as f64;
+        let slopes = state.slopes(scorer.prior());
         let places = if scorer.max_running > 0 { Some(scorer.max_running) } else { state.places() };
         Self {
-            slopes: state.slopes(scorer.prior()),
+            slopes,
             prefix: cycle.prefix(scorer.prefix_producer()),
             prompt: cycle.request.input_tokens(),
             adapter: state.adapter(cycle.request.model),
             lora_load: scorer.lora_load_ms,
             elsewhere,
-            arrivals: ARRIVALS_WEIGHT * state.arrivals(cycle.now) * elsewhere / endpoints,
+            arrivals: 0.0,
             places: places.map(|places| places as f64),
             rest: state.rest(),
-            mean_requests: 0.0,
+            tokens_per_millisecond: slopes.per_token.recip(),
+            decoding_share: 0.0,
             cycle,
             state,
         }
     }
 
-    /// Compares with the requests at these endpoints from now on.
+    /// Counts the delay of other requests from now on: of those at these endpoints, which have this many, and of those that arrive.
     pub(super) fn compare(&mut self, requests: &[f64]) {
-        self.mean_requests = requests.iter().sum::<f64>() / requests.len().max(1) as f64;
+        let endpoints = self.cycle.pool.as_slice().len().max(1) as f64;
+        let arrivals = self.state.arrivals(self.cycle.now) * self.elsewhere;
+        self.arrivals = ARRIVALS_WEIGHT * arrivals / (1e3 * endpoints);
+        let sum: f64 = requests.iter().sum();
+        self.decoding_share = if sum > 0.0 { requests.len() as f64 / sum } else { 0.0 };
     }
 
     /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
@@ -107,24 +117,28 @@ impl<'a> Costs<'a> {
         let at_reading = waiting.unwrap_or(0) as f64 + running.unwrap_or(0) as f64;
         let since = self
             .state
-            .at_reading(endpoint)
-            .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests as f64);
+            .at(endpoint)
+            .at_reading()
+            .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests);
         known.max(at_reading + since)
     }
 
     /// The cost of an endpoint with this many requests in flight.
     pub(super) fn terms(&self, endpoint: usize, requests: f64) -> Terms {
         let Slopes { per_token, per_request, .. } = self.slopes;
+        let state = self.state.at(endpoint);
+        let reading = self.cycle.reading(endpoint);
         let uncached = self.uncached(endpoint);
-        let backlog = self.backlog(endpoint);
-        let adapter = self.adapter.map_or(0.0, |adapter| self.adapter_wait(endpoint, adapter));
-        let wait = self.wait(endpoint, requests, uncached);
+        let backlog = self.backlog(endpoint, state, reading);
+        let adapter = self.adapter.map_or(0.0, |adapter| self.adapter_wait(state, reading, adapter));
+        let wait = self.wait(state, reading, requests, uncached);
         let own = uncached * per_token;
         // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
-        let decoding = if self.mean_requests > 0.0 { requests / self.mean_requests } else { 0.0 };
-        let delayed = 1.0 + decoding + self.arrivals * own / 1_000.0;
+        let delayed = 1.0 + requests * self.decoding_share + self.arrivals * own;
         let cost = (backlog * per_token + own + adapter) * delayed + per_request * requests + wait;
-        Terms { backlog, uncached, requests, adapter, wait, cost: (2.0 * cost + TIE).round() / 2.0 }
+        // The sum with the smallest number without a fraction is rounded, far faster than by a call.
+        let doubled = (2.0 * cost + TIE + NO_FRACTION) - NO_FRACTION;
+        Terms { backlog, uncached, requests, adapter, wait, cost: doubled / 2.0 }
     }
 
     /// Tokens of the request that the endpoint has not cached; it computes one in any case.
@@ -133,23 +147,25 @@ impl<'a> Costs<'a> {
     }
 
     /// Tokens of other requests that the endpoint has to read first.
-    fn backlog(&self, endpoint: usize) -> f64 {
-        let sent = self.cycle.comparable_load(endpoint).tokens * self.elsewhere;
-        let since = self.cycle.now.saturating_sub(self.state.reads_since(endpoint));
-        let read = (MAX_READ * sent).min(since.as_secs_f64() * 1e3 / self.slopes.per_token);
-        let unknown = self.state.at_reading(endpoint).map_or(0.0, |then| {
-            let waiting = self.cycle.reading(endpoint).waiting.unwrap_or(0) as f64;
-            (waiting - then.unanswered).max(0.0) * self.state.uncached()
-        });
-        (sent - read + unknown).min(MAX_TOKENS)
+    fn backlog(&self, endpoint: usize, state: &EndpointState, reading: &Reading) -> f64 {
+        let mut tokens = self.cycle.comparable_load(endpoint).tokens * self.elsewhere;
+        if tokens > 0.0 {
+            let since = self.cycle.now.saturating_sub(state.reads_since());
+            let since = since.as_secs() as f64 * 1e3 + f64::from(since.subsec_nanos()) * 1e-6;
+            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond);
+        }
+        if let (Some(waiting @ 1..), Some(then)) = (reading.waiting, state.at_reading()) {
+            tokens += (waiting as f64 - then.unanswered).max(0.0) * self.state.uncached();
+        }
+        tokens.min(MAX_TOKENS)
     }
 
     /// Milliseconds until the endpoint can use the adapter.
-    fn adapter_wait(&self, endpoint: usize, adapter: u64) -> f64 {
-        let lora = self.cycle.reading(endpoint).lora.as_ref();
+    fn adapter_wait(&self, state: &EndpointState, reading: &Reading, adapter: u64) -> f64 {
+        let lora = reading.lora.as_ref();
         let is_running =
             lora.is_some_and(|lora| lora.running.iter().any(|name| name == self.cycle.request.model));
-        let (is_in_flight, known) = self.state.adapters_in_flight(endpoint, adapter);
+        let (is_in_flight, known) = state.adapters_in_flight(adapter);
         if is_in_flight || is_running {
             return 0.0;
         }
@@ -160,7 +176,7 @@ impl<'a> Costs<'a> {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
         if known.max(running) >= max {
             self.lora_load + self.rest / 2.0
-        } else if self.state.is_recent(endpoint, adapter, max) {
+        } else if state.is_recent(adapter, max) {
             0.0
         } else {
             self.lora_load
@@ -168,18 +184,23 @@ impl<'a> Costs<'a> {
     }
 
     /// Milliseconds until the endpoint has a place and memory for the request.
-    fn wait(&self, endpoint: usize, requests: f64, uncached: f64) -> f64 {
+    fn wait(&self, state: &EndpointState, reading: &Reading, requests: f64, uncached: f64) -> f64 {
         let of_place =
             self.places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * self.rest / places);
-        let reading = self.cycle.reading(endpoint);
         let Some(usage) = reading.kv_usage else { return of_place };
-        let tokens = |blocks, size| f64::from(blocks) * f64::from(size);
-        let memory =
-            reading.num_blocks.zip(reading.block_size).map_or(0.0, |(blocks, size)| tokens(blocks, size));
-        let context = self.state.context(endpoint) as f64;
-        let then = self.state.at_reading(endpoint).map_or(context, |then| then.context as f64);
-        let more = if memory > 0.0 { (context - then + uncached).max(0.0) / memory } else { 0.0 };
-        of_place + self.rest * (KV_SLOPE * (usage + more - KV_FROM).max(0.0)).min(MAX_KV_WAITS)
+        let memory = reading.num_blocks.zip(reading.block_size);
+        let memory = memory.map_or(0.0, |(blocks, size)| f64::from(blocks) * f64::from(size));
+        let above = usage - KV_FROM;
+        let above = if memory > 0.0 {
+            let then =
+                state.at_reading().map_or(uncached, |then| state.context() as f64 - then.context + uncached);
+            let more = then.max(0.0);
+            // Nearly always there is room, and nothing to divide.
+            if above * memory + more > 0.0 { above + more / memory } else { 0.0 }
+        } else {
+            above
+        };
+        of_place + self.rest * (KV_SLOPE * above.max(0.0)).min(MAX_KV_WAITS)
     }
 
     /// The words of the change that records the request at the endpoint.

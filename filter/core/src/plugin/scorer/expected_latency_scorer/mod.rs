@@ -87,7 +87,7 @@ impl Scorer for ExpectedLatencyScorer {
         }
         costs.compare(scores);
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
-            *slot = 1.0 / (1.0 + costs.terms(endpoint, *slot).cost / 1_000.0);
+            *slot = 1_000.0 / (1_000.0 + costs.terms(endpoint, *slot).cost);
         }
     }
 
