@@ -143,17 +143,24 @@ async fn start(flags: Flags) -> Result<(), Box<dyn Error>> {
         Some(address) => Some(bind(address, "--listen-health").await?),
         None => None,
     };
+    let extension = match &settings.extension {
+        Some(server) => Some(server.bind().await?),
+        None => None,
+    };
     let address = api.local_addr()?;
     // The only lines on standard output, so that the parent process can read which ports were free.
     let mut lines = vec![format!("listening on {address}\n")];
     if let Some(health) = &health {
         lines.push(format!("health checks on {}\n", health.local_addr()?));
     }
+    if let Some(extension) = &extension {
+        lines.push(format!("extension server on {}\n", extension.local_addr()?));
+    }
     if let Err(error) = print(lines.concat()) {
         tracing::warn!(%error, "the address was not printed");
     }
     tracing::info!(%address, pool = settings.options.default_pool, "listening");
-    agent::run(settings, Listeners { api, health }, stop)
+    agent::run(settings, Listeners { api, health, extension }, stop)
         .await
         .map_err(|error| -> Box<dyn Error> { error })?;
     tracing::info!("ended");

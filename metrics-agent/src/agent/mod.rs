@@ -1,11 +1,13 @@
 //! The whole agent: discover, scrape, publish, serve, and end in order.
 
+mod extension_server;
 mod pool_pods;
 mod reconciler;
 mod run;
 
 use std::sync::Arc;
 
+use extension_server::ExtensionServer;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 pub use run::run;
@@ -22,6 +24,7 @@ use crate::catalogue::scraping::ScrapeSettings;
 use crate::catalogue::{Options, watch};
 use crate::client::credentials::ClientFiles;
 use crate::credentials::Watched;
+use crate::extension::server::ServerSettings;
 use crate::publish::cluster::ObjectReports;
 use crate::publish::eds;
 use crate::runtime::ResultCounter;
@@ -67,6 +70,8 @@ pub struct Settings {
     pub allowed_hosts: AllowedHosts,
     /// The API's certificate, and the credentials that it requires of clients.
     pub credentials: Files,
+    /// The extension server of Envoy Gateway, if the agent is it.
+    pub extension: Option<ServerSettings>,
 }
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
@@ -124,6 +129,8 @@ pub struct Listeners {
     pub api: TcpListener,
     /// Socket of health checks alone; `None`: only the API has them.
     pub health: Option<TcpListener>,
+    /// Socket of the extension server, if the settings have one.
+    pub extension: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -142,6 +149,7 @@ impl Listeners {
         access: Access,
         tls: Option<Watched<ServerConfig>>,
         limits: Limits,
+        extension: Option<ExtensionServer>,
         closing: CancellationToken,
     ) {
         let health = async {
@@ -150,9 +158,14 @@ impl Listeners {
                 connections::serve(listener, router, None, limits.of_health_checks(), closing.clone()).await;
             }
         };
+        let extension = async {
+            if let Some((server, listener)) = extension.zip(self.extension) {
+                server.serve(listener, closing.clone()).await;
+            }
+        };
         let router = api::router(Arc::clone(&state), access);
         let api = connections::serve(self.api, router, tls, limits, closing.clone());
-        tokio::join!(api, health);
+        tokio::join!(api, health, extension);
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
-use super::{Listeners, Metrics, Settings};
+use super::{ExtensionServer, Listeners, Metrics, Settings};
 use crate::api::ApiState;
 use crate::api::access::Access;
 use crate::api::pools::history::History;
@@ -26,7 +26,7 @@ use crate::runtime::{Clock, Tasks};
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
 use crate::sources::endpoints::{self, Declared};
-use crate::sources::kubernetes::Cluster;
+use crate::sources::kubernetes::{Cluster, ClusterSettings, ConnectError};
 use crate::sources::manifests::{Problem, Problems};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
@@ -53,10 +53,7 @@ pub async fn run(
     listeners.warn_if_open(&credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
-    let cluster = match settings.kubernetes {
-        Some(watched) => Some(Cluster::start(watched, &tasks, &metrics.kubernetes).await?),
-        None => None,
-    };
+    let cluster = start_cluster(settings.kubernetes, &tasks, &metrics).await?;
     let namespace = cluster.as_ref().map(|cluster| cluster.namespace.clone());
     let pools = Arc::new(Pools::new(clock, tasks.clone(), namespace));
     let plans = PlanSources {
@@ -88,6 +85,8 @@ pub async fn run(
         };
         settings.object_reports.start(&cluster.client, inputs, &tasks)
     });
+    let extension =
+        ExtensionServer::new(settings.extension, cluster.as_ref(), limits, (&tasks, reads)).await?;
     let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
     let _held = (objects, reports_to_objects);
@@ -135,11 +134,21 @@ pub async fn run(
     let _reconciler = tasks.spawn("reconciler", reconciler.run(plans.plans()));
 
     tokio::select! {
-        () = listeners.serve(state, access, credentials.tls, settings.limits, closing.clone()) => {}
+        () = listeners.serve(state, access, credentials.tls, settings.limits, extension, closing.clone()) => {}
         () = drain(stop, draining, closing) => {}
         Some(task) = ended.recv() => return Err(task.into()),
     }
     Ok(())
+}
+
+/// Begins to watch the cluster, if there is one.
+async fn start_cluster(
+    settings: Option<ClusterSettings>,
+    tasks: &Tasks,
+    metrics: &Metrics,
+) -> Result<Option<Cluster>, ConnectError> {
+    let Some(settings) = settings else { return Ok(None) };
+    Cluster::start(settings, tasks, &metrics.kubernetes).await.map(Some)
 }
 
 /// The leases of the servers, if agents scrape for one another.

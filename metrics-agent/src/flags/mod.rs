@@ -1,6 +1,7 @@
 //! The command line, and the settings that it gives.
 
 mod explain;
+mod extension;
 mod policy;
 mod scraping;
 mod serving;
@@ -20,6 +21,7 @@ use sources::ObjectReportFlags;
 pub use values::FlagError;
 
 pub use self::explain::ExplainFlags;
+use self::extension::ExtensionFlags;
 pub use self::policy::PolicyFlags;
 use self::scraping::ScrapeFlags;
 use self::serving::ServeFlags;
@@ -81,6 +83,9 @@ pub struct Flags {
 
     #[command(flatten)]
     serve: ServeFlags,
+
+    #[command(flatten)]
+    extension: ExtensionFlags,
 }
 
 /// The subcommands.
@@ -144,7 +149,17 @@ impl Flags {
     /// The agent's settings. An interval that is too short is raised, with a warning, as in the EPP.
     pub fn settings(self) -> Result<Settings, FlagError> {
         let Self {
-            sources, kubernetes, object_reports, policy, endpoints, scrape, eds, share, serve, ..
+            sources,
+            kubernetes,
+            object_reports,
+            policy,
+            endpoints,
+            scrape,
+            eds,
+            share,
+            serve,
+            extension,
+            ..
         } = self;
         let (scrape, scrape_credentials) = scrape.settings()?;
         if !sources.kubernetes() {
@@ -183,6 +198,7 @@ impl Flags {
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
+            extension: extension.settings()?,
         })
     }
 }

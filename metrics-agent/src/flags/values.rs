@@ -95,6 +95,14 @@ pub(super) fn object(text: &str) -> Result<(Option<String>, String), String> {
     }
 }
 
+/// The name of an object of Kubernetes with its namespace.
+pub(super) fn namespaced_object(text: &str) -> Result<(String, String), String> {
+    match object(text) {
+        Ok((Some(namespace), name)) => Ok((namespace, name)),
+        Ok((None, _)) | Err(_) => Err("allowed is NAMESPACE/NAME".to_owned()),
+    }
+}
+
 fn is_object_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     (1..=253).contains(&text.len()) && text.bytes().all(allowed)

@@ -127,6 +127,7 @@ pub(crate) fn settings() -> Settings {
         },
         allowed_hosts: AllowedHosts::default(),
         credentials: api::access::credentials::Files::default(),
+        extension: None,
     }
 }
 
@@ -157,7 +158,8 @@ impl Agent {
         let address = api.local_addr().unwrap();
         let health = health_listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let run = agent::run(settings, Listeners { api, health: Some(health_listener) }, stop.clone());
+        let listeners = Listeners { api, health: Some(health_listener), extension: None };
+        let run = agent::run(settings, listeners, stop.clone());
         let running = AbortOnDropHandle::new(tokio::spawn(async move { run.await.unwrap() }));
         Self { address, health, stop, running }
     }

@@ -8,6 +8,7 @@ mod changes;
 mod costly_servers;
 mod doctor;
 mod explain_command;
+mod extension;
 mod flags;
 mod golden;
 mod harness;

@@ -156,7 +156,7 @@ async fn a_task_that_ends_unexpectedly_ends_the_agent_with_its_name_and_reason()
     let _log = tracing::subscriber::set_default(subscriber);
     let sources = Sources { file: Some(path.clone()), ..Sources::default() };
     let api = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let listeners = Listeners { api, health: None };
+    let listeners = Listeners { api, health: None, extension: None };
     let run = agent::run(Settings { sources, ..settings() }, listeners, CancellationToken::new());
     let error = timeout(DEADLINE, run).await.expect("it ends").unwrap_err().to_string();
     let expected =

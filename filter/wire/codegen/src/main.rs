@@ -1,5 +1,5 @@
-//! Writes the wire crate's `src/gen/` from its `proto/`. Run by `make gen`; `make check-gen` fails when the
-//! committed output is old.
+//! Writes the wire crate's `src/gen/` from its `proto/`, and the agent's `src/extension/gen/` from its own. Run by
+//! `make gen`; `make check-gen` fails when the committed output is old.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,6 +12,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     prost_build::Config::new()
         .bytes([".endpoint_picker.changes"])
         .out_dir(wire.join("src/gen"))
+        .compile_fds(descriptors)?;
+
+    let agent = wire.join("../../metrics-agent");
+    let descriptors = protox::compile(["extension.proto"], [agent.join("proto")])?;
+    // Envoy's messages are passed on without a copy.
+    tonic_prost_build::configure()
+        .build_client(false)
+        .build_transport(false)
+        .bytes(".")
+        .out_dir(agent.join("src/extension/gen"))
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -1,0 +1,55 @@
+//! The extension server, which waits for the cluster before it serves.
+
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::credentials::{CredentialError, Watched, Watching};
+use crate::extension::server::{self, ServerSettings};
+use crate::extension::settings::HookSettings;
+use crate::files::FileLimits;
+use crate::sources::kubernetes::{Cluster, ObjectsResult};
+
+/// The extension server before it serves.
+pub(super) struct ExtensionServer {
+    tls: Option<Watched<ServerConfig>>,
+    hooks: Arc<HookSettings>,
+    /// The objects of the cluster, which have to be read before the first call: Envoy Gateway does not repeat calls.
+    objects: Option<watch::Receiver<ObjectsResult>>,
+}
+
+impl ExtensionServer {
+    /// Reads the files for TLS; `None` without settings.
+    pub(super) async fn new(
+        settings: Option<ServerSettings>,
+        cluster: Option<&Cluster>,
+        limits: FileLimits,
+        watching: Watching<'_>,
+    ) -> Result<Option<Self>, CredentialError> {
+        let Some(ServerSettings { tls, hooks, .. }) = settings else { return Ok(None) };
+        let tls = match tls {
+            Some(files) => Some(files.watch(limits, watching).await?),
+            None => None,
+        };
+        let objects = cluster.map(|cluster| cluster.objects.objects());
+        Ok(Some(Self { tls, hooks, objects }))
+    }
+
+    /// Serves until `closing` is cancelled. Clients connect meanwhile, and wait.
+    pub(super) async fn serve(self, listener: TcpListener, closing: CancellationToken) {
+        let read = async {
+            if let Some(mut objects) = self.objects {
+                // The sender lives as long as the agent.
+                let _ = objects.wait_for(Result::is_ok).await;
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            () = closing.cancelled() => return,
+        }
+        server::serve(listener, self.tls, self.hooks, closing).await;
+    }
+}

@@ -1,0 +1,73 @@
+//! The hooks, as functions of what they are sent: equal messages and settings give equal bytes on every replica.
+//!
+//! The first hook marks the routes that lead to pools, and the last one, which gets everything of a Gateway, acts on the marks. A
+//! message that cannot be read stays as it came: Envoy Gateway does not translate again after an error.
+
+mod clusters;
+mod listeners;
+mod routes;
+
+use bytes::Bytes;
+use routes::RoutePlan;
+
+use super::pool::{self, RoutePool};
+use super::settings::HookSettings;
+use super::weights::Weights;
+use super::wire::{Malformed, Message};
+
+/// The route of a rule with these objects among its backends; `None`: it stays as it is.
+pub fn route<'a>(
+    settings: &HookSettings,
+    route: &[u8],
+    objects: impl IntoIterator<Item = &'a [u8]>,
+) -> Option<Vec<u8>> {
+    Message::read(route).ok()?;
+    let read = |json| RoutePool::read(json, &settings.ownership);
+    let pools: Vec<_> = objects.into_iter().filter_map(read).collect();
+    pools.iter().any(|pool| pool.is_own).then(|| pool::mark(route, &pools))
+}
+
+/// Everything of a Gateway that changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Translation {
+    /// `Cluster` messages.
+    pub clusters: Vec<Bytes>,
+    /// `Listener` messages.
+    pub listeners: Vec<Bytes>,
+    /// `RouteConfiguration` messages.
+    pub routes: Vec<Bytes>,
+}
+
+/// The translation with the picker at each route to a pool.
+pub fn translate(settings: &HookSettings, weights: &Weights, translation: Translation) -> Translation {
+    let Translation { clusters, listeners, routes } = translation;
+    let managed = listeners::stream_idle_timeouts(&listeners);
+    let mut plan = RoutePlan::new(settings, weights, managed, routes::processors(&routes));
+    let routes = edited(routes, |configuration| plan.edit(configuration));
+    let RoutePlan { picking, planned, processors, .. } = plan;
+    if picking.is_empty() {
+        return Translation { clusters, listeners, routes };
+    }
+    let clusters = clusters::edit(settings, clusters, &planned, &processors);
+    let listeners = edited(listeners, |listener| listeners::edit(settings, listener, &picking, &processors));
+    Translation { clusters, listeners, routes }
+}
+
+/// Each message edited; one that cannot be read stays as it came.
+fn edited(
+    messages: Vec<Bytes>,
+    mut edit: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, Malformed>,
+) -> Vec<Bytes> {
+    let edit = |message: Bytes| match edit(&message) {
+        Ok(Some(edited)) => edited.into(),
+        Ok(None) => message,
+        Err(error) => {
+            tracing::warn!(%error, "a message of Envoy Gateway stays as it came");
+            message
+        }
+    };
+    messages.into_iter().map(edit).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Connections of Envoy Gateway: few and long.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::service::HookService;
+use super::{ServerSettings, TlsFiles};
+use crate::credentials::{self, CredentialError, File, Watched, Watching};
+use crate::extension::settings::HookSettings;
+use crate::files::FileLimits;
+
+/// Maximum number of connections; new ones wait until one ends. Each replica of Envoy Gateway has one.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Maximum number of calls that a connection has in flight.
+const MAX_CALLS: u32 = 16;
+
+/// Maximum time for a handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A silent connection is tested after this time, and closed when it does not respond within the same time.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// How much a client may send before it waits for the server: messages have megabytes.
+const WINDOW: u32 = 1024 * 1024;
+
+/// Pause after a failed accept, such as without free file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+impl TlsFiles {
+    /// Reads the files now, and again whenever they change.
+    pub(crate) async fn watch(
+        self,
+        limits: FileLimits,
+        watching: Watching<'_>,
+    ) -> Result<Watched<ServerConfig>, CredentialError> {
+        let files = vec![self.certificate, self.key, self.client_authorities];
+        Watched::read(files, limits, Some(watching), config).await
+    }
+}
+
+/// `files` are the certificate, its key, and the authorities of clients, which all need a certificate.
+fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
+    let [certificate, key, authorities] = files else { unreachable!("as many as were named") };
+    let refuse =
+        |file: &File, error: &dyn core::fmt::Display| CredentialError::new(&file.0, error.to_string());
+    let roots = credentials::roots(authorities)?.into();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, credentials::provider())
+        .build()
+        .map_err(|error| refuse(authorities, &error))?;
+    let mut config = ServerConfig::builder_with_provider(credentials::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refuse(certificate, &error))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credentials::certificates(certificate)?, credentials::key(key)?)
+        .map_err(|error| refuse(certificate, &format!("and {} do not match: {error}", key.0.display())))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// Serves until `closing` is cancelled, and then until every call in flight is complete.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Watched<ServerConfig>>,
+    settings: Arc<HookSettings>,
+    closing: CancellationToken,
+) {
+    let graceful = GracefulShutdown::new();
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let accept = async {
+        loop {
+            let permit = Arc::clone(&connections).acquire_owned().await;
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                    let connection = connection(stream, tls, Arc::clone(&settings), graceful.watcher());
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection of Envoy Gateway was not accepted");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        () = closing.cancelled() => {}
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    settings: Arc<HookSettings>,
+    watcher: Watcher,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection keeps Nagle's delay");
+    }
+    match tls {
+        None => calls(stream, settings, watcher).await,
+        Some(tls) => match timeout(HANDSHAKE_LIMIT, tls.accept(stream)).await {
+            Ok(Ok(stream)) => calls(stream, settings, watcher).await,
+            Ok(Err(error)) => tracing::warn!(%error, "a TLS handshake at the extension server failed"),
+            Err(_) => tracing::debug!("a TLS handshake at the extension server took too long"),
+        },
+    }
+}
+
+async fn calls(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    settings: Arc<HookSettings>,
+    watcher: Watcher,
+) {
+    tracing::info!("Envoy Gateway is connected");
+    let service = HookService::new(settings);
+    let service = service_fn(move |request: Request<Incoming>| service.clone().call(request));
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CALLS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .serve_connection(TokioIo::new(stream), service);
+    match watcher.watch(connection).await {
+        Ok(()) => tracing::info!("Envoy Gateway is not connected any more"),
+        Err(error) => tracing::info!(%error, "Envoy Gateway is not connected any more"),
+    }
+}
+
+impl ServerSettings {
+    /// Binds the listener.
+    pub async fn bind(&self) -> Result<TcpListener, String> {
+        let address = self.address;
+        let bound = TcpListener::bind(address).await;
+        bound.map_err(|error| format!("cannot listen on {address} (--extension-server): {error}"))
+    }
+}

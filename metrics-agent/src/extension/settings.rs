@@ -1,0 +1,160 @@
+//! Settings that all routes and clusters of the extension server share.
+
+use core::fmt;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+use super::pool::RoutePool;
+
+/// Namespace and name of an object of Kubernetes.
+pub type ObjectName = (String, String);
+
+/// Which pools the filter picks for. All others keep their picker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    /// These pools, whatever their `endpointPickerRef` names.
+    pub pools: BTreeSet<ObjectName>,
+    /// Pools whose `endpointPickerRef` names one of these Services.
+    pub services: BTreeSet<ObjectName>,
+    /// All pools, as in the conformance tests.
+    pub all: bool,
+}
+
+/// The `endpointPickerRef` of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference<'a> {
+    /// There is none.
+    Absent,
+    /// To a Service in the pool's namespace.
+    Service(&'a str),
+    /// To an object of another kind.
+    Other,
+}
+
+impl Ownership {
+    /// Whether the filter picks for a pool.
+    pub fn is_own(&self, namespace: &str, name: &str, picker: Reference<'_>) -> bool {
+        let has = |set: &BTreeSet<ObjectName>, name: &str| {
+            set.iter().any(|(own_namespace, own_name)| own_namespace == namespace && own_name == name)
+        };
+        let is_by_reference = match picker {
+            Reference::Absent => true,
+            Reference::Service(service) => has(&self.services, service),
+            Reference::Other => false,
+        };
+        self.all || is_by_reference || has(&self.pools, name)
+    }
+}
+
+/// Where Envoy finds the native module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// The path of its file in the proxy's container.
+    File(String),
+    /// A name: Envoy looks for `lib<name>.so` in its search path.
+    Name(String),
+}
+
+impl Module {
+    /// A path begins with `/`.
+    pub fn of_flag(text: &str) -> Self {
+        if text.starts_with('/') { Self::File(text.to_owned()) } else { Self::Name(text.to_owned()) }
+    }
+}
+
+/// Settings of the hooks. Replicas with equal settings give equal responses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookSettings {
+    /// The pools that the filter picks for.
+    pub ownership: Ownership,
+    /// The module.
+    pub module: Module,
+    /// The module's configuration, which each route gets with its pool.
+    pub filter: FilterConfig,
+    /// Whether routes obey the headers of the conformance tests.
+    pub conformance: bool,
+}
+
+/// The module's configuration without a pool: the way to the agents, limits, and `failureMode` for pools that do not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilterConfig(Map<String, Json>);
+
+/// A file that is not such a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FilterConfigError {
+    file: PathBuf,
+    problem: String,
+}
+
+impl fmt::Display for FilterConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (--extension-filter-config): {}", self.file.display(), self.problem)
+    }
+}
+
+impl core::error::Error for FilterConfigError {}
+
+impl FilterConfig {
+    /// Reads the text of `file`. The module checks the fields; those that depend on the route are refused here.
+    pub fn read(file: &Path, text: &[u8]) -> Result<Self, FilterConfigError> {
+        let refuse = |problem: String| FilterConfigError { file: file.to_owned(), problem };
+        let fields: Map<String, Json> =
+            serde_json::from_slice(text).map_err(|error| refuse(format!("is not a JSON object: {error}")))?;
+        if let Some(field) = ["pool", "steering"].into_iter().find(|field| fields.contains_key(*field)) {
+            return Err(refuse(format!(
+                "{field} is not allowed: the extension server sets it for each route"
+            )));
+        }
+        if !fields.get("agent").is_some_and(Json::is_object) {
+            return Err(refuse(
+                "agent is missing; it is the module's way to the agents, such as \
+                 {\"addresses\": [\"http://10.0.0.1:9095\"]}"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self(fields))
+    }
+
+    /// The configuration of a route to this pool.
+    pub(super) fn of_route(&self, pool: &RoutePool) -> String {
+        let mut fields = self.0.clone();
+        fields.insert("pool".to_owned(), pool.name.clone().into());
+        fields.insert("steering".to_owned(), "cluster".into());
+        if let Some(mode) = pool.failure_mode {
+            fields.insert("failureMode".to_owned(), mode.as_str().into());
+        }
+        Json::Object(fields).to_string()
+    }
+
+    /// The configuration of this pool's cluster.
+    pub(super) fn of_cluster(&self, pool: &RoutePool) -> String {
+        let mut fields = Map::new();
+        fields.insert("pool".to_owned(), pool.name.clone().into());
+        if let Some(agent) = self.0.get("agent") {
+            fields.insert("agent".to_owned(), agent.clone());
+        }
+        Json::Object(fields).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_with_fields_of_a_route_or_without_agents_is_refused() {
+        let read = |text: &str| FilterConfig::read(Path::new("filter.json"), text.as_bytes());
+        for (text, part) in [
+            ("[]", "filter.json (--extension-filter-config): is not a JSON object"),
+            (r#"{"agent": {}, "pool": "x"}"#, "pool is not allowed"),
+            (r#"{"agent": {}, "steering": "metadata"}"#, "steering is not allowed"),
+            ("{}", "agent is missing"),
+        ] {
+            let refusal = read(text).unwrap_err().to_string();
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        assert!(read(r#"{"agent": {"addresses": ["http://10.0.0.1:9095"]}}"#).is_ok());
+    }
+}

@@ -1,0 +1,312 @@
+//! Protobuf messages, read and edited field by field on the wire.
+//!
+//! Decoding a message with generated types loses the fields that these types do not have. Envoy Gateway may be newer than this agent, so
+//! its messages are edited in place: fields that are not named here stay, byte for byte. Nothing recurses, so a nested message costs no stack.
+
+use core::fmt;
+use std::borrow::Cow;
+
+/// A message that is not valid protobuf, or has a group, which proto3 does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a valid protobuf message")
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Integers, booleans and enums.
+    Varint(u64),
+    /// Numbers of fixed length.
+    Fixed(&'a [u8]),
+    /// Texts, bytes and messages.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The text, bytes or message; empty for a number.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Varint(_) | Self::Fixed(_) => &[],
+        }
+    }
+}
+
+/// One field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The number, from 1 to 2^29 - 1.
+    pub number: u32,
+    /// The value.
+    pub value: Value<'a>,
+    /// The field with its key, as it is in the message.
+    pub whole: &'a [u8],
+}
+
+/// A message whose fields have been found.
+#[derive(Clone, Debug)]
+pub struct Message<'a>(Vec<Field<'a>>);
+
+impl<'a> Message<'a> {
+    /// Finds the fields of a message. Those of nested messages are not examined.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut fields = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (field, after) = read_field(rest)?;
+            fields.push(field);
+            rest = after;
+        }
+        Ok(Self(fields))
+    }
+
+    /// The fields, in the order of the message.
+    pub fn fields(&self) -> &[Field<'a>] {
+        &self.0
+    }
+
+    /// Whether the message has this field.
+    pub fn has(&self, number: u32) -> bool {
+        self.0.iter().any(|field| field.number == number)
+    }
+
+    /// The texts, bytes or messages of a repeated field.
+    pub fn all(&self, number: u32) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().filter_map(move |field| match field.value {
+            Value::Bytes(bytes) if field.number == number => Some(bytes),
+            Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => None,
+        })
+    }
+
+    /// A text; its last occurrence counts. `None`: there is none, or it is not UTF-8.
+    pub fn text(&self, number: u32) -> Option<&'a str> {
+        self.all(number).last().and_then(|bytes| core::str::from_utf8(bytes).ok())
+    }
+
+    /// A number; its last occurrence counts.
+    pub fn number(&self, number: u32) -> Option<u64> {
+        self.0.iter().rev().find_map(|field| match field.value {
+            Value::Varint(value) if field.number == number => Some(value),
+            Value::Varint(_) | Value::Bytes(_) | Value::Fixed(_) => None,
+        })
+    }
+
+    /// A message. Occurrences of one message are merged, and their concatenation is the merged message.
+    pub fn message(&self, number: u32) -> Option<Cow<'a, [u8]>> {
+        self.all(number).map(Cow::Borrowed).reduce(|mut merged, next| {
+            merged.to_mut().extend_from_slice(&next);
+            merged
+        })
+    }
+
+    /// The number in a `UInt32Value` or `UInt64Value`.
+    pub fn wrapped_number(&self, number: u32) -> Result<Option<u64>, Malformed> {
+        let Some(wrapper) = self.message(number) else { return Ok(None) };
+        Ok(Some(Message::read(&wrapper)?.number(1).unwrap_or(0)))
+    }
+
+    /// The message without these fields.
+    pub fn without(&self, numbers: &[u32]) -> Builder {
+        let mut rest = Builder::default();
+        self.0.iter().filter(|field| !numbers.contains(&field.number)).for_each(|field| rest.copy(field));
+        rest
+    }
+
+    /// The message with each occurrence of a field replaced by what `edit` returns, at its place.
+    pub fn map<E>(
+        &self,
+        number: u32,
+        mut edit: impl FnMut(&'a [u8]) -> Result<Cow<'a, [u8]>, E>,
+    ) -> Result<Vec<u8>, E> {
+        let mut edited = Builder::default();
+        for field in &self.0 {
+            match field.value {
+                Value::Bytes(bytes) if field.number == number => edited.put_bytes(number, &edit(bytes)?),
+                Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => edited.copy(field),
+            }
+        }
+        Ok(edited.into_bytes())
+    }
+}
+
+/// The first field, and the bytes after it.
+fn read_field(bytes: &[u8]) -> Result<(Field<'_>, &[u8]), Malformed> {
+    let (key, rest) = read_varint(bytes)?;
+    let number = u32::try_from(key >> 3).ok().filter(|number| (1..1 << 29).contains(number));
+    let number = number.ok_or(Malformed)?;
+    let (value, rest) = match key & 7 {
+        0 => read_varint(rest).map(|(value, rest)| (Value::Varint(value), rest))?,
+        1 => rest.split_at_checked(8).map(|(value, rest)| (Value::Fixed(value), rest)).ok_or(Malformed)?,
+        2 => {
+            let (length, rest) = read_varint(rest)?;
+            let length = usize::try_from(length).map_err(|_| Malformed)?;
+            let (value, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
+            (Value::Bytes(value), rest)
+        }
+        5 => rest.split_at_checked(4).map(|(value, rest)| (Value::Fixed(value), rest)).ok_or(Malformed)?,
+        _ => return Err(Malformed),
+    };
+    let (whole, _) = bytes.split_at(bytes.len() - rest.len());
+    Ok((Field { number, value, whole }, rest))
+}
+
+/// A varint of up to ten bytes, and the bytes after it.
+fn read_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(10).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte has the highest bit of the 64 alone.
+        if index == 9 && bits > 1 {
+            return Err(Malformed);
+        }
+        value |= bits << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err(Malformed)
+}
+
+/// Writes a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Builder(Vec<u8>);
+
+impl Builder {
+    /// A message that continues these bytes.
+    pub fn after(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// Appends a field of another message.
+    pub fn copy(&mut self, field: &Field<'_>) {
+        self.0.extend_from_slice(field.whole);
+    }
+
+    /// Appends a text, bytes or a message.
+    pub fn put_bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.put_varint(u64::from(number) << 3 | 2);
+        self.put_varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Appends an integer, a boolean or an enum.
+    pub fn put_number(&mut self, number: u32, value: u64) {
+        self.put_varint(u64::from(number) << 3);
+        self.put_varint(value);
+    }
+
+    fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(lowest_bits(value) | 0x80);
+            value >>= 7;
+        }
+        self.0.push(lowest_bits(value));
+    }
+
+    /// The same with a text, bytes or a message.
+    #[must_use]
+    pub fn bytes(mut self, number: u32, bytes: impl AsRef<[u8]>) -> Self {
+        self.put_bytes(number, bytes.as_ref());
+        self
+    }
+
+    /// The same with an integer, a boolean or an enum.
+    #[must_use]
+    pub fn number(mut self, number: u32, value: u64) -> Self {
+        self.put_number(number, value);
+        self
+    }
+
+    /// The same with a `UInt32Value`.
+    #[must_use]
+    pub fn wrapped_number(self, number: u32, value: u32) -> Self {
+        self.bytes(number, Self::default().number(1, value.into()))
+    }
+
+    /// The message.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The lowest seven bits.
+fn lowest_bits(value: u64) -> u8 {
+    (value & 0x7f) as u8
+}
+
+impl AsRef<[u8]> for Builder {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let mut sample = Builder::default().bytes(1, "name").number(2, 300).bytes(4, [8, 1]).into_bytes();
+        // Fields of fixed length: number 5 with eight bytes and number 6 with four.
+        sample.extend([5 << 3 | 1, 1, 2, 3, 4, 5, 6, 7, 8, 6 << 3 | 5, 1, 2, 3, 4]);
+        Builder::after(sample).bytes(4, [16, 2]).bytes(7, "a").bytes(7, "b").into_bytes()
+    }
+
+    #[test]
+    fn fields_are_found_and_occurrences_of_a_message_are_merged() {
+        let sample = sample();
+        let message = Message::read(&sample).unwrap();
+        assert_eq!((message.text(1), message.number(2)), (Some("name"), Some(300)));
+        assert_eq!((message.text(7), message.all(7).count()), (Some("b"), 2));
+        assert_eq!(message.message(4).unwrap(), [8, 1, 16, 2].as_slice());
+        assert_eq!((message.has(6), message.has(8), message.message(8)), (true, false, None));
+        assert_eq!(message.wrapped_number(4), Ok(Some(1)));
+    }
+
+    #[test]
+    fn an_edit_keeps_all_other_bytes() {
+        let sample = sample();
+        let message = Message::read(&sample).unwrap();
+        assert_eq!(message.without(&[]).into_bytes(), sample);
+        let same: Result<_, Malformed> = message.map(4, |bytes| Ok(bytes.into()));
+        assert_eq!(same.unwrap(), sample);
+        let edited: Result<_, Malformed> = message.map(7, |_| Ok(Cow::Borrowed(b"longer")));
+        let edited = edited.unwrap();
+        let edited = Message::read(&edited).unwrap();
+        assert_eq!(edited.all(7).collect::<Vec<_>>(), [b"longer", b"longer"]);
+        assert_eq!(edited.without(&[7]), message.without(&[7]));
+    }
+
+    #[test]
+    fn what_is_not_protobuf_is_refused() {
+        let sample = sample();
+        let mut refused = 0;
+        for end in 0..sample.len() {
+            refused += usize::from(Message::read(&sample[..end]).is_err());
+        }
+        assert!(refused > sample.len() / 2, "{refused}");
+        for malformed in [
+            // A length beyond the end, and one beyond all memory.
+            &[0x0a, 5, 1][..],
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+            // A group, and an unknown type.
+            &[0x0b, 0x0c],
+            &[0x0e],
+            // The number 0, a number above 2^29, and a varint of eleven bytes.
+            &[0x02, 0],
+            &[0xf8, 0xff, 0xff, 0xff, 0xff, 1, 0],
+            &[0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1],
+            &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+        ] {
+            assert_eq!(Message::read(malformed).unwrap_err(), Malformed, "{malformed:?}");
+        }
+        let largest = Builder::default().number(1, u64::MAX).into_bytes();
+        assert_eq!(Message::read(&largest).unwrap().number(1), Some(u64::MAX));
+    }
+}

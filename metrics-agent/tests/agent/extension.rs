@@ -1,0 +1,242 @@
+//! The extension server, called as Envoy Gateway calls it.
+
+use core::task::{Context, Poll};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use metrics_agent::extension::schema::{
+    ExtensionResource, PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteExtensionContext,
+    PostRouteModifyRequest, PostRouteModifyResponse, PostTranslateModifyRequest, PostTranslateModifyResponse,
+};
+use metrics_agent::extension::wire::{Builder, Message};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::Child;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::client::Grpc;
+use tonic_prost::ProstCodec;
+
+use crate::authority::Authority;
+use crate::process::{command, refusal};
+
+/// An agent that is an extension server.
+struct Server {
+    _child: Child,
+    _folder: TempDir,
+    address: SocketAddr,
+}
+
+fn filter_config(folder: &Path) -> String {
+    let file = folder.join("filter.json");
+    std::fs::write(&file, json!({"agent": {"addresses": ["http://10.0.0.1:9095"]}}).to_string()).unwrap();
+    file.display().to_string()
+}
+
+impl Server {
+    async fn start(address: &str, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = filter_config(folder.path());
+        let flags = ["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:1", "--extension-server", address];
+        let flags = [&flags[..], &["--extension-filter-config", &file], more].concat();
+        let mut child = command(&flags).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+        lines.next_line().await.unwrap().unwrap();
+        let line = lines.next_line().await.unwrap().unwrap();
+        let address = line.strip_prefix("extension server on ").unwrap_or_else(|| panic!("{line}"));
+        Self { address: address.parse().unwrap(), _child: child, _folder: folder }
+    }
+
+    async fn connect(&self) -> Grpc<Connection> {
+        client(TcpStream::connect(self.address).await.unwrap()).await
+    }
+}
+
+/// A connection over HTTP/2.
+struct Connection(http2::SendRequest<Body>);
+
+impl tower_service::Service<Request<Body>> for Connection {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+async fn client(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Grpc<Connection> {
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    Grpc::with_origin(Connection(sender), Uri::from_static("http://agent"))
+        .max_decoding_message_size(usize::MAX)
+        .max_encoding_message_size(usize::MAX)
+}
+
+/// Calls a hook.
+async fn call<Q, A>(client: &mut Grpc<Connection>, hook: &str, request: Q) -> Result<A, Code>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    client.ready().await.map_err(|_| Code::Unavailable)?;
+    let path = format!("/envoygateway.extension.EnvoyGatewayExtension/{hook}").parse().unwrap();
+    let response = client.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
+    response.map(tonic::Response::into_inner).map_err(|status| status.code())
+}
+
+fn pool(name: &str) -> ExtensionResource {
+    let object = json!({
+        "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
+        "metadata": {"name": name, "namespace": "team"}, "spec": {},
+    });
+    ExtensionResource { unstructured_bytes: object.to_string().into() }
+}
+
+/// A rule's route, marked by the first hook.
+async fn marked_route(client: &mut Grpc<Connection>) -> Vec<u8> {
+    let route = Builder::default().bytes(2, Builder::default().bytes(1, "httproute/team/r/rule/0"));
+    let context = PostRouteExtensionContext { extension_resources: vec![pool("chat"), pool("code")] };
+    let request =
+        PostRouteModifyRequest { route: route.into_bytes().into(), post_route_context: Some(context) };
+    let response: PostRouteModifyResponse = call(client, "PostRouteModify", request).await.unwrap();
+    response.route.unwrap().to_vec()
+}
+
+/// The weights that a translation of a rule with two pools ends with.
+async fn translated_weights(client: &mut Grpc<Connection>, route: &[u8]) -> Vec<u64> {
+    let host = Builder::default().bytes(3, route);
+    let configuration = Builder::default().bytes(1, "routes").bytes(2, host);
+    let request = PostTranslateModifyRequest {
+        routes: vec![configuration.into_bytes().into()],
+        secrets: vec!["secret".into()],
+        ..PostTranslateModifyRequest::default()
+    };
+    let response: PostTranslateModifyResponse = call(client, "PostTranslateModify", request).await.unwrap();
+    assert_eq!((response.secrets.len(), response.clusters.len()), (1, 2));
+    let first = |bytes: &[u8], number| Message::read(bytes).unwrap().message(number).unwrap().into_owned();
+    let weighted =
+        [2, 3, 2, 3].into_iter().fold(response.routes[0].to_vec(), |bytes, number| first(&bytes, number));
+    let weighted = Message::read(&weighted).unwrap();
+    weighted.all(1).map(|entry| Message::read(entry).unwrap().wrapped_number(2).unwrap().unwrap()).collect()
+}
+
+async fn send_weights(client: &mut Grpc<Connection>, weights: [u32; 2]) {
+    let mut assignment = Builder::default().bytes(1, "httproute/team/r/rule/0");
+    for (index, weight) in weights.into_iter().enumerate() {
+        let name = Builder::default().bytes(1, format!("httproute/team/r/rule/0/backend/{index}"));
+        assignment.put_bytes(2, Builder::default().bytes(1, name).wrapped_number(3, weight).as_ref());
+    }
+    let request = PostEndpointsModifyRequest { load_assignment: assignment.into_bytes().into() };
+    let response: PostEndpointsModifyResponse = call(client, "PostEndpointsModify", request).await.unwrap();
+    assert_eq!(response.load_assignment, None, "endpoints stay as they are");
+}
+
+#[tokio::test]
+async fn weights_count_for_the_translation_of_their_connection() {
+    let server = Server::start("127.0.0.1:0", &[]).await;
+    let [mut one, mut other] = [server.connect().await, server.connect().await];
+    let route = marked_route(&mut one).await;
+    assert_eq!(marked_route(&mut other).await, route);
+    send_weights(&mut one, [70, 30]).await;
+    assert_eq!(translated_weights(&mut one, &route).await, [70, 30]);
+    assert_eq!(translated_weights(&mut other, &route).await, [1, 1]);
+    send_weights(&mut one, [1, 3]).await;
+    assert_eq!(translated_weights(&mut one, &route).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_client_needs_a_certificate_of_the_named_authority() {
+    let (own, stranger) = (Authority::new(), Authority::new());
+    let (server, client_files) = (own.issue("127.0.0.1"), own.issue("envoy-gateway"));
+    let path = |path: &Path| path.display().to_string();
+    let [cert, key, authority] =
+        [&server.certificate, &server.key, &own.certificate()].map(|file| path(file));
+    let flags = ["--extension-cert", &cert, "--extension-key", &key, "--extension-client-ca", &authority];
+    // Not a loopback address to the flags, although it is reached by one.
+    let server = Server::start("0.0.0.0:0", &flags).await;
+    let address = SocketAddr::from(([127, 0, 0, 1], server.address.port()));
+
+    let mut accepted = client(own.connect(address, Some(&client_files)).await.unwrap()).await;
+    let route = marked_route(&mut accepted).await;
+    send_weights(&mut accepted, [2, 5]).await;
+    assert_eq!(translated_weights(&mut accepted, &route).await, [2, 5]);
+
+    let foreign = stranger.issue("envoy-gateway");
+    for files in [None, Some(&foreign)] {
+        // With TLS 1.3 a client learns of the refusal when it reads.
+        let refused = async {
+            let stream = own.connect(address, files).await.ok()?;
+            let (sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
+            tokio::spawn(connection);
+            let mut client = Grpc::with_origin(Connection(sender), Uri::from_static("http://agent"));
+            let request = PostRouteModifyRequest::default();
+            call::<_, PostRouteModifyResponse>(&mut client, "PostRouteModify", request).await.ok()
+        };
+        assert_eq!(refused.await, None);
+    }
+}
+
+#[tokio::test]
+async fn hostile_calls_end_alone() {
+    let server = Server::start("127.0.0.1:0", &[]).await;
+    let mut client = server.connect().await;
+    // Above the limit of 64 MiB.
+    let routes = vec![vec![0; 65 * 1024 * 1024].into()];
+    let request = PostTranslateModifyRequest { routes, ..PostTranslateModifyRequest::default() };
+    let refused = call::<_, PostTranslateModifyResponse>(&mut client, "PostTranslateModify", request).await;
+    assert_eq!(refused.unwrap_err(), Code::OutOfRange);
+    // Another message than the hook's.
+    let request = PostRouteExtensionContext { extension_resources: vec![pool("chat")] };
+    let answer = call::<_, PostRouteModifyResponse>(&mut client, "PostRouteModify", request).await;
+    assert_eq!(answer.unwrap().route, None);
+    let refused =
+        call::<_, PostRouteModifyResponse>(&mut client, "PostVirtualHostModify", pool("chat")).await;
+    assert_eq!(refused.unwrap_err(), Code::Unimplemented);
+    // What cannot be read stays as it came.
+    let garbage = PostTranslateModifyRequest {
+        clusters: vec!["\u{1}garbage".into()],
+        listeners: vec![vec![0xff; 100_000].into()],
+        routes: vec![Builder::default().bytes(2, [0xff]).into_bytes().into()],
+        ..PostTranslateModifyRequest::default()
+    };
+    let answer: PostTranslateModifyResponse =
+        call(&mut client, "PostTranslateModify", garbage.clone()).await.unwrap();
+    assert_eq!(
+        (answer.clusters, answer.listeners, answer.routes),
+        (garbage.clusters, garbage.listeners, garbage.routes)
+    );
+    assert!(!marked_route(&mut client).await.is_empty(), "the connection serves on");
+}
+
+#[test]
+fn flags_without_tls_on_other_addresses_or_without_a_filter_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = filter_config(folder.path());
+    let with =
+        |more: &[&str]| refusal(&[&["--endpoint", "127.0.0.1:1", "--listen", "127.0.0.1:0"], more].concat());
+    let open = with(&["--extension-server", "0.0.0.0:9096", "--extension-filter-config", &file]);
+    assert!(open.contains("requires --extension-cert") && open.contains("loopback"), "{open}");
+    let bare = with(&["--extension-server", "127.0.0.1:0"]);
+    assert!(bare.contains("--extension-filter-config"), "{bare}");
+    let alone = with(&["--extension-pool", "team/chat"]);
+    assert!(alone.contains("--extension-server"), "{alone}");
+    let server = ["--extension-server", "127.0.0.1:0", "--extension-filter-config", &file];
+    let unnamed = with(&[&server[..], &["--extension-pool", "chat"]].concat());
+    assert!(unnamed.contains("allowed is NAMESPACE/NAME"), "{unnamed}");
+    std::fs::write(&file, "{}").unwrap();
+    let empty = with(&server);
+    assert!(empty.contains("agent is missing"), "{empty}");
+}
