@@ -23,6 +23,7 @@ fn everything_is(spec: &Option<MetricSpec>) -> Dialect {
     let cache_info = |spec| CacheInfo {
         spec,
         block_size_label: "block_size".to_owned(),
+        match_unit_label: Some("prefix_match_unit".to_owned()),
         num_blocks_label: "num_gpu_blocks".to_owned(),
     };
     Dialect {

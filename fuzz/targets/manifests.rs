@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::path::Path;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::catalogue::{Options, Plan};
@@ -18,6 +19,7 @@ fuzz_target!(|input: &[u8]| {
         emit_endpoint_scores: false,
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
+        epp_rules: EppRules::Main,
         file_limits: FileLimits::default(),
     };
     match Plan::read(&[file], &options) {

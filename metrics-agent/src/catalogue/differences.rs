@@ -45,6 +45,11 @@ const OF_PLUGINS: &[(&str, &str)] = &[
         "a request without a body counts too, and the load of a retried request moves to the endpoint that serves it",
     ),
     (
+        "agent-identity",
+        "of several, the first one that finds a header counts; in the EPP another may overwrite it",
+    ),
+    ("topology-extractor", "an endpoint without the label has no host; the EPP takes the pod's own name"),
+    (
         "endpoint-attribute-scorer",
         "reads waiting, running, KV usage and load as well; the EPP reads only metrics that an extractor names",
     ),
