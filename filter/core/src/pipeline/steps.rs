@@ -144,7 +144,8 @@ impl Pipeline {
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
             let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
             let hashes = prompt.map(|prompt| &prompt.hashes);
-            let routed = Routed { stages, primary, rated: rated.as_deref(), hashes };
+            let block_size = prompt.map_or(0, |prompt| prompt.block_size);
+            let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, block_size };
             let cycle = cycle.of(slot.key);
             changes.extend(slot.plugin.record(&cycle, &routed));
             expectations.extend(slot.plugin.expect(&cycle, &routed));

@@ -303,7 +303,13 @@ mod tests {
     /// A request that went to `picked` after the plugin had been rated about `rated`.
     fn routed<R>(picked: usize, rated: &[usize], look: impl FnOnce(&Routed<'_>) -> R) -> R {
         let stages = [Stage { profile: "default", picked: &[picked] }];
-        look(&Routed { stages: &stages, primary: &stages[0], rated: Some(rated), hashes: None })
+        look(&Routed {
+            stages: &stages,
+            primary: &stages[0],
+            rated: Some(rated),
+            hashes: None,
+            block_size: 0,
+        })
     }
 
     #[test]

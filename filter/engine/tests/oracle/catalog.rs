@@ -105,6 +105,9 @@ pub(crate) fn producers() -> Vec<Value> {
             "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 2}}),
         json!({"type": "approx-prefix-cache-producer", "parameters": {
             "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 0, "lruCapacityPerServer": 0}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {
+            "minBlockSizeTokens": 16, "capacityInTokens": true}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {"capacityInTokens": true}}),
         json!({"type": "inflight-load-producer"}),
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
         json!({"type": "inflight-load-producer", "parameters": {

@@ -11,9 +11,11 @@ use crate::pool::reading::Reading;
 use crate::state::prefix::PrefixIndex;
 use crate::state::{PluginState, StateChange};
 
-/// Tokens per block never go below this: smaller blocks make an index of many times the size and no better choice.
-/// The EPP's floor.
+/// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
 const MIN_BLOCK_TOKENS: u32 = 64;
+
+/// Tokens per block that a configuration may have at least: vLLM's block size. Smaller blocks make an index of many times the size.
+const LOWEST_MIN_BLOCK_TOKENS: u32 = 16;
 
 /// How prompts are cut into blocks and how many blocks are remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -21,8 +23,13 @@ const MIN_BLOCK_TOKENS: u32 = 64;
 pub struct ApproxPrefixCacheProducer {
     /// Whether block size and capacity are taken from the servers' readings, where these have them.
     auto_tune: bool,
-    /// Tokens per block where the servers do not report them. Values below 64 count as 64.
+    /// Tokens per block where the servers do not report them. Values below `min_block_size_tokens` count as that.
     block_size_tokens: u32,
+    /// Tokens per block at least, 16..=64.
+    min_block_size_tokens: u32,
+    /// Whether the blocks that a server reports are counted in tokens: reported blocks · reported block size / tokens per block. Without
+    /// it, its blocks count as blocks of this size, as in the EPP.
+    capacity_in_tokens: bool,
     /// Accepted, without effect: the former size in characters.
     block_size: u32,
     /// Maximum number of tokens of a prompt that are looked up; 0: `max_prefix_blocks_to_match` decides.
@@ -40,6 +47,8 @@ impl Default for ApproxPrefixCacheProducer {
         Self {
             auto_tune: true,
             block_size_tokens: 16,
+            min_block_size_tokens: MIN_BLOCK_TOKENS,
+            capacity_in_tokens: false,
             block_size: 0,
             max_prefix_tokens_to_match: 131_072,
             max_prefix_blocks_to_match: 2048,
@@ -51,7 +60,10 @@ impl Default for ApproxPrefixCacheProducer {
 impl Plugin for ApproxPrefixCacheProducer {
     fn check(&self) -> Result<(), String> {
         let is_known = self.auto_tune || self.block_size_tokens > 0;
-        allow(is_known, "blockSizeTokens", self.block_size_tokens, "above 0 when autoTune is off")
+        allow(is_known, "blockSizeTokens", self.block_size_tokens, "above 0 when autoTune is off")?;
+        let min = self.min_block_size_tokens;
+        let is_allowed = (LOWEST_MIN_BLOCK_TOKENS..=MIN_BLOCK_TOKENS).contains(&min);
+        allow(is_allowed, "minBlockSizeTokens", min, "16 to 64")
     }
 
     fn roles(self: Arc<Self>) -> Roles {
@@ -70,7 +82,7 @@ impl Recorder for ApproxPrefixCacheProducer {
             return Vec::new();
         };
         let sent = |endpoint| {
-            let capacity = self.capacity(cycle.reading(endpoint));
+            let capacity = self.capacity(cycle.reading(endpoint), routed.block_size);
             hashes.lists().filter_map(move |list| {
                 let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default();
                 (!chain.is_empty()).then(|| cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)))
@@ -83,7 +95,7 @@ impl Recorder for ApproxPrefixCacheProducer {
 impl PrefixProducer for ApproxPrefixCacheProducer {
     fn block_size(&self, first: &Reading) -> u32 {
         let reported = first.block_size.filter(|&tokens| self.auto_tune && tokens > 0);
-        reported.unwrap_or(self.block_size_tokens).max(MIN_BLOCK_TOKENS)
+        reported.unwrap_or(self.block_size_tokens).max(self.min_block_size_tokens)
     }
 
     fn max_blocks(&self, block_size: u32) -> usize {
@@ -100,18 +112,24 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
             (0, 0) => usize::MAX,
             // A server may report blocks of any size.
             (0, _) if self.auto_tune => usize::MAX,
-            (0, blocks) => {
-                (blocks as usize).saturating_mul(4 * self.block_size_tokens.max(MIN_BLOCK_TOKENS) as usize)
-            }
+            (0, blocks) => (blocks as usize)
+                .saturating_mul(4 * self.block_size_tokens.max(self.min_block_size_tokens) as usize),
             (tokens, _) => (tokens as usize).saturating_mul(4),
         }
     }
 }
 
 impl ApproxPrefixCacheProducer {
-    /// Blocks remembered for an endpoint with this reading.
-    pub fn capacity(&self, reading: &Reading) -> usize {
+    /// Blocks of this many tokens that are remembered for an endpoint with this reading.
+    pub fn capacity(&self, reading: &Reading, block_size: u32) -> usize {
         let reported = reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);
+        let reported = reported.map(|blocks| match reading.block_size {
+            Some(size) if self.capacity_in_tokens && size > 0 => {
+                let blocks = u64::from(blocks) * u64::from(size) / u64::from(block_size.max(1));
+                u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
+            }
+            Some(_) | None => blocks,
+        });
         let configured =
             if self.lru_capacity_per_server == 0 { DEFAULT_CAPACITY } else { self.lru_capacity_per_server };
         reported.unwrap_or(configured) as usize
@@ -145,16 +163,46 @@ mod tests {
             ..ApproxPrefixCacheProducer::default()
         };
         assert_eq!(producer.block_size(&reporting(128, 9)), 100);
-        assert_eq!(producer.capacity(&reporting(128, 9)), 7);
+        assert_eq!(producer.capacity(&reporting(128, 9), 100), 7);
     }
 
     #[test]
     fn capacity_is_the_servers_or_the_configured_or_the_default() {
         let producer = ApproxPrefixCacheProducer::default();
-        assert_eq!(producer.capacity(&reporting(16, 2048)), 2048);
-        assert_eq!(producer.capacity(&reporting(16, 0)), 31_250);
+        assert_eq!(producer.capacity(&reporting(16, 2048), 64), 2048);
+        assert_eq!(producer.capacity(&reporting(16, 0), 64), 31_250);
         let unset = ApproxPrefixCacheProducer { lru_capacity_per_server: 0, ..producer };
-        assert_eq!(unset.capacity(&Reading::default()), 31_250);
+        assert_eq!(unset.capacity(&Reading::default(), 64), 31_250);
+    }
+
+    #[test]
+    fn the_servers_blocks_can_be_counted_in_tokens() {
+        let producer =
+            ApproxPrefixCacheProducer { capacity_in_tokens: true, ..ApproxPrefixCacheProducer::default() };
+        assert_eq!(producer.capacity(&reporting(16, 2048), 64), 512);
+        assert_eq!(producer.capacity(&reporting(16, 2048), 16), 2048);
+        assert_eq!(
+            producer.capacity(&reporting(128, 2048), 64),
+            4096,
+            "the first candidate has smaller blocks"
+        );
+        assert_eq!(producer.capacity(&reporting(16, 3), 64), 1);
+        assert_eq!(producer.capacity(&reporting(u32::MAX, u32::MAX), 16), u32::MAX as usize);
+        assert_eq!(producer.capacity(&reporting(0, 2048), 64), 2048, "their size is not known");
+        assert_eq!(producer.capacity(&reporting(16, 0), 64), 31_250);
+    }
+
+    #[test]
+    fn blocks_can_be_as_small_as_those_of_the_servers() {
+        let of_16 =
+            ApproxPrefixCacheProducer { min_block_size_tokens: 16, ..ApproxPrefixCacheProducer::default() };
+        assert_eq!([8, 16, 32, 128].map(|size| of_16.block_size(&reporting(size, 0))), [16, 16, 32, 128]);
+        assert_eq!(of_16.check(), Ok(()));
+        for min_block_size_tokens in [0, 15, 65] {
+            let producer = ApproxPrefixCacheProducer { min_block_size_tokens, ..of_16.clone() };
+            let expected = format!("minBlockSizeTokens is {min_block_size_tokens}; allowed is 16 to 64");
+            assert_eq!(producer.check(), Err(expected));
+        }
     }
 
     #[test]

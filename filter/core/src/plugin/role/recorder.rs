@@ -54,6 +54,8 @@ pub struct Routed<'a> {
     pub rated: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
     pub hashes: Option<&'a BlockHashes>,
+    /// Tokens in a block of these hashes; 0 without hashes.
+    pub block_size: u32,
 }
 
 impl<'a> Routed<'a> {

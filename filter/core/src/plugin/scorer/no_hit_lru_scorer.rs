@@ -144,7 +144,7 @@ mod tests {
         let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
         let stages = stages.each_ref().map(|(profile, picked)| Stage { profile, picked });
         let record = |matched: &[u32], rated| {
-            let routed = Routed { stages: &stages, primary: &stages[1], rated, hashes: None };
+            let routed = Routed { stages: &stages, primary: &stages[1], rated, hashes: None, block_size: 0 };
             let mut fixture = Fixture::of(2);
             fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))

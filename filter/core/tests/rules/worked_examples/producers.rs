@@ -46,6 +46,16 @@ fn approx_prefix_cache_producer() {
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);
+    let words = |producer: &Value| {
+        let producer = json!({"type": "approx-prefix-cache-producer", "parameters": producer});
+        let config = json!({"plugins": [producer, {"type": "prefix-cache-scorer"}]});
+        let reading = Reading { block_size: Some(16), num_blocks: Some(2048), ..fresh() };
+        let decision = Fixture::new(&config, vec![reading]).send(&"x".repeat(360), &[]);
+        (decision.changes[0].words[0], decision.changes[0].words.len() - 1)
+    };
+    assert_eq!(words(&json!({})), (2048, 2));
+    assert_eq!(words(&json!({"capacityInTokens": true})), (512, 2));
+    assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048, 6));
     let mut fixture = Fixture::new(&plain("prefix-cache-scorer"), vec![fresh()]);
     let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
     assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });

@@ -20,7 +20,7 @@ use crate::world::{Prompt, RequestSpec};
 #[derive(Default)]
 pub(super) struct Matches {
     counts: BTreeMap<usize, usize>,
-    block: usize,
+    pub(super) block: usize,
     pub(super) chains: Vec<Vec<u64>>,
 }
 
@@ -134,7 +134,8 @@ impl<'a> Cycle<'a> {
             };
             let reported =
                 self.reading(first).block_size.filter(|&size| size > 0 && producer.flag("autoTune", true));
-            let block = reported.map_or(whole("blockSizeTokens", 16), |size| size as usize).max(64);
+            let block = reported.map_or(whole("blockSizeTokens", 16), |size| size as usize);
+            let block = block.max(whole("minBlockSizeTokens", 64));
             let tokens = whole("maxPrefixTokensToMatch", 131_072);
             let blocks = whole("maxPrefixBlocksToMatch", 2048);
             let most = if tokens > 0 {

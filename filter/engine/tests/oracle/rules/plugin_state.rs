@@ -116,7 +116,11 @@ impl Cycle<'_> {
                     let known = states.prefixes.entry(name).or_default();
                     for &target in &targets {
                         for chain in &self.matches(&plugin.name).chains {
-                            known.send(target, chain, self.capacity(plugin, target));
+                            known.send(
+                                target,
+                                chain,
+                                self.capacity(plugin, target, self.matches(&plugin.name).block),
+                            );
                         }
                     }
                 }
@@ -154,9 +158,13 @@ impl Cycle<'_> {
     }
 
     /// Blocks remembered of an endpoint.
-    fn capacity(&self, producer: &Plugin, endpoint: usize) -> usize {
-        let reported =
-            self.reading(endpoint).num_blocks.filter(|&blocks| blocks > 0 && producer.flag("autoTune", true));
+    fn capacity(&self, producer: &Plugin, endpoint: usize, block: usize) -> usize {
+        let reading = self.reading(endpoint);
+        let reported = reading.num_blocks.filter(|&blocks| blocks > 0 && producer.flag("autoTune", true));
+        let size = reading.block_size.filter(|&size| size > 0 && producer.flag("capacityInTokens", false));
+        if let (Some(blocks), Some(size)) = (reported, size) {
+            return (blocks as usize * size as usize / block).max(1);
+        }
         let configured = producer.value("lruCapacityPerServer").as_u64().filter(|&blocks| blocks > 0);
         let configured = usize::try_from(configured.unwrap_or(31_250)).unwrap();
         reported.map_or(configured, |blocks| blocks as usize)

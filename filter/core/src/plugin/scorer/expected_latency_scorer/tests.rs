@@ -199,7 +199,7 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
 fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let stage = Stage { profile: "default", picked: &[0] };
-    let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes: None };
+    let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes: None, block_size: 0 };
     let scorer = ExpectedLatencyScorer::default();
     let (changes, expected) =
         fixture.with_cycle(|cycle| (scorer.record(cycle, &routed), scorer.expect(cycle, &routed)));
@@ -209,7 +209,8 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     assert_near(&[expected[0].milliseconds()], &[(80.0 + 128.0) * C + 3.0 * B]);
     assert!(expected[0].is_sample);
     let prefill = Stage { profile: "prefill", picked: &[1] };
-    let routed = Routed { stages: &[prefill, stage], primary: &stage, rated: None, hashes: None };
+    let routed =
+        Routed { stages: &[prefill, stage], primary: &stage, rated: None, hashes: None, block_size: 0 };
     let expected = fixture.with_cycle(|cycle| scorer.expect(cycle, &routed));
     assert_eq!(expected.iter().map(|expected| expected.is_sample).collect::<Vec<_>>(), [false, false]);
 }
