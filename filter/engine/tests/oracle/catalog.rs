@@ -127,11 +127,15 @@ pub(crate) const OWN_PREFIXES: &str = "own-prefixes";
 /// The name that some of these plugins know a session producer by.
 pub(crate) const SESSIONS: &str = "sessions";
 
+/// The attribute that some of these plugins know an agent session by, and the type of the plugin that publishes it.
+pub(crate) const AGENTS: &str = "agent-identity";
+
 /// Declared if another plugin speaks of them.
-pub(crate) fn spoken_of() -> [Value; 2] {
+pub(crate) fn spoken_of() -> [Value; 3] {
     [
         json!({"name": OWN_PREFIXES, "type": "approx-prefix-cache-producer", "parameters": {
             "autoTune": true, "blockSizeTokens": 70, "lruCapacityPerServer": 7}}),
         json!({"name": SESSIONS, "type": "session-id-producer", "parameters": {"cookieName": "sid"}}),
+        json!({"name": AGENTS, "type": AGENTS, "parameters": {"additionalSessionHeaders": ["X-Zone"]}}),
     ]
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::catalog::{OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of};
+use crate::catalog::{AGENTS, OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of};
 use crate::rules::scorers::scorers;
 
 /// The profile handler.
@@ -166,8 +166,9 @@ impl Draft {
         }
         let text = json!(self.plugins).to_string();
         for plugin in spoken_of() {
-            let is_named =
-                [OWN_PREFIXES, SESSIONS].iter().any(|name| plugin["name"] == *name && text.contains(name));
+            let is_named = [OWN_PREFIXES, SESSIONS, AGENTS]
+                .iter()
+                .any(|name| plugin["name"] == *name && text.contains(name));
             if is_named {
                 self.plugins.push(plugin);
             }

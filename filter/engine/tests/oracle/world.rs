@@ -188,6 +188,7 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
         1 => Just(("x-session-token", b"%%".to_vec())),
         1 => Just(("x-mine", BASE64_STANDARD.encode("default/pod-0").into_bytes())),
         4 => session.prop_map(|id| ("x-session-id", id.as_bytes().to_vec())),
+        2 => select(vec!["one", " one ", ""]).prop_map(|id| ("session-id", id.as_bytes().to_vec())),
         2 => select(vec!["one", "three"]).prop_map(|id| ("x-other", id.as_bytes().to_vec())),
         3 => select(vec!["sid=one", "a=b; sid= two ;c", "sid=", "side=x"])
             .prop_map(|cookie| ("cookie", cookie.as_bytes().to_vec())),

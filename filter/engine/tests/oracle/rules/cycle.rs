@@ -14,6 +14,7 @@ use super::handlers::Run;
 use super::plan::{Plan, Plugin};
 use super::plugin_state::PluginStates;
 use super::prompts::{chains, token_count};
+use crate::catalog::AGENTS;
 use crate::world::{Prompt, RequestSpec};
 
 /// How much of a prompt the endpoints were sent before, according to one producer.
@@ -215,6 +216,10 @@ impl<'a> Cycle<'a> {
         }
         sources.iter().find_map(|source| match source["header"].as_str() {
             Some(header) => named(self.header(header)),
+            // The value is used as it is.
+            None if source["attribute"] == AGENTS => {
+                ["x-zone", "session-id"].iter().find_map(|name| self.header(name))
+            }
             None => named(self.cookie("sid")),
         })
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::cycle::Cycle;
 use super::filters::{DEFAULT_RANGE, near};
 use super::plan::Plugin;
-use crate::catalog::{OWN_PREFIXES, SESSIONS};
+use crate::catalog::{AGENTS, OWN_PREFIXES, SESSIONS};
 
 /// Scorers that rate by readings, whatever their parameters.
 pub(super) const BY_READINGS: [&str; 5] = [
@@ -79,6 +79,7 @@ pub(crate) fn scorers() -> Vec<Value> {
             "encodedEndpointHeaderConfig": {"header": "x-mine"}}}),
         by_id(json!([]), 0),
         by_id(json!([{"header": "x-other"}, {"attribute": "SessionIDDataKey", "producer": SESSIONS}]), 8),
+        by_id(json!([{"attribute": AGENTS}, {"header": "x-session-id"}]), 0),
         attribute("WaitingQueueSize", extractor, lower, json!({})),
         attribute("RunningRequestsSize", extractor, higher, json!({"adaptiveRange": {}})),
         attribute("KVCacheUsagePercent", extractor, lower, json!({"fixedRange": {"min": 0.2, "max": 0.7}})),
