@@ -4,12 +4,13 @@ use super::environment::Environment;
 use super::network::PodNetwork;
 use super::volumes::Volumes;
 use super::{Image, Kubelet};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use endpoint_picker_harness::program::Process;
 use endpoint_picker_harness::tools::root;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,7 +27,7 @@ pub(super) async fn start(
     folder: &Path,
     attempt: u32,
 ) -> Result<Process> {
-    let image = find_image(shared, container)?;
+    let image = shared.image(container.image.as_deref().unwrap_or_default())?;
     let environment = Environment::read(shared, pod, container, network.address()).await?;
     let rootfs = folder.join(&container.name);
     fs::create_dir_all(&rootfs)?;
@@ -55,15 +56,10 @@ pub(super) async fn start(
     command.args(container.args.iter().flatten().map(|word| environment.expand(word)));
     command.env_clear().envs(&environment.0).current_dir("/");
     let log = shared.logs.join(format!("pod-{namespace}-{name}-{}-{attempt}.log", container.name));
+    // Programs open it again as /dev/stdout, whoever's it is.
+    fs::write(&log, "")?;
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o666))?;
     Process::start("a container", command, &log)
-}
-
-fn find_image<'a>(shared: &'a Kubelet, container: &Container) -> Result<&'a Image> {
-    let full = container.image.as_deref().unwrap_or_default();
-    let without_digest = full.split_once('@').map_or(full, |(name, _)| name);
-    let last = without_digest.rsplit('/').next().unwrap_or(without_digest);
-    let name = last.split_once(':').map_or(last, |(name, _)| name);
-    shared.images.get(name).with_context(|| format!("no program stands for image {full:?}"))
 }
 
 /// The lines for `tests/kube/container`.

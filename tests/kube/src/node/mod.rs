@@ -4,8 +4,10 @@
 //! It is real where the product notices: each pod has a network namespace with an address of its own, its containers have the files, the environment, the user
 //! and the read-only root folder of their specification, a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's
 //! readiness gates, and a deleted pod gets SIGTERM and its grace period. It ignores resources, affinity and taints, since there is one node. Routing by
-//! Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of headless Services.
+//! Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of headless Services. A Service of type
+//! `LoadBalancer` gets an address.
 
+mod balancers;
 mod container;
 mod environment;
 mod names;
@@ -36,12 +38,12 @@ use tokio_util::task::AbortOnDropHandle;
 /// The name of the node.
 pub(crate) const NODE: &str = "test-node";
 
-/// The program that stands for a container image.
+/// The file that stands for a container image: its program, or all that an image without a program has.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// The image's name, without registry, path and tag, such as `metrics-agent`.
     pub name: &'static str,
-    /// The program on this machine.
+    /// The file on this machine.
     pub program: PathBuf,
     /// Its path in the image, which is also the entry point, such as `/metrics-agent`.
     pub path: &'static str,
@@ -66,6 +68,7 @@ pub struct Node {
     shared: Arc<Kubelet>,
     _pods: AbortOnDropHandle<()>,
     _names: AbortOnDropHandle<()>,
+    _balancers: AbortOnDropHandle<()>,
 }
 
 /// What all pods of the node share.
@@ -100,8 +103,10 @@ impl Node {
             namespace,
         });
         let pods = AbortOnDropHandle::new(tokio::spawn(scheduling::run_pods(shared.clone())));
-        let names = AbortOnDropHandle::new(tokio::spawn(names::serve(client, cluster.api_server()).await?));
-        Ok(Self { shared, _pods: pods, _names: names })
+        let names = names::serve(client.clone(), cluster.api_server()).await?;
+        let names = AbortOnDropHandle::new(tokio::spawn(names));
+        let balancers = AbortOnDropHandle::new(tokio::spawn(balancers::run(client)));
+        Ok(Self { shared, _pods: pods, _names: names, _balancers: balancers })
     }
 
     /// All changes of readiness so far, in their order.
@@ -121,6 +126,14 @@ impl fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
+    /// What stands for an image with this reference.
+    fn image(&self, reference: &str) -> Result<&Image> {
+        let without_digest = reference.split_once('@').map_or(reference, |(name, _)| name);
+        let last = without_digest.rsplit('/').next().unwrap_or(without_digest);
+        let name = last.split_once(':').map_or(last, |(name, _)| name);
+        self.images.get(name).with_context(|| format!("no program stands for image {reference:?}"))
+    }
+
     fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.client.clone(), namespace)
     }

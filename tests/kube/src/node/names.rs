@@ -1,6 +1,7 @@
 //! The cluster's DNS server: the name of a Service leads to the addresses of its ready pods.
 
 use super::scheduling::RETRY;
+use crate::namespace::HOST_ADDRESS;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::dns::{DnsServer, RecordType, ResponseCode, Zone};
 use futures_util::{StreamExt, pin_mut};
@@ -14,8 +15,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::net::UdpSocket;
 
-/// The label with the name of the Service.
-const SERVICE: &str = "kubernetes.io/service-name";
+/// The label of an `EndpointSlice` with the name of the Service.
+pub(super) const SERVICE: &str = "kubernetes.io/service-name";
 
 type Addresses = BTreeMap<String, BTreeSet<Ipv4Addr>>;
 
@@ -69,8 +70,8 @@ fn addresses(slices: &[Arc<EndpointSlice>], api_server: SocketAddr) -> Addresses
             addresses.entry(format!("{service}.{namespace}{suffix}")).or_default().insert(address);
         }
     };
-    // Envoy asks Envoy Gateway by this name for wasm modules; both run on the host of the pods.
-    add("envoy-gateway", "envoy-gateway-system", Ipv4Addr::LOCALHOST);
+    // Envoys ask Envoy Gateway by this name for their configuration and for wasm modules; it runs on the host of the pods.
+    add("envoy-gateway", "envoy-gateway-system", HOST_ADDRESS);
     if let IpAddr::V4(address) = api_server.ip() {
         add("kubernetes", "default", address);
     }

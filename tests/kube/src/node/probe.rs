@@ -80,6 +80,9 @@ impl Check {
             (&http.port, Some((path, headers)))
         } else if let Some(tcp) = &probe.tcp_socket {
             (&tcp.port, None)
+        } else if let Some(grpc) = &probe.grpc {
+            // A connection stands for the call: those who have such a probe here are asked by nobody.
+            (&IntOrString::Int(grpc.port), None)
         } else {
             bail!("container {:?}: its kind of probe is not supported here", container.name);
         };

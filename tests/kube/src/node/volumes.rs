@@ -58,7 +58,9 @@ impl Volumes {
     /// Writes what has changed.
     pub(super) async fn refresh(&mut self, shared: &Kubelet, pod: &Pod) -> Result<()> {
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-            if volume.empty_dir.is_some() {
+            // What an image has does not change.
+            let is_complete = volume.image.is_some() && self.written.contains_key(&volume.name);
+            if volume.empty_dir.is_some() || is_complete {
                 continue;
             }
             let files =
@@ -76,6 +78,11 @@ impl Volumes {
 
     async fn read(&mut self, shared: &Kubelet, pod: &Pod, volume: &Volume) -> Result<Files> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        if let Some(source) = &volume.image {
+            let image = shared.image(source.reference.as_deref().unwrap_or_default())?;
+            let content = fs::read(&image.program)?;
+            return Ok(Files::from([(image.path.trim_start_matches('/').to_owned(), content)]));
+        }
         if let Some(source) = &volume.config_map {
             return config_map(shared, namespace, &source.name, source.items.as_deref(), source.optional)
                 .await;

@@ -89,6 +89,7 @@ async fn a_pod_has_what_its_specification_says() {
     cluster.apply(&namespace, &map("one")).await.unwrap();
     // It prints facts of its own, then the settings whenever they change.
     let script = "id -u; hostname; echo $IP; touch /x && echo writable; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo; \
+                  ls /image/usr/local/bin; [ -w /dev/stdout ] && echo may-open-stdout; \
                   while :; do new=$(cat /settings/a.yaml); [ \"$new\" = \"$old\" ] || echo \"settings $new\"; old=$new; sleep 0.1; done";
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "facts"},
@@ -100,9 +101,12 @@ async fn a_pod_has_what_its_specification_says() {
                 "name": "facts", "image": "metrics-agent", "command": ["/bin/sh", "-c", script],
                 "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "securityContext": {"readOnlyRootFilesystem": true},
-                "volumeMounts": [{"name": "settings", "mountPath": "/settings"}],
+                "volumeMounts": [{"name": "settings", "mountPath": "/settings"}, {"name": "image", "mountPath": "/image"}],
             }],
-            "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+            "volumes": [
+                {"name": "settings", "configMap": {"name": "settings"}},
+                {"name": "image", "image": {"reference": "registry.example/metrics-agent:1"}},
+            ],
         },
     });
     cluster.apply(&namespace, &pod.to_string()).await.unwrap();
@@ -114,7 +118,7 @@ async fn a_pod_has_what_its_specification_says() {
         })
         .await;
     };
-    for line in ["4711", "facts", &namespace, "settings one"] {
+    for line in ["4711", "facts", &namespace, "metrics-agent", "may-open-stdout", "settings one"] {
         printed(line).await;
     }
     cluster.apply(&namespace, &map("two")).await.unwrap();
@@ -130,6 +134,50 @@ async fn a_pod_has_what_its_specification_says() {
     eventually("the pod is ready", async || {
         let pod = pods(ground, &namespace).await.remove(0);
         if is_ready(&pod) { Ok(()) } else { Err(format!("{pod:?}")) }
+    })
+    .await;
+    cluster.delete_namespace(&namespace).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_of_type_load_balancer_has_an_address_that_leads_to_ready_pods() {
+    let ground = Ground::shared().await;
+    let cluster = ground.cluster();
+    let namespace = cluster.create_namespace("balancer").await.unwrap();
+    let server = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "server", "labels": {"app": "server"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "server", "image": "endpoint-picker-model-server", "ports": [{"name": "http", "containerPort": 8000}],
+                "readinessProbe": {"httpGet": {"path": "/metrics", "port": "http"}},
+            }],
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "server"},
+        "spec": {
+            "type": "LoadBalancer", "selector": {"app": "server"}, "allocateLoadBalancerNodePorts": false,
+            // Envoys of other tests listen on port 80 of all addresses.
+            "ports": [{"name": "web", "port": 8123, "targetPort": "http"}],
+        },
+    });
+    for object in [server, service] {
+        cluster.apply(&namespace, &object.to_string()).await.unwrap();
+    }
+    let get = ["get", "service", "server", "--namespace", &namespace];
+    let path = "--output=jsonpath={.status.loadBalancer.ingress[0].ip}";
+    let status = async || -> anyhow::Result<u16> {
+        let address: std::net::Ipv4Addr = cluster.kubectl(get.iter().chain(&[path])).await?.parse()?;
+        let response = client::http1().get(format!("http://{address}:8123/metrics")).send().await?;
+        Ok(response.status().as_u16())
+    };
+    let served = eventually("the Service's address is served", async || status().await).await;
+    assert_eq!(served, 200);
+    cluster.kubectl(["delete", "pod", "server", "--namespace", &namespace]).await.unwrap();
+    eventually("connections without a ready pod end", async || match status().await {
+        Err(_) => Ok(()),
+        Ok(status) => Err(status),
     })
     .await;
     cluster.delete_namespace(&namespace).await.unwrap();
