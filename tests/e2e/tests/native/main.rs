@@ -10,4 +10,5 @@ mod panics;
 mod queue;
 mod queue_chaos;
 mod queue_limits;
+mod routes;
 mod steering;
