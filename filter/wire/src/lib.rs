@@ -35,6 +35,12 @@ pub mod changes {
     include!("gen/endpoint_picker.changes.v1.rs");
 }
 
+/// The generated messages that carry several requests to the agent, and their responses.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod batch {
+    include!("gen/endpoint_picker.batch.v1.rs");
+}
+
 /// The format of snapshots that this build reads and writes.
 pub const FORMAT: u32 = 1;
 
@@ -43,6 +49,12 @@ pub const REPORT_FORMAT: u32 = 1;
 
 /// The format of shared changes, and of the messages that carry them, that this build reads and writes.
 pub const CHANGES_FORMAT: u32 = 1;
+
+/// The format of batches that this build reads and writes.
+pub const BATCH_FORMAT: u32 = 1;
+
+/// Maximum number of requests in a batch.
+pub const MAX_BATCH_PARTS: usize = 256;
 
 /// Decodes a snapshot and checks its format.
 pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {

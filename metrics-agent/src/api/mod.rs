@@ -1,6 +1,7 @@
 //! The agent's HTTP API: snapshots for filters, changes that proxies share, reports of proxies, health checks, metrics and the live page.
 
 pub mod access;
+mod batch;
 mod changes;
 pub mod connections;
 mod health;
@@ -47,19 +48,23 @@ use crate::sources::names::Unresolved;
 pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     let access = Arc::new(access);
     let guard = |right| from_fn_with_state((Arc::clone(&access), right), check);
+    let snapshots =
+        Router::new().route("/v1/pools/{pool}/snapshot", get(snapshot::get)).route_layer(guard(Right::Read));
+    let write =
+        reports::routes(state.max_report_bytes).merge(changes::routes()).route_layer(guard(Right::Write));
+    // The requests of proxies, each of which can be a part of a batch.
+    let proxies = snapshots.merge(write);
     let read = Router::new()
-        .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
         .route("/metrics", get(metrics::metrics))
         .merge(pools::routes())
         .merge(page::routes())
+        .merge(batch::routes(proxies.clone().with_state(Arc::clone(&state))))
         .route_layer(guard(Right::Read));
-    let write =
-        reports::routes(state.max_report_bytes).merge(changes::routes()).route_layer(guard(Right::Write));
-    read.merge(write)
+    read.merge(proxies)
         .merge(health_routes())
         .fallback(|| async {
-            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /healthz, \
-                           /readyz and /metrics";
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /v1/batch, \
+                           /healthz, /readyz and /metrics";
             error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
         })
         .with_state(state)

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod authority;
+mod batches;
 mod changes;
 mod costly_servers;
 mod doctor;

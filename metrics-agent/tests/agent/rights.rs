@@ -19,7 +19,7 @@ const READS: [&str; 4] = ["/", "/metrics", "/v1/pools/default", "/v1/pools/defau
 const WRITES: [&str; 2] = ["/v1/pools/default/changes", "/v1/pools/default/report"];
 
 /// An agent that listens on all addresses of the host and has scraped its one server.
-async fn start(credentials: Files) -> (Agent, ScriptedServer) {
+pub(crate) async fn start(credentials: Files) -> (Agent, ScriptedServer) {
     let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
     let allowed_hosts = AllowedHosts(vec!["localhost".to_owned()]);
     let settings = Settings { credentials, allowed_hosts, ..scraping(&[server.address()]) };
@@ -49,7 +49,7 @@ async fn response(agent: &Agent, address: IpAddr, path: &str, token: Option<&str
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// An address of this host that is not a loopback address. Nothing is sent.
-fn outer_address() -> IpAddr {
+pub(crate) fn outer_address() -> IpAddr {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("198.51.100.1:9").expect("the host has a route to other hosts");
     socket.local_addr().unwrap().ip()
@@ -86,7 +86,7 @@ async fn without_credentials_another_host_may_read_and_not_write() {
 }
 
 /// Files with the token `full`, and with the token `reading` for reads only.
-fn files(folder: &Path) -> Files {
+pub(crate) fn files(folder: &Path) -> Files {
     let file = |name: &str| {
         let path = folder.join(name);
         std::fs::write(&path, name).unwrap();

@@ -1,10 +1,11 @@
 //! The way to the metrics agent: snapshots come from it, reports go to it, and changes are exchanged through it with other proxies.
 //!
-//! The engine's [`Link`] decides which request is due and takes its response. Two [threads](link_thread) for each pool send the requests
-//! over connections of their own: one polls and reports, the other exchanges changes, which a poll would keep back. Snapshots are decoded and
-//! compiled there, not by workers. A filter configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to
-//! date.
+//! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, two
+//! [threads](link_thread) send the requests over connections of their own: one polls and reports, the other exchanges changes, which a poll would
+//! keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
+//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date.
 
+mod batch;
 mod connection;
 mod credentials;
 mod link_thread;
@@ -14,6 +15,7 @@ mod updated_pool;
 pub mod wakes;
 
 use core::hash::BuildHasher;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::hash::RandomState;
 use std::io;
@@ -23,13 +25,14 @@ use endpoint_picker_engine::agent::{Link, PollTimes, Reporter, SnapshotClient};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 
+use self::link_thread::LinkThread;
 use self::updated_pool::UpdatedPool;
 use crate::config::AgentAccess;
+use crate::pool::queue_thread::QueueTicks;
 use crate::pool::store::SharedStore;
-use crate::pool::{SharedPool, queue_thread, watchers};
+use crate::pool::{SharedPool, watchers};
 use crate::process::clock;
 use crate::process::registry::Registry;
-use crate::process::thread::Thread;
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
@@ -37,19 +40,46 @@ const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: D
 /// The pools of the process, by their name and the way to their agent.
 static POOLS: LazyLock<Registry<(String, AgentAccess), PoolRuntime>> = LazyLock::new(Registry::new);
 
+/// The ways to agents that pools of the process have.
+static AGENTS: LazyLock<Registry<AgentAccess, AgentLinks>> = LazyLock::new(Registry::new);
+
+/// The threads of all pools with the same way to the agent.
+#[derive(Debug)]
+struct AgentLinks {
+    /// Polls and reports.
+    polls: LinkThread,
+    /// Exchanges changes.
+    sync: LinkThread,
+    last_number: AtomicU64,
+}
+
+impl AgentLinks {
+    fn start(access: &AgentAccess) -> io::Result<Self> {
+        Ok(Self {
+            polls: LinkThread::start("epp-agent", access, wakes::wake_if_due)?,
+            sync: LinkThread::start("epp-share", access, || {})?,
+            last_number: AtomicU64::new(0),
+        })
+    }
+}
+
 /// A pool that is kept up to date.
 #[derive(Debug)]
 struct PoolRuntime {
     name: String,
     pool: Arc<SharedPool>,
-    /// They end with the pool.
-    _threads: [Thread; 3],
+    /// The number of its links.
+    number: u64,
+    agents: Arc<AgentLinks>,
+    _queue_ticks: QueueTicks,
 }
 
 impl PoolRuntime {
-    /// Starts the threads of a pool.
+    /// Begins to keep a pool up to date.
     fn start(name: &str, access: &AgentAccess, proxy: &str) -> io::Result<Self> {
+        let agents = AGENTS.get_or_make(access.clone(), || AgentLinks::start(access))?;
         let pool = Arc::<SharedPool>::default();
+        let queue_ticks = QueueTicks::start(&pool)?;
         let mut polls = Link::new(access.addresses.len());
         // Reports of a proxy with another generation replace its earlier reports.
         let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
@@ -59,18 +89,19 @@ impl PoolRuntime {
         // The pool is a sender of its own to the other proxies. The standard library seeds its maps at random.
         let identity = Identity { sender: RandomState::new().hash_one(clock::now()), epoch: 1 };
         sync.start_sync(SharingClient::new(name, proxy.to_owned(), identity, Positions::default()));
+        let number = agents.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let updated = || UpdatedPool::new(name, SharedStore::new(&pool));
-        let threads = [
-            link_thread::start("epp-agent", polls, updated(), access, wakes::wake_if_due)?,
-            link_thread::start("epp-share", sync, updated(), access, || {})?,
-            queue_thread::start(SharedStore::new(&pool))?,
-        ];
-        Ok(Self { name: name.to_owned(), pool, _threads: threads })
+        agents.polls.add(number, polls, updated());
+        agents.sync.add(number, sync, updated());
+        Ok(Self { name: name.to_owned(), number, agents, _queue_ticks: queue_ticks, pool })
     }
 }
 
 impl Drop for PoolRuntime {
     fn drop(&mut self) {
+        let AgentLinks { polls, sync, .. } = &*self.agents;
+        polls.remove(self.number);
+        sync.remove(self.number);
         watchers::notify(&self.name);
     }
 }
@@ -83,7 +114,7 @@ pub(crate) fn pools_of_name(name: &str) -> Vec<Arc<SharedPool>> {
 /// A filter configuration's part in a pool. Configurations of the same pool and the same way to the agent share one state, also an
 /// older one and the one that replaces it.
 ///
-/// When the last part is dropped, the pool's threads end. Stores may outlive it: they keep the state, which then gets no snapshots.
+/// When the last part is dropped, the pool's requests to the agent end, and the threads with the last pool of the agent. Stores may outlive it: they keep the state, which then gets no snapshots.
 #[derive(Debug)]
 pub struct PoolHandle {
     runtime: Arc<PoolRuntime>,

@@ -1,6 +1,7 @@
 //! The configurations of the filter and of routes.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, LazyLock};
 
 use super::filter_pool::{FilterPool, Worker, define_metrics};
 use super::per_worker::PerWorker;
@@ -10,6 +11,7 @@ use crate::agent::wakes::{self, WakeSubscription};
 use crate::config::ModuleConfig;
 use crate::metrics::flusher::Flusher;
 use crate::process::proxy_name::proxy_name;
+use crate::process::registry::Registry;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
@@ -20,7 +22,7 @@ pub(crate) struct FilterConfig {
     workers: PerWorker<WorkerConfig>,
     flusher: Arc<Flusher>,
     _wakes: WakeSubscription,
-    _picker: Option<Picker>,
+    _picker: Option<Arc<Picker>>,
 }
 
 /// A filter's configuration as one worker uses it.
@@ -31,6 +33,10 @@ pub(crate) struct WorkerConfig {
     pub(super) worker: Option<Arc<Worker>>,
 }
 
+/// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an update of the routes has them
+/// again.
+static PICKERS: LazyLock<Registry<Box<[u8]>, Picker>> = LazyLock::new(Registry::new);
+
 /// The picker of a configuration.
 #[derive(Debug)]
 struct Picker {
@@ -40,13 +46,16 @@ struct Picker {
 
 impl Picker {
     /// Takes a configuration into use; `None` if the picker is off. The error is the reason of a refusal.
-    fn new(json: &[u8]) -> Result<Option<Self>, String> {
+    fn new(json: &[u8]) -> Result<Option<Arc<Self>>, String> {
         let Some(config) = ModuleConfig::parse(json).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name());
-        let handle = handle.map_err(|error| format!("no thread for the agent: {error}"))?;
-        Ok(Some(Self { pool: FilterPool::new(&config, &handle), _handle: handle }))
+        let start = || {
+            let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name())?;
+            Ok(Self { pool: FilterPool::new(&config, &handle), _handle: handle })
+        };
+        let picker = PICKERS.get_or_make(json.into(), start);
+        picker.map(Some).map_err(|error: io::Error| format!("no thread for the agent: {error}"))
     }
 }
 
@@ -81,7 +90,7 @@ impl FilterConfig {
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
     /// `None`: the picker is off for the route.
-    picker: Option<Picker>,
+    picker: Option<Arc<Picker>>,
 }
 
 impl RouteConfig {

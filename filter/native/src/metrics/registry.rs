@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, Metric, MetricKind, OTHER};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::Mutex;
 
 /// The registry of the process.
@@ -101,8 +102,7 @@ struct Tables {
     next_place: usize,
     /// The places by definition and values.
     places: HashMap<(usize, Vec<String>), usize>,
-    /// The number of series that a definition and pool have had. Series by endpoint are not bounded, and only
-    /// these are forgotten.
+    /// The number of series that a definition and pool have. Series by endpoint are not bounded.
     counts: HashMap<(usize, String), usize>,
 }
 
@@ -179,16 +179,21 @@ impl Registry {
         })
     }
 
-    /// All series, by their places. Series of endpoints that no worker uses any more, and of which Envoy has everything, are forgotten: Envoy
-    /// keeps their last values until its configuration changes.
+    /// All series, by their places. Series that no worker uses any more, and of which Envoy has everything, are forgotten: of endpoints that
+    /// left, and of pools that ended. Envoy keeps their last values until its configuration changes.
     pub(super) fn all_series(&self) -> BTreeMap<usize, Arc<SeriesCell>> {
-        let Tables { definitions, series, places, .. } = &mut *self.tables.lock();
+        let Tables { series, places, counts, .. } = &mut *self.tables.lock();
         series.retain(|_, cell| {
-            let is_of_endpoint = definitions.get(cell.definition).is_some_and(Definition::is_of_endpoints);
             // `get_mut` sees all that the last worker has counted; `strong_count` would not order that.
-            let is_kept = !is_of_endpoint || Arc::get_mut(cell).is_none_or(|cell| !cell.is_flushed());
+            let is_kept = Arc::get_mut(cell).is_none_or(|cell| !cell.is_flushed());
             if !is_kept {
                 places.remove(&(cell.definition, cell.values.clone()));
+                if let Entry::Occupied(mut count) = counts.entry(family(cell.definition, &cell.values)) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
             }
             is_kept
         });
@@ -247,6 +252,22 @@ mod tests {
         assert_eq!(other.amount(), 3 * MAX_SERIES as u64);
         registry.series(models, MetricKind::Counter, &values("another", 1));
         assert_eq!(registry.all_series().len(), MAX_SERIES + 2, "another pool has its own");
+    }
+
+    #[test]
+    fn a_pool_that_no_worker_uses_is_forgotten_and_another_one_has_its_place() {
+        let registry = Registry::default();
+        let routed = define(&registry, &["model_name"]);
+        for pool in 0..3 * MAX_SERIES {
+            let name = format!("pool-{pool}");
+            registry.series(routed, MetricKind::Counter, &values(&name, 1)).1.add(1);
+            registry.series(routed, MetricKind::Counter, &values("p", pool)).1.add(1);
+            flush(&registry);
+        }
+        flush(&registry);
+        assert_eq!(registry.all_series().len(), 0);
+        let tables = registry.tables.lock();
+        assert_eq!((tables.places.len(), tables.counts.len()), (0, 0));
     }
 
     #[test]

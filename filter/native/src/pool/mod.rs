@@ -176,8 +176,10 @@ impl SharedPool {
     }
 
     /// This thread ticks the queue from now on. It is unparked when a request begins to wait.
-    pub(crate) fn set_ticker(&self) {
-        let _ = self.ticker.set(std::thread::current());
+    pub(crate) fn set_ticker(&self, thread: Option<&Thread>) {
+        if let Some(thread) = thread {
+            let _ = self.ticker.set(thread.clone());
+        }
     }
 
     /// Counts a snapshot that arrived and can be used.

@@ -21,6 +21,11 @@ impl Thread {
         let handle = thread::Builder::new().name(name.to_owned()).spawn(move || run(&own))?;
         Ok(Self { stop, handle: Some(handle) })
     }
+
+    /// The thread, for calls that unpark it; `None` at its end.
+    pub(crate) fn handle(&self) -> Option<&thread::Thread> {
+        self.handle.as_ref().map(JoinHandle::thread)
+    }
 }
 
 impl Drop for Thread {

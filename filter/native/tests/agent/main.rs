@@ -7,6 +7,7 @@ mod failover;
 mod faults;
 mod fixture;
 mod lives;
+mod pools;
 mod secured;
 mod server;
 mod sharing;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::batch::{Batch, Part, Response, Responses};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A request that arrived.
@@ -136,11 +138,28 @@ impl Shared {
         }
     }
 
+    /// The reply to a request. The parts of a batch are requests of their own.
+    fn reply(&self, request: &Request) -> Reply {
+        if request.path != "/v1/batch" {
+            return (self.handler)(request);
+        }
+        let batch = Batch::decode(request.body.as_slice()).unwrap();
+        let mut responses = Vec::new();
+        for Part { path, body } in batch.parts {
+            let headers = request.headers.clone();
+            match (self.handler)(&Request { path, headers, body: body.unwrap_or_default() }) {
+                Reply::Answer(status, body) => responses.push(Response { status: status.into(), body }),
+                whole @ (Reply::Bytes(_) | Reply::Hang) => return whole,
+            }
+        }
+        Reply::Answer(200, Responses { format: batch.format, responses }.encode_to_vec())
+    }
+
     /// Serves requests until the connection ends.
     fn serve(&self, stream: impl Read + Write) {
         let mut stream = BufReader::new(stream);
         while let Some(request) = read_request(&mut stream) {
-            let (bytes, is_last) = match (self.handler)(&request) {
+            let (bytes, is_last) = match self.reply(&request) {
                 Reply::Answer(status, body) => {
                     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
                     ([head.into_bytes(), body].concat(), false)

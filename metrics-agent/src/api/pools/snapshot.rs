@@ -1,19 +1,20 @@
 //! `GET /v1/pools/{pool}/snapshot?topology=<u64>&readings=<u64>&wait_ms=<n>`
 //!
 //! The client names the versions that it has. If the current versions differ, the response comes at once.
-//! Otherwise it is the next version, or 204 if there is none within `wait_ms`. It includes the topology only
+//! Otherwise it is the next version, or 204 if there is none within `wait_ms`, and at once in a batch. It includes the topology only
 //! if the client has a different one.
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use crate::api::batch::InBatch;
 use crate::api::{ApiState, error_response};
 use crate::publish::snapshot::PoolSnapshot;
 
@@ -44,6 +45,7 @@ pub(in crate::api) async fn get(
     State(state): State<Arc<ApiState>>,
     pool: Result<Path<String>, PathRejection>,
     query: Result<Query<SnapshotQuery>, QueryRejection>,
+    in_batch: Option<Extension<InBatch>>,
 ) -> Response {
     let name = pool.map(|Path(name)| name).unwrap_or_default();
     let Some(publisher) = state.pools.publisher(&name) else {
@@ -60,6 +62,7 @@ pub(in crate::api) async fn get(
         );
     };
     let query = match query {
+        Ok(Query(query)) if in_batch.is_some() => SnapshotQuery { wait_ms: 0, ..query },
         Ok(Query(query)) => query,
         Err(rejection) => {
             state.metrics.count_snapshot("bad_query");
