@@ -60,7 +60,7 @@ fn check(batch: Batch) -> Result<Batch, Rejection> {
     Ok(batch)
 }
 
-/// What each part has of the batch's own request, for the checks of rights.
+/// The part of the batch's own request that each part has too, for the checks of rights.
 struct Caller {
     headers: HeaderMap,
     peer: Option<Peer>,

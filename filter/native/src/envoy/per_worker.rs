@@ -8,7 +8,7 @@ use crate::abi::concurrency;
 #[derive(Debug)]
 pub(super) struct PerWorker<T> {
     workers: Box<[Arc<T>]>,
-    /// For requests on the main thread, such as requests to the admin interface.
+    /// The value for requests on the main thread, such as requests to the admin interface.
     main: Arc<T>,
 }
 

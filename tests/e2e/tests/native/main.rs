@@ -6,6 +6,7 @@
 mod agents;
 mod choosing;
 mod clusters;
+mod many_pools;
 mod panics;
 mod queue;
 mod queue_chaos;
