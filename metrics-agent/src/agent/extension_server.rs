@@ -6,11 +6,15 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::catalogue::watch::PlanWatch;
 use crate::credentials::{CredentialError, Watched, Watching};
 use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
+use crate::extension::status::{self, StatusInputs};
 use crate::files::FileLimits;
+use crate::runtime::Tasks;
 use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
 /// The extension server before it serves.
@@ -52,4 +56,27 @@ impl ExtensionServer {
         }
         server::serve(listener, self.tls, self.hooks, closing).await;
     }
+}
+
+/// Begins to write the status of pools, if there is an extension server and a cluster.
+pub(super) fn start_status(
+    settings: Option<&ServerSettings>,
+    cluster: Option<&mut Cluster>,
+    plans: &PlanWatch,
+    tasks: &Tasks,
+) -> Option<AbortOnDropHandle<()>> {
+    let (settings, cluster) = settings.zip(cluster)?;
+    let watches = cluster.routes.take()?;
+    let inputs = StatusInputs {
+        objects: cluster.objects.objects(),
+        routes: watches.objects(),
+        refusals: plans.refusals(),
+    };
+    let report = status::report(cluster.client.clone(), settings.hooks.ownership.clone(), inputs);
+    let held = async move {
+        // The watches end with their handle.
+        let _watches = watches;
+        report.await;
+    };
+    Some(tasks.spawn("status of pools with routes", held))
 }

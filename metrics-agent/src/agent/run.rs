@@ -10,9 +10,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::extension_server::{self, ExtensionServer};
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
-use super::{ExtensionServer, Listeners, Metrics, Settings};
+use super::{Listeners, Metrics, Settings};
 use crate::api::ApiState;
 use crate::api::access::Access;
 use crate::api::pools::history::History;
@@ -47,13 +48,13 @@ pub async fn run(
     let metrics = Metrics::new();
     let (tasks, mut ended) = Tasks::new();
     let limits = settings.options.file_limits;
-    let reads = &metrics.credential_reads;
-    let credentials = settings.credentials.watch(limits, (&tasks, reads)).await?;
-    let scrape_credentials = settings.scrape_credentials.read(limits, Some((&tasks, reads))).await?;
+    let watching = (&tasks, &metrics.credential_reads);
+    let credentials = settings.credentials.watch(limits, watching).await?;
+    let scrape_credentials = settings.scrape_credentials.read(limits, Some(watching)).await?;
     listeners.warn_if_open(&credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
-    let cluster = start_cluster(settings.kubernetes, &tasks, &metrics).await?;
+    let mut cluster = start_cluster(settings.kubernetes, &tasks, &metrics).await?;
     let namespace = cluster.as_ref().map(|cluster| cluster.namespace.clone());
     let pools = Arc::new(Pools::new(clock, tasks.clone(), namespace));
     let plans = PlanSources {
@@ -85,11 +86,12 @@ pub async fn run(
         };
         settings.object_reports.start(&cluster.client, inputs, &tasks)
     });
-    let extension =
-        ExtensionServer::new(settings.extension, cluster.as_ref(), limits, (&tasks, reads)).await?;
+    let pool_status =
+        extension_server::start_status(settings.extension.as_ref(), cluster.as_mut(), &plans, &tasks);
+    let extension = ExtensionServer::new(settings.extension, cluster.as_ref(), limits, watching).await?;
     let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
-    let _held = (objects, reports_to_objects);
+    let _held = (objects, reports_to_objects, pool_status);
     let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
     let feeds = Feeds::start(settings.share, clock, &pools, &tasks, &metrics.store);
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));

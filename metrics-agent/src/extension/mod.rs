@@ -16,5 +16,6 @@ pub mod hooks;
 pub mod pool;
 pub mod server;
 pub mod settings;
+pub mod status;
 pub mod weights;
 pub mod wire;

@@ -6,6 +6,7 @@ use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use serde::Deserialize;
+use serde_json::Value as Json;
 
 use super::settings::{Ownership, Reference};
 use super::wire::{Builder, Malformed, Message};
@@ -31,6 +32,15 @@ pub struct RoutePool {
     pub failure_mode: Option<FailureMode>,
     /// The ports of its servers.
     pub ports: Vec<u16>,
+}
+
+/// A pool with what its status depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReferencedPool {
+    /// As routes have it.
+    pub(super) pool: RoutePool,
+    /// The Service that its `endpointPickerRef` names, in its namespace.
+    pub(super) service: Option<String>,
 }
 
 /// Handling of requests that cannot be picked.
@@ -105,26 +115,10 @@ struct TargetPort {
 impl RoutePool {
     /// Reads an object; `None`: it is not an `InferencePool`, or not one that the API server would have accepted.
     pub fn read(json: &[u8], ownership: &Ownership) -> Option<Self> {
-        let object: Object = serde_json::from_slice(json).ok()?;
-        if object.kind != "InferencePool" || !object.api_version.starts_with(GROUP) {
-            return None;
-        }
-        let Metadata { name, namespace } = object.metadata;
-        let picker = object.spec.endpoint_picker_ref;
-        let reference = match &picker {
-            None => Reference::Absent,
-            Some(PickerRef { group, kind, name, .. }) if group.is_empty() && kind == "Service" => {
-                Reference::Service(name)
-            }
-            Some(_) => Reference::Other,
-        };
-        Some(Self {
-            is_own: ownership.is_own(&namespace, &name, reference),
-            name: format!("{namespace}/{name}"),
-            is_h2c: object.spec.app_protocol.as_deref() == Some("kubernetes.io/h2c"),
-            failure_mode: picker.and_then(|picker| picker.failure_mode),
-            ports: object.spec.target_ports.iter().map(|port| port.number).collect(),
-        })
+        serde_json::from_slice(json)
+            .ok()
+            .and_then(|object| ReferencedPool::of(object, ownership))
+            .map(|it| it.pool)
     }
 
     fn to_value(&self) -> Value {
@@ -157,6 +151,40 @@ impl RoutePool {
             _ => Vec::new(),
         };
         Some(Self { name: name.clone(), is_own: is("own"), is_h2c: is("h2c"), failure_mode, ports })
+    }
+}
+
+impl ReferencedPool {
+    /// Reads an object; `None` as for [`RoutePool::read`].
+    pub(super) fn read(object: &Json, ownership: &Ownership) -> Option<Self> {
+        Object::deserialize(object).ok().and_then(|object| Self::of(object, ownership))
+    }
+
+    fn of(object: Object, ownership: &Ownership) -> Option<Self> {
+        if object.kind != "InferencePool" || !object.api_version.starts_with(GROUP) {
+            return None;
+        }
+        let Metadata { name, namespace } = object.metadata;
+        let picker = object.spec.endpoint_picker_ref;
+        let reference = match &picker {
+            None => Reference::Absent,
+            Some(PickerRef { group, kind, name, .. }) if group.is_empty() && kind == "Service" => {
+                Reference::Service(name)
+            }
+            Some(_) => Reference::Other,
+        };
+        let service = match reference {
+            Reference::Service(name) => Some(name.to_owned()),
+            Reference::Absent | Reference::Other => None,
+        };
+        let pool = RoutePool {
+            is_own: ownership.is_own(&namespace, &name, reference),
+            name: format!("{namespace}/{name}"),
+            is_h2c: object.spec.app_protocol.as_deref() == Some("kubernetes.io/h2c"),
+            failure_mode: picker.and_then(|picker| picker.failure_mode),
+            ports: object.spec.target_ports.iter().map(|port| port.number).collect(),
+        };
+        Some(Self { pool, service })
     }
 }
 
@@ -204,7 +232,7 @@ pub fn marked(route: &Message<'_>) -> Result<Vec<RoutePool>, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value as Json, json};
+    use serde_json::json;
 
     use super::*;
 

@@ -29,7 +29,7 @@ use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
 use crate::catalogue::watch;
 use crate::publish::eds::Target;
-use crate::sources::kubernetes as cluster;
+use crate::sources::kubernetes::{self as cluster, ClusterSettings, Routes};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -179,10 +179,17 @@ impl Flags {
             labels: endpoints.labels(),
             objects: options.file_limits,
         };
+        let extension = extension.settings()?;
+        let routes = match &extension {
+            None => Routes::Ignored,
+            Some(server) if server.hooks.conformance => Routes::WatchedWithServices,
+            Some(_) => Routes::Watched,
+        };
+        let cluster = |kubernetes: KubernetesFlags| ClusterSettings { routes, ..kubernetes.settings(limits) };
         Ok(Settings {
             only_pool,
             object_reports: object_reports.reports(),
-            kubernetes: sources.kubernetes().then(|| kubernetes.settings(limits)),
+            kubernetes: sources.kubernetes().then(|| cluster(kubernetes)),
             manifests: sources
                 .manifests()
                 .map(|path| watch::ManifestSettings { path, options: options.clone() }),
@@ -198,7 +205,7 @@ impl Flags {
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
-            extension: extension.settings()?,
+            extension,
         })
     }
 }

@@ -48,33 +48,33 @@ impl ObjectReports {
 }
 
 /// Time between two writes, so that any number of refused objects is at most five writes a second.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
 /// Time until writes that failed are tried again.
-const RETRY: Duration = Duration::from_secs(30);
+pub(crate) const RETRY: Duration = Duration::from_secs(30);
 
 /// The agent's name in objects that it writes.
 const AGENT: &str = "endpoint-picker-agent";
 
 /// Logs an error of writing, unless the last one was equal.
 #[derive(Debug, Default)]
-struct LoggedError(Option<ApiError>);
+pub(crate) struct LoggedError(Option<ApiError>);
 
 impl LoggedError {
-    fn log(&mut self, what: &str, error: ApiError) {
+    pub(crate) fn log(&mut self, what: &str, error: ApiError) {
         if self.0.as_ref() != Some(&error) {
             tracing::warn!(%error, "{what}");
             self.0 = Some(error);
         }
     }
 
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0 = None;
     }
 }
 
 /// Waits for a new value; forever if there is none to come.
-async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+pub(crate) async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         core::future::pending::<()>().await;
     }

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 
 use super::AGENT;
 use crate::catalogue::Refusal;
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject};
+use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId};
 
 /// Names in the status of a pool, which depend on the API's version.
 struct StatusForm {
@@ -95,33 +95,33 @@ impl StatusPatch {
             _ => return None,
         };
         let current = own.and_then(|own| own.get("conditions")).and_then(Json::as_array);
-        let mut conditions = conditions(pool, refusal, &form);
-        if current.is_some_and(|current| are_equal(current, &conditions)) {
-            return None;
-        }
-        for condition in &mut conditions {
-            let same = |other: &&Json| {
-                other.get("type") == condition.get("type") && other.get("status") == condition.get("status")
-            };
-            let since =
-                current.and_then(|current| current.iter().find(same)?.get("lastTransitionTime").cloned());
-            let now = || format!("{now:.0}").into();
-            condition["lastTransitionTime"] = since.unwrap_or_else(now);
-        }
-        let (namespace, name) = (&pool.id.namespace, &pool.id.name);
+        let current = current.map(Vec::as_slice);
+        let conditions = conditions_with_times(conditions(pool, refusal, &form), current, now)?;
+        Some(Self::new(pool, &json!({form.parents: [{"parentRef": reference, "conditions": conditions}]})))
+    }
+
+    /// The patch that applies this status to a pool.
+    pub(crate) fn new(pool: &ClusterObject, status: &Json) -> Self {
+        let ObjectId { api_version, namespace, name, .. } = &pool.id;
         let body = json!({
             "apiVersion": api_version,
             "kind": "InferencePool",
             "metadata": {"name": name, "namespace": namespace},
-            "status": {form.parents: [{"parentRef": reference, "conditions": conditions}]},
+            "status": status,
         });
         let path = format!(
             "/apis/{api_version}/namespaces/{namespace}/inferencepools/{name}/status?fieldManager={AGENT}"
         );
-        Some(Self { path, body })
+        Self { path, body }
     }
 
-    pub(super) async fn apply(&self, client: &Client) -> Result<(), ApiError> {
+    /// The object with the status.
+    #[cfg(test)]
+    pub(crate) fn body(&self) -> &Json {
+        &self.body
+    }
+
+    pub(crate) async fn apply(&self, client: &Client) -> Result<(), ApiError> {
         let body = self.body.to_string().into_bytes();
         match client.send(Method::PATCH, &self.path, "application/apply-patch+yaml", body).await {
             // Another controller owns the parents, or the pool is gone.
@@ -151,6 +151,25 @@ fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>, form: &StatusForm
     [accepted, condition("ResolvedRefs", true, "ResolvedRefs", message)]
 }
 
+/// The conditions with the times since when they have their status; `None`: they are equal to the current ones.
+pub(crate) fn conditions_with_times(
+    mut conditions: [Json; 2],
+    current: Option<&[Json]>,
+    now: Timestamp,
+) -> Option<[Json; 2]> {
+    if current.is_some_and(|current| are_equal(current, &conditions)) {
+        return None;
+    }
+    for condition in &mut conditions {
+        let same = |other: &&Json| {
+            other.get("type") == condition.get("type") && other.get("status") == condition.get("status")
+        };
+        let since = current.and_then(|current| current.iter().find(same)?.get("lastTransitionTime").cloned());
+        condition["lastTransitionTime"] = since.unwrap_or_else(|| format!("{now:.0}").into());
+    }
+    Some(conditions)
+}
+
 /// Whether conditions are equal except for their times.
 fn are_equal(current: &[Json], wanted: &[Json]) -> bool {
     const FIELDS: [&str; 5] = ["type", "status", "reason", "message", "observedGeneration"];
@@ -165,7 +184,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sources::kubernetes::ObjectId;
     use crate::sources::manifests::Source;
 
     const V1: &str = "inference.networking.k8s.io/v1";

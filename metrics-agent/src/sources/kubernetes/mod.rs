@@ -23,8 +23,22 @@ pub struct ClusterSettings {
     pub namespaces: Option<Namespaces>,
     /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
     pub picker_config_map: Option<(Option<String>, String)>,
+    /// Which objects that lead to pools are read.
+    pub routes: Routes,
     /// Limits on the objects that are read.
     pub limits: Limits,
+}
+
+/// Objects that lead to pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routes {
+    /// None.
+    #[default]
+    Ignored,
+    /// `HTTPRoute`s.
+    Watched,
+    /// `HTTPRoute`s, and the Services that pools name.
+    WatchedWithServices,
 }
 
 /// Limits on the objects that are read from a cluster.
@@ -58,6 +72,8 @@ pub struct Cluster {
     pub pods: PodWatches,
     /// The watches of the objects of all kinds.
     pub objects: ObjectWatches,
+    /// The watches of routes, if they are read.
+    pub routes: Option<ObjectWatches>,
 }
 
 impl Cluster {
@@ -67,7 +83,7 @@ impl Cluster {
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Result<Self, ConnectError> {
-        let ClusterSettings { namespaces, picker_config_map, limits } = settings;
+        let ClusterSettings { namespaces, picker_config_map, routes, limits } = settings;
         let client = Client::connect().await?;
         let own = client.namespace().to_owned();
         let namespaces = namespaces.unwrap_or_else(|| Namespaces::Named(vec![own.clone()]));
@@ -76,12 +92,20 @@ impl Cluster {
             name,
         });
         let objects = ObjectWatches::start(&client, &namespaces, config_map, limits.objects, tasks, metrics);
+        let start_routes = |services| {
+            ObjectWatches::of_routes(&client, &namespaces, services, limits.objects, tasks, metrics)
+        };
+        let routes = match routes {
+            Routes::Ignored => None,
+            Routes::Watched => Some(start_routes(false)),
+            Routes::WatchedWithServices => Some(start_routes(true)),
+        };
         let pods =
             PodWatches::new(client.clone(), limits.pods, limits.labels, tasks.clone(), metrics.clone());
         let namespace = match namespaces {
             Namespaces::Named(mut names) if names.len() == 1 => names.remove(0),
             Namespaces::Named(_) | Namespaces::All => own,
         };
-        Ok(Self { client, namespace, pods, objects })
+        Ok(Self { client, namespace, pods, objects, routes })
     }
 }

@@ -7,7 +7,9 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CONFIG_MAP, ClusterObject, KINDS, ObjectId, ObjectStore, ObjectsResult, PickerConfigMap};
+use super::{
+    CONFIG_MAP, ClusterObject, KINDS, ObjectId, ObjectStore, ObjectsResult, PickerConfigMap, ROUTES,
+};
 use crate::files::FileLimits;
 use crate::runtime::Tasks;
 use crate::sources::kubernetes::Namespaces;
@@ -30,7 +32,29 @@ impl ObjectWatches {
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        let targets = targets(namespaces, config_map);
+        Self::of_targets(client, targets(&KINDS, namespaces, config_map), limits, tasks, metrics)
+    }
+
+    /// Watches the objects that lead to pools: routes, and with `services` the Services that pools name.
+    pub(in crate::sources::kubernetes) fn of_routes(
+        client: &Client,
+        namespaces: &Namespaces,
+        services: bool,
+        limits: FileLimits,
+        tasks: &Tasks,
+        metrics: &WatchMetrics,
+    ) -> Self {
+        let kinds = if services { &ROUTES[..] } else { &ROUTES[..1] };
+        Self::of_targets(client, targets(kinds, namespaces, None), limits, tasks, metrics)
+    }
+
+    fn of_targets(
+        client: &Client,
+        targets: Vec<Target>,
+        limits: FileLimits,
+        tasks: &Tasks,
+        metrics: &WatchMetrics,
+    ) -> Self {
         let store = Arc::new(ObjectStore::new(targets.iter().map(Target::to_string)));
         let start = |(index, target): (usize, Target)| {
             let store = Arc::clone(&store);
@@ -50,7 +74,7 @@ impl ObjectWatches {
     }
 }
 
-fn targets(namespaces: &Namespaces, config_map: Option<PickerConfigMap>) -> Vec<Target> {
+fn targets(kinds: &[Resource], namespaces: &Namespaces, config_map: Option<PickerConfigMap>) -> Vec<Target> {
     let of_kind = |resource: Resource| {
         let target = move |namespace| Target { resource, namespace, selector: Selector::All };
         match namespaces {
@@ -63,7 +87,7 @@ fn targets(namespaces: &Namespaces, config_map: Option<PickerConfigMap>) -> Vec<
         namespace: Some(namespace),
         selector: Selector::Name(name),
     });
-    KINDS.into_iter().flat_map(of_kind).chain(config_map).collect()
+    kinds.iter().copied().flat_map(of_kind).chain(config_map).collect()
 }
 
 /// Reads the objects of one kind.
@@ -126,12 +150,12 @@ mod tests {
     fn every_kind_is_watched_in_every_namespace_and_one_config_map() {
         let config_map = PickerConfigMap { namespace: "a".to_owned(), name: "picker".to_owned() };
         let named = Namespaces::Named(["a", "b"].map(str::to_owned).into());
-        let targets = targets(&named, Some(config_map));
+        let targets = targets(&KINDS, &named, Some(config_map));
         assert_eq!(targets.len(), 2 * KINDS.len() + 1);
         let names: Vec<_> = targets.iter().map(Target::to_string).collect();
         assert_eq!(names[1], r#"inferencepools.inference.networking.k8s.io in "b""#);
         assert_eq!(names.last().unwrap(), r#"configmaps in "a" named "picker""#);
-        assert_eq!(super::targets(&Namespaces::All, None).len(), KINDS.len());
+        assert_eq!(super::targets(&KINDS, &Namespaces::All, None).len(), KINDS.len());
     }
 
     #[test]
