@@ -128,6 +128,11 @@ impl Endpoints {
         self.by_address.get(&address).copied()
     }
 
+    /// The endpoint with this key.
+    pub fn of_key(&self, key: u64) -> Option<&Endpoint> {
+        self.endpoints.get(self.index_of(key)?)
+    }
+
     /// The index of the endpoint with this key.
     pub fn index_of(&self, key: u64) -> Option<usize> {
         self.by_key.get(&key).copied()

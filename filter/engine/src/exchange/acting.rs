@@ -180,7 +180,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return Ok(());
         }
         let view = pool.view();
-        let served = Served::read(*proxy, &view, head.status)?;
+        let served = Served::read(*proxy, &view, &exchange.assignment, head.status)?;
         // A shadow cannot tell: the request follows the choice of another picker.
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);

@@ -23,10 +23,19 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Reads the server of the response with this status.
-    pub(super) fn read(proxy: &impl Proxy, view: &PoolView, status: u16) -> Result<Self> {
-        let by = proxy.upstream_address()?;
-        let endpoint = by.and_then(|address| view.endpoint_at(address)).map(Endpoint::key);
+    /// Reads the server of the response with this status to a request of this assignment.
+    pub(super) fn read(
+        proxy: &impl Proxy,
+        view: &PoolView,
+        assignment: &Assignment,
+        status: u16,
+    ) -> Result<Self> {
+        let first = assignment.destinations.first().and_then(|&key| view.pool().of_key(key));
+        let by = proxy.upstream_address(first)?;
+        let endpoint = by.and_then(|address| {
+            first.filter(|first| first.address() == address).or_else(|| view.endpoint_at(address))
+        });
+        let endpoint = endpoint.map(Endpoint::key);
         let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
         Ok(Self { by, endpoint, is_failure })
     }
@@ -136,16 +145,18 @@ impl Assignment {
             ResponseProgress::Begun(_) => (true, None),
             ResponseProgress::Complete(rest) => (true, rest),
         };
-        let at = self.at;
-        let expected = self.expectations.drain(..);
-        let expected = expected.map(|expected| Change::State(expected.ended(at, is_answered, rest)));
-        let changes = self.loads.drain(..).filter_map(|load| {
+        let mut changes = Vec::new();
+        for load in self.loads.drain(..) {
             // Prefill load is left only if no chunk of a response has come.
             let mut rest = load.response;
             rest += load.prefill;
-            Change::ended(load.endpoint, rest)
-        });
-        store.apply(changes.chain(served).chain(expected).collect());
+            changes.extend(Change::ended(load.endpoint, rest));
+        }
+        changes.extend(served);
+        for expected in self.expectations.drain(..) {
+            changes.push(Change::State(expected.ended(self.at, is_answered, rest)));
+        }
+        store.apply(changes);
     }
 }
 

@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::pool::Endpoint;
 
 use crate::proxy::metadata::Metadata;
 
@@ -39,6 +40,14 @@ pub type Result<T> = core::result::Result<T, ProxyError>;
 /// Has the proxy call [`Exchange::resumed`](crate::exchange::Exchange::resumed) on the request's own thread. The [queue](crate::queue)
 /// calls it from any thread, while it is locked; so it must not call the queue.
 pub type Resume = Box<dyn Fn() + Send>;
+
+/// The address in a text of the proxy. Comparing it with the address of the `likely` endpoint takes less than parsing it.
+pub fn parse_address(text: &[u8], likely: Option<&Endpoint>) -> Option<SocketAddr> {
+    match likely {
+        Some(likely) if likely.printed_address().as_bytes() == text => Some(likely.address()),
+        _ => core::str::from_utf8(text).ok()?.parse().ok(),
+    }
+}
 
 /// One request in a proxy, from its head to the end of its response.
 pub trait Proxy {
@@ -86,8 +95,8 @@ pub trait Proxy {
     /// Responds to the request instead of a server.
     fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()>;
 
-    /// The address of the server that was tried last; `None` if none was.
-    fn upstream_address(&self) -> Result<Option<SocketAddr>>;
+    /// The address of the server that was tried last; `None` if none was. Nearly always it is the address of the `likely` endpoint.
+    fn upstream_address(&self, likely: Option<&Endpoint>) -> Result<Option<SocketAddr>>;
 
     /// The number of attempts so far, the last one included; `None` if the proxy does not know it.
     fn attempts(&self) -> Option<u64>;
@@ -109,4 +118,27 @@ pub trait Proxy {
 
     /// Replaces that chunk.
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_that_of_its_text_whatever_endpoint_is_likely() {
+        let endpoint = |address: &str| Endpoint::new("a".to_owned(), address.parse().unwrap(), vec![]);
+        let (four, six) = (endpoint("10.0.0.1:8000"), endpoint("[2001:db8::1]:8000"));
+        for text in
+            ["10.0.0.1:8000", "10.0.0.1:80", "10.0.0.2:8000", "[2001:db8::1]:8000", "[2001:db8:0::1]:8000"]
+        {
+            let address = Some(text.parse().unwrap());
+            for likely in [None, Some(&four), Some(&six)] {
+                assert_eq!(parse_address(text.as_bytes(), likely), address, "{text} {likely:?}");
+            }
+        }
+        for text in ["", "10.0.0.1", "envoy", "10.0.0.1:8000 "] {
+            assert_eq!(parse_address(text.as_bytes(), Some(&four)), None, "{text}");
+        }
+        assert_eq!(parse_address(b"\xff", Some(&four)), None);
+    }
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 
@@ -154,7 +155,7 @@ impl Proxy for FakeProxy {
         Ok(())
     }
 
-    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+    fn upstream_address(&self, _likely: Option<&Endpoint>) -> Result<Option<SocketAddr>> {
         self.check("upstream_address").map(|()| self.upstream)
     }
 

@@ -5,10 +5,11 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::packed;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, NO_FALLBACK, SCORES};
 use endpoint_picker_engine::proxy::metadata::{FALLBACK_KEY, LB, Metadata};
-use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume};
+use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume, parse_address};
 use endpoint_picker_wire::endpoint_scores_field;
 
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
@@ -67,6 +68,7 @@ pub(crate) struct Envoy<'a, 'hook> {
     pub(crate) reply: Option<LocalReply>,
 }
 
+#[cold]
 fn refused(call: &'static str) -> ProxyError {
     ProxyError { call, status: "refused".to_owned() }
 }
@@ -281,14 +283,14 @@ impl Proxy for Envoy<'_, '_> {
         Ok(())
     }
 
-    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+    fn upstream_address(&self, likely: Option<&Endpoint>) -> Result<Option<SocketAddr>> {
         // The module's balancer has noted the address. It has none for a request that went to another
         // cluster.
         if let Some(address) = self.pick.as_ref().and_then(Pick::last) {
             return Ok(Some(address));
         }
         let address = self.request.attribute(Attribute::UpstreamAddress);
-        Ok(address.and_then(|address| core::str::from_utf8(address).ok()?.parse().ok()))
+        Ok(address.and_then(|text| parse_address(text, likely)))
     }
 
     fn attempts(&self) -> Option<u64> {

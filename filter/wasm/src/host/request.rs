@@ -5,8 +5,9 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
-use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result};
+use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result, parse_address};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, Bytes, MapType};
 
@@ -94,10 +95,10 @@ impl Proxy for Envoy {
         local_response::send(status, headers, body, REJECTED_DETAILS)
     }
 
-    fn upstream_address(&self) -> Result<Option<SocketAddr>> {
+    fn upstream_address(&self, likely: Option<&Endpoint>) -> Result<Option<SocketAddr>> {
         let address = hostcalls::get_property(vec!["upstream", "address"])
             .map_err(refused("get_property(upstream.address)"))?;
-        Ok(address.and_then(|bytes| core::str::from_utf8(&bytes).ok()?.parse().ok()))
+        Ok(address.and_then(|text| parse_address(&text, likely)))
     }
 
     fn attempts(&self) -> Option<u64> {
