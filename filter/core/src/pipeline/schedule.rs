@@ -174,18 +174,24 @@ impl Pipeline {
 
     /// The load of a request at the first endpoint of each stage.
     pub(super) fn reservations(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Few<Reservation> {
-        let reservations = stages.iter().filter_map(|stage| {
-            let &endpoint = stage.picked.first()?;
-            let tokens = cycle.request_tokens(endpoint);
-            Some(self.providers.load_estimator.reservation(endpoint, tokens, stage.profile == PREFILL))
-        });
-        reservations.collect()
+        let estimator = &self.providers.load_estimator;
+        let mut reservations = Few::new();
+        for Stage { profile, picked } in stages {
+            if let Some(&endpoint) = picked.first() {
+                let tokens = cycle.request_tokens(endpoint);
+                reservations.push(estimator.reservation(endpoint, tokens, *profile == PREFILL));
+            }
+        }
+        reservations
     }
 
     /// The stages of runs of this pipeline.
     pub(super) fn stages<'a>(&'a self, runs: &'a [ProfileRun]) -> Few<Stage<'a>> {
-        let stage = |run: &'a ProfileRun| Stage { profile: &self.profile_of(run).name, picked: &run.picked };
-        runs.iter().map(stage).collect()
+        let mut stages = Few::new();
+        for run in runs {
+            stages.push(Stage { profile: &self.profile_of(run).name, picked: &run.picked });
+        }
+        stages
     }
 
     /// Headers that name the endpoints of stages to the client.

@@ -2,14 +2,14 @@
 
 use core::time::Duration;
 
-use super::{Pipeline, Slot};
+use super::Pipeline;
 use crate::Few;
 use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
 use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
-use crate::plugin::{PrefixProducer, Routed, Stage};
+use crate::plugin::{Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
@@ -66,19 +66,16 @@ impl Pipeline {
         let readings = self.usable_readings(input, now);
         // As in the EPP, the first candidate decides the block size for the whole pool.
         let first = candidates.first().and_then(|&first| readings.get(first)).unwrap_or(&NO_READING);
-        let hash = |slot: &Slot<dyn PrefixProducer>| {
-            let block_size = slot.plugin.block_size(first);
-            let max_blocks = slot.plugin.max_blocks(block_size);
-            let hashes = block_hashes(
-                request.prompt?,
-                request.model,
-                request.cache_salt,
-                block_size as usize,
-                max_blocks,
-            );
-            Some(PromptHashes { producer: slot.key, block_size, hashes })
-        };
-        let prompts = self.prefix_producers.iter().filter_map(hash).collect();
+        let mut prompts = Few::new();
+        if let Some(prompt) = request.prompt {
+            for slot in &self.prefix_producers {
+                let block_size = slot.plugin.block_size(first);
+                let max_blocks = slot.plugin.max_blocks(block_size);
+                let Request { model, cache_salt, .. } = *request;
+                let hashes = block_hashes(prompt, model, cache_salt, block_size as usize, max_blocks);
+                prompts.push(PromptHashes { producer: slot.key, block_size, hashes });
+            }
+        }
         Prepared { request, now, candidates, prompts }
     }
 
@@ -107,7 +104,8 @@ impl Pipeline {
     /// The prompt's matches for each prefix producer, and the request's session for each session producer that finds one.
     pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &Prepared<'_>) -> Lookup<'a> {
         // Every producer has hashes, or, for a request without a prompt, none has.
-        let prefixes = self.prefix_producers.iter().zip(&prepared.prompts).map(|(slot, prompt)| {
+        let mut prefixes = Few::new();
+        for (slot, prompt) in self.prefix_producers.iter().zip(&prepared.prompts) {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.as_slice().len()];
             if let Some(index) = cycle.of(producer).state::<PrefixIndex>() {
@@ -116,13 +114,14 @@ impl Pipeline {
                 }
             }
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-            Prefix { producer: &slot.name, matches: PrefixMatch { matched, total, block_size } }
-        });
+            prefixes
+                .push(Prefix { producer: &slot.name, matches: PrefixMatch { matched, total, block_size } });
+        }
         let sessions = self.session_producers.iter().filter_map(|slot| {
             let id = slot.plugin.session_id(cycle.request.headers)?;
             Some(Session { producer: &slot.name, id })
         });
-        Lookup { prefixes: prefixes.collect(), sessions: sessions.collect() }
+        Lookup { prefixes, sessions: sessions.collect() }
     }
 
     /// Changes of the plugins' states for a request that was routed by the primary one of these stages, and what it is expected to do.

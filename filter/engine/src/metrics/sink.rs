@@ -55,7 +55,8 @@ impl Labels {
         for value in values {
             suffix.push(SEPARATOR);
             let is_kept = |byte: u8| byte.is_ascii_graphic() && byte != SEPARATOR as u8;
-            let has_empty_part = value.ends_with('.') || value.contains("..");
+            let has_empty_part =
+                value.ends_with('.') || value.as_bytes().windows(2).any(|pair| pair == b"..");
             if value.len() <= MAX_VALUE_LENGTH && value.bytes().all(is_kept) && !has_empty_part {
                 suffix.push_str(value);
                 continue;

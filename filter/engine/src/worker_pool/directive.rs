@@ -143,16 +143,18 @@ impl Assignment {
         at: Duration,
     ) -> Self {
         let key = |index: usize| pool.as_slice().get(index).map(Endpoint::key);
-        let load = |Reservation { endpoint, prefill, response }| {
-            Some(AssignedLoad { endpoint: key(endpoint)?, prefill, response })
-        };
-        Self {
-            destinations: destinations.iter().filter_map(|&index| key(index)).collect(),
-            loads: reservations.into_iter().filter_map(load).collect(),
-            expectations,
-            at,
-            progress: ResponseProgress::Awaited,
+        let mut assignment = Self { expectations, at, ..Self::default() };
+        for &index in destinations {
+            if let Some(endpoint) = key(index) {
+                assignment.destinations.push(endpoint);
+            }
         }
+        for Reservation { endpoint, prefill, response } in reservations {
+            if let Some(endpoint) = key(endpoint) {
+                assignment.loads.push(AssignedLoad { endpoint, prefill, response });
+            }
+        }
+        assignment
     }
 }
 
@@ -160,20 +162,9 @@ impl PoolView {
     /// Turns a decision of this view into instructions for the proxy.
     pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
         let Routing { request, explain, now, .. } = *routing;
-        let PoolDecision { decision, shadow, other, avoided } = decided;
+        let explanation = explain.then(|| self.explanation(&decided, routing));
+        let PoolDecision { decision, shadow, other, .. } = decided;
         let pool = self.pool();
-        let explanation = explain.then(|| {
-            let comparison = match (routing.other, &other, &shadow) {
-                (Some(addresses), Some((_, agreement)), _) => {
-                    Some(format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str()))
-                }
-                (_, _, shadow) => shadow.as_ref().and_then(|shadow| shadow.difference(pool)),
-            };
-            let comparison = comparison.unwrap_or_default();
-            let view = self.without_ledger(&avoided);
-            let why = self.topology().pipeline.explain(&decision, request, &view, now);
-            why.within(headers::LONGEST_VALUE.saturating_sub(comparison.len())) + &comparison
-        });
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
                 let Decision { reservations, expectations, .. } = decision;
@@ -186,6 +177,21 @@ impl PoolView {
             ),
         };
         Directive { action, explanation, agreement }
+    }
+
+    #[inline(never)]
+    fn explanation(&self, decided: &PoolDecision, routing: &Routing<'_>) -> String {
+        let PoolDecision { decision, shadow, other, avoided } = decided;
+        let comparison = match (routing.other, other, shadow) {
+            (Some(addresses), Some((_, agreement)), _) => {
+                Some(format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str()))
+            }
+            (_, _, shadow) => shadow.as_ref().and_then(|shadow| shadow.difference(self.pool())),
+        };
+        let comparison = comparison.unwrap_or_default();
+        let view = self.without_ledger(avoided);
+        let why = self.topology().pipeline.explain(decision, routing.request, &view, routing.now);
+        why.within(headers::LONGEST_VALUE.saturating_sub(comparison.len())) + &comparison
     }
 
     fn action(&self, decision: Decision, pool: &Endpoints, is_hint: bool, now: Duration) -> Action {

@@ -81,14 +81,17 @@ impl Recorder for ApproxPrefixCacheProducer {
         let Some((hashes, index)) = routed.hashes.zip(cycle.state::<PrefixIndex>()) else {
             return Vec::new();
         };
-        let sent = |endpoint| {
+        let mut changes = Vec::new();
+        for endpoint in routed.endpoints() {
             let capacity = self.capacity(cycle.reading(endpoint), routed.block_size);
-            hashes.lists().filter_map(move |list| {
+            for list in hashes.lists() {
                 let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default();
-                (!chain.is_empty()).then(|| cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)))
-            })
-        };
-        routed.endpoints().flat_map(sent).collect()
+                if !chain.is_empty() {
+                    changes.push(cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)));
+                }
+            }
+        }
+        changes
     }
 }
 

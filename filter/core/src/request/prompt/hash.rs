@@ -17,8 +17,12 @@ pub struct BlockHashes {
 impl BlockHashes {
     /// The chains of the prompt's lists, each in the order of its blocks.
     pub fn lists(&self) -> impl Iterator<Item = &[u64]> {
-        let starts = core::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| self.hashes.get(start..end).unwrap_or_default())
+        let mut start = 0;
+        self.ends.iter().map(move |&end| {
+            let list = self.hashes.get(start..end).unwrap_or_default();
+            start = end;
+            list
+        })
     }
 
     /// All hashes, list after list.
@@ -45,7 +49,7 @@ pub fn block_hashes(
         return chains;
     };
     let seed = salt.map_or_else(
-        || xxh64(model.as_bytes(), 0),
+        || hash(model.as_bytes()),
         |salt| {
             let mut seed = Xxh64::new(0);
             seed.update(model.as_bytes());
@@ -71,6 +75,12 @@ pub fn block_hashes(
         }
     }
     chains
+}
+
+// One copy for all callers, because it is much code.
+#[inline(never)]
+fn hash(bytes: &[u8]) -> u64 {
+    xxh64(bytes, 0)
 }
 
 /// The number of blocks that the prompt's texts fill, with a shorter last one in each list.
@@ -138,7 +148,7 @@ impl<'h> Chain<'h> {
             bytes = rest;
             // The whole block is here, and so none is open: one call is faster than the streaming state.
             if block.len() == self.block_bytes {
-                self.link(xxh64(block, 0));
+                self.link(hash(block));
                 continue;
             }
             self.open.update(block);
@@ -169,6 +179,7 @@ impl<'h> Chain<'h> {
         self.link(block);
     }
 
+    #[inline(never)]
     fn link(&mut self, block: u64) {
         let link = [block.to_le_bytes(), self.previous.to_le_bytes()];
         self.previous = xxh64(link.as_flattened(), 0);
