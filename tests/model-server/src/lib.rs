@@ -22,4 +22,4 @@ pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 pub use request::{Behaviour, ReceivedRequest};
 pub use server::ModelServer;
-pub use service_times::ServiceTimes;
+pub use service_times::{Allocation, ServiceTimes};

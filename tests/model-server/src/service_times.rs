@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// The service times of one server.
 ///
-/// A step takes `step + decoding requests · step_per_sequence + tokens read · prefill_per_token + adapters loaded · lora_load`.
+/// A step takes `step + decoding requests · step_per_sequence + their tokens of context · step_per_context_token + tokens read ·
+/// prefill_per_token + adapters loaded · lora_load`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceTimes {
     /// Requests in a batch (vLLM's `max-num-seqs`), at least 1; the others wait.
@@ -13,18 +14,37 @@ pub struct ServiceTimes {
     pub step: Duration,
     /// Time of a step for each request that gets a token.
     pub step_per_sequence: Duration,
+    /// Time of a step for each token of context of the requests that get a token.
+    pub step_per_context_token: Duration,
     /// Time for each prompt token that the prefix cache does not hold.
     pub prefill_per_token: Duration,
+    /// Tokens of context behind which a prompt token takes twice this time, because it attends to all of them; the time grows
+    /// linearly. `None`: the context has no effect.
+    pub doubling_context: Option<u32>,
     /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`).
     pub max_batched_tokens: u32,
     /// Blocks of 16 tokens in the KV cache.
     pub kv_blocks: u32,
+    /// How requests get blocks.
+    pub allocation: Allocation,
     /// Adapters in a batch (vLLM's `max-loras`); 0 for a server without any.
     pub max_loras: u32,
     /// Time to load an adapter, during which the batch stands still.
     pub lora_load: Duration,
     /// Tokens in a piece of a streamed answer after the first one (vLLM's `stream-interval`), at least 1.
     pub stream_interval: u64,
+}
+
+/// How requests get the blocks of the KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Allocation {
+    /// A request takes the blocks of its whole answer when it begins, and its answer is not cached. No request is ever put back, and
+    /// decoding takes nothing of the step's budget of tokens.
+    #[default]
+    AtOnce,
+    /// As vLLM: a request takes blocks when it needs them. When none is left, the request that began last is put back to the beginning
+    /// of the queue, and is read again later. Answers stay in the cache. A token that is made takes one of the step's budget.
+    AsNeeded,
 }
 
 impl Default for ServiceTimes {
@@ -34,9 +54,12 @@ impl Default for ServiceTimes {
             max_running: 4,
             step: Duration::from_millis(14),
             step_per_sequence: Duration::from_millis(1),
+            step_per_context_token: Duration::ZERO,
             prefill_per_token: Duration::from_micros(80),
+            doubling_context: None,
             max_batched_tokens: 2048,
             kv_blocks: 2048,
+            allocation: Allocation::AtOnce,
             max_loras: 0,
             lora_load: Duration::ZERO,
             stream_interval: 1,

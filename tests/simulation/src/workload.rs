@@ -1,7 +1,7 @@
 //! Three workloads drawn from a seed, and times of requests.
 
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker_model_server::{BatchRequest, MODEL, ServiceTimes, TOKEN_BYTES};
+use endpoint_picker_model_server::{Allocation, BatchRequest, MODEL, ServiceTimes, TOKEN_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt;
@@ -73,9 +73,12 @@ impl Workload {
             max_running: 16,
             step: Duration::from_millis(10),
             step_per_sequence: Duration::from_micros(300),
+            step_per_context_token: Duration::ZERO,
             prefill_per_token: Duration::from_micros(50),
+            doubling_context: None,
             max_batched_tokens: 2048,
             kv_blocks: 2048,
+            allocation: Allocation::AtOnce,
             max_loras: 0,
             lora_load: Duration::ZERO,
             stream_interval: 16,

@@ -1,13 +1,14 @@
 //! Continuous batching as vLLM schedules it: step by step, without a clock.
 //!
 //! In each step every running request gets one token, or a part of its prompt is read; requests that wait join in the order of
-//! their coming as long as places, blocks and the step's budget of tokens allow. Simpler than vLLM: blocks for the whole answer
-//! are taken at once, so that nothing is ever put back into the queue.
+//! their coming as long as places, blocks and the step's budget of tokens allow. Simpler than vLLM: a prompt is in the cache as soon as
+//! its first part is read, and with [`Allocation::AtOnce`] nothing is ever put back into the queue.
 
 use super::adapters::Adapters;
 use super::kv_cache::{BlockLease, KvCache};
-use crate::service_times::ServiceTimes;
+use crate::service_times::{Allocation, ServiceTimes};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh64::xxh64;
 
@@ -21,12 +22,12 @@ pub const TOKEN_BYTES: usize = 4;
 #[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// The adapter it needs; `None` for the model itself.
-    adapter: Option<String>,
+    adapter: Option<Arc<str>>,
     prompt_tokens: usize,
     /// Tokens of its answer, at least 1.
     answer_tokens: u64,
-    /// One for each full block of the prompt, over everything up to its end.
-    blocks: Vec<u64>,
+    /// One for each full block of the prompt, over everything up to its end; those of the answer may follow.
+    blocks: Arc<[u64]>,
 }
 
 /// A server's requests; `T` is the client of one.
@@ -35,9 +36,10 @@ pub struct Batch<T> {
     times: ServiceTimes,
     cache: KvCache,
     adapters: Adapters,
-    waiting: VecDeque<(BatchRequest, T)>,
+    waiting: VecDeque<Waiting<T>>,
     running: Vec<Sequence<T>>,
     prefix_cache: PrefixCacheCounts,
+    preemptions: u64,
 }
 
 /// Prompt tokens of everything that has begun, and those among them that the prefix cache held.
@@ -49,15 +51,31 @@ pub struct PrefixCacheCounts {
     pub hit: u64,
 }
 
+/// A request in the queue.
+#[derive(Debug)]
+struct Waiting<T> {
+    request: BatchRequest,
+    client: T,
+    /// Tokens that it had made when it was put back.
+    made: u64,
+}
+
 #[derive(Debug)]
 struct Sequence<T> {
     request: BatchRequest,
     client: T,
     lease: BlockLease,
-    /// Prompt tokens still to be read, and those of them that the step in flight reads.
+    /// Tokens still to be read, and those of them that the step in flight reads.
     unread: usize,
     reading: usize,
     made: u64,
+}
+
+impl<T> Sequence<T> {
+    /// Tokens of its prompt and of its answer so far.
+    fn tokens(&self) -> usize {
+        self.request.prompt_tokens + usize::try_from(self.made).unwrap_or(usize::MAX)
+    }
 }
 
 impl BatchRequest {
@@ -69,30 +87,47 @@ impl BatchRequest {
             parent = xxh64(block, parent);
             parent
         });
-        Self {
-            blocks: blocks.collect(),
-            adapter: adapter.map(str::to_owned),
-            prompt_tokens: prompt.len().div_ceil(TOKEN_BYTES).max(1),
-            answer_tokens: answer_tokens.max(1),
-        }
+        let prompt_tokens = prompt.len().div_ceil(TOKEN_BYTES);
+        Self::of_blocks(adapter.map(Into::into), prompt_tokens, blocks.collect(), answer_tokens)
     }
 
-    /// Blocks of its own: the prompt's last one, which is not full, and the answer's.
+    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter included: those of the
+    /// prompt, which may be followed by those that the answer fills.
+    pub fn of_blocks(
+        adapter: Option<Arc<str>>,
+        prompt_tokens: usize,
+        blocks: Arc<[u64]>,
+        answer_tokens: u64,
+    ) -> Self {
+        Self { adapter, prompt_tokens: prompt_tokens.max(1), answer_tokens: answer_tokens.max(1), blocks }
+    }
+
+    /// Hashes of the full blocks in its first tokens.
+    fn full_blocks(&self, tokens: usize) -> &[u64] {
+        &self.blocks[..self.blocks.len().min(tokens / BLOCK)]
+    }
+
+    /// Blocks of its own besides those of its prompt: the prompt's last one, which is not full, and the answer's.
     fn private_blocks(&self) -> usize {
         let answer = usize::try_from(self.answer_tokens).unwrap_or(usize::MAX);
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
     }
 
-    /// Prompt tokens to be read when this many of its first blocks are cached. The last token is always read: its result is the
-    /// first token of the answer.
-    fn unread(&self, cached: usize) -> usize {
-        self.prompt_tokens.saturating_sub(cached * BLOCK).max(1)
+    /// Tokens of its prompt, at least 1.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
     }
 
     /// Tokens of its answer.
     pub fn answer_tokens(&self) -> u64 {
         self.answer_tokens
     }
+}
+
+/// How many of so many tokens are read when this many of the first blocks are cached. The last token is always read: its result is
+/// the next token of the answer.
+fn unread(tokens: usize, cached: usize) -> usize {
+    tokens.saturating_sub(cached * BLOCK).max(1)
 }
 
 impl<T> Batch<T> {
@@ -104,87 +139,163 @@ impl<T> Batch<T> {
             waiting: VecDeque::new(),
             running: Vec::new(),
             prefix_cache: PrefixCacheCounts::default(),
+            preemptions: 0,
             times,
         }
     }
 
     /// Puts a request into the queue.
     pub fn add(&mut self, request: BatchRequest, client: T) {
-        self.waiting.push_back((request, client));
+        self.waiting.push_back(Waiting { request, client, made: 0 });
+    }
+
+    /// Tokens of the prompt that are cached.
+    pub fn cached_tokens(&self, request: &BatchRequest) -> usize {
+        self.cache.cached(request.full_blocks(request.prompt_tokens)) * BLOCK
     }
 
     /// How long this request would keep the server busy if it were read now: its unread tokens and its adapter.
     pub fn time_to_read(&self, request: &BatchRequest) -> Duration {
-        let unread = request.unread(self.cache.cached(&request.blocks));
+        let unread = unread(request.prompt_tokens, self.cached_tokens(request) / BLOCK);
         let must_load = request.adapter.as_ref().is_some_and(|name| !self.adapters.is_loaded(name));
         let load = if must_load { self.times.lora_load } else { Duration::ZERO };
-        times(self.times.prefill_per_token, unread) + load
+        self.times.reading(request.prompt_tokens - unread, unread) + load
     }
 
     /// Begins a step and returns how long it takes; `None` when there is nothing to do.
     pub fn begin_step(&mut self) -> Option<Duration> {
         let mut budget = self.times.max_batched_tokens as usize;
+        if self.times.allocation == Allocation::AsNeeded {
+            budget = budget.saturating_sub(self.take_blocks_for_tokens());
+        }
+        let (mut decoding, mut context) = (0, 0);
+        let mut reading = Duration::ZERO;
+        let times = self.times;
         let mut read = |sequence: &mut Sequence<T>| {
             sequence.reading = sequence.unread.min(budget);
             budget -= sequence.reading;
-            sequence.reading
+            if sequence.reading > 0 {
+                reading += times.reading(sequence.tokens() - sequence.unread, sequence.reading);
+            }
         };
-        let mut prefilled: usize = self.running.iter_mut().map(&mut read).sum();
-        let decoding = self.running.iter().filter(|sequence| sequence.unread == 0).count();
+        for sequence in &mut self.running {
+            if sequence.unread == 0 {
+                decoding += 1;
+                context += sequence.tokens();
+            } else {
+                read(sequence);
+            }
+        }
         let mut loads = 0;
         let mut passed_over = VecDeque::new();
         while self.running.len() < self.times.max_running.max(1) {
-            let Some((request, client)) = self.waiting.pop_front() else { break };
+            let Some(waiting) = self.waiting.pop_front() else { break };
+            let request = &waiting.request;
             if request.adapter.as_ref().is_some_and(|name| !self.adapters.has_room(name)) {
                 // Others that need no place, or have one, may pass.
-                passed_over.push_back((request, client));
+                passed_over.push_back(waiting);
                 continue;
             }
-            let cached = self.cache.cached(&request.blocks);
-            let Some(lease) = self.cache.take(&request.blocks, request.private_blocks()) else {
-                self.waiting.push_front((request, client));
+            let tokens = request.prompt_tokens + usize::try_from(waiting.made).unwrap_or(usize::MAX);
+            let full = request.full_blocks(tokens);
+            let private = match self.times.allocation {
+                Allocation::AtOnce => request.private_blocks(),
+                Allocation::AsNeeded => tokens.div_ceil(BLOCK) - full.len(),
+            };
+            let cached = self.cache.cached(full);
+            let Some(lease) = self.cache.take(full, private) else {
+                self.waiting.push_front(waiting);
                 break;
             };
+            let Waiting { request, client, made } = waiting;
             loads += request.adapter.as_ref().map_or(0, |name| usize::from(self.adapters.begin(name)));
-            self.prefix_cache.queried += request.prompt_tokens as u64;
+            self.prefix_cache.queried += tokens as u64;
             self.prefix_cache.hit += (cached * BLOCK) as u64;
-            let unread = request.unread(cached);
-            let mut sequence = Sequence { request, client, lease, unread, reading: 0, made: 0 };
-            prefilled += read(&mut sequence);
+            let unread = unread(tokens, cached);
+            let mut sequence = Sequence { request, client, lease, unread, reading: 0, made };
+            read(&mut sequence);
             self.running.push(sequence);
         }
-        passed_over.append(&mut self.waiting);
-        self.waiting = passed_over;
+        if !passed_over.is_empty() {
+            passed_over.append(&mut self.waiting);
+            self.waiting = passed_over;
+        }
         (!self.running.is_empty()).then(|| {
             self.times.step
-                + times(self.times.step_per_sequence, decoding)
-                + times(self.times.prefill_per_token, prefilled)
-                + times(self.times.lora_load, loads)
+                + multiplied(self.times.step_per_sequence, decoding)
+                + multiplied(self.times.step_per_context_token, context)
+                + reading
+                + multiplied(self.times.lora_load, loads)
         })
+    }
+
+    /// Gives a block to each running request that needs one for its next token. Where none is left, the request that began last is put
+    /// back. Returns the number of requests that get a token.
+    fn take_blocks_for_tokens(&mut self) -> usize {
+        let (mut decoding, mut at) = (0, 0);
+        while let Some(sequence) = self.running.get_mut(at) {
+            let needs_block =
+                sequence.unread == 0 && sequence.lease.blocks() < sequence.tokens().div_ceil(BLOCK);
+            if needs_block && !self.cache.grow(&mut sequence.lease) && self.running.len() > 1 {
+                self.preempt();
+                continue;
+            }
+            // A request that is alone and does not fit goes on without a block, so that it ends.
+            decoding += usize::from(self.running[at].unread == 0);
+            at += 1;
+        }
+        decoding
+    }
+
+    /// Puts the request that began last back to the beginning of the queue.
+    fn preempt(&mut self) {
+        let Some(sequence) = self.running.pop() else { return };
+        self.preemptions += 1;
+        let Waiting { request, client, made } = self.release(sequence);
+        self.waiting.push_front(Waiting { request, client, made });
+    }
+
+    /// Gives back what a request uses.
+    fn release(&mut self, sequence: Sequence<T>) -> Waiting<T> {
+        let read = sequence.tokens() - sequence.unread;
+        // The last token that was made has not been read.
+        let read = if sequence.unread == 0 { read.saturating_sub(1) } else { read };
+        let Sequence { request, client, lease, made, .. } = sequence;
+        let named = match self.times.allocation {
+            Allocation::AtOnce => &[],
+            Allocation::AsNeeded => request.full_blocks(read),
+        };
+        self.cache.give_back(lease, named);
+        if let Some(name) = &request.adapter {
+            self.adapters.end(name);
+        }
+        Waiting { request, client, made }
     }
 
     /// Ends the step. `report` gets, for every request, the number of tokens that its answer has now, and whether these are all;
     /// a request ends when it has all its tokens, or when `report` returns false because its client has gone.
     pub fn end_step(&mut self, mut report: impl FnMut(&mut T, u64, bool) -> bool) {
-        for mut sequence in core::mem::take(&mut self.running) {
-            sequence.unread -= sequence.reading;
-            sequence.made += u64::from(sequence.unread == 0);
-            let is_all = sequence.made == sequence.request.answer_tokens;
-            let goes_on = report(&mut sequence.client, sequence.made, is_all) && !is_all;
-            if goes_on {
-                self.running.push(sequence);
-            } else {
-                self.cache.give_back(sequence.lease);
-                if let Some(name) = &sequence.request.adapter {
-                    self.adapters.end(name);
-                }
-            }
+        let mut ended = Vec::new();
+        self.running = {
+            let mut running = core::mem::take(&mut self.running);
+            let is_over = |sequence: &mut Sequence<T>| {
+                sequence.unread -= sequence.reading;
+                sequence.reading = 0;
+                sequence.made += u64::from(sequence.unread == 0);
+                let is_all = sequence.made == sequence.request.answer_tokens;
+                !report(&mut sequence.client, sequence.made, is_all) || is_all
+            };
+            ended.extend(running.extract_if(.., is_over));
+            running
+        };
+        for sequence in ended {
+            self.release(sequence);
         }
     }
 
     /// Removes queued requests whose client has gone.
     pub fn retain_waiting(&mut self, is_connected: impl Fn(&T) -> bool) {
-        self.waiting.retain(|(_, client)| is_connected(client));
+        self.waiting.retain(|waiting| is_connected(&waiting.client));
     }
 
     /// Requests in the queue.
@@ -207,16 +318,31 @@ impl<T> Batch<T> {
         self.prefix_cache
     }
 
+    /// How often a request was put back into the queue.
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions
+    }
+
     /// Adapters of running requests, and of those that wait.
-    pub(super) fn adapters(&self) -> [Vec<String>; 2] {
-        let mut waiting: Vec<String> =
-            self.waiting.iter().filter_map(|(request, _)| request.adapter.clone()).collect();
+    pub fn adapters(&self) -> [Vec<String>; 2] {
+        let adapters = self.waiting.iter().filter_map(|waiting| waiting.request.adapter.as_ref());
+        let mut waiting: Vec<String> = adapters.map(ToString::to_string).collect();
         waiting.sort_unstable();
         waiting.dedup();
         [self.adapters.running(), waiting]
     }
 }
 
-fn times(each: Duration, count: usize) -> Duration {
+impl ServiceTimes {
+    /// The time to read this many tokens behind a context.
+    fn reading(&self, context: usize, tokens: usize) -> Duration {
+        let plain = multiplied(self.prefill_per_token, tokens);
+        let Some(doubling) = self.doubling_context.filter(|&doubling| doubling > 0) else { return plain };
+        let mean_context = context as f64 + tokens as f64 / 2.0;
+        plain.mul_f64(1.0 + mean_context / f64::from(doubling))
+    }
+}
+
+fn multiplied(each: Duration, count: usize) -> Duration {
     each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }

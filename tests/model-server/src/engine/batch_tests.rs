@@ -1,7 +1,7 @@
 use super::Engine;
 use super::batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
 use crate::protocol::MODEL;
-use crate::service_times::ServiceTimes;
+use crate::service_times::{Allocation, ServiceTimes};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -12,9 +12,12 @@ const TIMES: ServiceTimes = ServiceTimes {
     max_running: 2,
     step: Duration::from_millis(10),
     step_per_sequence: MS,
+    step_per_context_token: Duration::ZERO,
     prefill_per_token: MS,
+    doubling_context: None,
     max_batched_tokens: 100,
     kv_blocks: 100,
+    allocation: Allocation::AtOnce,
     max_loras: 1,
     lora_load: Duration::from_millis(500),
     stream_interval: 1,
@@ -127,6 +130,81 @@ fn a_block_read_for_one_adapter_is_none_for_another() {
         end(&mut batch);
     }
     assert_eq!(batch.prefix_cache().hit, BLOCK as u64);
+}
+
+/// As [`TIMES`], with blocks as needed.
+const AS_NEEDED: ServiceTimes = ServiceTimes { allocation: Allocation::AsNeeded, ..TIMES };
+
+/// A request whose blocks are numbered from `first` on, its answer's included.
+fn numbered(first: u64, prompt: usize, answer: u64) -> BatchRequest {
+    let blocks = (prompt as u64 + answer) / BLOCK as u64;
+    BatchRequest::of_blocks(None, prompt, (first..first + blocks).collect(), answer)
+}
+
+#[test]
+fn an_answer_stays_in_the_cache_without_its_last_token() {
+    for (answer, cached) in [(BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK)] {
+        let mut batch = batch(AS_NEEDED);
+        batch.add(numbered(1, BLOCK, answer as u64), 1);
+        while batch.begin_step().is_some() {
+            end(&mut batch);
+        }
+        assert_eq!(batch.cached_tokens(&numbered(1, 4 * BLOCK, 1)), cached);
+        assert!(batch.cache_usage() < 1e-9);
+    }
+}
+
+#[test]
+fn the_request_that_began_last_is_put_back_when_no_block_is_left_and_makes_the_rest_later() {
+    let mut batch = batch(ServiceTimes { kv_blocks: 4, ..AS_NEEDED });
+    // Each needs a block for its prompt and two for its answer.
+    batch.add(numbered(1, BLOCK, 20), 1);
+    batch.add(numbered(101, BLOCK, 20), 2);
+    let mut tokens = [0; 3];
+    let mut ended = Vec::new();
+    while batch.begin_step().is_some() {
+        batch.end_step(|&mut request, made, is_all| {
+            tokens[request as usize] = made;
+            ended.extend(is_all.then_some(request));
+            true
+        });
+        assert!(batch.cache_usage() <= 1.0);
+    }
+    assert_eq!((ended.as_slice(), tokens, batch.preemptions()), (&[1, 2][..], [0, 20, 20], 1));
+}
+
+#[test]
+fn a_request_that_is_alone_ends_though_its_answer_does_not_fit() {
+    let mut batch = batch(ServiceTimes { kv_blocks: 1, ..AS_NEEDED });
+    batch.add(numbered(1, BLOCK, 40), 1);
+    let mut ended = Vec::new();
+    while batch.begin_step().is_some() {
+        ended.extend(end(&mut batch));
+    }
+    assert_eq!((ended, batch.preemptions()), (vec![1], 0));
+}
+
+#[test]
+fn a_token_takes_one_of_the_budget_and_its_context_takes_time() {
+    let times =
+        ServiceTimes { max_batched_tokens: 20, step_per_context_token: Duration::from_micros(10), ..AS_NEEDED };
+    let mut batch = batch(times);
+    batch.add(numbered(1, 10, 5), 1);
+    assert_eq!(batch.begin_step(), Some(20 * MS));
+    end(&mut batch);
+    batch.add(numbered(101, 30, 5), 2);
+    // 19 of its tokens are read, beside a token behind a context of 11.
+    assert_eq!(batch.begin_step(), Some(30 * MS + Duration::from_micros(110)));
+}
+
+#[test]
+fn a_prompt_takes_longer_behind_a_context() {
+    let mut batch = batch(ServiceTimes { doubling_context: Some(64), ..TIMES });
+    batch.add(numbered(1, 64, 1), 1);
+    assert_eq!(batch.begin_step(), Some(10 * MS + 96 * MS));
+    end(&mut batch);
+    batch.add(numbered(1, 96, 1), 2);
+    assert_eq!(batch.begin_step(), Some(10 * MS + 72 * MS));
 }
 
 #[tokio::test(start_paused = true)]

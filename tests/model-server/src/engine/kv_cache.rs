@@ -1,47 +1,77 @@
 //! The blocks of a KV cache: those that requests use, and those kept for prompts that begin alike.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A cache of limited size. Blocks that no request uses stay until room is needed; the one unused for longest goes first.
+///
+/// A request uses all blocks before those that it uses, and gives its last ones back first. So a cached block has all blocks before it
+/// in the cache, and the end of a cached prefix is found by bisection.
 #[derive(Debug)]
 pub(super) struct KvCache {
     capacity: usize,
-    /// Blocks of prompts by the hash of everything up to their end.
-    blocks: HashMap<u64, Block>,
-    /// Hashes of unused blocks by the time at which they were given back.
-    unused: BTreeMap<u64, u64>,
+    /// Places of the blocks of prompts, by the hash of everything up to their end.
+    places: HashMap<u64, Place, BuildHasherDefault<IdentityHasher>>,
+    blocks: Vec<Block>,
+    /// Places without a block.
+    vacant: Vec<Place>,
+    /// Ends of the list of unused blocks.
+    oldest: Place,
+    newest: Place,
+    unused: usize,
     /// Blocks that belong to one request, because they are not full or hold its answer.
     private: usize,
-    clock: u64,
 }
+
+/// Index of a block, or [`NOWHERE`].
+type Place = u32;
+const NOWHERE: Place = Place::MAX;
 
 #[derive(Debug)]
 struct Block {
+    hash: u64,
     users: u32,
-    /// When it was given back; meaningless while it has users.
-    since: u64,
+    /// Neighbours in the list of unused blocks; meaningless while it has users.
+    older: Place,
+    newer: Place,
 }
 
 /// The blocks that a request uses, until [`KvCache::give_back`].
 #[derive(Debug)]
 pub(super) struct BlockLease {
-    hashes: Vec<u64>,
+    places: Vec<Place>,
     private: usize,
+}
+
+impl BlockLease {
+    /// Number of blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.places.len() + self.private
+    }
 }
 
 impl KvCache {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, blocks: HashMap::new(), unused: BTreeMap::new(), private: 0, clock: 0 }
+        Self {
+            capacity,
+            places: HashMap::default(),
+            blocks: Vec::new(),
+            vacant: Vec::new(),
+            oldest: NOWHERE,
+            newest: NOWHERE,
+            unused: 0,
+            private: 0,
+        }
     }
 
     /// How many blocks at the beginning of a prompt are cached.
     pub(super) fn cached(&self, hashes: &[u64]) -> usize {
-        hashes.iter().take_while(|hash| self.blocks.contains_key(hash)).count()
+        hashes.partition_point(|hash| self.places.contains_key(hash))
     }
 
     /// Blocks that requests use.
     pub(super) fn in_use(&self) -> usize {
-        self.blocks.len() - self.unused.len() + self.private
+        self.places.len() - self.unused + self.private
     }
 
     /// Takes a prompt's blocks and this many private ones. `None`, without a change, when they do not fit now. Blocks beyond the
@@ -49,38 +79,144 @@ impl KvCache {
     pub(super) fn take(&mut self, hashes: &[u64], private: usize) -> Option<BlockLease> {
         let private = private.min(self.capacity);
         let hashes = &hashes[..hashes.len().min(self.capacity - private)];
-        let used = |hash: &&u64| self.blocks.get(hash).is_some_and(|block| block.users > 0);
-        let more = hashes.len() - hashes.iter().filter(used).count() + private;
-        if self.in_use() + more > self.capacity {
+        let cached = self.cached(hashes);
+        let known: Vec<Place> = hashes[..cached].iter().map(|hash| self.places[hash]).collect();
+        let used = known.iter().filter(|&&place| self.block(place).users > 0).count();
+        if self.in_use() + hashes.len() - used + private > self.capacity {
             return None;
         }
-        for hash in hashes {
-            let block = self.blocks.entry(*hash).or_insert(Block { users: 0, since: 0 });
-            if block.users == 0 {
-                self.unused.remove(&block.since);
-            }
-            block.users += 1;
+        let mut places = known;
+        for &place in &places {
+            self.use_again(place);
+        }
+        for &hash in &hashes[cached..] {
+            places.push(self.insert(hash));
         }
         self.private += private;
-        while self.blocks.len() + self.private > self.capacity {
-            let (_, oldest) = self.unused.pop_first().expect("the blocks in use fit");
-            self.blocks.remove(&oldest);
-        }
-        Some(BlockLease { hashes: hashes.to_vec(), private })
+        self.evict();
+        Some(BlockLease { places, private })
     }
 
-    /// Ends a request's use of its blocks. Its last blocks are evicted before its first ones.
-    pub(super) fn give_back(&mut self, lease: BlockLease) {
-        self.private -= lease.private;
-        for hash in lease.hashes.into_iter().rev() {
-            let block = self.blocks.get_mut(&hash).expect("a block in use is there");
+    /// Takes one more private block; false, without a change, when all blocks are in use.
+    pub(super) fn grow(&mut self, lease: &mut BlockLease) -> bool {
+        if self.in_use() >= self.capacity {
+            return false;
+        }
+        self.private += 1;
+        lease.private += 1;
+        self.evict();
+        true
+    }
+
+    /// Ends a request's use of its blocks. Its last blocks are evicted before its first ones. `hashes` are those of its first blocks; where
+    /// they are more than it took from the cache, they name private ones, which stay in the cache.
+    pub(super) fn give_back(&mut self, lease: BlockLease, hashes: &[u64]) {
+        let BlockLease { mut places, private } = lease;
+        self.private -= private;
+        let named = hashes.get(places.len()..).unwrap_or_default();
+        for &hash in &named[..named.len().min(private)] {
+            let place = match self.places.get(&hash) {
+                Some(&place) => {
+                    self.use_again(place);
+                    place
+                }
+                None => self.insert(hash),
+            };
+            places.push(place);
+        }
+        for place in places.into_iter().rev() {
+            let block = self.block_mut(place);
             block.users -= 1;
             if block.users == 0 {
-                self.clock += 1;
-                block.since = self.clock;
-                self.unused.insert(self.clock, hash);
+                self.append_unused(place);
             }
         }
+    }
+
+    fn block(&self, place: Place) -> &Block {
+        &self.blocks[place as usize]
+    }
+
+    fn block_mut(&mut self, place: Place) -> &mut Block {
+        &mut self.blocks[place as usize]
+    }
+
+    /// Adds a block with one user.
+    fn insert(&mut self, hash: u64) -> Place {
+        let block = Block { hash, users: 1, older: NOWHERE, newer: NOWHERE };
+        let place = if let Some(place) = self.vacant.pop() {
+            *self.block_mut(place) = block;
+            place
+        } else {
+            self.blocks.push(block);
+            Place::try_from(self.blocks.len() - 1).expect("a cache has fewer blocks")
+        };
+        self.places.insert(hash, place);
+        place
+    }
+
+    /// Adds a user to a cached block.
+    fn use_again(&mut self, place: Place) {
+        if self.block(place).users == 0 {
+            self.remove_unused(place);
+        }
+        self.block_mut(place).users += 1;
+    }
+
+    fn evict(&mut self) {
+        while self.places.len() + self.private > self.capacity {
+            let oldest = self.oldest;
+            assert_ne!(oldest, NOWHERE, "the blocks in use fit");
+            self.remove_unused(oldest);
+            let hash = self.block(oldest).hash;
+            self.places.remove(&hash);
+            self.vacant.push(oldest);
+        }
+    }
+
+    fn append_unused(&mut self, place: Place) {
+        let older = core::mem::replace(&mut self.newest, place);
+        let block = self.block_mut(place);
+        (block.older, block.newer) = (older, NOWHERE);
+        if older == NOWHERE {
+            self.oldest = place;
+        } else {
+            self.block_mut(older).newer = place;
+        }
+        self.unused += 1;
+    }
+
+    fn remove_unused(&mut self, place: Place) {
+        let Block { older, newer, .. } = *self.block(place);
+        if older == NOWHERE {
+            self.oldest = newer;
+        } else {
+            self.block_mut(older).newer = newer;
+        }
+        if newer == NOWHERE {
+            self.newest = older;
+        } else {
+            self.block_mut(newer).older = older;
+        }
+        self.unused -= 1;
+    }
+}
+
+/// The hashes of blocks are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdentityHasher(u64);
+
+impl Hasher for IdentityHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers of 64 bits");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
@@ -93,16 +229,8 @@ mod tests {
         let mut cache = KvCache::new(10);
         let lease = cache.take(&[1, 2, 3], 1).unwrap();
         assert_eq!((cache.in_use(), cache.cached(&[1, 2, 3, 4])), (4, 3));
-        cache.give_back(lease);
+        cache.give_back(lease, &[1, 2, 3]);
         assert_eq!((cache.in_use(), cache.cached(&[1, 2, 3, 4])), (0, 3));
-    }
-
-    #[test]
-    fn a_block_counts_only_behind_the_same_beginning() {
-        let mut cache = KvCache::new(10);
-        let lease = cache.take(&[1, 2], 0).unwrap();
-        assert_eq!(cache.cached(&[9, 2]), 0);
-        cache.give_back(lease);
     }
 
     #[test]
@@ -110,10 +238,24 @@ mod tests {
         let mut cache = KvCache::new(4);
         for prompt in [[1, 2], [3, 4]] {
             let lease = cache.take(&prompt, 0).unwrap();
-            cache.give_back(lease);
+            cache.give_back(lease, &prompt);
         }
         cache.take(&[5], 0).unwrap();
         assert_eq!((cache.cached(&[1, 2]), cache.cached(&[3, 4])), (1, 2));
+    }
+
+    #[test]
+    fn a_block_that_is_used_again_becomes_the_newest() {
+        let mut cache = KvCache::new(3);
+        for prompt in [[1], [2], [3], [1]] {
+            let lease = cache.take(&prompt, 0).unwrap();
+            cache.give_back(lease, &prompt);
+        }
+        for (prompt, evicted) in [(4, 2), (5, 3)] {
+            let lease = cache.take(&[prompt], 0).unwrap();
+            assert_eq!((cache.cached(&[evicted]), cache.cached(&[1])), (0, 1));
+            cache.give_back(lease, &[prompt]);
+        }
     }
 
     #[test]
@@ -123,9 +265,9 @@ mod tests {
         assert!(cache.take(&[7, 8], 0).is_none());
         let second = cache.take(&[1, 2, 3], 1).unwrap();
         assert_eq!(cache.in_use(), 4);
-        cache.give_back(first);
+        cache.give_back(first, &[1, 2, 3]);
         assert!(cache.take(&[7, 8], 0).is_none());
-        cache.give_back(second);
+        cache.give_back(second, &[1, 2, 3]);
         assert!(cache.take(&[7, 8], 0).is_some());
     }
 
@@ -134,7 +276,21 @@ mod tests {
         let mut cache = KvCache::new(2);
         let lease = cache.take(&[1, 2, 3], 5).unwrap();
         assert_eq!(cache.in_use(), 2);
-        cache.give_back(lease);
+        cache.give_back(lease, &[]);
         assert_eq!(cache.in_use(), 0);
+    }
+
+    #[test]
+    fn private_blocks_with_a_hash_stay_and_those_that_are_there_already_do_not_count_twice() {
+        let mut cache = KvCache::new(4);
+        let mut first = cache.take(&[1], 1).unwrap();
+        assert!(cache.grow(&mut first));
+        let mut second = cache.take(&[1], 1).unwrap();
+        assert!(!cache.grow(&mut second), "all are in use");
+        assert_eq!((first.blocks(), second.blocks(), cache.in_use()), (3, 2, 4));
+        for lease in [first, second] {
+            cache.give_back(lease, &[1, 2]);
+        }
+        assert_eq!((cache.in_use(), cache.cached(&[1, 2, 3]), cache.blocks.len()), (0, 2, 2));
     }
 }
