@@ -7,9 +7,11 @@ mod adapters;
 mod batch;
 #[cfg(test)]
 mod batch_tests;
+mod forecast;
 mod kv_cache;
 
 pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+pub use forecast::Forecast;
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
 use crate::protocol::MODEL;

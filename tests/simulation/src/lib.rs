@@ -16,6 +16,7 @@
 )]
 
 pub mod capacity;
+pub mod cell;
 pub mod events;
 pub mod proxy;
 pub mod servers;

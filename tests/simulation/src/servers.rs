@@ -1,6 +1,6 @@
 //! Model servers.
 
-use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker_model_server::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, ServiceTimes};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -41,6 +41,11 @@ impl<T> BatchServer<T> {
         self.begin_step()
     }
 
+    /// Its requests and its cache.
+    pub fn batch(&self) -> &Batch<T> {
+        &self.batch
+    }
+
     /// Prompt tokens that it has looked up and found.
     pub fn prefix_cache(&self) -> PrefixCacheCounts {
         self.batch.prefix_cache()
@@ -48,7 +53,13 @@ impl<T> BatchServer<T> {
 
     /// The reading of a scrape.
     pub fn reading(&self, now: Duration) -> Reading {
+        let max = self.times.max_loras;
+        let lora = (max > 0).then(|| {
+            let [running, waiting] = self.batch.adapters();
+            Lora { running, waiting, max }
+        });
         Reading {
+            lora,
             ready: true,
             updated: Some(now),
             waiting: Some(self.batch.waiting() as u64),

@@ -116,6 +116,13 @@ impl PluginStates {
         }
     }
 
+    /// Replaces the state of a plugin that has one.
+    pub fn replace(&mut self, plugin: u64, state: Box<dyn PluginState>) {
+        if let Some((_, older)) = self.0.iter_mut().find(|(key, _)| *key == plugin) {
+            *older = state;
+        }
+    }
+
     /// Whether the plugin of this change can read its words. A plugin without state here reads any.
     pub fn can_read(&self, change: &StateChange<impl AsRef<[u64]>>) -> bool {
         let state = self.0.iter().find(|(key, _)| *key == change.plugin);

@@ -141,6 +141,12 @@ impl Ledger {
         self.in_flight.set(sender, loads);
     }
 
+    /// Replaces the state of a plugin, for a simulation that knows the true one.
+    #[cfg(feature = "testing")]
+    fn replace_state(&mut self, plugin: u64, state: Box<dyn endpoint_picker::state::PluginState>) {
+        self.states.replace(plugin, state);
+    }
+
     /// Whether changes of other proxies' loads are [deferred](endpoint_picker::state::deferred_load).
     pub fn has_deferred(&self) -> bool {
         !self.in_flight.deferred().is_empty()

@@ -14,7 +14,7 @@ use xxhash_rust::xxh64::xxh64;
 
 /// Tokens in a cache block, vLLM's default.
 pub const BLOCK_TOKENS: u32 = 16;
-const BLOCK: usize = BLOCK_TOKENS as usize;
+pub(super) const BLOCK: usize = BLOCK_TOKENS as usize;
 /// Bytes of English text for each token, about.
 pub const TOKEN_BYTES: usize = 4;
 
@@ -22,7 +22,7 @@ pub const TOKEN_BYTES: usize = 4;
 #[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// The adapter it needs; `None` for the model itself.
-    adapter: Option<Arc<str>>,
+    pub(super) adapter: Option<Arc<str>>,
     prompt_tokens: usize,
     /// Tokens of its answer, at least 1.
     answer_tokens: u64,
@@ -33,11 +33,11 @@ pub struct BatchRequest {
 /// A server's requests; `T` is the client of one.
 #[derive(Debug)]
 pub struct Batch<T> {
-    times: ServiceTimes,
-    cache: KvCache,
-    adapters: Adapters,
-    waiting: VecDeque<Waiting<T>>,
-    running: Vec<Sequence<T>>,
+    pub(super) times: ServiceTimes,
+    pub(super) cache: KvCache,
+    pub(super) adapters: Adapters,
+    pub(super) waiting: VecDeque<Waiting<T>>,
+    pub(super) running: Vec<Sequence<T>>,
     prefix_cache: PrefixCacheCounts,
     preemptions: u64,
 }
@@ -53,27 +53,27 @@ pub struct PrefixCacheCounts {
 
 /// A request in the queue.
 #[derive(Debug)]
-struct Waiting<T> {
-    request: BatchRequest,
+pub(super) struct Waiting<T> {
+    pub(super) request: BatchRequest,
     client: T,
     /// Tokens that it had made when it was put back.
     made: u64,
 }
 
 #[derive(Debug)]
-struct Sequence<T> {
-    request: BatchRequest,
+pub(super) struct Sequence<T> {
+    pub(super) request: BatchRequest,
     client: T,
-    lease: BlockLease,
+    pub(super) lease: BlockLease,
     /// Tokens still to be read, and those of them that the step in flight reads.
-    unread: usize,
-    reading: usize,
-    made: u64,
+    pub(super) unread: usize,
+    pub(super) reading: usize,
+    pub(super) made: u64,
 }
 
 impl<T> Sequence<T> {
     /// Tokens of its prompt and of its answer so far.
-    fn tokens(&self) -> usize {
+    pub(super) fn tokens(&self) -> usize {
         self.request.prompt_tokens + usize::try_from(self.made).unwrap_or(usize::MAX)
     }
 }
@@ -111,6 +111,11 @@ impl BatchRequest {
     fn private_blocks(&self) -> usize {
         let answer = usize::try_from(self.answer_tokens).unwrap_or(usize::MAX);
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
+    }
+
+    /// Hashes of the full blocks of its prompt.
+    pub fn prompt_blocks(&self) -> &[u64] {
+        self.full_blocks(self.prompt_tokens)
     }
 
     /// Tokens of its prompt, at least 1.
@@ -151,7 +156,7 @@ impl<T> Batch<T> {
 
     /// Tokens of the prompt that are cached.
     pub fn cached_tokens(&self, request: &BatchRequest) -> usize {
-        self.cache.cached(request.full_blocks(request.prompt_tokens)) * BLOCK
+        self.cache.cached(request.prompt_blocks()) * BLOCK
     }
 
     /// How long this request would keep the server busy if it were read now: its unread tokens and its adapter.
@@ -335,7 +340,7 @@ impl<T> Batch<T> {
 
 impl ServiceTimes {
     /// The time to read this many tokens behind a context.
-    fn reading(&self, context: usize, tokens: usize) -> Duration {
+    pub(super) fn reading(&self, context: usize, tokens: usize) -> Duration {
         let plain = multiplied(self.prefill_per_token, tokens);
         let Some(doubling) = self.doubling_context.filter(|&doubling| doubling > 0) else { return plain };
         let mean_context = context as f64 + tokens as f64 / 2.0;
@@ -343,6 +348,6 @@ impl ServiceTimes {
     }
 }
 
-fn multiplied(each: Duration, count: usize) -> Duration {
+pub(super) fn multiplied(each: Duration, count: usize) -> Duration {
     each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }

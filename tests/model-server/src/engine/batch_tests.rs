@@ -186,8 +186,11 @@ fn a_request_that_is_alone_ends_though_its_answer_does_not_fit() {
 
 #[test]
 fn a_token_takes_one_of_the_budget_and_its_context_takes_time() {
-    let times =
-        ServiceTimes { max_batched_tokens: 20, step_per_context_token: Duration::from_micros(10), ..AS_NEEDED };
+    let times = ServiceTimes {
+        max_batched_tokens: 20,
+        step_per_context_token: Duration::from_micros(10),
+        ..AS_NEEDED
+    };
     let mut batch = batch(times);
     batch.add(numbered(1, 10, 5), 1);
     assert_eq!(batch.begin_step(), Some(20 * MS));

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a simulation that cannot continue has failed")]
 #![allow(clippy::unchecked_time_subtraction, reason = "the simulations begin long after the epoch")]
 
+mod cells;
 mod crowd;
 mod herds;
 mod queues;

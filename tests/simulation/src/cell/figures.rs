@@ -1,0 +1,111 @@
+//! What a run measured.
+
+use crate::workload::percentile;
+use std::time::Duration;
+
+/// The figures of one run.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    first_token: Vec<Duration>,
+    /// Sum of the mean times for each token after the first one, of answers with more than one.
+    token_sum: Duration,
+    answers: u32,
+    by_server: Vec<usize>,
+    in_time: usize,
+    lasting: Duration,
+    queried: u64,
+    hit: u64,
+    unanswered: usize,
+    is_sorted: bool,
+}
+
+/// A request that was served.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// Time to the first token.
+    pub(super) first_token: Duration,
+    /// Time from the first token to the last one.
+    pub(super) rest: Duration,
+    pub(super) answer_tokens: u64,
+    pub(super) server: usize,
+    /// Whether it ended before the end of the measurement.
+    pub(super) is_in_time: bool,
+}
+
+impl Figures {
+    /// No requests, of this many servers, in this time.
+    pub(super) fn new(servers: usize, lasting: Duration) -> Self {
+        Self {
+            first_token: Vec::new(),
+            token_sum: Duration::ZERO,
+            answers: 0,
+            by_server: vec![0; servers],
+            in_time: 0,
+            lasting,
+            queried: 0,
+            hit: 0,
+            unanswered: 0,
+            is_sorted: true,
+        }
+    }
+
+    pub(super) fn served(&mut self, served: &Served) {
+        let Served { first_token, rest, answer_tokens, server, is_in_time } = *served;
+        self.first_token.push(first_token);
+        self.is_sorted = false;
+        if answer_tokens > 1 {
+            self.token_sum += rest / u32::try_from(answer_tokens - 1).unwrap_or(u32::MAX);
+            self.answers += 1;
+        }
+        self.by_server[server] += 1;
+        self.in_time += usize::from(is_in_time);
+    }
+
+    pub(super) fn cache(&mut self, queried: u64, hit: u64) {
+        (self.queried, self.hit) = (queried, hit);
+    }
+
+    /// Ends the run with this many requests that were never answered: their times are the longest.
+    pub(super) fn unanswered(&mut self, requests: usize) {
+        self.unanswered = requests;
+        self.first_token.sort_unstable();
+        self.is_sorted = true;
+    }
+
+    /// Milliseconds within which this share of the first tokens came.
+    pub fn percentile(&self, share: f64) -> f64 {
+        debug_assert!(self.is_sorted);
+        if self.unanswered == 0 {
+            return percentile(&self.first_token, share).as_secs_f64() * 1e3;
+        }
+        let all = self.requests() as f64;
+        let place = share * all / self.first_token.len().max(1) as f64;
+        if place > 1.0 { f64::INFINITY } else { percentile(&self.first_token, place).as_secs_f64() * 1e3 }
+    }
+
+    /// Mean milliseconds for a token after the first one.
+    pub fn token_time(&self) -> f64 {
+        self.token_sum.as_secs_f64() * 1e3 / f64::from(self.answers.max(1))
+    }
+
+    /// Measured requests that ended in a second of the measured time.
+    pub fn per_second(&self) -> f64 {
+        self.in_time as f64 / self.lasting.as_secs_f64()
+    }
+
+    /// Share of the prompt tokens that servers had cached.
+    pub fn cached(&self) -> f64 {
+        self.hit as f64 / self.queried.max(1) as f64
+    }
+
+    /// Requests of the server with the most, as a multiple of the mean.
+    pub fn busiest(&self) -> f64 {
+        let most = self.by_server.iter().max().copied().unwrap_or(0);
+        most as f64 * self.by_server.len() as f64 / self.first_token.len().max(1) as f64
+    }
+
+    /// Measured requests.
+    pub fn requests(&self) -> usize {
+        self.first_token.len() + self.unanswered
+    }
+}

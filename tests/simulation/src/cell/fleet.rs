@@ -1,0 +1,162 @@
+//! The servers of a cell.
+
+use crate::servers::BatchServer;
+use endpoint_picker_model_server::{BatchRequest, Forecast, PrefixCacheCounts, ServiceTimes};
+use endpoint_picker_wire::{reading_from_core, v1};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Servers, and how they differ.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// Times of a server of the usual speed.
+    pub times: ServiceTimes,
+    /// The servers.
+    pub servers: Vec<ServerKind>,
+    /// Whether the last server is slower [for a while](RunningFleet::SLOW).
+    pub has_slow_spell: bool,
+}
+
+/// One server of a fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerKind {
+    /// How many times longer its steps take.
+    pub slowness: f64,
+    /// Blocks in its cache.
+    pub kv_blocks: u32,
+}
+
+impl Fleet {
+    /// Equal servers.
+    pub fn equal(number: usize, times: ServiceTimes) -> Self {
+        let server = ServerKind { slowness: 1.0, kv_blocks: times.kv_blocks };
+        Self { times, servers: vec![server; number], has_slow_spell: false }
+    }
+}
+
+/// Servers at work. A request is named by its number.
+#[derive(Debug)]
+pub struct RunningFleet {
+    servers: Vec<Server>,
+    slow_spell: Option<Range<Duration>>,
+}
+
+#[derive(Debug)]
+struct Server {
+    batch: BatchServer<usize>,
+    slowness: f64,
+    /// The end of the step in flight.
+    step_end: Option<Duration>,
+}
+
+impl RunningFleet {
+    /// How long a slow spell lasts, and how many times longer the steps take.
+    pub const SLOW: (Duration, f64) = (Duration::from_secs(40), 3.0);
+
+    /// Idle servers with empty caches. A slow spell begins at `slow_from`, if the fleet has one.
+    pub fn new(fleet: &Fleet, slow_from: Duration) -> Self {
+        let server = |kind: &ServerKind| Server {
+            batch: BatchServer::new(ServiceTimes { kv_blocks: kind.kv_blocks, ..fleet.times }),
+            slowness: kind.slowness,
+            step_end: None,
+        };
+        let slow_spell = fleet.has_slow_spell.then(|| slow_from..slow_from + Self::SLOW.0);
+        Self { servers: fleet.servers.iter().map(server).collect(), slow_spell }
+    }
+
+    /// Number of servers.
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// Sends a request to a server. Returns the end of the step that begins with it, if the server was idle.
+    pub fn add(
+        &mut self,
+        server: usize,
+        work: BatchRequest,
+        number: usize,
+        now: Duration,
+    ) -> Option<Duration> {
+        let step = self.servers[server].batch.add(work, number);
+        self.begin_step(server, step, now)
+    }
+
+    /// Ends a step. `report` gets each request, the number of tokens of its answer, and whether these are all. Returns the end of the next
+    /// step, if there is one.
+    pub fn end_step(
+        &mut self,
+        server: usize,
+        now: Duration,
+        mut report: impl FnMut(usize, u64, bool),
+    ) -> Option<Duration> {
+        let step =
+            self.servers[server].batch.end_step(|&mut number, made, is_all| report(number, made, is_all));
+        self.servers[server].step_end = None;
+        self.begin_step(server, step, now)
+    }
+
+    fn begin_step(&mut self, server: usize, step: Option<Duration>, now: Duration) -> Option<Duration> {
+        let slowness = self.slowness(server, now);
+        let end = now + step?.mul_f64(slowness);
+        self.servers[server].step_end = Some(end);
+        Some(end)
+    }
+
+    /// How many times longer the steps of a server take now.
+    fn slowness(&self, server: usize, now: Duration) -> f64 {
+        let is_slow = server + 1 == self.servers.len()
+            && self.slow_spell.as_ref().is_some_and(|spell| spell.contains(&now));
+        self.servers[server].slowness * if is_slow { Self::SLOW.1 } else { 1.0 }
+    }
+
+    /// Requests at a server.
+    pub fn requests(&self, server: usize) -> usize {
+        let batch = self.servers[server].batch.batch();
+        batch.waiting() + batch.running()
+    }
+
+    /// Prompt tokens of a request that a server has cached.
+    pub fn cached_tokens(&self, server: usize, work: &BatchRequest) -> usize {
+        self.servers[server].batch.batch().cached_tokens(work)
+    }
+
+    /// How long a prompt would keep a server of the usual speed busy.
+    pub fn time_to_read(&self, server: usize, work: &BatchRequest) -> Duration {
+        self.servers[server].batch.batch().time_to_read(work)
+    }
+
+    /// What a request would meet at a server, from now on.
+    pub fn forecast(&self, server: usize, work: &BatchRequest, now: Duration) -> Forecast {
+        let forecast = self.servers[server].batch.batch().forecast(work);
+        let slowness = self.slowness(server, now);
+        let step_left = self.servers[server].step_end.map_or(Duration::ZERO, |end| end.saturating_sub(now));
+        Forecast {
+            first_token: step_left + forecast.first_token.mul_f64(slowness),
+            own: forecast.own.mul_f64(slowness),
+        }
+    }
+
+    /// Prompt tokens that the servers have looked up and found.
+    pub fn prefix_cache(&self) -> PrefixCacheCounts {
+        let counts = self.servers.iter().map(|server| server.batch.prefix_cache());
+        counts.fold(PrefixCacheCounts::default(), |sum, one| PrefixCacheCounts {
+            queried: sum.queried + one.queried,
+            hit: sum.hit + one.hit,
+        })
+    }
+
+    /// How often a request was put back into a queue.
+    pub fn preemptions(&self) -> u64 {
+        self.servers.iter().map(|server| server.batch.batch().preemptions()).sum()
+    }
+
+    /// The readings of all servers, as an agent publishes them.
+    pub fn readings(&self, now: Duration) -> Vec<v1::Reading> {
+        self.servers.iter().map(|server| reading_from_core(&server.batch.reading(now), now)).collect()
+    }
+}

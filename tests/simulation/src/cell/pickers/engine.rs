@@ -1,0 +1,320 @@
+//! A picker with the product's own engine: a pool in use, and a proxy around it that exists in memory only.
+
+use super::variant::{Mechanism, Variant};
+use crate::cell::fleet::RunningFleet;
+use crate::cell::request::{SimulatedRequest, Texts};
+use core::fmt;
+use core::net::SocketAddr;
+use endpoint_picker::headers::HeaderList;
+use endpoint_picker::plugin::Instance;
+use endpoint_picker::pool::Endpoint;
+use endpoint_picker::request::body::{Api, Body};
+use endpoint_picker::request::prompt::block_hashes;
+use endpoint_picker::state::prefix::PrefixIndex;
+use endpoint_picker_engine::config::Config;
+use endpoint_picker_engine::exchange::{Exchange, Flow};
+use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::ledger::LocalLedger;
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::proxy::metadata::Metadata;
+use endpoint_picker_engine::proxy::{Proxy, Result};
+use endpoint_picker_engine::testing::{self, START};
+use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_model_server::MODEL;
+use endpoint_picker_wire::v1;
+use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent::files::FileLimits;
+use metrics_agent::sources::manifests::File;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// The product's engine in front of a fleet.
+pub(super) struct EnginePicker {
+    pool: WorkerPool<PoolCopy<LocalLedger>, NoMetrics>,
+    topology: Arc<Topology>,
+    readings_version: u64,
+    requests: HashMap<usize, InFlight>,
+    has_exact_contents: bool,
+    /// The body of the request that is decided.
+    body: Vec<u8>,
+}
+
+/// A request in flight.
+struct InFlight {
+    exchange: Exchange,
+    proxy: SimulatedProxy,
+}
+
+static TEXTS: LazyLock<Texts> = LazyLock::new(Texts::new);
+
+/// Path of the API that all requests call.
+const PATH: &str = "/v1/completions";
+
+impl EnginePicker {
+    pub(super) fn new(variant: &Variant, servers: usize, seed: u64) -> Self {
+        let Mechanism::Rules { config, has_exact_contents } = variant.mechanism else {
+            panic!("{} has no rules", variant.name)
+        };
+        let policy = policy(variant.name, config);
+        let servers = u16::try_from(servers).unwrap();
+        let topology = testing::topology("default", 0..servers, policy);
+        let topology = Arc::new(Topology::compile(topology).unwrap());
+        let config = Config::parse(br#"{"pool": "default", "agentCluster": "agent"}"#).unwrap();
+        let store = PoolCopy::new(LocalLedger::default());
+        let mut picker = Self {
+            pool: WorkerPool::new(config, store, &NoMetrics, Form::Native, seed),
+            topology,
+            readings_version: 0,
+            requests: HashMap::new(),
+            has_exact_contents,
+            body: Vec::new(),
+        };
+        // Before the first scrape.
+        let ready = v1::Reading { ready: true, ..v1::Reading::default() };
+        picker.read(vec![ready; servers.into()], Duration::ZERO);
+        picker
+    }
+
+    pub(super) fn read(&mut self, readings: Vec<v1::Reading>, now: Duration) {
+        self.readings_version += 1;
+        let snapshot =
+            v1::Snapshot { readings_version: self.readings_version, ..testing::snapshot(readings) };
+        let view = PoolView::new(Arc::clone(&self.topology), snapshot, START + now);
+        self.pool.adopt(Arc::new(view));
+    }
+
+    pub(super) fn pick(
+        &mut self,
+        request: &SimulatedRequest,
+        number: usize,
+        fleet: &RunningFleet,
+        now: Duration,
+    ) -> usize {
+        let mut body = core::mem::take(&mut self.body);
+        write_body(request, &mut body);
+        if self.has_exact_contents {
+            self.index_contents(request, &body, fleet);
+        }
+        let size = body.len();
+        let session = request.session.map(|session| session.to_string());
+        let proxy = SimulatedProxy { now: START + now, session, body, destination: None };
+        let mut flight = InFlight { exchange: Exchange::new(&self.pool.config.limits), proxy };
+        let InFlight { exchange, proxy } = &mut flight;
+        let held = exchange.request_headers(&mut self.pool, proxy, false);
+        if held == Flow::Hold {
+            exchange.request_body(&mut self.pool, proxy, size, true);
+        }
+        self.body = core::mem::take(&mut proxy.body);
+        let destination = proxy.destination.unwrap();
+        self.requests.insert(number, flight);
+        self.topology.pool.index_at(destination).unwrap()
+    }
+
+    pub(super) fn first_token(&mut self, number: usize, now: Duration) {
+        if let Some(InFlight { exchange, proxy }) = self.requests.get_mut(&number) {
+            proxy.now = START + now;
+            exchange.response_headers(&mut self.pool, proxy, false);
+            exchange.response_body(&mut self.pool, proxy, false);
+        }
+    }
+
+    pub(super) fn last_token(&mut self, number: usize, now: Duration) {
+        if let Some(InFlight { mut exchange, mut proxy }) = self.requests.remove(&number) {
+            proxy.now = START + now;
+            exchange.response_body(&mut self.pool, &mut proxy, true);
+            exchange.end(&mut self.pool);
+        }
+    }
+
+    /// Replaces the index of prompts by the part of this prompt that each server has cached.
+    fn index_contents(&mut self, request: &SimulatedRequest, body: &[u8], fleet: &RunningFleet) {
+        let pipeline = &self.topology.pipeline;
+        let view = self.pool.view();
+        let options = view.body_options(endpoint_picker::headers::Headers::default());
+        let body = Body::read_bytes(body, Api::Completions, &options).unwrap();
+        let model = request.adapter.as_deref().unwrap_or(MODEL);
+        let keys = pipeline.plugins().iter().map(Instance::key);
+        let ledger = self.pool.store_mut().ledger_mut();
+        let Some(key) =
+            keys.into_iter().find(|key| ledger.ledger().states().of::<PrefixIndex>(*key).is_some())
+        else {
+            return;
+        };
+        let hashes = block_hashes(&body.prompt, model, None, INDEX_BLOCK, usize::MAX);
+        let mut index = PrefixIndex::default();
+        for server in 0..fleet.len() {
+            let blocks = fleet.cached_tokens(server, request.work()) / INDEX_BLOCK;
+            let cached = hashes.all().get(..blocks).unwrap_or(hashes.all());
+            if !cached.is_empty() {
+                index.add(server, cached, usize::MAX);
+            }
+        }
+        ledger.replace_state(key, Box::new(index));
+    }
+}
+
+/// Tokens in a block of the index of prompts.
+const INDEX_BLOCK: usize = 64;
+
+impl fmt::Debug for EnginePicker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnginePicker").field("requests", &self.requests.len()).finish_non_exhaustive()
+    }
+}
+
+/// The policy of a configuration, as the agent makes it.
+fn policy(name: &str, config: &str) -> v1::Policy {
+    let file = File { path: Path::new(name).into(), bytes: config.as_bytes().to_vec() };
+    let options = Options {
+        allow_experimental_plugins: true,
+        default_pool: "default".to_owned(),
+        emit_endpoint_scores: false,
+        neutral_score_after: None,
+        avoid_failing: Duration::from_millis(250),
+        file_limits: FileLimits::default(),
+    };
+    let plan = Plan::read(&[file], &options);
+    let mut plan = plan.unwrap_or_else(|problems| panic!("the configuration of {name}: {problems}"));
+    plan.pools.pop().unwrap().policy
+}
+
+/// The body of a request. Clients do not know how long the answer will be, so none limits it.
+fn write_body(request: &SimulatedRequest, body: &mut Vec<u8>) {
+    body.clear();
+    let model = request.adapter.as_deref().unwrap_or(MODEL);
+    body.extend_from_slice(format!(r#"{{"model": "{model}", "stream": true, "prompt": ""#).as_bytes());
+    request.write_prompt(&TEXTS, body);
+    body.extend_from_slice(br#""}"#);
+}
+
+/// One request in a proxy.
+#[derive(Debug)]
+struct SimulatedProxy {
+    now: Duration,
+    session: Option<String>,
+    /// The request's body, until it is decided.
+    body: Vec<u8>,
+    destination: Option<SocketAddr>,
+}
+
+impl Proxy for SimulatedProxy {
+    fn now(&self) -> Result<Duration> {
+        Ok(self.now)
+    }
+
+    fn request_headers(&self) -> Result<HeaderList> {
+        let session = self.session.as_deref().map(|session| ("x-session-id", session));
+        let all = [(":method", "POST"), (":path", PATH), ("content-type", "application/json")];
+        Ok(all.into_iter().chain(session).collect())
+    }
+
+    fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
+        if name == DESTINATION {
+            self.destination = value.split(',').next().and_then(|first| first.parse().ok());
+        }
+        Ok(())
+    }
+
+    fn remove_request_header(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
+        Ok(self.body[..max_bytes.min(self.body.len())].into())
+    }
+
+    fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        Ok(self.body.as_slice().into())
+    }
+
+    fn replace_request_body(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn metadata_namespace(&self, _: &str) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn metadata(&self, _: &str, _: &str) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn set_metadata(&mut self, _: &Metadata<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn picked_for(&self) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn mark_picked(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn send_response(&mut self, status: u16, _: &[(&str, &str)], body: &[u8]) -> Result<()> {
+        panic!("the picker responded itself: {status} {}", body.escape_ascii())
+    }
+
+    fn upstream_address(&self, _: Option<&Endpoint>) -> Result<Option<SocketAddr>> {
+        Ok(self.destination)
+    }
+
+    fn attempts(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn response_details(&self) -> Result<Vec<u8>> {
+        Ok(b"via_upstream".to_vec())
+    }
+
+    fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        read(b":status", b"200");
+        read(b"content-type", b"text/event-stream");
+        Ok(())
+    }
+
+    fn set_response_header(&mut self, _: &str, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove_response_header(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        Ok(Cow::Borrowed(b""))
+    }
+
+    fn replace_response_chunk(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A proxy without metrics.
+#[derive(Clone, Copy, Debug)]
+struct NoMetrics;
+
+impl MetricSink for NoMetrics {
+    type Family = ();
+    type Series = ();
+
+    fn family(&self, _: &Metric<'_>) {}
+
+    fn series(&self, (): &(), _: &Labels) -> Option<()> {
+        None
+    }
+
+    fn add(&self, (): &(), _: u64) {}
+
+    fn record(&self, (): &(), _: u64) {}
+
+    fn value(&self, (): &()) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,76 @@
+//! The pickers that are compared.
+
+mod engine;
+mod omniscient;
+mod variant;
+
+pub use variant::{Mechanism, VARIANTS, Variant};
+
+use self::engine::EnginePicker;
+use self::omniscient::Omniscient;
+use super::fleet::RunningFleet;
+use super::request::SimulatedRequest;
+use endpoint_picker_wire::v1;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One picker in front of a fleet.
+#[derive(Debug)]
+pub struct Picker(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Engine(Box<EnginePicker>),
+    RoundRobin { next: usize },
+    Omniscient(Omniscient),
+}
+
+impl Picker {
+    /// A picker that has seen no request. The seed is that of its random numbers.
+    pub fn new(variant: &Variant, servers: usize, seed: u64) -> Self {
+        Self(match variant.mechanism {
+            Mechanism::RoundRobin => Kind::RoundRobin { next: 0 },
+            Mechanism::Omniscient => Kind::Omniscient(Omniscient::default()),
+            Mechanism::Rules { .. } => Kind::Engine(Box::new(EnginePicker::new(variant, servers, seed))),
+        })
+    }
+
+    /// Picks a server for a request, which is then in flight there.
+    pub fn pick(
+        &mut self,
+        request: &Arc<SimulatedRequest>,
+        number: usize,
+        fleet: &RunningFleet,
+        now: Duration,
+    ) -> usize {
+        match &mut self.0 {
+            Kind::Engine(engine) => engine.pick(request, number, fleet, now),
+            Kind::RoundRobin { next } => {
+                *next = (*next + 1) % fleet.len();
+                *next
+            }
+            Kind::Omniscient(omniscient) => omniscient.pick(request, fleet, now),
+        }
+    }
+
+    /// The first token of a response has come.
+    pub fn first_token(&mut self, number: usize, now: Duration) {
+        if let Kind::Engine(engine) = &mut self.0 {
+            engine.first_token(number, now);
+        }
+    }
+
+    /// The last token of a response has come.
+    pub fn last_token(&mut self, number: usize, now: Duration) {
+        if let Kind::Engine(engine) = &mut self.0 {
+            engine.last_token(number, now);
+        }
+    }
+
+    /// Readings that an agent took have arrived.
+    pub fn read(&mut self, readings: Vec<v1::Reading>, now: Duration) {
+        if let Kind::Engine(engine) = &mut self.0 {
+            engine.read(readings, now);
+        }
+    }
+}

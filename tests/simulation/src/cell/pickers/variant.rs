@@ -1,0 +1,64 @@
+//! The variants, by name.
+
+/// A way to pick.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// How it picks.
+    pub mechanism: Mechanism,
+}
+
+/// How a variant picks.
+#[derive(Clone, Copy, Debug)]
+pub enum Mechanism {
+    /// Each server in turn.
+    RoundRobin,
+    /// By the true state of all servers.
+    Omniscient,
+    /// By the rules of a configuration.
+    Rules {
+        /// An `EndpointPickerConfig`, as users write it.
+        config: &'static str,
+        /// Whether the index of prompts has the true contents of the caches.
+        has_exact_contents: bool,
+    },
+}
+
+const fn rules(name: &'static str, config: &'static str) -> Variant {
+    Variant { name, mechanism: Mechanism::Rules { config, has_exact_contents: false } }
+}
+
+const fn exact(name: &'static str, config: &'static str) -> Variant {
+    Variant { name, mechanism: Mechanism::Rules { config, has_exact_contents: true } }
+}
+
+const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
+
+/// All variants. The second one is what the others are compared with.
+pub const VARIANTS: &[Variant] = &[
+    Variant { name: "round robin", mechanism: Mechanism::RoundRobin },
+    rules("default", include_str!("../../../../../examples/choosing/default.yaml")),
+    rules(
+        "least in flight",
+        "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: active-request-scorer}]}",
+    ),
+    rules(
+        "token-aware",
+        "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
+    ),
+    rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
+    rules("expected latency", EXPECTED_LATENCY),
+    exact("expected latency, exact contents", EXPECTED_LATENCY),
+    Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
+];
+
+impl Variant {
+    /// What the others are compared with: the EPP's default.
+    pub const DEFAULT: &'static Self = &VARIANTS[1];
+
+    /// The variant of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        VARIANTS.iter().find(|variant| variant.name == name)
+    }
+}

@@ -1,0 +1,151 @@
+//! Requests as sequences of texts, and what a server and a picker see of them.
+
+use endpoint_picker_model_server::{BLOCK_TOKENS, BatchRequest, TOKEN_BYTES};
+use std::sync::Arc;
+use xxhash_rust::xxh64::xxh64;
+
+/// A text. Equal ids are equal texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its identity.
+    pub id: u64,
+    /// Its length.
+    pub tokens: u32,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct SimulatedRequest {
+    /// The adapter it needs; `None` for the model itself.
+    pub adapter: Option<Arc<str>>,
+    /// The client's session, if it names one.
+    pub session: Option<u64>,
+    prompt: Vec<Segment>,
+    work: BatchRequest,
+}
+
+impl SimulatedRequest {
+    /// A request with this prompt and answer.
+    pub fn new(adapter: Option<Arc<str>>, prompt: Vec<Segment>, answer: Segment) -> Self {
+        let tokens: u64 = prompt.iter().map(|segment| u64::from(segment.tokens)).sum();
+        let blocks = blocks(adapter.as_deref(), prompt.iter().copied().chain([answer]));
+        let tokens = usize::try_from(tokens).unwrap_or(usize::MAX);
+        let work = BatchRequest::of_blocks(adapter.clone(), tokens, blocks, answer.tokens.into());
+        Self { adapter, session: None, prompt, work }
+    }
+
+    /// Its work for a server.
+    pub fn work(&self) -> &BatchRequest {
+        &self.work
+    }
+
+    /// Appends the text of its prompt.
+    pub fn write_prompt(&self, texts: &Texts, text: &mut Vec<u8>) {
+        for segment in &self.prompt {
+            texts.write(*segment, text);
+        }
+    }
+}
+
+/// Hashes of the full blocks of a text, each of everything up to its end.
+fn blocks(adapter: Option<&str>, segments: impl Iterator<Item = Segment>) -> Arc<[u64]> {
+    // Adapters change what a prompt's blocks hold.
+    let mut parent = adapter.map_or(0, |name| xxh64(name.as_bytes(), 0));
+    let (mut blocks, mut open) = (Vec::new(), 0);
+    for segment in segments {
+        let mut from = 0;
+        while from < segment.tokens {
+            let taken = (BLOCK_TOKENS - open).min(segment.tokens - from);
+            parent = mixed(parent ^ mixed(segment.id ^ mixed((u64::from(from) << 32) | u64::from(taken))));
+            from += taken;
+            open = (open + taken) % BLOCK_TOKENS;
+            if open == 0 {
+                blocks.push(parent);
+            }
+        }
+    }
+    blocks.into()
+}
+
+/// A number that looks random; different ones for different numbers (the finalizer of `SplitMix64`).
+pub fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// The texts of all segments: places in one random text.
+#[derive(Debug)]
+pub struct Texts(Vec<u8>);
+
+impl Texts {
+    const BYTES: usize = 1 << 21;
+
+    /// The texts, the same in every simulation.
+    pub fn new() -> Self {
+        let letter = |place: u64| match mixed(place) % 27 {
+            26 => b' ',
+            letter => b'a' + u8::try_from(letter).unwrap_or_default(),
+        };
+        Self((0..Self::BYTES as u64).map(letter).collect())
+    }
+
+    fn write(&self, segment: Segment, text: &mut Vec<u8>) {
+        let Self(all) = self;
+        let mut left = segment.tokens as usize * TOKEN_BYTES;
+        // Two segments of the same place are one in a million, and matter only behind the same beginning.
+        let mut at = usize::try_from(mixed(segment.id) % (all.len() as u64 / 2)).unwrap_or(0);
+        while left > 0 {
+            let part = left.min(all.len() - at);
+            text.extend_from_slice(&all[at..at + part]);
+            left -= part;
+            at = 0;
+        }
+    }
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(id: u64, tokens: u32) -> Segment {
+        Segment { id, tokens }
+    }
+
+    #[test]
+    fn blocks_are_equal_as_far_as_texts_are() {
+        let common = |own: &[Segment]| -> Vec<u64> {
+            let all = [segment(1, 40)].into_iter().chain(own.iter().copied());
+            blocks(None, all).to_vec()
+        };
+        let (a, b) = (common(&[segment(2, 100)]), common(&[segment(3, 100)]));
+        assert_eq!((a.len(), &a[..2]), (8, &b[..2]));
+        assert!(a[2..].iter().all(|block| !b.contains(block)), "the third block has tokens of its own");
+        let longer = common(&[segment(2, 100), segment(4, 50)]);
+        assert_eq!(longer[..8], a[..]);
+        assert_ne!(
+            blocks(Some("a"), [segment(1, 16)].into_iter()),
+            blocks(None, [segment(1, 16)].into_iter())
+        );
+    }
+
+    #[test]
+    fn a_text_has_four_bytes_for_each_token_and_equal_segments_have_equal_texts() {
+        let texts = Texts::new();
+        let text = |prompt: Vec<Segment>| {
+            let mut text = Vec::new();
+            SimulatedRequest::new(None, prompt, segment(9, 1)).write_prompt(&texts, &mut text);
+            text
+        };
+        let (a, b) = (text(vec![segment(1, 30), segment(2, 7)]), text(vec![segment(1, 30), segment(3, 7)]));
+        assert_eq!((a.len(), &a[..120]), (148, &b[..120]));
+        assert_ne!(a[120..], b[120..]);
+    }
+}

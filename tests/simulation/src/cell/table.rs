@@ -1,0 +1,222 @@
+//! The figures of many cells as a table.
+
+use super::capacity;
+use super::figures::Figures;
+use super::pickers::Variant;
+use super::run::Cell;
+use super::workloads::Workload;
+use core::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What to simulate: every workload at every load with every seed, by every variant.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The workloads.
+    pub workloads: Vec<Workload>,
+    /// Loads, as shares of the capacity.
+    pub loads: Vec<f64>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Variants. The first one is compared with the others.
+    pub variants: Vec<&'static Variant>,
+    /// Number of requests that are measured in a run.
+    pub requests: usize,
+    /// Time between two scrapes of a server; `None`: nothing is ever scraped.
+    pub scrape_interval: Option<Duration>,
+    /// Threads that simulate. The result does not depend on their number.
+    pub threads: usize,
+}
+
+/// All figures of a plan.
+#[derive(Debug)]
+pub struct Results {
+    plan: Plan,
+    capacities: Vec<f64>,
+    /// By workload, load, variant and seed.
+    figures: Vec<Vec<Vec<Vec<Figures>>>>,
+}
+
+/// A workload at a load, by their places in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    workload: usize,
+    load: usize,
+}
+
+impl Plan {
+    /// Simulates all. `progress` gets a line after each run.
+    pub fn run(self, progress: &(dyn Fn(String) + Sync)) -> Results {
+        /// The seed with which capacities are found.
+        const SEED: u64 = 1;
+        let capacities = in_parallel(self.threads, self.workloads.len(), |workload| {
+            let workload = &self.workloads[workload];
+            let capacity = capacity::of(workload, SEED);
+            progress(format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
+            capacity
+        });
+        let Self { workloads, loads, seeds, variants, .. } = &self;
+        let runs = workloads.len() * loads.len() * variants.len() * seeds.len();
+        let figures = in_parallel(self.threads, runs, |run| {
+            let (rest, seed) = (run / seeds.len(), seeds[run % seeds.len()]);
+            let (rest, variant) = (rest / variants.len(), variants[rest % variants.len()]);
+            let (workload, load) = (rest / loads.len(), loads[rest % loads.len()]);
+            let cell = Cell {
+                workload: workloads[workload].clone(),
+                per_second: load * capacities[workload],
+                requests: self.requests,
+                seed,
+                scrape_interval: self.scrape_interval,
+            };
+            let figures = cell.run(variant);
+            let p90 = figures.percentile(0.9);
+            let name = workloads[workload].name();
+            progress(format!(
+                "{name}, {:.0} %, seed {seed}, {}: p90 {p90:.1} ms",
+                load * 100.0,
+                variant.name
+            ));
+            figures
+        });
+        let mut figures = figures.into_iter();
+        let mut take = |number: usize| figures.by_ref().take(number).collect::<Vec<_>>();
+        let mut by_condition = || (0..variants.len()).map(|_| take(seeds.len())).collect::<Vec<_>>();
+        let mut by_load = || (0..loads.len()).map(|_| by_condition()).collect::<Vec<_>>();
+        let figures = (0..workloads.len()).map(|_| by_load()).collect();
+        Results { capacities, figures, plan: self }
+    }
+}
+
+/// Computes items of a list, whose order is that of their numbers.
+fn in_parallel<T: Send>(threads: usize, items: usize, compute: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(items));
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let item = next.fetch_add(1, Ordering::Relaxed);
+                    if item >= items {
+                        break;
+                    }
+                    let computed = compute(item);
+                    done.lock().unwrap().push((item, computed));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|(item, _)| *item);
+    done.into_iter().map(|(_, computed)| computed).collect()
+}
+
+impl Results {
+    /// All conditions.
+    pub fn conditions(&self) -> impl Iterator<Item = Condition> {
+        let loads = self.plan.loads.len();
+        (0..self.plan.workloads.len())
+            .flat_map(move |workload| (0..loads).map(move |load| Condition { workload, load }))
+    }
+
+    /// The name of a condition.
+    pub fn name(&self, condition: Condition) -> String {
+        let Condition { workload, load } = condition;
+        format!("{}, {:.0} %", self.plan.workloads[workload].name(), self.plan.loads[load] * 100.0)
+    }
+
+    fn figures(&self, condition: Condition, variant: &str) -> &[Figures] {
+        let place = self.plan.variants.iter().position(|of| of.name == variant);
+        place.map_or(&[], |place| &self.figures[condition.workload][condition.load][place])
+    }
+
+    /// The p90 to the first token of a variant as a part of another one's, for each seed.
+    pub fn p90_ratios(&self, condition: Condition, variant: &str, other: &str) -> Vec<f64> {
+        let own = self.figures(condition, variant).iter();
+        own.zip(self.figures(condition, other))
+            .map(|(own, other)| own.percentile(0.9) / other.percentile(0.9))
+            .collect()
+    }
+
+    /// The table, in Markdown: medians over the seeds, and in brackets the least and the most.
+    pub fn markdown(&self) -> String {
+        let mut text = String::from("Capacity, requests/s of all servers:");
+        for (workload, capacity) in self.plan.workloads.iter().zip(&self.capacities) {
+            let _ = write!(text, " {} {capacity:.1};", workload.name());
+        }
+        text.pop();
+        text.push_str(
+            ".\n\n| | variant | p50 | p90 | p99 | rel | ms/token | requests/s | % cached | busiest |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        );
+        for condition in self.conditions() {
+            for variant in &self.plan.variants {
+                let figures = self.figures(condition, variant.name);
+                let of = |figure: &dyn Fn(&Figures) -> f64| summary(figures.iter().map(figure).collect());
+                let ratios = self.p90_ratios(condition, variant.name, Variant::DEFAULT.name);
+                let cells = [
+                    self.name(condition),
+                    variant.name.to_owned(),
+                    of(&|figures| figures.percentile(0.5)),
+                    of(&|figures| figures.percentile(0.9)),
+                    of(&|figures| figures.percentile(0.99)),
+                    summary(ratios),
+                    of(&Figures::token_time),
+                    of(&Figures::per_second),
+                    of(&|figures| figures.cached() * 100.0),
+                    of(&Figures::busiest),
+                ];
+                let _ = writeln!(text, "| {} |", cells.join(" | "));
+            }
+        }
+        text
+    }
+}
+
+/// The median, and in brackets the least and the most, if they differ.
+fn summary(mut numbers: Vec<f64>) -> String {
+    numbers.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else { return "–".to_owned() };
+    let [median, least, most] = [median(&numbers), *least, *most].map(digits);
+    if least == most { median } else { format!("{median} ({least}–{most})") }
+}
+
+/// The median of sorted numbers; NaN of none.
+pub fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted {
+        [] => f64::NAN,
+        _ if sorted.len() % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Three significant digits.
+fn digits(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        size if size >= 0.995 => format!("{number:.2}"),
+        _ => format!("{number:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_has_three_digits_and_the_range() {
+        assert_eq!(summary(vec![1234.4, 12.34, 0.123_44]), "12.3 (0.123–1234)");
+        assert_eq!(summary(vec![1.0, 1.0]), "1.00");
+        assert_eq!(summary(Vec::new()), "–");
+    }
+
+    #[test]
+    fn items_come_in_their_order() {
+        assert_eq!(
+            in_parallel(3, 100, |item| item * item),
+            (0..100).map(|item| item * item).collect::<Vec<_>>()
+        );
+    }
+}
