@@ -51,3 +51,8 @@ bench-proxies: tools native build-studies ## Compare sharing proxies with a sing
 .PHONY: bench-choosing
 bench-choosing: tools native build-studies ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/benchmarks)
 	@$(call study,choosing)
+
+.PHONY: simulate
+simulate: ## Compare ways to pick in simulated time, without Envoy, a minute (SEEDS=20 LOADS=0.5,0.8 WORKLOADS=agents VARIANTS=lmetric REQUESTS=6000 INTERVAL=1000 TRACE=path)
+	$(CARGO) build --release $(programs) --bin simulate
+	@$(target_dir)/release/simulate

@@ -5,6 +5,7 @@ use crate::cell::fleet::RunningFleet;
 use crate::cell::request::{SimulatedRequest, Texts};
 use core::fmt;
 use core::net::SocketAddr;
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::pool::Endpoint;
@@ -177,6 +178,7 @@ fn policy(name: &str, config: &str) -> v1::Policy {
         emit_endpoint_scores: false,
         neutral_score_after: None,
         avoid_failing: Duration::from_millis(250),
+        epp_rules: EppRules::default(),
         file_limits: FileLimits::default(),
     };
     let plan = Plan::read(&[file], &options);
