@@ -162,9 +162,13 @@ impl<T> Batch<T> {
     /// How long this request would keep the server busy if it were read now: its unread tokens and its adapter.
     pub fn time_to_read(&self, request: &BatchRequest) -> Duration {
         let unread = unread(request.prompt_tokens, self.cached_tokens(request) / BLOCK);
+        self.times.reading(request.prompt_tokens - unread, unread) + self.time_to_load(request)
+    }
+
+    /// How long loading its adapter takes, if it is not loaded.
+    pub(super) fn time_to_load(&self, request: &BatchRequest) -> Duration {
         let must_load = request.adapter.as_ref().is_some_and(|name| !self.adapters.is_loaded(name));
-        let load = if must_load { self.times.lora_load } else { Duration::ZERO };
-        self.times.reading(request.prompt_tokens - unread, unread) + load
+        if must_load { self.times.lora_load } else { Duration::ZERO }
     }
 
     /// Begins a step and returns how long it takes; `None` when there is nothing to do.

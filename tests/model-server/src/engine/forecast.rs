@@ -37,14 +37,23 @@ impl<T> Batch<T> {
             + multiplied(times.step_per_sequence, decoding)
             + multiplied(times.step_per_context_token, context);
         let budget = (times.max_batched_tokens as usize).saturating_sub(decoding).max(1);
-        let steps_of_reading = (tokens_ahead + self.unread_tokens(request)).div_ceil(budget);
-        let steps = self.steps_until_begin(request) + steps_of_reading;
-        let own = self.time_to_read(request);
+        // What requests before it in the queue read is cached when it begins.
+        let unread = self.unread_tokens(request).min(self.unread_behind_queue(request));
+        let steps = self.steps_until_begin(request) + (tokens_ahead + unread).div_ceil(budget);
+        let own = times.reading(request.prompt_tokens() - unread, unread) + self.time_to_load(request);
         Forecast { first_token: multiplied(step, steps) + ahead + own, own }
     }
 
     fn unread_tokens(&self, request: &BatchRequest) -> usize {
         request.prompt_tokens().saturating_sub(self.cached_tokens(request)).max(1)
+    }
+
+    /// Tokens of this prompt that no prompt in the queue has.
+    fn unread_behind_queue(&self, request: &BatchRequest) -> usize {
+        let own = request.prompt_blocks();
+        let common = |other: &[u64]| own.iter().zip(other).take_while(|(own, other)| own == other).count();
+        let most = self.waiting.iter().map(|waiting| common(waiting.request.prompt_blocks())).max();
+        request.prompt_tokens().saturating_sub(most.unwrap_or(0) * BLOCK).max(1)
     }
 
     /// Steps until there are a place, blocks and a place for the adapter.
