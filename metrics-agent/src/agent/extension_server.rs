@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use s2n_tls::config::Config;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
 /// The extension server before it serves.
 pub(super) struct ExtensionServer {
-    tls: Option<Watched<ServerConfig>>,
+    tls: Option<Watched<Config>>,
     hooks: Arc<HookSettings>,
     /// The objects of the cluster, which have to be read before the first call: Envoy Gateway does not repeat calls.
     objects: Option<watch::Receiver<ObjectsResult>>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -31,6 +31,7 @@ impl Authority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "authority");
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let authority = Self { directory: tempfile::tempdir().unwrap(), issuer };
         std::fs::write(authority.certificate(), authority.issuer.pem()).unwrap();
@@ -45,7 +46,9 @@ impl Authority {
     /// Issues a certificate for this DNS name or IP address. It replaces an earlier one of the same name.
     pub(crate) fn issue(&self, name: &str) -> CertificateFiles {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        // A certificate with the name of its authority would count as self-signed.
+        params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         let file = |end: &str| self.directory.path().join(format!("{name}.{end}"));
         let issued = CertificateFiles { certificate: file("pem"), key: file("key") };

@@ -14,6 +14,10 @@ use metrics_agent::extension::schema::{
     PostRouteModifyRequest, PostRouteModifyResponse, PostTranslateModifyRequest, PostTranslateModifyResponse,
 };
 use metrics_agent::extension::wire::{Builder, Message};
+use s2n_tls::callbacks::VerifyHostNameCallback;
+use s2n_tls::config::Config;
+use s2n_tls::enums::ClientAuthType;
+use s2n_tls_tokio::{TlsConnector, TlsStream};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
@@ -24,7 +28,7 @@ use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-use crate::authority::Authority;
+use crate::authority::{Authority, CertificateFiles};
 use crate::process::{command, refusal};
 
 /// An agent that is an extension server.
@@ -156,6 +160,31 @@ async fn weights_count_for_the_translation_of_their_connection() {
     assert_eq!(translated_weights(&mut one, &route).await, [1, 3]);
 }
 
+struct AnyName;
+
+impl VerifyHostNameCallback for AnyName {
+    fn verify_host_name(&self, _: &str) -> bool {
+        true
+    }
+}
+
+/// Connects over TLS as Envoy Gateway does, whose handshake names the server with its port.
+async fn connect_as_envoy_gateway(
+    address: SocketAddr,
+    authority: &Authority,
+    files: &CertificateFiles,
+) -> TlsStream<TcpStream> {
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    let mut config = Config::builder();
+    config.with_system_certs(false).unwrap().trust_pem(&read(&authority.certificate())).unwrap();
+    config.load_pem(&read(&files.certificate), &read(&files.key)).unwrap();
+    config.set_client_auth_type(ClientAuthType::Optional).unwrap();
+    config.set_verify_host_callback(AnyName).unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connector = TlsConnector::new(config.build().unwrap());
+    connector.connect("endpoint-picker-agent.inference.svc:9096", stream).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_client_needs_a_certificate_of_the_named_authority() {
     let (own, stranger) = (Authority::new(), Authority::new());
@@ -168,7 +197,7 @@ async fn a_client_needs_a_certificate_of_the_named_authority() {
     let server = Server::start("0.0.0.0:0", &flags).await;
     let address = SocketAddr::from(([127, 0, 0, 1], server.address.port()));
 
-    let mut accepted = client(own.connect(address, Some(&client_files)).await.unwrap()).await;
+    let mut accepted = client(connect_as_envoy_gateway(address, &own, &client_files).await).await;
     let route = marked_route(&mut accepted).await;
     send_weights(&mut accepted, [2, 5]).await;
     assert_eq!(translated_weights(&mut accepted, &route).await, [2, 5]);

@@ -9,19 +9,21 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
+use s2n_tls::callbacks::VerifyHostNameCallback;
+use s2n_tls::config::Config;
+use s2n_tls::enums::ClientAuthType;
+use s2n_tls::security;
+use s2n_tls_tokio::TlsAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::service::HookService;
 use super::{ServerSettings, TlsFiles};
-use crate::credentials::{self, CredentialError, File, Watched, Watching};
+use crate::credentials::{CredentialError, File, Watched, Watching};
 use crate::extension::settings::HookSettings;
 use crate::files::FileLimits;
 
@@ -33,6 +35,10 @@ const MAX_CALLS: u32 = 16;
 
 /// Maximum time for a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Maximum time, in seconds, for which a failed handshake waits before it ends, so that its duration tells nothing of the keys. It is below
+/// [`HANDSHAKE_LIMIT`], so that the reason is logged.
+const MAX_BLINDING: u32 = 3;
 
 /// A silent connection is tested after this time, and closed when it does not respond within the same time.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -49,35 +55,47 @@ impl TlsFiles {
         self,
         limits: FileLimits,
         watching: Watching<'_>,
-    ) -> Result<Watched<ServerConfig>, CredentialError> {
+    ) -> Result<Watched<Config>, CredentialError> {
         let files = vec![self.certificate, self.key, self.client_authorities];
         Watched::read(files, limits, Some(watching), config).await
     }
 }
 
+/// Every client whose certificate is of a trusted authority may call, whatever its name.
+struct AnyName;
+
+impl VerifyHostNameCallback for AnyName {
+    fn verify_host_name(&self, _: &str) -> bool {
+        true
+    }
+}
+
 /// `files` are the certificate, its key, and the authorities of clients, which all need a certificate.
-fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
+///
+/// TLS by s2n-tls, because Envoy Gateway names the server with its port, which rustls refuses.
+fn config(files: &[File]) -> Result<Config, CredentialError> {
     let [certificate, key, authorities] = files else { unreachable!("as many as were named") };
-    let refuse =
-        |file: &File, error: &dyn core::fmt::Display| CredentialError::new(&file.0, error.to_string());
-    let roots = credentials::roots(authorities)?.into();
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, credentials::provider())
-        .build()
-        .map_err(|error| refuse(authorities, &error))?;
-    let mut config = ServerConfig::builder_with_provider(credentials::provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| refuse(certificate, &error))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(credentials::certificates(certificate)?, credentials::key(key)?)
-        .map_err(|error| refuse(certificate, &format!("and {} do not match: {error}", key.0.display())))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+    let refuse = |file: &File, error: s2n_tls::error::Error| CredentialError::new(&file.0, error.message());
+    let mut config = Config::builder();
+    let of_server = |error| refuse(certificate, error);
+    config.with_system_certs(false).map_err(of_server)?;
+    config.set_security_policy(&security::DEFAULT_TLS13).map_err(of_server)?;
+    config.set_max_blinding_delay(MAX_BLINDING).map_err(of_server)?;
+    config.set_application_protocol_preference([b"h2"]).map_err(of_server)?;
+    config.set_client_auth_type(ClientAuthType::Required).map_err(of_server)?;
+    config.set_verify_host_callback(AnyName).map_err(of_server)?;
+    config.trust_pem(&authorities.1).map_err(|error| refuse(authorities, error))?;
+    config.load_pem(&certificate.1, &key.1).map_err(|error| {
+        let problem = format!("and {} are no certificate and its key: {}", key.0.display(), error.message());
+        CredentialError::new(&certificate.0, problem)
+    })?;
+    config.build().map_err(of_server)
 }
 
 /// Serves until `closing` is cancelled, and then until every call in flight is complete.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<Watched<ServerConfig>>,
+    tls: Option<Watched<Config>>,
     settings: Arc<HookSettings>,
     closing: CancellationToken,
 ) {
@@ -88,7 +106,7 @@ pub async fn serve(
             let permit = Arc::clone(&connections).acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                    let tls = tls.as_ref().map(|tls| Config::clone(&tls.now()));
                     let connection = connection(stream, tls, Arc::clone(&settings), graceful.watcher());
                     tokio::spawn(async move {
                         connection.await;
@@ -110,18 +128,13 @@ pub async fn serve(
     graceful.shutdown().await;
 }
 
-async fn connection(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    settings: Arc<HookSettings>,
-    watcher: Watcher,
-) {
+async fn connection(stream: TcpStream, tls: Option<Config>, settings: Arc<HookSettings>, watcher: Watcher) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
     match tls {
         None => calls(stream, settings, watcher).await,
-        Some(tls) => match timeout(HANDSHAKE_LIMIT, tls.accept(stream)).await {
+        Some(tls) => match timeout(HANDSHAKE_LIMIT, TlsAcceptor::new(tls).accept(stream)).await {
             Ok(Ok(stream)) => calls(stream, settings, watcher).await,
             Ok(Err(error)) => tracing::warn!(%error, "a TLS handshake at the extension server failed"),
             Err(_) => tracing::debug!("a TLS handshake at the extension server took too long"),
