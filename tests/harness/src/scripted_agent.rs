@@ -2,10 +2,13 @@
 //!
 //! Like the real one it sends a changed topology at once and fresh readings all the time.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bytes::Bytes;
-use endpoint_picker_wire::{FORMAT, Message, v1};
-use http_body_util::Full;
+use endpoint_picker_wire::batch::{self, Batch, Responses};
+use endpoint_picker_wire::{BATCH_FORMAT, FORMAT, Message, v1};
+use futures_util::future::join_all;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -109,38 +112,55 @@ async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>, answers: A
     }
 }
 
-async fn answer<B>(
-    request: Request<B>,
-    mut pools: watch::Receiver<Pools>,
+async fn answer(
+    request: Request<Incoming>,
+    pools: watch::Receiver<Pools>,
     answers: Arc<Answers>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let name =
-        request.uri().path().strip_prefix("/v1/pools/").and_then(|rest| rest.strip_suffix("/snapshot"));
+    let (head, body) = request.into_parts();
+    let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+    let (status, body) = if path == "/v1/batch" {
+        match body.collect().await.map(|body| Batch::decode(body.to_bytes())) {
+            Ok(Ok(batch)) => (StatusCode::OK, answer_batch(batch, pools, &answers).await),
+            _ => (StatusCode::BAD_REQUEST, b"no batch".to_vec()),
+        }
+    } else {
+        answer_poll(path, pools, &answers).await
+    };
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// The responses to polls of several pools.
+async fn answer_batch(batch: Batch, pools: watch::Receiver<Pools>, answers: &Answers) -> Vec<u8> {
+    let polls = batch.parts.iter().map(|part| answer_poll(&part.path, pools.clone(), answers));
+    let responses = join_all(polls).await.into_iter();
+    let responses = responses.map(|(status, body)| batch::Response { status: status.as_u16().into(), body });
+    Responses { format: BATCH_FORMAT, responses: responses.collect() }.encode_to_vec()
+}
+
+async fn answer_poll(
+    path: &str,
+    mut pools: watch::Receiver<Pools>,
+    answers: &Answers,
+) -> (StatusCode, Vec<u8>) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let name = path.strip_prefix("/v1/pools/").and_then(|rest| rest.strip_suffix("/snapshot"));
     let name = name.unwrap_or_default().to_owned();
     let has = |field: &str| {
-        let fields =
-            request.uri().query()?.split('&').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='));
-        fields?.parse::<u64>().ok()
+        let value = query.split('&').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='));
+        value?.parse::<u64>().ok()
     };
     let topology = has("topology");
     let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, ..)| Some(*version) != topology);
     let _ = tokio::time::timeout(SCRAPE_INTERVAL, pools.wait_for(changed)).await;
     let pool = pools.borrow().get(&name).cloned();
-    let snapshot = pool
-        .context("no such pool")
-        .map(|(version, name, pool)| snapshot(&name, version, pool, topology, has("readings").unwrap_or(0)));
-    Ok(match snapshot {
-        Ok(snapshot) => {
-            answers.all.fetch_add(1, Ordering::Relaxed);
-            answers.with_topology.fetch_add(snapshot.topology.is_some().into(), Ordering::Relaxed);
-            Response::new(Full::new(snapshot.encode_to_vec().into()))
-        }
-        Err(reason) => {
-            let mut response = Response::new(Full::new(reason.to_string().into()));
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            response
-        }
-    })
+    let Some((version, name, pool)) = pool else { return (StatusCode::NOT_FOUND, b"no such pool".to_vec()) };
+    let snapshot = snapshot(&name, version, pool, topology, has("readings").unwrap_or(0));
+    answers.all.fetch_add(1, Ordering::Relaxed);
+    answers.with_topology.fetch_add(snapshot.topology.is_some().into(), Ordering::Relaxed);
+    (StatusCode::OK, snapshot.encode_to_vec())
 }
 
 fn snapshot(name: &str, version: u64, pool: Pool, held: Option<u64>, readings: u64) -> v1::Snapshot {
