@@ -256,8 +256,8 @@ fn patch(
         json!({"parentRef": reference, "controllerName": CONTROLLER, "conditions": conditions})
     });
     let wanted: Vec<_> = wanted.collect();
-    let status = if wanted.is_empty() { json!({}) } else { json!({"parents": wanted}) };
-    (!is_equal).then(|| StatusPatch::new(pool, &status))
+    // An empty list, too: the API server refuses a status from which the list is taken.
+    (!is_equal).then(|| StatusPatch::new(pool, &json!({"parents": wanted})))
 }
 
 /// The conditions without their times.
@@ -385,7 +385,7 @@ mod tests {
         let status = written(&pool(&json!({}), &Json::Null), &routes, FIRST).unwrap();
         let current = pool(&json!({}), &status);
         assert_eq!(written(&current, &routes, LATER), None);
-        assert_eq!(written(&current, &[], LATER), Some(json!({})));
+        assert_eq!(written(&current, &[], LATER), Some(json!({"parents": []})));
         assert_eq!(written(&pool(&json!({}), &Json::Null), &[], LATER), None);
         let more = written(&current, &[route("a", &[("one", EG, true), ("two", EG, true)])], LATER).unwrap();
         assert_eq!(more["parents"][0]["conditions"][0]["lastTransitionTime"], FIRST);

@@ -84,6 +84,12 @@ async fn works(snippet: &Snippet) -> Result<()> {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_filters(config, first)).await
     } else if first.pointer("/0/cluster_type").is_some() {
         start("envoy.yaml", Filter::Native, folder.path(), |config| put_module_cluster(config, first)).await
+    } else if let Some(agent) = first.get("agent") {
+        // The configuration of the module without a pool.
+        start("envoy.yaml", Filter::Native, folder.path(), |config| {
+            config.set_picker_field("agent", agent.clone())
+        })
+        .await
     } else if has("tracing") {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_tracing(config, first)).await
     } else if let Some(extensions) = first.get("early_header_mutation_extensions") {
