@@ -32,6 +32,12 @@ test-kube: kube-tools build wasm native ## Run the tests on a real API server wi
 	@# Each test program runs in a network namespace of its own, and its tests mostly wait.
 	RUST_TEST_THREADS=6 $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test kube --test watches -- $(T)
 
+.PHONY: conformance
+conformance: kube-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B')
+	@tools/conformance/setup
+	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	CONFORMANCE_TESTS='$(T)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
+
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of each form of the filter (ALL=1: each older one)
 	@tools/test/envoys $(if $(ALL),all)

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use endpoint_picker_harness::tools;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::runtime::Runtime;
@@ -38,27 +38,13 @@ impl Ground {
     ///
     /// When it does not start.
     pub async fn shared() -> &'static Self {
-        let start = || {
-            RUNTIME.block_on(SHARED.get_or_init(async || {
-                // The folder's name has the program's, since programs follow each other.
-                let program = std::env::current_exe().ok();
-                let program = program.as_deref().and_then(Path::file_stem).unwrap_or_default();
-                let logs = tools::root().join("tests/logs/kube").join(program);
-                Self::start(&logs).await.map_err(|reason| format!("{reason:?}"))
-            }))
-        };
-        let started = tokio::task::spawn_blocking(start).await.expect("the start does not panic");
-        started.as_ref().unwrap_or_else(|reason| panic!("the test ground did not start: {reason}"))
+        share(&SHARED, async || Self::start(&logs()).await).await
     }
 
     /// Starts one; logs replace those in the folder `logs`.
     pub async fn start(logs: &Path) -> Result<Self> {
-        Namespace::required()?;
-        if logs.exists() {
-            fs::remove_dir_all(logs).with_context(|| format!("remove {}", logs.display()))?;
-        }
         let images = images()?;
-        let cluster = Cluster::start(logs).await?;
+        let cluster = start_cluster(logs).await?;
         let crds = [Crds::InferenceExtension, Crds::LlmD];
         let (gateway, node, installed, modules) = tokio::join!(
             EnvoyGateway::start(&cluster),
@@ -107,8 +93,36 @@ impl Ground {
     }
 }
 
+/// Starts what all tests of this program share, at the first call, in a runtime that no test ends.
+pub(crate) async fn share<T: Send + Sync + 'static>(
+    shared: &'static OnceCell<Result<T, String>>,
+    start: impl AsyncFnOnce() -> Result<T> + Send + 'static,
+) -> &'static T {
+    let start = || {
+        RUNTIME.block_on(shared.get_or_init(async || start().await.map_err(|reason| format!("{reason:?}"))))
+    };
+    let started = tokio::task::spawn_blocking(start).await.expect("the start does not panic");
+    started.as_ref().unwrap_or_else(|reason| panic!("the test ground did not start: {reason}"))
+}
+
+/// The folder of the logs. Its name has the program's, since programs follow each other.
+pub(crate) fn logs() -> PathBuf {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_stem).unwrap_or_default();
+    tools::root().join("tests/logs/kube").join(program)
+}
+
+/// Starts a cluster; its logs replace those in the folder `logs`.
+pub(crate) async fn start_cluster(logs: &Path) -> Result<Cluster> {
+    Namespace::required()?;
+    if logs.exists() {
+        fs::remove_dir_all(logs).with_context(|| format!("remove {}", logs.display()))?;
+    }
+    Cluster::start(logs).await
+}
+
 /// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the Inference Extension.
-fn images() -> Result<Vec<Image>> {
+pub(crate) fn images() -> Result<Vec<Image>> {
     let image = |name, package, path| -> Result<Image> {
         Ok(Image { name, program: tools::built(name, package)?, path })
     };

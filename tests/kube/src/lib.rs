@@ -3,6 +3,7 @@
 //! - [`Cluster`]: etcd, the API server and the controllers that make pods of Deployments and `EndpointSlices` of Services.
 //! - [`Node`]: a kubelet. It starts the programs of pods, each pod in a network namespace with an address of its own.
 //! - [`EnvoyGateway`]: Envoy Gateway on that API server, with Envoy as its child.
+//! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's extension server.
 //! - [`Ground`]: all three, shared by the tests of a run. [`Namespace`]: the network in which they run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
@@ -12,6 +13,7 @@
 
 pub mod chart;
 pub mod cluster;
+mod extension;
 mod gateway;
 mod ground;
 mod installation;
@@ -24,6 +26,7 @@ mod registry;
 mod token;
 
 pub use cluster::{Cluster, Crds};
+pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;
 pub use ground::Ground;
 pub use installation::{Installation, POOL};

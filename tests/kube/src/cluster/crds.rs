@@ -45,6 +45,13 @@ impl Crds {
 }
 
 impl Cluster {
+    /// Installs `InferencePool` in the version of the conformance suite, in place of that of [`Crds::InferenceExtension`]: `endpointPickerRef` is optional.
+    pub async fn upgrade_pools(&self) -> Result<()> {
+        let folder = programs::conformance("crds")?;
+        self.kubectl(["replace", "--filename", &folder.display().to_string()]).await?;
+        Ok(())
+    }
+
     /// Installs them and waits until the API server serves them.
     pub async fn install(&self, crds: &[Crds]) -> Result<()> {
         let mut create: Vec<String> =

@@ -70,10 +70,10 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
     cluster.shell("helm uninstall endpoint-picker --namespace inference --wait").await.unwrap();
 }
 
-/// The commands of the page's first section.
+/// The commands of the page's section about routes to Services.
 fn commands() -> Result<[String; 3]> {
     let text = fs::read_to_string(tools::root().join("docs/install/envoy-gateway.md"))?;
-    let (_, section) = text.split_once("\n## A picked request in three commands\n").context("no section")?;
+    let (_, section) = text.split_once("\n### A picked request in three commands\n").context("no section")?;
     let (_, block) = section.split_once("\n```sh\n").context("no commands")?;
     let (block, _) = block.split_once("\n```\n").context("no end of the commands")?;
     let commands: Vec<_> = block.replace("\\\n", " ").lines().map(str::to_owned).collect();

@@ -1,0 +1,10 @@
+//! Envoy Gateway with the agents as its extension server: routes to `InferencePool`s, on a real API server, with proxies and servers as pods.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod changes;
+mod fixture;
+mod outages;
+mod pools;
+mod rights;
+mod scale;
