@@ -5,6 +5,7 @@ import sys
 import tempfile
 
 import chart
+import extension
 import gateways
 import images
 import run
@@ -14,7 +15,7 @@ def main():
     """Prints all faults, or what was checked."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            faults = [*chart.check(pathlib.Path(folder)), *gateways.check(), *images.check()]
+            faults = [*chart.check(pathlib.Path(folder)), *gateways.check(), *extension.check(), *images.check()]
         except run.Failed as failed:
             sys.exit(str(failed))
     if faults:

@@ -33,6 +33,9 @@ args:
   {{- with include "endpoint-picker.token.flags" .root }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- if $values.gateway.extension }}
+  {{- include "endpoint-picker.extension.flags" .root | nindent 2 }}
+  {{- end }}
   - --log={{ $values.agent.log }}
   {{- range $values.agent.extraArgs }}
   - {{ . | quote }}

@@ -7,17 +7,21 @@
 {{- if eq .root.Values.gateway.form "wasm" }}
 {{- $_ := set $config "agentCluster" (include "endpoint-picker.gateway.agentCluster" .root) }}
 {{- else }}
-{{- $address := printf "http://%s:9095" (include "endpoint-picker.gateway.agentHost" .root) }}
-{{- $agent := dict "addresses" (list $address) }}
-{{- if include "endpoint-picker.token.secret" .root }}
-{{- $_ := set $agent "tokenFile" (printf "%s/token" (include "endpoint-picker.token.proxyFolder" .root)) }}
-{{- end }}
-{{- $_ := set $config "agent" $agent }}
+{{- $_ := set $config "agent" (include "endpoint-picker.gateway.nativeAgent" .root | fromJson) }}
 {{- if not .root.Values.gateway.endpointOverride }}
 {{- $_ := set $config "steering" "overrideHost" }}
 {{- end }}
 {{- end }}
 {{- mergeOverwrite $config (deepCopy .root.Values.gateway.filter) | toJson }}
+{{- end }}
+
+{{/* The native module's way to the agents. */}}
+{{- define "endpoint-picker.gateway.nativeAgent" -}}
+{{- $agent := dict "addresses" (list (printf "http://%s:9095" (include "endpoint-picker.gateway.agentHost" .))) }}
+{{- if include "endpoint-picker.token.secret" . }}
+{{- $_ := set $agent "tokenFile" (printf "%s/token" (include "endpoint-picker.token.proxyFolder" .)) }}
+{{- end }}
+{{- toJson $agent }}
 {{- end }}
 
 {{/* What the filter does before the first snapshot. An ORIGINAL_DST cluster cannot balance, and would connect to any address of a subset hint. Takes (dict "root" $ "pool" .). */}}

@@ -14,7 +14,7 @@
 {{- if eq .Values.agent.mode "sidecar" }}
 {{- $sidecar = include "endpoint-picker.sidecar" . | fromYaml }}
 {{- end }}
-{{- if eq $gateway.form "native" }}
+{{- if and (eq $gateway.form "native") (not $gateway.extension) }}
 dynamicModules:
   - name: endpoint-picker
     # All configurations share the module's state, also while none is in force.
