@@ -44,9 +44,15 @@ pub(crate) fn route(name: &str, rules: &Value) -> Value {
     })
 }
 
-/// A rule for requests whose path begins like this.
+/// A rule for requests whose path begins like this. The servers know paths of the API: another beginning is removed.
 pub(crate) fn rule(path: &str, backends: &[Value]) -> Value {
-    json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": backends})
+    let mut rule =
+        json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": backends});
+    if !["/", "/v1"].contains(&path) {
+        let rewrite = json!({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}});
+        rule["filters"] = json!([{"type": "URLRewrite", "urlRewrite": rewrite}]);
+    }
+    rule
 }
 
 fn servers(name: &str, replicas: usize) -> Value {
