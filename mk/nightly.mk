@@ -1,7 +1,7 @@
 ## Nightly: slow and rarely failing
 
 # `make` targets in quotes, each with its variables.
-nightly_steps := 'test-e2e FILTER=wasm' 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-wasm test-loom native-sanitize msrv deny lint-rare check-studies
+nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-wasm test-loom native-sanitize msrv deny lint-rare check-studies
 
 .PHONY: nightly
 nightly: ## Run all of this group, once before an issue is closed, with the time of each step

@@ -38,6 +38,13 @@ conformance: kube-tools tools native ## Run the conformance suite of the Gateway
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	CONFORMANCE_TESTS='$(T)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
 
+.PHONY: test-extension
+test-extension: kube-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
+	@tools/kube/crane
+	@tools/conformance/setup
+	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test extension -- $(T)
+
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of each form of the filter (ALL=1: each older one)
 	@tools/test/envoys $(if $(ALL),all)

@@ -65,9 +65,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
-{{/* The Gateway whose conditions the agent writes into the status of pools; Istio writes them itself. Empty: none. */}}
+{{/* The Gateway whose conditions the agent writes into the status of pools; Istio writes them itself, and an extension server for each Gateway.
+Empty: none. */}}
 {{- define "endpoint-picker.statusGateway" -}}
-{{- if and .Values.agent.status (eq .Values.gateway.kind "envoy-gateway") }}
+{{- if and .Values.agent.status (eq .Values.gateway.kind "envoy-gateway") (not .Values.gateway.extension) }}
 {{- printf "%s/%s" (include "endpoint-picker.gateway.namespace" .) (include "endpoint-picker.gateway.name" .) }}
 {{- end }}
 {{- end }}

@@ -17,7 +17,12 @@
 {{/* The same, and what the agent writes: nothing of the objects themselves. */}}
 {{- define "endpoint-picker.rules" -}}
 {{- include "endpoint-picker.readRules" . }}
-{{- if include "endpoint-picker.statusGateway" . }}
+{{- if .Values.gateway.extension }}
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if or .Values.gateway.extension (include "endpoint-picker.statusGateway" .) }}
 - apiGroups: [inference.networking.k8s.io, inference.networking.x-k8s.io]
   resources: [inferencepools/status]
   verbs: [patch]
