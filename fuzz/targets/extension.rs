@@ -6,7 +6,8 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::extension::hooks::{self, Translation};
-use metrics_agent::extension::settings::{FilterConfig, HookSettings, Module, Ownership};
+use metrics_agent::extension::ownership::Ownership;
+use metrics_agent::extension::settings::{FilterConfig, HookSettings, Module};
 use metrics_agent::extension::weights::Weights;
 use metrics_agent::extension::wire::{Builder, Message};
 

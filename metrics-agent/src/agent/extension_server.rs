@@ -12,8 +12,9 @@ use crate::catalogue::watch::PlanWatch;
 use crate::credentials::{CredentialError, Watched, Watching};
 use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
-use crate::extension::status::{self, StatusInputs};
+use crate::extension::status::{OwnStatus, StatusInputs};
 use crate::files::FileLimits;
+use crate::publish::cluster::write_status;
 use crate::runtime::Tasks;
 use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
@@ -72,11 +73,12 @@ pub(super) fn start_status(
         routes: watches.objects(),
         refusals: plans.refusals(),
     };
-    let report = status::report(cluster.client.clone(), settings.hooks.ownership.clone(), inputs);
+    let status = OwnStatus { ownership: settings.hooks.ownership.clone(), inputs };
+    let writing = write_status(cluster.client.clone(), "--extension-server", status);
     let held = async move {
         // The watches end with their handle.
         let _watches = watches;
-        report.await;
+        writing.await;
     };
     Some(tasks.spawn("status of pools with routes", held))
 }

@@ -13,6 +13,7 @@ pub mod schema {
     include!("gen/envoygateway.extension.rs");
 }
 pub mod hooks;
+pub mod ownership;
 pub mod pool;
 pub mod server;
 pub mod settings;

@@ -8,7 +8,7 @@ use prost_types::{ListValue, Struct, Value};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::settings::{Ownership, Reference};
+use super::ownership::{Ownership, Reference};
 use super::wire::{Builder, Malformed, Message};
 
 /// The key of the mark in a route's `filter_metadata`.

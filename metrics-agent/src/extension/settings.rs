@@ -1,52 +1,12 @@
 //! Settings that all routes and clusters of the extension server share.
 
 use core::fmt;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
+use super::ownership::Ownership;
 use super::pool::RoutePool;
-
-/// Namespace and name of an object of Kubernetes.
-pub type ObjectName = (String, String);
-
-/// Which pools the filter picks for. All others keep their picker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ownership {
-    /// These pools, whatever their `endpointPickerRef` names.
-    pub pools: BTreeSet<ObjectName>,
-    /// Pools whose `endpointPickerRef` names one of these Services.
-    pub services: BTreeSet<ObjectName>,
-    /// All pools, as in the conformance tests.
-    pub all: bool,
-}
-
-/// The `endpointPickerRef` of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reference<'a> {
-    /// There is none.
-    Absent,
-    /// To a Service in the pool's namespace.
-    Service(&'a str),
-    /// To an object of another kind.
-    Other,
-}
-
-impl Ownership {
-    /// Whether the filter picks for a pool.
-    pub fn is_own(&self, namespace: &str, name: &str, picker: Reference<'_>) -> bool {
-        let has = |set: &BTreeSet<ObjectName>, name: &str| {
-            set.iter().any(|(own_namespace, own_name)| own_namespace == namespace && own_name == name)
-        };
-        let is_by_reference = match picker {
-            Reference::Absent => true,
-            Reference::Service(service) => has(&self.services, service),
-            Reference::Other => false,
-        };
-        self.all || is_by_reference || has(&self.pools, name)
-    }
-}
 
 /// Where Envoy finds the native module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,13 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
+use super::ownership::{ObjectName, Ownership};
 use super::pool::ReferencedPool;
-use super::settings::{ObjectName, Ownership};
 use crate::catalogue::{Refusal, Refusals};
-use crate::publish::cluster::status::{StatusPatch, conditions_with_times};
-use crate::publish::cluster::{LoggedError, PAUSE, RETRY, changed};
-use crate::sources::kubernetes::{Client, ClusterObject, ObjectsResult};
-use crate::sources::manifests::Source;
+use crate::publish::cluster::status::{StatusPatch, condition, conditions_with_times};
+use crate::publish::cluster::{StatusSource, changed, refused_objects};
+use crate::sources::kubernetes::{ClusterObject, ObjectsResult};
 
 /// The controller in the parents that are written, by which replicas and later versions know them.
 const CONTROLLER: &str = "endpoint-picker/extension-server";
@@ -30,9 +29,6 @@ const GATEWAYS: &str = "gateway.networking.k8s.io";
 /// Maximum number of parents, as the API allows.
 const MAX_PARENTS: usize = 32;
 
-/// Maximum length of a condition's message, in characters.
-const MAX_MESSAGE_CHARS: usize = 8192;
-
 /// Inputs of the status.
 #[derive(Debug)]
 pub struct StatusInputs {
@@ -44,40 +40,29 @@ pub struct StatusInputs {
     pub refusals: watch::Receiver<Refusals>,
 }
 
-impl StatusInputs {
-    fn patches(&mut self, ownership: &Ownership, now: Timestamp) -> Vec<StatusPatch> {
-        let Ok(objects) = self.objects.borrow_and_update().clone() else { return Vec::new() };
-        let Ok(routes) = self.routes.borrow_and_update().clone() else { return Vec::new() };
-        let refusals = self.refusals.borrow_and_update().clone();
-        patches(&objects.0, &routes.0, &refusals, ownership, now)
+/// The status of own pools, from these inputs.
+#[derive(Debug)]
+pub struct OwnStatus {
+    /// Which pools are own ones.
+    pub ownership: Ownership,
+    /// The inputs.
+    pub inputs: StatusInputs,
+}
+
+impl StatusSource for OwnStatus {
+    fn patches(&mut self, now: Timestamp) -> Vec<StatusPatch> {
+        let inputs = &mut self.inputs;
+        let Ok(objects) = inputs.objects.borrow_and_update().clone() else { return Vec::new() };
+        let Ok(routes) = inputs.routes.borrow_and_update().clone() else { return Vec::new() };
+        let refusals = inputs.refusals.borrow_and_update().clone();
+        patches(&objects.0, &routes.0, &refusals, &self.ownership, now)
     }
 
     async fn changed(&mut self) {
         tokio::select! {
-            () = changed(&mut self.objects) => {}
-            () = changed(&mut self.routes) => {}
-            () = changed(&mut self.refusals) => {}
-        }
-    }
-}
-
-/// Keeps the status of own pools up to date, forever.
-pub async fn report(client: Client, ownership: Ownership, mut inputs: StatusInputs) {
-    let mut logged = LoggedError::default();
-    loop {
-        let mut failed = false;
-        for patch in inputs.patches(&ownership, Timestamp::now()) {
-            if let Err(error) = patch.apply(&client).await {
-                logged.log("the status of a pool was not written (--extension-server)", error);
-                failed = true;
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        if failed {
-            let _ = tokio::time::timeout(RETRY, inputs.changed()).await;
-        } else {
-            logged.clear();
-            inputs.changed().await;
+            () = changed(&mut self.inputs.objects) => {}
+            () = changed(&mut self.inputs.routes) => {}
+            () = changed(&mut self.inputs.refusals) => {}
         }
     }
 }
@@ -93,13 +78,7 @@ fn patches(
     ownership: &Ownership,
     now: Timestamp,
 ) -> Vec<StatusPatch> {
-    let refused: HashMap<_, _> = refusals
-        .iter()
-        .filter_map(|refusal| match &refusal.source {
-            Source::Object(id) => Some((&**id, refusal)),
-            Source::File(_) | Source::ConfigMapKey(..) => None,
-        })
-        .collect();
+    let refused = refused_objects(refusals);
     let gateways = gateways(routes);
     let services: Vec<_> = routes.iter().filter(|object| object.id.kind == "Service").collect();
     let is_missing = |service: &str, namespace: &str| {
@@ -267,19 +246,13 @@ fn conditions(
     refusal: Option<&Refusal>,
     is_missing: bool,
 ) -> [Json; 2] {
-    let condition = |kind: &str, is_true: bool, reason: &str, message: &str| {
-        json!({
-            "type": kind,
-            "status": if is_true { "True" } else { "False" },
-            "reason": reason,
-            "message": message.chars().take(MAX_MESSAGE_CHARS).collect::<String>(),
-            "observedGeneration": pool.generation.unwrap_or(0),
-        })
-    };
     let accepted = match refusal {
-        Some(refusal) => condition("Accepted", false, "NotSupportedByParent", &refusal.to_string()),
-        None if is_accepted => condition("Accepted", true, "Accepted", "the endpoint picker serves the pool"),
+        Some(refusal) => condition(pool, "Accepted", false, "NotSupportedByParent", &refusal.to_string()),
+        None if is_accepted => {
+            condition(pool, "Accepted", true, "Accepted", "the endpoint picker serves the pool")
+        }
         None => condition(
+            pool,
             "Accepted",
             false,
             "HTTPRouteNotAccepted",
@@ -288,13 +261,14 @@ fn conditions(
     };
     let resolved = if is_missing {
         condition(
+            pool,
             "ResolvedRefs",
             false,
             "InvalidExtensionRef",
             "the Service of endpointPickerRef does not exist",
         )
     } else {
-        condition("ResolvedRefs", true, "ResolvedRefs", "the endpoint picker runs in the gateway")
+        condition(pool, "ResolvedRefs", true, "ResolvedRefs", "the endpoint picker runs in the gateway")
     };
     [accepted, resolved]
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::values::{self, FlagError};
+use crate::extension::ownership::{ObjectName, Ownership};
 use crate::extension::server::{ServerSettings, TlsFiles};
-use crate::extension::settings::{FilterConfig, HookSettings, Module, ObjectName, Ownership};
+use crate::extension::settings::{FilterConfig, HookSettings, Module};
 
 /// Flags about the extension server of Envoy Gateway.
 #[derive(Args, Debug)]

@@ -9,11 +9,11 @@ use super::plugins::Plugins;
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::epp_rules::EppRules;
 use crate::input::cycle::Providers;
-use crate::pipeline::{Pipeline, Profile, Slot};
+use crate::pipeline::{Pipeline, Profile};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     Instance, KvCacheUtilizationScorer, MaxScorePicker, Picker, PrefixCacheScorer, ProfileHandler,
-    QueueScorer, SingleProfileHandler,
+    QueueScorer, SingleProfileHandler, Slot,
 };
 
 /// Age of the newest snapshot from which its readings are not used.

@@ -7,12 +7,11 @@ use hashbrown::HashSet;
 
 use super::{ConfigError, ProfileConfig, ProfilePlugin};
 use crate::input::load_estimator::LoadEstimator;
-use crate::pipeline::Slot;
 use crate::plugin::parameter::LOAD_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     ApproxPrefixCacheProducer, InflightLoadProducer, Instance, Need, NeedKind, Roles, SaturationDetector,
-    UtilizationDetector,
+    Slot, UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 

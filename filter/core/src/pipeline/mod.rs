@@ -33,7 +33,7 @@ use crate::input::candidates;
 use crate::input::cycle::{Cycle, Providers};
 use crate::plugin::{
     Admitter, CacheSourceProducer, Decider, Instance, PrefixProducer, ProfileHandler, Recorder,
-    ResponseMarker, SaturationDetector, SessionProducer,
+    ResponseMarker, SaturationDetector, SessionProducer, Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -65,23 +65,6 @@ pub struct Pipeline {
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
     pub(crate) neutral_score_after: Option<Duration>,
-}
-
-/// A plugin in the role `T`.
-#[derive(Debug)]
-pub(crate) struct Slot<T: ?Sized> {
-    /// The instance's name in the configuration.
-    pub(crate) name: Arc<str>,
-    /// The [key](crate::plugin::Instance::key) of the instance, under which its state is kept.
-    pub(crate) key: u64,
-    /// The plugin.
-    pub(crate) plugin: Arc<T>,
-}
-
-impl<T: ?Sized> Clone for Slot<T> {
-    fn clone(&self) -> Self {
-        Self { name: self.name.clone(), key: self.key, plugin: self.plugin.clone() }
-    }
 }
 
 impl Pipeline {

@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::Slot;
 use crate::decision::ProfileRun;
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Picker, Scorer};
+use crate::plugin::{Filter, Picker, Scorer, Slot};
 use crate::rng::Rng;
 
 /// The score where no candidate can be compared: with the middle of the range, all are equal and neither good

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use super::{Pipeline, Prepared, Slot};
+use super::{Pipeline, Prepared};
 use crate::Few;
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
 use crate::input::DecisionInput;
 use crate::plugin::parameter::PREFILL;
-use crate::plugin::{Instance, Stage};
+use crate::plugin::{Instance, Slot, Stage};
 use crate::request::Request;
 use crate::rng::Rng;
 

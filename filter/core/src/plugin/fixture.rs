@@ -4,13 +4,12 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::parameter::PREFIX_PRODUCER;
-use super::{AgentIdentity, Filter, InflightLoadProducer, Scorer, TopologyExtractor};
+use super::{AgentIdentity, Filter, InflightLoadProducer, Scorer, Slot, TopologyExtractor};
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, Prefix, Providers, Session};
 use crate::input::load_estimator::LoadEstimator;
-use crate::pipeline::Slot;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};

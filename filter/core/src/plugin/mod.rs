@@ -18,6 +18,7 @@ pub mod registry;
 mod role;
 mod scorer;
 mod session_affinity;
+mod slot;
 
 pub use admitter::*;
 pub use detector::*;
@@ -35,6 +36,7 @@ pub use profile_handler::*;
 pub use registry::Instance;
 pub use role::*;
 pub use scorer::*;
+pub(crate) use slot::Slot;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -7,7 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::{route as hook, *};
 use crate::extension::envoy::{any, entry, extension};
-use crate::extension::settings::{FilterConfig, Module, Ownership};
+use crate::extension::ownership::Ownership;
+use crate::extension::settings::{FilterConfig, Module};
 use crate::extension::wire::Builder;
 
 const RULE: &str = "httproute/team/chat/rule/0";

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, Refusal, Refusals};
 use crate::runtime::Tasks;
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectsResult};
+use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId, ObjectsResult};
 use crate::sources::manifests::Source;
 
 /// Reports to objects.
@@ -41,34 +41,36 @@ impl ObjectReports {
             handles.push(tasks.spawn("Events on refused objects", report));
         }
         if let Some(parent) = self.status {
-            handles.push(tasks.spawn("status of pools", report(client.clone(), parent, inputs)));
+            let writing =
+                write_status(client.clone(), "--kubernetes-status", ParentStatus { parent, inputs });
+            handles.push(tasks.spawn("status of pools", writing));
         }
         handles
     }
 }
 
 /// Time between two writes, so that any number of refused objects is at most five writes a second.
-pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Time until writes that failed are tried again.
-pub(crate) const RETRY: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(30);
 
 /// The agent's name in objects that it writes.
 const AGENT: &str = "endpoint-picker-agent";
 
 /// Logs an error of writing, unless the last one was equal.
 #[derive(Debug, Default)]
-pub(crate) struct LoggedError(Option<ApiError>);
+struct LoggedError(Option<ApiError>);
 
 impl LoggedError {
-    pub(crate) fn log(&mut self, what: &str, error: ApiError) {
+    fn log(&mut self, what: &str, error: ApiError) {
         if self.0.as_ref() != Some(&error) {
             tracing::warn!(%error, "{what}");
             self.0 = Some(error);
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.0 = None;
     }
 }
@@ -91,22 +93,38 @@ pub struct PoolInputs {
     pub refusals: watch::Receiver<Refusals>,
 }
 
-impl PoolInputs {
-    /// The patches that are due.
-    fn patches(&mut self, parent: &Parent, now: Timestamp) -> Vec<StatusPatch> {
-        let Ok(objects) = self.objects.borrow_and_update().clone() else { return Vec::new() };
-        let Ok(plan) = self.plans.borrow_and_update().clone() else { return Vec::new() };
-        let refusals = self.refusals.borrow_and_update().clone();
-        patches(&objects.0, &plan, &refusals, parent, now)
+/// The status of pools in the name of one Gateway.
+#[derive(Debug)]
+struct ParentStatus {
+    parent: Parent,
+    inputs: PoolInputs,
+}
+
+impl StatusSource for ParentStatus {
+    fn patches(&mut self, now: Timestamp) -> Vec<StatusPatch> {
+        let inputs = &mut self.inputs;
+        let Ok(objects) = inputs.objects.borrow_and_update().clone() else { return Vec::new() };
+        let Ok(plan) = inputs.plans.borrow_and_update().clone() else { return Vec::new() };
+        let refusals = inputs.refusals.borrow_and_update().clone();
+        patches(&objects.0, &plan, &refusals, &self.parent, now)
     }
 
     async fn changed(&mut self) {
         tokio::select! {
-            () = changed(&mut self.objects) => {}
-            () = changed(&mut self.plans) => {}
-            () = changed(&mut self.refusals) => {}
+            () = changed(&mut self.inputs.objects) => {}
+            () = changed(&mut self.inputs.plans) => {}
+            () = changed(&mut self.inputs.refusals) => {}
         }
     }
+}
+
+/// Refusals of the cluster's objects, by their object.
+pub(crate) fn refused_objects(refusals: &[Refusal]) -> HashMap<&ObjectId, &Refusal> {
+    let of_objects = refusals.iter().filter_map(|refusal| match &refusal.source {
+        Source::Object(id) => Some((&**id, refusal)),
+        Source::File(_) | Source::ConfigMapKey(..) => None,
+    });
+    of_objects.collect()
 }
 
 fn patches(
@@ -116,13 +134,7 @@ fn patches(
     parent: &Parent,
     now: Timestamp,
 ) -> Vec<StatusPatch> {
-    let refused: HashMap<_, _> = refusals
-        .iter()
-        .filter_map(|refusal| match &refusal.source {
-            Source::Object(id) => Some((&**id, refusal)),
-            Source::File(_) | Source::ConfigMapKey(..) => None,
-        })
-        .collect();
+    let refused = refused_objects(refusals);
     let pools = objects.iter().filter(|it| it.id.kind == "InferencePool");
     let is_deleted = |pool: &ClusterObject| pool.json.pointer("/metadata/deletionTimestamp").is_some();
     let patch = |pool: &Arc<ClusterObject>| {
@@ -135,23 +147,32 @@ fn patches(
     pools.filter(|pool| !is_deleted(pool)).filter_map(patch).collect()
 }
 
-/// Keeps the status of pools up to date, forever.
-pub async fn report(client: Client, parent: Parent, mut inputs: PoolInputs) {
+/// The status of pools, as it follows from inputs that change.
+pub(crate) trait StatusSource {
+    /// The patches that are due.
+    fn patches(&mut self, now: Timestamp) -> Vec<StatusPatch>;
+
+    /// Waits until an input changes.
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Keeps the status of pools up to date, forever. `flag` is the one that asks for it.
+pub(crate) async fn write_status(client: Client, flag: &'static str, mut source: impl StatusSource) {
     let mut logged = LoggedError::default();
     loop {
         let mut failed = false;
-        for patch in inputs.patches(&parent, Timestamp::now()) {
+        for patch in source.patches(Timestamp::now()) {
             if let Err(error) = patch.apply(&client).await {
-                logged.log("the status of a pool was not written (--kubernetes-status)", error);
+                logged.log(&format!("the status of a pool was not written ({flag})"), error);
                 failed = true;
             }
             tokio::time::sleep(PAUSE).await;
         }
         if failed {
-            let _ = tokio::time::timeout(RETRY, inputs.changed()).await;
+            let _ = tokio::time::timeout(RETRY, source.changed()).await;
         } else {
             logged.clear();
-            inputs.changed().await;
+            source.changed().await;
         }
     }
 }
@@ -159,7 +180,6 @@ pub async fn report(client: Client, parent: Parent, mut inputs: PoolInputs) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::kubernetes::ObjectId;
 
     #[test]
     fn only_pools_that_are_served_or_refused_are_written() {

@@ -131,24 +131,31 @@ impl StatusPatch {
     }
 }
 
+/// A condition of a pool without its time.
+pub(crate) fn condition(
+    pool: &ClusterObject,
+    kind: &str,
+    is_true: bool,
+    reason: &str,
+    message: &str,
+) -> Json {
+    json!({
+        "type": kind,
+        "status": if is_true { "True" } else { "False" },
+        "reason": reason,
+        "message": message.chars().take(MAX_MESSAGE_CHARS).collect::<String>(),
+        "observedGeneration": pool.generation.unwrap_or(0),
+    })
+}
+
 /// The conditions without their times.
 fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>, form: &StatusForm) -> [Json; 2] {
-    let condition = |kind: &str, is_true: bool, reason: &str, message: String| {
-        json!({
-            "type": kind,
-            "status": if is_true { "True" } else { "False" },
-            "reason": reason,
-            "message": message.chars().take(MAX_MESSAGE_CHARS).collect::<String>(),
-            "observedGeneration": pool.generation.unwrap_or(0),
-        })
-    };
     let accepted = match refusal {
-        Some(refusal) => condition("Accepted", false, form.refused, refusal.to_string()),
-        None => condition("Accepted", true, "Accepted", "the endpoint picker serves the pool".to_owned()),
+        Some(refusal) => condition(pool, "Accepted", false, form.refused, &refusal.to_string()),
+        None => condition(pool, "Accepted", true, "Accepted", "the endpoint picker serves the pool"),
     };
-    let message =
-        "the endpoint picker runs in the gateway; the pool's own reference to one is not used".to_owned();
-    [accepted, condition("ResolvedRefs", true, "ResolvedRefs", message)]
+    let message = "the endpoint picker runs in the gateway; the pool's own reference to one is not used";
+    [accepted, condition(pool, "ResolvedRefs", true, "ResolvedRefs", message)]
 }
 
 /// The conditions with the times since when they have their status; `None`: they are equal to the current ones.
