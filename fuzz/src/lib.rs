@@ -33,6 +33,7 @@ pub fn stateful() -> Pipeline {
         plugin("session-affinity-scorer", r#"{"strategy": "session_id"}"#),
         plugin("active-request-scorer", "{}"),
         plugin("expected-latency-scorer", "{}"),
+        plugin("predicted-latency-producer", r#"{"streamingMode": true}"#),
     ];
     Pipeline::compile(PickerConfig { plugins, ..PickerConfig::default() }).expect("a good configuration")
 }

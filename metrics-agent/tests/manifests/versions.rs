@@ -158,3 +158,64 @@ fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
         "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are v0.10 and main"
     );
 }
+
+/// The plugins of the EPP's chart and of its guides on predicted latency.
+#[test]
+fn configurations_with_predicted_latency_are_accepted() {
+    let affinity = "{type: prefix-cache-affinity-filter, parameters: {ttftSource: latencyPredictor, maxTTFTPenaltyMs: 5000}}";
+    let streaming = "{type: predicted-latency-producer, parameters: {streamingMode: true}}";
+    let accepted = [
+        // Without limits.
+        format!("plugins: [{{type: predicted-latency-producer}}, {affinity}, {{type: latency-scorer}}, {{type: weighted-random-picker}}]"),
+        // With limits, and as the chart has it: the admitter is in no profile.
+        format!(
+            "plugins: [{streaming}, {affinity}, {{type: slo-headroom-tier-filter}}, {{type: latency-scorer}}, \
+             {{type: weighted-random-picker}}, {{type: latency-slo-admitter}}]
+schedulingProfiles:
+- name: default
+  plugins:
+  - {{pluginRef: prefix-cache-affinity-filter}}
+  - {{pluginRef: slo-headroom-tier-filter}}
+  - {{pluginRef: latency-scorer}}
+  - {{pluginRef: weighted-random-picker}}"
+        ),
+        // Disaggregated, with a scorer for each stage.
+        format!(
+            "plugins: [{{type: always-disagg-pd-decider}}, {{type: prefill-filter}}, {{type: decode-filter}}, {streaming}, \
+             {{type: disagg-profile-handler, parameters: {{deciders: {{prefill: always-disagg-pd-decider}}}}}}, {affinity}, \
+             {{type: latency-scorer, name: first, parameters: {{ttftWeight: 1, tpotWeight: 0}}}}, \
+             {{type: latency-scorer, name: further, parameters: {{ttftWeight: 0, tpotWeight: 1}}}}]
+schedulingProfiles:
+- {{name: prefill, plugins: [{{pluginRef: prefill-filter}}, {{pluginRef: prefix-cache-affinity-filter}}, {{pluginRef: first}}]}}
+- {{name: decode, plugins: [{{pluginRef: decode-filter}}, {{pluginRef: further}}]}}"
+        ),
+        // The producer in a profile, which has no part in it.
+        "plugins: [{type: predicted-latency-producer}, {type: latency-scorer}]
+schedulingProfiles: [{name: default, plugins: [{pluginRef: predicted-latency-producer}, {pluginRef: latency-scorer}]}]"
+            .to_owned(),
+    ];
+    for text in accepted {
+        assert_eq!(warned(&config(&text)), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn parameters_of_the_epps_predictor_without_effect_are_accepted_with_a_warning() {
+    let text = config(
+        "plugins: [{type: latency-scorer}, {type: predicted-latency-producer, parameters: {contextTTL: 1m, samplingMean: 50,
+  maxDecodeTokenSamplesForPrediction: 2, useEncoderCacheFeatures: true, encoderCacheMatchInfoProducerName: mm, predictInProduce: true}}]",
+    );
+    let images = "has no effect here: images count as tokens of the prompt";
+    let samples = "has no effect here: nothing is sampled during a response, in the EPP since v0.10 neither";
+    let expected = [
+        "contextTTL has no effect here: a request is followed to its end".to_owned(),
+        format!("useEncoderCacheFeatures {images}"),
+        format!("encoderCacheMatchInfoProducerName {images}"),
+        format!("samplingMean {samples}"),
+        format!("maxDecodeTokenSamplesForPrediction {samples}"),
+    ];
+    assert_eq!(warned(&text), expected.map(|warning| format!("plugins[1].parameters: {warning}")));
+    let refused =
+        refusal(&config("plugins: [{type: predicted-latency-producer, parameters: {sloBufferFactor: -1}}]"));
+    assert!(refused.contains("sloBufferFactor is -1; allowed is above 0"), "{refused}");
+}

@@ -42,7 +42,7 @@ impl Pipeline {
         let detector = plugins.detector(config.saturation_detector.as_deref());
         let lag = detector.as_ref().map(|detector| detector.plugin.lag()).unwrap_or_default();
         let flow_control = config.flow_control.and_then(|config| plugins.flow_control(&config, lag));
-        plugins.add_missing_prefix_producer();
+        plugins.add_missing_producers();
         plugins.check_needs();
         let load_estimator = plugins.load_estimator();
         let (Some(handler), Some(detector), true) = (handler, detector, plugins.errors.is_empty()) else {
@@ -66,6 +66,7 @@ impl Pipeline {
             admitters: plugins.slots(|roles| roles.admitter.clone()),
             prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),
             session_producers: plugins.slots(|roles| roles.session_producer.clone()),
+            latency_predictors: plugins.slots(|roles| roles.latency_predictor.clone()),
             cache_sources: plugins.slots(|roles| roles.cache_source.clone()),
             recorders: plugins.slots(|roles| roles.recorder.clone()),
             response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),

@@ -10,8 +10,8 @@ use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::parameter::LOAD_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, Need, NeedKind, Roles, SaturationDetector,
-    Slot, UtilizationDetector,
+    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, Need, NeedKind, PredictedLatencyProducer,
+    Roles, SaturationDetector, Slot, UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 
@@ -181,11 +181,16 @@ pub(super) fn wrong_role(declared: &Declared, role: &str) -> String {
 }
 
 impl Plugins {
-    /// Adds the default prefix producer where a plugin needs it and none of its name is declared.
-    pub(super) fn add_missing_prefix_producer(&mut self) {
-        let default = AnyPlugin::from(ApproxPrefixCacheProducer::default());
-        let is_default =
-            |need: &Need<'_>| need.kind == NeedKind::PrefixProducer && need.name == default.type_name();
+    /// Adds the default producers where a plugin needs them and none of their name is declared.
+    pub(super) fn add_missing_producers(&mut self) {
+        self.add_missing(PredictedLatencyProducer::default(), NeedKind::LatencyPredictor);
+        // A predictor that was added needs one, too.
+        self.add_missing(ApproxPrefixCacheProducer::default(), NeedKind::PrefixProducer);
+    }
+
+    fn add_missing(&mut self, default: impl Into<AnyPlugin>, kind: NeedKind) {
+        let default = default.into();
+        let is_default = |need: &Need<'_>| need.kind == kind && need.name == default.type_name();
         let is_needed =
             self.all.iter().any(|declared| declared.instance.plugin.needs().iter().any(is_default));
         if is_needed && self.find(default.type_name()).is_none() {
@@ -204,6 +209,7 @@ impl Plugins {
                 let problem = match need.kind {
                     NeedKind::Decider
                     | NeedKind::Detector
+                    | NeedKind::LatencyPredictor
                     | NeedKind::PrefixProducer
                     | NeedKind::SessionProducer => self.problem_with_plugin(&own, &need, &at),
                     NeedKind::AgentIdentity => {
@@ -299,9 +305,11 @@ fn is_met_by_none(kind: NeedKind) -> bool {
         | NeedKind::CustomMetric
         | NeedKind::LoadProducer
         | NeedKind::PromptLoadProducer => true,
-        NeedKind::Decider | NeedKind::Detector | NeedKind::PrefixProducer | NeedKind::SessionProducer => {
-            false
-        }
+        NeedKind::Decider
+        | NeedKind::Detector
+        | NeedKind::LatencyPredictor
+        | NeedKind::PrefixProducer
+        | NeedKind::SessionProducer => false,
     }
 }
 
@@ -311,6 +319,7 @@ fn is_met(kind: NeedKind, roles: &Roles) -> bool {
         NeedKind::Decider => roles.decider.is_some(),
         NeedKind::Detector => roles.saturation_detector.is_some(),
         NeedKind::PrefixProducer => roles.prefix_producer.is_some(),
+        NeedKind::LatencyPredictor => roles.latency_predictor.is_some(),
         NeedKind::SessionProducer => roles.session_producer.is_some(),
         NeedKind::LoadProducer | NeedKind::PromptLoadProducer => roles.load_estimator.is_some(),
         NeedKind::AgentIdentity | NeedKind::CustomMetric => false,

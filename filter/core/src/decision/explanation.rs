@@ -27,6 +27,8 @@ pub struct Explanation {
 pub struct EndpointExplanation {
     /// Its address.
     pub address: String,
+    /// Its predicted latency, by each predictor.
+    pub predictions: Vec<String>,
     /// Its part in the decision.
     pub verdict: Verdict,
 }
@@ -89,7 +91,7 @@ impl Explanation {
         }
         for (listed, (_, endpoint)) in self.ranked().enumerate() {
             let more = format!("; {} more", self.endpoints.len() - listed);
-            let next = format!("; {} {}", endpoint.address, endpoint.verdict);
+            let next = format!("; {endpoint}");
             if text.len() + next.len() + more.len() > max_bytes {
                 text.push_str(&more);
                 break;
@@ -140,9 +142,18 @@ impl fmt::Display for Explanation {
         }
         for (index, endpoint) in self.endpoints.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{} {}", endpoint.address, endpoint.verdict)?;
+            write!(f, "{separator}{endpoint}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for EndpointExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, predictions, verdict } = self;
+        write!(f, "{address} ")?;
+        predictions.iter().try_for_each(|prediction| write!(f, "({prediction}) "))?;
+        write!(f, "{verdict}")
     }
 }
 

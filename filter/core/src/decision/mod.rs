@@ -8,6 +8,7 @@ use core::net::SocketAddr;
 
 use crate::Few;
 use crate::decision::rejection::Rejection;
+use crate::input::prediction::ResponseLimits;
 use crate::pool::load::Reservation;
 use crate::request::subset::Subset;
 use crate::rng::Rng;
@@ -104,6 +105,10 @@ pub struct Decision {
     pub changes: Vec<StateChange>,
     /// Expectations of the request at its endpoints, by plugins that learn from the response.
     pub expectations: Few<Expectation>,
+    /// Limits that the response has to keep.
+    pub limits: Option<ResponseLimits>,
+    /// Predicted latencies by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
+    pub predictions: Vec<(usize, String)>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.
@@ -172,6 +177,8 @@ impl Decision {
             response_headers: vec![],
             changes: vec![],
             expectations: Few::new(),
+            limits: None,
+            predictions: vec![],
             details: vec![],
             reservations: Few::new(),
         }

@@ -1,6 +1,7 @@
 //! Answers of the picker to requests that it does not route.
 
 use core::fmt;
+use core::time::Duration;
 use std::borrow::Cow;
 
 use crate::request::body::BodyError;
@@ -88,6 +89,8 @@ pub struct Rejection {
     pub reason: Option<DroppedReason>,
     /// The EPP's text where it has one.
     pub message: Cow<'static, str>,
+    /// Time after which the client may retry; `None`: not known.
+    pub retry_after: Option<Duration>,
 }
 
 impl From<BodyError> for Rejection {
@@ -98,9 +101,20 @@ impl From<BodyError> for Rejection {
 }
 
 impl Rejection {
+    /// A response with this status and text, and nothing else.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, reason: None, message: message.into(), retry_after: None }
+    }
+
+    /// The same with a reason in its header.
+    #[must_use]
+    pub fn with_reason(self, reason: DroppedReason) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
     /// A malformed request, with a message for the client.
     pub fn bad_request(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::BadRequest, reason: None, message: message.into() }
+        Self::new(Code::BadRequest, message)
     }
 
     /// As much of the body has arrived as can be held, and it lacks a part that the decision needs.
@@ -109,7 +123,7 @@ impl Rejection {
             "the request body is too large: its model must be within the first {most} bytes, and a body in which the \
              model is replaced must not be longer"
         );
-        Self { code: Code::PayloadTooLarge, reason: None, message: message.into() }
+        Self::new(Code::PayloadTooLarge, message)
     }
 
     /// No `InferenceModel` has this name.
@@ -127,70 +141,46 @@ impl Rejection {
         if shown.len() < name.len() {
             shown.push('…');
         }
-        Self { code: Code::NotFound, reason: None, message: format!("{what} {shown}").into() }
+        Self::new(Code::NotFound, format!("{what} {shown}"))
     }
 
     /// A sheddable request while the pool is saturated.
     pub(crate) fn shed() -> Self {
-        Self {
-            code: Code::ResourceExhausted,
-            reason: None,
-            message: "system saturated, sheddable request dropped".into(),
-        }
+        Self::new(Code::ResourceExhausted, "system saturated, sheddable request dropped")
     }
 
     /// No endpoint was a candidate.
     pub fn no_candidates() -> Self {
-        Self {
-            code: Code::ServiceUnavailable,
-            reason: Some(DroppedReason::NoEndpoints),
-            message: "failed to find endpoint candidates for serving the request".into(),
-        }
+        Self::new(Code::ServiceUnavailable, "failed to find endpoint candidates for serving the request")
+            .with_reason(DroppedReason::NoEndpoints)
     }
 
     /// The client accepts only an endpoint with some of its prompt in the cache, and the picked one has none.
     pub(crate) fn not_cached() -> Self {
-        Self {
-            code: Code::PreconditionFailed,
-            reason: None,
-            message: "no decode worker has the requested KV cache".into(),
-        }
+        Self::new(Code::PreconditionFailed, "no decode worker has the requested KV cache")
     }
 
     /// An admitter turned the request away. It gets a 429; the EPP turns it into a 500.
-    pub(crate) fn not_admitted(reason: &str) -> Self {
-        Self {
-            code: Code::ResourceExhausted,
-            reason: None,
-            message: format!("request cannot be admitted: {reason}").into(),
-        }
+    pub(crate) fn not_admitted(reason: &str, retry_after: Option<Duration>) -> Self {
+        let message = format!("request cannot be admitted: {reason}");
+        Self { retry_after, ..Self::new(Code::ResourceExhausted, message) }
     }
 
     /// The profile handler found no destination, for another reason than filters.
     pub(crate) fn not_scheduled(reason: &str) -> Self {
-        Self {
-            code: Code::ResourceExhausted,
-            reason: None,
-            message: format!("failed to find target endpoint: {reason}").into(),
-        }
+        Self::new(Code::ResourceExhausted, format!("failed to find target endpoint: {reason}"))
     }
 
     /// The request was in flight, and made room for one of higher priority.
     pub fn evicted() -> Self {
-        Self {
-            code: Code::ResourceExhausted,
-            reason: Some(DroppedReason::Evicted),
-            message: "request evicted by flow control".into(),
-        }
+        Self::new(Code::ResourceExhausted, "request evicted by flow control")
+            .with_reason(DroppedReason::Evicted)
     }
 
     /// The profile's filters dropped every candidate.
     pub(crate) fn filtered_out() -> Self {
-        Self {
-            code: Code::ResourceExhausted,
-            reason: Some(DroppedReason::Saturated),
-            message: "no endpoints available for the given request".into(),
-        }
+        Self::new(Code::ResourceExhausted, "no endpoints available for the given request")
+            .with_reason(DroppedReason::Saturated)
     }
 }
 

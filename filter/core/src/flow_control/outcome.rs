@@ -113,7 +113,7 @@ impl Outcome {
                 "client disconnected: request evicted from queue: request context cancelled",
             ),
         };
-        Some(Rejection { code, reason: Some(reason), message: message.into() })
+        Some(Rejection::new(code, message).with_reason(reason))
     }
 }
 

@@ -8,7 +8,8 @@ use crate::flow_control::SaturationStage;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
-use crate::plugin::parameter::or_default;
+use crate::input::prediction::Predictions;
+use crate::plugin::parameter::{LATENCY_PREDICTOR, or_default};
 use crate::plugin::{AgentIdentity, Slot, TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
@@ -31,6 +32,7 @@ pub struct Cycle<'a> {
     pub(crate) readings: &'a [Reading],
     pub(crate) prefixes: &'a [Prefix<'a>],
     pub(crate) sessions: &'a [Session<'a>],
+    pub(crate) predictions: &'a [Predictions<'a>],
     /// The endpoint that an earlier stage of the request picked.
     pub(crate) peer: Option<usize>,
     /// The stage whose saturation is measured; `None`: that of all candidates.
@@ -138,6 +140,12 @@ impl<'a> Cycle<'a> {
     /// The session that the session producer of this name found.
     pub fn session(&self, producer: &str) -> Option<&'a str> {
         self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
+    }
+
+    /// The predictions of the latency predictor of this name (empty: the default one); `None`: it only learns, or there is none.
+    pub(crate) fn predictions(&self, predictor: &str) -> Option<&'a Predictions<'a>> {
+        let name = or_default(predictor, LATENCY_PREDICTOR);
+        self.predictions.iter().find(|predictions| predictions.producer == name)
     }
 
     /// The version of the EPP whose rules decide.

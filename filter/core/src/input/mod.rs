@@ -2,6 +2,7 @@
 
 pub mod cycle;
 pub mod load_estimator;
+pub mod prediction;
 
 use core::time::Duration;
 

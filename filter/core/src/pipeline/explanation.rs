@@ -6,6 +6,8 @@ use super::{Pipeline, Prepared};
 use crate::decision::explanation::{EndpointExplanation, Explanation, Score, Verdict};
 use crate::decision::{Decision, ProfileRun, ScoreDetail};
 use crate::input::DecisionInput;
+use crate::input::cycle::Cycle;
+use crate::input::prediction::Predictions;
 use crate::input::{Exclusion, exclusion};
 use crate::request::Request;
 
@@ -28,7 +30,12 @@ impl Pipeline {
             },
         };
         let endpoints = input.pool.as_slice().iter().enumerate().map(|(index, endpoint)| {
-            EndpointExplanation { address: endpoint.printed_address().to_owned(), verdict: verdict(index) }
+            let predictions = decision.predictions.iter().filter(|(predicted, _)| *predicted == index);
+            EndpointExplanation {
+                address: endpoint.printed_address().to_owned(),
+                predictions: predictions.map(|(_, text)| text.clone()).collect(),
+                verdict: verdict(index),
+            }
         });
         Explanation {
             endpoints: endpoints.collect(),
@@ -40,12 +47,16 @@ impl Pipeline {
         }
     }
 
-    /// Adds what the scores of a decision consist of, for its explanation. The request was prepared with this input, and decided by it.
+    /// Adds predicted latencies, and what the scores of a decision consist of, for its explanation. The request was prepared with this
+    /// input, and decided by it.
     pub fn add_details(&self, decision: &mut Decision, prepared: &Prepared<'_>, input: &DecisionInput<'_>) {
-        let Some(run) = decision.primary_run() else { return };
         let cycle = self.cycle(prepared.request, input, prepared.now);
         let lookup = self.look_up(&cycle, prepared);
         let cycle = lookup.seen_by(cycle);
+        let predictions = self.predict(&cycle, &prepared.candidates);
+        let cycle = Cycle { predictions: &predictions, ..cycle };
+        decision.predictions = predictions.iter().flat_map(texts).collect();
+        let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {
             let cycle = cycle.of(slot.key);
@@ -83,4 +94,10 @@ impl Pipeline {
         let place = run.picked.iter().position(|&picked| picked == endpoint);
         Verdict::Scored { scores: scores.collect(), total, place }
     }
+}
+
+/// The predictions for each candidate in words.
+fn texts<'a>(of: &'a Predictions<'_>) -> impl Iterator<Item = (usize, String)> + 'a {
+    let predicted = of.by_endpoint.iter().enumerate();
+    predicted.filter_map(|(endpoint, it)| Some((endpoint, format!("{}: {}", of.producer, it.as_ref()?))))
 }

@@ -1,8 +1,8 @@
 //! From a request and the state of a pool to a decision.
 //!
-//! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has four steps then:
-//! [`admit`](Pipeline::admit), [`look_up`](Pipeline::look_up), [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An
-//! acting pipeline and a [shadow] take the same steps.
+//! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has six steps then:
+//! [`shed`](Pipeline::shed), [`look_up`](Pipeline::look_up), [`predict`](Pipeline::predict), [`admit`](Pipeline::admit),
+//! [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An acting pipeline and a [shadow] take the same steps.
 
 mod explanation;
 mod precomputed_scores;
@@ -32,8 +32,8 @@ use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, Providers};
 use crate::plugin::{
-    Admitter, CacheSourceProducer, Decider, Instance, PrefixProducer, ProfileHandler, Recorder,
-    ResponseMarker, SaturationDetector, SessionProducer, Slot,
+    Admitter, CacheSourceProducer, Decider, Instance, LatencyPredictor, PrefixProducer, ProfileHandler,
+    Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -55,6 +55,7 @@ pub struct Pipeline {
     pub(crate) admitters: Vec<Slot<dyn Admitter>>,
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
+    pub(crate) latency_predictors: Vec<Slot<dyn LatencyPredictor>>,
     pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
@@ -147,15 +148,22 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let cycle = self.cycle(prepared.request, input, prepared.now);
+        let candidates = &prepared.candidates;
         // A shadow does not stop at its own rejection: its plugins record where the request really went.
-        let admission = match (self.admit(&cycle, &prepared.candidates, rng), acting) {
+        let admission = match (self.shed(&cycle, candidates), acting) {
             (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
             (admission, _) => admission,
         };
         let lookup = self.look_up(&cycle, prepared);
         let cycle = lookup.seen_by(cycle);
+        let predictions = self.predict(&cycle, candidates);
+        let cycle = Cycle { predictions: &predictions, ..cycle };
+        let admission = match (admission.and_then(|()| self.admit(&cycle, candidates, rng)), acting) {
+            (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
+            (admission, _) => admission,
+        };
         let mut decision = match admission {
-            Ok(()) => self.schedule(cycle, &prepared.candidates, rng),
+            Ok(()) => self.schedule(cycle, candidates, rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
@@ -166,6 +174,7 @@ impl Pipeline {
         drop(stages);
         decision.changes = changes;
         decision.expectations = expectations;
+        decision.limits = self.response_limits(prepared.request);
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();
@@ -229,6 +238,7 @@ impl Pipeline {
             readings: self.usable_readings(input, now),
             prefixes: &[],
             sessions: &[],
+            predictions: &[],
             peer: None,
             stage: None,
             providers: &self.providers,

@@ -78,6 +78,7 @@ impl Pipeline {
             rekey(profile.scorers.iter_mut().map(|(slot, _)| slot), key, second);
         }
         rekey(&mut self.prefix_producers, key, second);
+        rekey(&mut self.latency_predictors, key, second);
         rekey(&mut self.recorders, key, second);
     }
 

@@ -9,6 +9,7 @@ use crate::decision::rejection::Rejection;
 use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
+use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
 use crate::plugin::{Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
@@ -79,14 +80,9 @@ impl Pipeline {
         Prepared { request, now, candidates, prompts }
     }
 
-    /// Rejects a request that has no candidate, that is sheddable while the pool is saturated, or that an admitter refuses.
-    /// Saturation is checked before the admitters, as in the EPP. With flow control, the request has waited for its capacity already.
-    pub(super) fn admit(
-        &self,
-        cycle: &Cycle<'_>,
-        candidates: &[usize],
-        rng: &mut dyn Rng,
-    ) -> Result<(), Rejection> {
+    /// Rejects a request that has no candidate, or that is sheddable while the pool is saturated. With flow control, the request has
+    /// waited for its capacity already.
+    pub(super) fn shed(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Result<(), Rejection> {
         if candidates.is_empty() {
             return Err(Rejection::no_candidates());
         }
@@ -94,11 +90,38 @@ impl Pipeline {
         if is_sheddable && self.detector.plugin.saturation(cycle, candidates, 0) >= 1.0 {
             return Err(Rejection::shed());
         }
+        Ok(())
+    }
+
+    /// Rejects a request that an admitter refuses. Saturation was checked before, as in the EPP.
+    pub(super) fn admit(
+        &self,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        rng: &mut dyn Rng,
+    ) -> Result<(), Rejection> {
         for slot in &self.admitters {
             let admission = slot.plugin.admit(&cycle.of(slot.key), candidates, rng);
-            admission.map_err(|reason| Rejection::not_admitted(&reason))?;
+            admission.map_err(|refusal| Rejection::not_admitted(&refusal.reason, refusal.retry_after))?;
         }
         Ok(())
+    }
+
+    /// The predictions of each latency predictor, made once for all plugins that read them.
+    pub(super) fn predict<'a>(&'a self, cycle: &Cycle<'_>, candidates: &[usize]) -> Few<Predictions<'a>> {
+        let predictors = self.latency_predictors.iter();
+        let predictions = predictors.filter_map(|slot| {
+            let by_endpoint = slot.plugin.predict(&cycle.of(slot.key), candidates)?;
+            Some(Predictions { producer: &slot.name, by_endpoint })
+        });
+        predictions.collect()
+    }
+
+    /// The limits that the response to a request has to keep, if it has any and a predictor reads them.
+    pub(super) fn response_limits(&self, request: &Request<'_>) -> Option<ResponseLimits> {
+        let predictor = self.latency_predictors.first()?;
+        let limits = LatencyLimits::read(request.headers);
+        limits.is_any().then(|| ResponseLimits { limits, is_whole: predictor.plugin.predicts_whole() })
     }
 
     /// The prompt's matches for each prefix producer, and the request's session for each session producer that finds one.

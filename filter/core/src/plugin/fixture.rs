@@ -3,13 +3,14 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::parameter::PREFIX_PRODUCER;
+use super::parameter::{LATENCY_PREDICTOR, PREFIX_PRODUCER};
 use super::{AgentIdentity, Filter, InflightLoadProducer, Scorer, Slot, TopologyExtractor};
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, Prefix, Providers, Session};
 use crate::input::load_estimator::LoadEstimator;
+use crate::input::prediction::{Prediction, Predictions};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -37,6 +38,7 @@ pub(crate) struct Fixture {
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<Prefix<'static>>,
     sessions: Vec<(&'static str, &'static str)>,
+    predictions: Vec<Predictions<'static>>,
 }
 
 impl Fixture {
@@ -55,6 +57,7 @@ impl Fixture {
             labels: vec![vec![]; endpoints],
             prefixes: vec![],
             sessions: vec![],
+            predictions: vec![],
         }
     }
 
@@ -71,6 +74,17 @@ impl Fixture {
     /// Sets the session that a producer finds.
     pub(crate) fn session(&mut self, producer: &'static str, id: &'static str) {
         self.sessions.push((producer, id));
+    }
+
+    /// Sets the predictions of the default predictor for all endpoints.
+    pub(crate) fn predictions(&mut self, of: impl IntoIterator<Item = Prediction>) {
+        let by_endpoint = of.into_iter().map(Some).collect();
+        self.predictions = vec![Predictions { producer: LATENCY_PREDICTOR, by_endpoint }];
+    }
+
+    /// Removes all predictions.
+    pub(crate) fn no_predictions(&mut self) {
+        self.predictions.clear();
     }
 
     /// Gives an endpoint a label.
@@ -112,6 +126,7 @@ impl Fixture {
             readings: &self.readings,
             prefixes: &self.prefixes,
             sessions: &sessions,
+            predictions: &self.predictions,
             peer: self.peer,
             stage: None,
             providers: &providers,

@@ -140,6 +140,25 @@ fn a_prefix_producer_that_is_named_has_to_be_one() {
 }
 
 #[test]
+fn a_latency_predictor_that_is_named_has_to_be_one_and_the_default_one_is_added() {
+    let config = |kind: &str, name: &str| {
+        let parameters = json!({"latencyPredictionInfoProducerName": name});
+        json!({"plugins": [{"type": kind, "parameters": parameters}, {"type": "queue-scorer"}]})
+    };
+    for kind in ["latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter"] {
+        let at = "plugins[0].parameters.latencyPredictionInfoProducerName";
+        assert_refused(&config(kind, "mine"), at, &["\"mine\""]);
+        assert_refused(&config(kind, "queue-scorer"), at, &["not a latency predictor"]);
+        let added = names(&config(kind, ""));
+        for name in ["predicted-latency-producer", "approx-prefix-cache-producer"] {
+            assert!(added.iter().any(|added| added == name), "{kind}: {added:?}");
+        }
+    }
+    let by_tokens = names(&json!({"plugins": [{"type": "prefix-cache-affinity-filter"}]}));
+    assert!(!by_tokens.contains(&"predicted-latency-producer".to_owned()), "{by_tokens:?}");
+}
+
+#[test]
 fn parameters_out_of_range_are_refused_where_they_stand() {
     let cases = [
         ("prefix-cache-scorer", json!({"matchLengthWeight": 2}), "matchLengthWeight"),
@@ -147,7 +166,9 @@ fn parameters_out_of_range_are_refused_where_they_stand() {
         ("concurrency-detector", json!({"headroom": -1}), "headroom"),
         ("label-selector-filter", json!({"matchLabels": {"": "x"}}), "matchLabels"),
         ("utilization-filter", json!({}), "conditions"),
-        ("prefix-cache-affinity-filter", json!({"ttftSource": "latencyPredictor"}), "ttftSource"),
+        ("prefix-cache-affinity-filter", json!({"affinityThreshold": 2}), "affinityThreshold"),
+        ("slo-headroom-tier-filter", json!({"epsilonExploreNeg": 2}), "epsilonExploreNeg"),
+        ("predicted-latency-producer", json!({"sloBufferFactor": 0}), "sloBufferFactor"),
         ("context-length-aware", json!({"label": ""}), "label"),
         ("header-label-affinity-scorer", json!({"headerName": "a"}), "labelKey"),
         ("endpoint-attribute-scorer", json!({"attributeKey": ""}), "attributeKey"),

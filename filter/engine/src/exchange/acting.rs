@@ -26,7 +26,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let (directive, models) = match decided {
             Decided::Made { directive, models } => (directive, models),
             Decided::Waits => return Ok(Flow::Wait),
-            Decided::Refused(refusal) => return self.refuse(refusal),
+            Decided::Refused(rejection) => return self.refuse(&rejection),
         };
         self.show_wait();
         let Self { exchange, pool, proxy } = self;
@@ -66,6 +66,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             }
             (Action::Reject(rejection), None) => {
                 pool.metrics.count_rejected(rejection.code);
+                // Of all plugins, only latency-slo-admitter knows when to retry.
+                if rejection.retry_after.is_some() {
+                    pool.metrics.count_refused_by_limits();
+                }
                 self.reject(&rejection)
             }
             (Action::Abstain { reason, within }, None) => {
@@ -85,6 +89,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         exchange.response.headers.extend(route.response_headers);
         exchange.response.models = models;
         exchange.assignment = route.assignment;
+        let has_limits = exchange.assignment.limits.is_some();
         for (name, value) in route.request_headers {
             proxy.set_request_header(name, &value)?;
         }
@@ -94,6 +99,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         }
         self.direct(&route.destinations, route.is_hint)?;
         self.pool.metrics.routed.increment();
+        if has_limits {
+            self.pool.metrics.count_admitted_with_limits();
+        }
         if route.is_stale {
             self.pool.metrics.routed_stale.increment();
         }
@@ -132,6 +140,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if let Some(reason) = rejection.reason {
             headers.push((headers::DROPPED_REASON, reason.as_str()));
         }
+        // Whole seconds, rounded up: a client that comes too early is rejected again.
+        let seconds = rejection.retry_after.map(|after| after.as_nanos().div_ceil(1_000_000_000).max(1));
+        let seconds = seconds.map(|seconds| seconds.to_string());
+        headers.extend(seconds.as_deref().map(|seconds| (headers::RETRY_AFTER, seconds)));
         let of_response = &self.exchange.response.headers;
         headers.extend(of_response.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self.proxy.send_response(rejection.code.status(), &headers, &error_body(rejection))?;
@@ -241,11 +253,8 @@ pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
     pool: &WorkerPool<S, M>,
     proxy: &mut impl Proxy,
 ) -> Result<()> {
-    let rejection = Rejection {
-        code: Code::ServiceUnavailable,
-        reason: None,
-        message: "the proxy does not pass the request's body on to the endpoint picker".into(),
-    };
+    let message = "the proxy does not pass the request's body on to the endpoint picker";
+    let rejection = Rejection::new(Code::ServiceUnavailable, message);
     pool.metrics.count_rejected(rejection.code);
     let headers = [("content-type", "application/json")];
     proxy.send_response(rejection.code.status(), &headers, &error_body(&rejection))

@@ -19,7 +19,7 @@ use super::queueing::{QueuePlace, Step};
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
-use crate::queue::{Entry, Refusal};
+use crate::queue::Entry;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::decision::Routing;
 use crate::worker_pool::directive::{Action, Directive};
@@ -36,7 +36,7 @@ pub(super) enum Decided {
     /// It waits in the queue.
     Waits,
     /// The queue turns it away.
-    Refused(Refusal),
+    Refused(Rejection),
 }
 
 impl From<Directive> for Decided {
@@ -307,8 +307,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             None | Some(Entry::Open) => return Ok(None),
             Some(Entry::Admitted(ticket)) => (Some(ticket), Step::Over(Duration::ZERO), None),
             Some(Entry::Waits(ticket)) => (Some(ticket), Step::Waits { since: now }, Some(Decided::Waits)),
-            Some(Entry::Refused(refusal)) => {
-                (None, Step::Over(Duration::ZERO), Some(Decided::Refused(refusal)))
+            Some(Entry::Refused(rejection)) => {
+                (None, Step::Over(Duration::ZERO), Some(Decided::Refused(rejection)))
             }
         };
         (self.place.ticket, self.place.step) = (ticket, step);

@@ -249,15 +249,14 @@ impl Exchange {
         end_of_stream: bool,
     ) {
         let first = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
-        if let Some(took) = first.and_then(|first| first.took)
-            && let Some(expected) = self.assignment.expectations.first()
-        {
-            pool.metrics.record_first_chunk(took, expected);
+        if let Some(first) = first {
+            pool.metrics.record_first_chunk(&self.assignment, &first);
         }
         self.assignment.chunk(&mut pool.store, first);
         if end_of_stream {
-            self.assignment.complete(proxy);
-            self.end(pool);
+            self.complete(pool, proxy);
+        } else {
+            self.assignment.chunks += 1;
         }
     }
 
@@ -268,7 +267,16 @@ impl Exchange {
         proxy: &impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
-        self.assignment.complete(proxy);
+        self.complete(pool, proxy);
+    }
+
+    /// The whole response has arrived.
+    fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if let Some(response) = self.assignment.complete(proxy)
+            && let Some(limits) = &self.assignment.limits
+        {
+            pool.metrics.count_limits(limits, &response);
+        }
         self.end(pool);
     }
 

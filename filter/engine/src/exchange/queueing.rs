@@ -8,7 +8,7 @@ use endpoint_picker::flow_control::Ticket;
 use super::{Exchange, Flow, Turn};
 use crate::metrics::MetricSink;
 use crate::proxy::{Proxy, Result, headers};
-use crate::queue::{Refusal, Verdict};
+use crate::queue::Verdict;
 use crate::worker_pool::store::PoolStore;
 
 /// The request's place in the queue. Nothing of its body is kept: it stays with the proxy, and is read again when the request is dispatched.
@@ -79,7 +79,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         // If the clock cannot be read, the wait counts as zero.
         self.exchange.place.end_wait(self.proxy.now().unwrap_or_default());
         match verdict {
-            Verdict::Refused(refusal) => self.refuse(refusal),
+            Verdict::Refused(rejection) => self.refuse(&rejection),
             Verdict::Evicted => {
                 let rejection = Rejection::evicted();
                 self.pool.metrics.count_rejected(rejection.code);
@@ -100,16 +100,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Rejects a request that the queue refuses.
-    pub(super) fn refuse(&mut self, refusal: Refusal) -> Result<Flow> {
-        let Refusal { rejection, retry_after } = refusal;
-        if let Some(after) = retry_after {
-            // Whole seconds, rounded up: a client that comes too early is rejected again.
-            let seconds = after.as_nanos().div_ceil(1_000_000_000).max(1);
-            self.exchange.response.headers.push((headers::RETRY_AFTER.to_owned(), seconds.to_string()));
-        }
+    pub(super) fn refuse(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.show_wait();
         self.pool.metrics.count_rejected(rejection.code);
-        self.reject(&rejection)
+        self.reject(rejection)
     }
 
     /// Adds the length of the wait to the response, if the client asked for explanations with the secret.

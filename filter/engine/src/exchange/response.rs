@@ -7,10 +7,10 @@ use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
 
 use super::head::ResponseHead;
-use super::served::FirstChunk;
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
 use crate::proxy::{Proxy, Result};
+use crate::worker_pool::directive::FirstChunk;
 
 /// The state of a response on its way to the client.
 #[derive(Debug, Default)]

@@ -4,11 +4,12 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::state::latency::CompleteResponse;
 
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
-use crate::worker_pool::directive::{Assignment, ResponseProgress};
+use crate::worker_pool::directive::{Assignment, FirstChunk, ResponseProgress};
 use crate::worker_pool::store::PoolStore;
 
 /// The server of a response that begins.
@@ -39,17 +40,6 @@ impl Served {
         let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
         Ok(Self { by, endpoint, is_failure })
     }
-}
-
-/// The first chunk of a response that shows how long its server takes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstChunk {
-    /// When it came.
-    pub(super) at: Duration,
-    /// The time since the decision, if the response is a stream of tokens.
-    pub(super) took: Option<Duration>,
-    /// The endpoint that sends it, by its key; `None` if that is not in the pool.
-    pub(super) by: Option<u64>,
 }
 
 /// Whether an error is the server's. It is not when Envoy's circuit breakers kept the request from the server, or when a filter
@@ -117,7 +107,7 @@ impl Assignment {
         if self.progress != ResponseProgress::Awaited {
             return;
         }
-        self.progress = ResponseProgress::Begun(first.and_then(|first| first.took.map(|_| first.at)));
+        self.progress = ResponseProgress::Begun(first);
         let ended = self.loads.iter_mut();
         let ended = ended.filter_map(|load| Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
         let answered = self.expectations.iter().zip(core::iter::repeat(first)).map(|(expected, first)| {
@@ -127,23 +117,29 @@ impl Assignment {
         store.apply(ended.chain(answered).collect());
     }
 
-    /// The response is complete.
-    pub(super) fn complete(&mut self, proxy: &impl Proxy) {
-        if let ResponseProgress::Begun(Some(first)) = self.progress
-            && !self.expectations.is_empty()
-        {
-            let rest = proxy.now().ok().map(|now| now.saturating_sub(first));
-            self.progress = ResponseProgress::Complete(rest);
+    /// The response is complete. Returns it if it shows how long its server takes, and that counts.
+    pub(super) fn complete(&mut self, proxy: &impl Proxy) -> Option<CompleteResponse> {
+        let ResponseProgress::Begun(Some(first)) = self.progress else { return None };
+        if self.expectations.is_empty() && self.limits.is_none() {
+            return None;
         }
+        let response = proxy.now().ok().map(|now| CompleteResponse {
+            whole: now.saturating_sub(self.at),
+            rest: first.took.map(|_| now.saturating_sub(first.at)),
+            chunks: self.chunks,
+            by: first.by,
+        });
+        self.progress = ResponseProgress::Complete(response);
+        response
     }
 
     /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
     /// that its response makes to the counts of the endpoint.
     pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
-        let (is_answered, rest) = match self.progress {
+        let (is_answered, response) = match self.progress {
             ResponseProgress::Awaited => (false, None),
             ResponseProgress::Begun(_) => (true, None),
-            ResponseProgress::Complete(rest) => (true, rest),
+            ResponseProgress::Complete(response) => (true, response),
         };
         let mut changes = Vec::new();
         for load in self.loads.drain(..) {
@@ -154,7 +150,7 @@ impl Assignment {
         }
         changes.extend(served);
         for expected in self.expectations.drain(..) {
-            changes.push(Change::State(expected.ended(self.at, is_answered, rest)));
+            changes.push(Change::State(expected.ended(self.at, is_answered, response.as_ref())));
         }
         store.apply(changes);
     }

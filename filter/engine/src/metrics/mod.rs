@@ -2,6 +2,7 @@
 //!
 //! Counts are kept in the worker and flushed once a second, so that they cost a request no call to the proxy.
 
+mod limits;
 mod series;
 mod sharing;
 mod sink;
@@ -12,15 +13,18 @@ use core::time::Duration;
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, PromptBlocks};
+use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::state::latency::Expectation;
+use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker_wire::report;
 
+use limits::LimitMetrics;
 use series::{LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
+use crate::worker_pool::directive::{Assignment, FirstChunk};
 
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
@@ -78,6 +82,7 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) first_byte: Histogram<M>,
     /// Times to the first chunk of streams, as percentages of what was expected.
     first_chunk_of_expected: Histogram<M>,
+    limits: LimitMetrics<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
     /// Routed requests, by the client's model and the serving model.
@@ -176,6 +181,7 @@ impl<M: MetricSink> Metrics<M> {
             decision: histogram("decision_us"),
             first_byte: histogram("first_byte_ms"),
             first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
+            limits: LimitMetrics::new(sink, pool),
             picks: labelled("picks", &[ENDPOINT]),
             requests: labelled("model_requests", MODELS),
             rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
@@ -188,8 +194,33 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
+    /// Records the time to the first chunk of a response.
+    pub(crate) fn record_first_chunk(&self, assignment: &Assignment, first: &FirstChunk) {
+        if let Some(limits) = &assignment.limits {
+            self.limits.count_first_chunk(limits, first.at.saturating_sub(assignment.at));
+        }
+        if let (Some(took), Some(expected)) = (first.took, assignment.expectations.first()) {
+            self.record_share_of_expected(took, expected);
+        }
+    }
+
+    /// Counts a complete response by its limits.
+    pub(crate) fn count_limits(&self, limits: &ResponseLimits, response: &CompleteResponse) {
+        self.limits.count_complete(limits, response);
+    }
+
+    /// Counts a routed request that has limits.
+    pub(crate) fn count_admitted_with_limits(&self) {
+        self.limits.admitted.increment();
+    }
+
+    /// Counts a request that was refused because no endpoint would keep its limits.
+    pub(crate) fn count_refused_by_limits(&self) {
+        self.limits.refused.increment();
+    }
+
     /// Records the time to the first chunk of a stream of tokens.
-    pub(crate) fn record_first_chunk(&self, took: Duration, expected: &Expectation) {
+    fn record_share_of_expected(&self, took: Duration, expected: &Expectation) {
         // Below a millisecond, rounding would decide.
         let percent = took.as_secs_f64() * 1e5 / expected.milliseconds().max(1.0);
         #[expect(
@@ -303,6 +334,7 @@ impl<M: MetricSink> Metrics<M> {
             counter.flush();
         }
         self.sharing.flush();
+        self.limits.flush();
         if let Some(tokens) = &self.tokens {
             tokens.flush();
         }

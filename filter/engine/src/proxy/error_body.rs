@@ -52,7 +52,7 @@ mod tests {
             (Code::ResourceExhausted, "rate_limit_error"),
             (Code::ServiceUnavailable, "server_error"),
         ] {
-            let body = error_body(&Rejection { code, reason: None, message: "a \"b\"".into() });
+            let body = error_body(&Rejection::new(code, "a \"b\""));
             let name = code.name();
             let expected = format!(
                 r#"{{"error":{{"message":"a \"b\"","type":"{type}","param":null,"code":"{name}"}}}}"#

@@ -31,7 +31,7 @@ pub enum Entry {
     /// It waits until it is resumed.
     Waits(Ticket),
     /// It is rejected.
-    Refused(Refusal),
+    Refused(Rejection),
 }
 
 /// The reason why a request is resumed.
@@ -40,18 +40,9 @@ pub enum Verdict {
     /// It is dispatched.
     Admitted,
     /// It is rejected.
-    Refused(Refusal),
+    Refused(Rejection),
     /// It was dispatched, and is aborted to make room for another one.
     Evicted,
-}
-
-/// The response to a request that is not dispatched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Status, reason and message.
-    pub rejection: Rejection,
-    /// Time after which the client may retry; `None`: not known.
-    pub retry_after: Option<Duration>,
 }
 
 /// The queue of one pool.
@@ -114,10 +105,10 @@ impl Queue {
     }
 
     /// The response to a request of which only the head has arrived, if it would be rejected anyway.
-    pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Refusal> {
+    pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Rejection> {
         let machine = self.machine.as_mut()?;
         let outcome = machine.turn_away(arrival, now)?;
-        refusal(machine, outcome, arrival.priority, now)
+        rejection(machine, outcome, arrival.priority, now)
     }
 
     /// Offers a request. `resume` returns the function that resumes it; it is called only if the request may
@@ -133,10 +124,10 @@ impl Queue {
         let ticket = Ticket(self.tickets);
         machine.offer(ticket, arrival, now);
         let (entry, state) = match self.poll(Some((ticket, arrival.priority)), now) {
-            Some(Verdict::Refused(refusal)) => return Ok(Entry::Refused(refusal)),
+            Some(Verdict::Refused(rejection)) => return Ok(Entry::Refused(rejection)),
             Some(Verdict::Evicted) => {
                 self.leave(ticket, None);
-                return Ok(Entry::Refused(Refusal { rejection: Rejection::evicted(), retry_after: None }));
+                return Ok(Entry::Refused(Rejection::evicted()));
             }
             // A dispatched request that cannot be evicted is never resumed, so the queue keeps no way to do
             // so.
@@ -192,7 +183,7 @@ impl Queue {
                     Some(Verdict::Admitted)
                 }
                 Event::Reject { outcome, .. } | Event::Expire { outcome, .. } => {
-                    refusal(machine, outcome, priority.unwrap_or(0), now).map(Verdict::Refused)
+                    rejection(machine, outcome, priority.unwrap_or(0), now).map(Verdict::Refused)
                 }
                 Event::Evict { .. } => {
                     *evicted += 1;
@@ -310,9 +301,9 @@ impl Entrant {
 
 /// The response to a request that is not dispatched. Without endpoints, the rate of dispatch so far predicts
 /// nothing, so the response has no time to retry.
-fn refusal(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Refusal> {
+fn rejection(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Rejection> {
     let rejection = outcome.rejection()?;
     let is_known = rejection.code == Code::ResourceExhausted;
     let retry_after = is_known.then(|| machine.retry_after(priority, now)).flatten();
-    Some(Refusal { rejection, retry_after })
+    Some(Rejection { retry_after, ..rejection })
 }

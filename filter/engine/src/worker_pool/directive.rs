@@ -7,10 +7,11 @@ use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
+use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
-use endpoint_picker::state::latency::Expectation;
+use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -104,10 +105,25 @@ pub struct Assignment {
     pub loads: Few<AssignedLoad>,
     /// Expectations of it, by plugins that learn from the response.
     pub expectations: Few<Expectation>,
+    /// Limits that its response has to keep.
+    pub limits: Option<ResponseLimits>,
     /// The time of the decision.
     pub at: Duration,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,
+    /// Chunks of its response so far, without the last one.
+    pub(crate) chunks: u64,
+}
+
+/// The first chunk of a response that shows how long its server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FirstChunk {
+    /// When it came.
+    pub(crate) at: Duration,
+    /// The time since the decision, if the response is a stream of tokens.
+    pub(crate) took: Option<Duration>,
+    /// The endpoint that sends it, by its key; `None` if that is not in the pool.
+    pub(crate) by: Option<u64>,
 }
 
 /// How far the response to a request has come, for plugins that learn from it.
@@ -116,10 +132,10 @@ pub(crate) enum ResponseProgress {
     /// Its first chunk has not come.
     #[default]
     Awaited,
-    /// Its first chunk has come. It is that of a stream of tokens if the time is known.
-    Begun(Option<Duration>),
-    /// It is complete. The time is that from the first chunk of a stream of tokens to its end.
-    Complete(Option<Duration>),
+    /// Its first chunk has come. It is that of a response that shows how long its server takes if it is known.
+    Begun(Option<FirstChunk>),
+    /// It is complete. It shows how long its server takes if it is known.
+    Complete(Option<CompleteResponse>),
 }
 
 /// The load that a request has in flight at one endpoint.
@@ -167,8 +183,9 @@ impl PoolView {
         let pool = self.pool();
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
-                let Decision { reservations, expectations, .. } = decision;
+                let Decision { reservations, expectations, limits, .. } = decision;
                 let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
+                let assignment = Assignment { limits, ..assignment };
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
             }
             None => (
@@ -209,13 +226,10 @@ impl PoolView {
             scores,
             request_headers: decision.headers,
             response_headers: decision.response_headers,
-            assignment: Assignment::new(
-                &destinations,
-                decision.reservations,
-                decision.expectations,
-                pool,
-                now,
-            ),
+            assignment: Assignment {
+                limits: decision.limits,
+                ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)
+            },
             prompt: decision.prompt,
             is_stale: decision.is_stale,
         }))

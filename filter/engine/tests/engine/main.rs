@@ -10,6 +10,7 @@ mod heads;
 mod hints;
 mod late_snapshot;
 mod latency;
+mod limits;
 mod link;
 mod metrics;
 mod model_paths;

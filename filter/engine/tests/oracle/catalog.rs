@@ -46,6 +46,9 @@ pub(crate) fn filters() -> Vec<Value> {
         affinity(json!({"affinityThreshold": 0.3, "explorationProbability": 1})),
         affinity(json!({"affinityThreshold": 0.3, "maxTTFTPenaltyMs": 20})),
         affinity(json!({"affinityThreshold": 0.5, "maxTTFTPenaltyMs": 0})),
+        affinity(json!({"affinityThreshold": 0.3, "ttftSource": "latencyPredictor", "maxTTFTPenaltyMs": 15})),
+        json!({"type": "slo-headroom-tier-filter", "parameters": {"epsilonExploreNeg": 0}}),
+        json!({"type": "slo-headroom-tier-filter", "parameters": {"epsilonExploreNeg": 1}}),
         affinity(json!({"affinityThreshold": -1, "prefixMatchInfoProducerName": OWN_PREFIXES})),
         json!({"type": "session-affinity-filter"}),
         json!({"type": "session-affinity-filter", "parameters": {"strategy": "session_id"}}),
@@ -115,6 +118,14 @@ pub(crate) fn producers() -> Vec<Value> {
         json!({"type": "topology-extractor", "parameters": {"hostname": "range", "rack": "zone"}}),
         json!({"type": "p2p-source-producer"}),
         json!({"type": "p2p-source-producer", "parameters": {"minCachedTokenDelta": 100}}),
+        json!({"type": "predicted-latency-producer", "parameters": {
+            "streamingMode": true, "endpointRoleLabel": "llm-d.ai/role"}}),
+        json!({"type": "predicted-latency-producer", "parameters": {
+            "streamingMode": true, "sloBufferFactor": 0.5, "prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "predicted-latency-producer", "parameters": {"streamingMode": true}}),
+        json!({"type": "predicted-latency-producer", "parameters": {"predictInProduce": false}}),
+        json!({"type": "latency-slo-admitter"}),
+        json!({"type": "latency-slo-admitter"}),
         json!({"type": "probabilistic-admitter"}),
         json!({"type": "probabilistic-admitter", "parameters": {
             "queueDepthThreshold": 50, "power": 1, "k": 0.5}}),

@@ -125,7 +125,9 @@ impl Draft {
         let names: Vec<String> = members.iter().map(|(plugin, ..)| self.declare(plugin)).collect();
         let allowed = if shape == Shape::NoProfiles { 1 } else { pickers.len() };
         let pickers: Vec<String> = pickers.iter().take(allowed).map(|picker| self.declare(picker)).collect();
-        let reads_prompts = self.plugins.iter().any(|plugin| plugin["type"] == "expected-latency-scorer");
+        let all = self.plugins.iter().chain(producers).map(Value::to_string).collect::<String>();
+        let reads_prompts = ["latency-", "-latency", "latencyPredictor", "slo-headroom-tier-filter"];
+        let reads_prompts = reads_prompts.iter().any(|part| all.contains(part));
         for producer in producers {
             let counts_output = producer["parameters"]["addEstimatedOutputTokens"] == true;
             if self.plugins.iter().all(|plugin| plugin["type"] != producer["type"])

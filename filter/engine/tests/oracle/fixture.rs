@@ -16,7 +16,7 @@ use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::state::latency::Expectation;
+use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 
@@ -34,6 +34,9 @@ pub(crate) struct Fixture {
     /// The requests in flight, oldest first.
     in_flight: VecDeque<InFlight>,
 }
+
+/// Chunks of each response.
+pub(crate) const CHUNKS: u64 = 11;
 
 /// A request in flight.
 struct InFlight {
@@ -88,15 +91,25 @@ impl Fixture {
                 ended.push((reservation.endpoint, core::mem::take(&mut reservation.prefill)));
             }
             let took = self.now.checked_sub(request.at);
-            changes.extend(request.expectations.iter().map(|expected| expected.answered(self.now, took)));
+            // The destination responds, and not an endpoint that computes the prompt for it.
+            let by = request.expectations.first().map(Expectation::endpoint);
+            let took = |expected: &Expectation| took.filter(|_| by == Some(expected.endpoint()));
+            let answered = |expected: &Expectation| expected.answered(self.now, took(expected));
+            changes.extend(request.expectations.iter().map(answered));
         }
         for request in self.in_flight.drain(..step.end.min(self.in_flight.len())) {
             for reservation in request.reservations {
                 let loads = [reservation.prefill, reservation.response];
                 ended.extend(loads.map(|load| (reservation.endpoint, load)));
             }
-            let rest = request.answered.map(|answered| self.now.saturating_sub(answered));
-            let over = |expected: &Expectation| expected.ended(self.now, rest.is_some(), rest);
+            let response = request.answered.map(|answered| CompleteResponse {
+                whole: self.now.saturating_sub(request.at),
+                rest: Some(self.now.saturating_sub(answered)),
+                chunks: CHUNKS,
+                by: request.expectations.first().map(Expectation::endpoint),
+            });
+            let over =
+                |expected: &Expectation| expected.ended(self.now, response.is_some(), response.as_ref());
             changes.extend(request.expectations.iter().map(over));
         }
         let endpoints = self.ledger.ledger().pool().as_slice();

@@ -193,8 +193,10 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
         3 => select(vec!["sid=one", "a=b; sid= two ;c", "sid=", "side=x"])
             .prop_map(|cookie| ("cookie", cookie.as_bytes().to_vec())),
         3 => select(vec![&b"a"[..], b"b", b"", b"\xff"]).prop_map(|zone| ("x-zone", zone.to_vec())),
-        1 => select(vec!["if-available", "wait=1, If-Available", "if-available=1", "respond-async"])
+        2 => select(vec!["if-available", "wait=1, If-Available", "if-available=1", "respond-async"])
             .prop_map(|preference| ("prefer", preference.as_bytes().to_vec())),
+        4 => select(vec!["30", "2000.5", "0", "soon"]).prop_map(|limit| ("x-llm-d-slo-ttft-ms", limit.as_bytes().to_vec())),
+        3 => select(vec!["0.25", "40", "-1"]).prop_map(|limit| ("x-slo-tpot-ms", limit.as_bytes().to_vec())),
         2 => select(vec!["other", "decode", "unknown", " "]).prop_map(|name| ("epp-profile", name.as_bytes().to_vec())),
     ];
     // Each request has an id, by which a source of KV blocks is drawn.

@@ -99,8 +99,14 @@ impl Section<'_> {
         self.details(f)
     }
 
-    /// The terms of scores, for scorers that explain them.
+    /// Predicted latencies, and the terms of scores for scorers that explain them.
     fn details(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, endpoint) in self.choice.explanation.ranked() {
+            for prediction in &endpoint.predictions {
+                let name = printable(self.pool.as_slice()[index].name());
+                writeln!(f, "{name}, {prediction}")?;
+            }
+        }
         for (index, endpoint) in self.choice.explanation.ranked() {
             for Score { scorer, detail, .. } in scores(&endpoint.verdict).unwrap_or_default() {
                 let Some(detail) = detail else { continue };

@@ -1,6 +1,11 @@
 //! Admitters: plugins that may turn a request away before it is scheduled.
 
+mod latency_slo_admitter;
+
+pub use latency_slo_admitter::LatencySloAdmitter;
+
 use core::fmt::Debug;
+use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -13,7 +18,16 @@ use crate::rng::Rng;
 /// May turn a request away before it is scheduled.
 pub trait Admitter: Debug + Send + Sync {
     /// Why the request is turned away, if it is.
-    fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Result<(), String>;
+    fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Result<(), NotAdmitted>;
+}
+
+/// A request that is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAdmitted {
+    /// Why.
+    pub reason: String,
+    /// Time after which it may be admitted; `None`: not known.
+    pub retry_after: Option<Duration>,
 }
 
 /// `probabilistic-admitter`: turns a request of negative priority away with probability min(1, s^`power` · `k`), s the mean over the candidates of
@@ -56,16 +70,16 @@ impl Plugin for ProbabilisticAdmitter {
 }
 
 impl Admitter for ProbabilisticAdmitter {
-    fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Result<(), String> {
+    fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Result<(), NotAdmitted> {
         if cycle.request.priority >= 0 || candidates.is_empty() {
             return Ok(());
         }
         let saturation = self.saturation(cycle, candidates);
         let probability = (saturation.powf(self.power) * self.k).min(1.0);
         if rng.unit() < probability {
-            return Err(format!(
-                "probabilistic-admitter: rejected, saturation={saturation:.3} prob={probability:.2}"
-            ));
+            let reason =
+                format!("probabilistic-admitter: rejected, saturation={saturation:.3} prob={probability:.2}");
+            return Err(NotAdmitted { reason, retry_after: None });
         }
         Ok(())
     }
@@ -140,7 +154,7 @@ mod tests {
         let reason = fixture(-1, &[(10, 0.0)]).with_cycle(|cycle| {
             ProbabilisticAdmitter::default().admit(cycle, &[0], &mut SplitMix64::new(1)).unwrap_err()
         });
-        assert_eq!(reason, "probabilistic-admitter: rejected, saturation=2.000 prob=1.00");
+        assert_eq!(reason.reason, "probabilistic-admitter: rejected, saturation=2.000 prob=1.00");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod label_selector_filter;
 mod prefix_cache_affinity_filter;
 mod role_filters;
 mod session_affinity_filter;
+mod slo_headroom_tier_filter;
 mod topology_affinity_filter;
 mod utilization_filter;
 
@@ -18,6 +19,7 @@ pub use prefix_cache_affinity_filter::PrefixCacheAffinityFilter;
 pub(crate) use role_filters::role_label;
 pub use role_filters::{DecodeFilter, EncodeFilter, PrefillFilter};
 pub use session_affinity_filter::SessionAffinityFilter;
+pub use slo_headroom_tier_filter::SloHeadroomTierFilter;
 pub use topology_affinity_filter::TopologyAffinityFilter;
 pub use utilization_filter::UtilizationFilter;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
+use crate::input::prediction::Predictions;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
@@ -14,7 +15,7 @@ use crate::rng::Rng;
 /// - if there is one candidate, no sticky one, or the threshold is 0 or less;
 /// - with probability `exploration_probability`;
 /// - if the lowest time to the first token of sticky endpoints exceeds the lowest of the others by more than
-///   `max_ttft_penalty_ms`. An endpoint's time is estimated as tokens in flight / `peak_prefill_throughput`.
+///   `max_ttft_penalty_ms`. An endpoint's time is estimated as tokens in flight / `peak_prefill_throughput`, or it is the predicted one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheAffinityFilter {
@@ -33,7 +34,7 @@ pub struct PrefixCacheAffinityFilter {
     prefix_match_info_producer_name: String,
     /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
-    /// A parameter of the EPP's latency predictor; only the empty value is accepted.
+    /// Name of the predictor; empty: `predicted-latency-producer`.
     latency_prediction_info_producer_name: String,
 }
 
@@ -41,7 +42,6 @@ pub struct PrefixCacheAffinityFilter {
 #[serde(rename_all = "camelCase")]
 enum TtftSource {
     PrefillThroughput,
-    /// Known, to be refused by name.
     LatencyPredictor,
 }
 
@@ -63,20 +63,6 @@ impl Default for PrefixCacheAffinityFilter {
 
 impl Plugin for PrefixCacheAffinityFilter {
     fn check(&self) -> Result<(), String> {
-        let predictor = self.ttft_source == TtftSource::LatencyPredictor;
-        allow(
-            !predictor,
-            "ttftSource",
-            "latencyPredictor",
-            "prefillThroughput; there is no latency predictor here",
-        )?;
-        let predictor = &self.latency_prediction_info_producer_name;
-        allow(
-            predictor.is_empty(),
-            "latencyPredictionInfoProducerName",
-            predictor,
-            "nothing; there is no latency predictor here",
-        )?;
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         let threshold = self.affinity_threshold;
         allow(threshold <= 1.0, "affinityThreshold", threshold, "1 and below")?;
@@ -85,12 +71,12 @@ impl Plugin for PrefixCacheAffinityFilter {
         let penalty = self.max_ttft_penalty_ms;
         allow(penalty >= 0.0, "maxTTFTPenaltyMs", penalty, "0 and above")?;
         let throughput = self.peak_prefill_throughput;
-        let is_needed = penalty > 0.0;
+        let is_needed = penalty > 0.0 && self.ttft_source == TtftSource::PrefillThroughput;
         allow(
             throughput > 0.0 || throughput == 0.0 && !is_needed,
             "peakPrefillThroughput",
             throughput,
-            "above 0, or 0 if maxTTFTPenaltyMs is 0",
+            "above 0, or 0 if it is not used",
         )
     }
 
@@ -101,7 +87,12 @@ impl Plugin for PrefixCacheAffinityFilter {
     fn needs(&self) -> Vec<Need<'_>> {
         let mut needs = vec![Need::prefix_producer(self.producer())];
         if self.max_ttft_penalty_ms > 0.0 {
-            needs.push(Need::load_producer(&self.in_flight_load_producer_name));
+            needs.push(match self.ttft_source {
+                TtftSource::PrefillThroughput => Need::load_producer(&self.in_flight_load_producer_name),
+                TtftSource::LatencyPredictor => {
+                    Need::latency_predictor(&self.latency_prediction_info_producer_name)
+                }
+            });
         }
         needs
     }
@@ -117,14 +108,15 @@ impl Filter for PrefixCacheAffinityFilter {
         }
         let prefix = cycle.prefix(self.producer());
         let is_sticky = |endpoint: usize| prefix.ratio(endpoint) >= self.affinity_threshold;
-        let least_tokens = |sticky: bool| {
+        let times = self.times(cycle);
+        let least_time = |sticky: bool| {
             let of_kind = candidates.iter().filter(|&&endpoint| is_sticky(endpoint) == sticky);
-            of_kind.map(|&endpoint| cycle.load(endpoint).tokens).min()
+            of_kind.map(|&endpoint| times.milliseconds(cycle, endpoint)).reduce(f64::min)
         };
-        let Some(sticky) = least_tokens(true) else { return };
-        if let Some(other) = least_tokens(false)
+        let Some(sticky) = least_time(true) else { return };
+        if let Some(other) = least_time(false)
             && self.max_ttft_penalty_ms > 0.0
-            && self.milliseconds(sticky) - self.milliseconds(other) > self.max_ttft_penalty_ms
+            && sticky - other > self.max_ttft_penalty_ms
         {
             return;
         }
@@ -137,14 +129,42 @@ impl PrefixCacheAffinityFilter {
         or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER)
     }
 
-    fn milliseconds(&self, tokens: u64) -> f64 {
-        tokens as f64 / self.peak_prefill_throughput * 1_000.0
+    fn times<'a>(&self, cycle: &Cycle<'a>) -> Times<'a> {
+        match self.ttft_source {
+            TtftSource::PrefillThroughput => Times::Estimated { throughput: self.peak_prefill_throughput },
+            TtftSource::LatencyPredictor => {
+                Times::Predicted(cycle.predictions(&self.latency_prediction_info_producer_name))
+            }
+        }
+    }
+}
+
+/// Times to the first token.
+#[derive(Clone, Copy, Debug)]
+enum Times<'a> {
+    /// From the tokens in flight, at this number of tokens per second.
+    Estimated {
+        throughput: f64,
+    },
+    Predicted(Option<&'a Predictions<'a>>),
+}
+
+impl Times<'_> {
+    /// The time of the endpoint's response. Without predictions it is the same for all.
+    fn milliseconds(self, cycle: &Cycle<'_>, endpoint: usize) -> f64 {
+        match self {
+            Self::Estimated { throughput } => cycle.load(endpoint).tokens as f64 / throughput * 1_000.0,
+            Self::Predicted(predictions) => {
+                predictions.and_then(|all| all.at(endpoint)).map_or(f64::MAX, |prediction| prediction.ttft)
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::prediction::Prediction;
     use crate::plugin::fixture::Fixture;
     use crate::pool::load::Load;
     use crate::state::prefix::PrefixMatch;
@@ -193,19 +213,30 @@ mod tests {
     }
 
     #[test]
-    fn parameters_out_of_range_and_the_predictor_are_refused() {
+    fn a_predicted_time_counts_in_the_place_of_tokens_in_flight() {
+        let predicted = PrefixCacheAffinityFilter { ttft_source: TtftSource::LatencyPredictor, ..filter() };
+        let kept = |times: [f64; 2]| {
+            let mut fixture = fixture(&[10, 0], &[90_000, 0]);
+            fixture.predictions(times.map(|ttft| Prediction { ttft, ..Prediction::default() }));
+            fixture.kept(&predicted, 1)
+        };
+        assert_eq!(kept([19_000.0, 1_000.0]), [0]);
+        assert_eq!(kept([19_000.1, 1_000.0]), [0, 1]);
+        assert_eq!(fixture(&[10, 0], &[]).kept(&predicted, 1), [0], "no predictions");
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused() {
         let refusal = |json: &str| serde_json::from_str::<PrefixCacheAffinityFilter>(json).unwrap().check();
         for json in [
             r#"{"affinityThreshold": 1.1}"#,
             r#"{"explorationProbability": -0.1}"#,
             r#"{"maxTTFTPenaltyMs": -1}"#,
             r#"{"peakPrefillThroughput": 0}"#,
-            r#"{"latencyPredictionInfoProducerName": "p"}"#,
         ] {
             assert!(refusal(json).is_err(), "{json}");
         }
-        let error = refusal(r#"{"ttftSource": "latencyPredictor"}"#).unwrap_err();
-        assert!(error.contains("latencyPredictor") && error.contains("prefillThroughput"), "{error}");
+        assert_eq!(refusal(r#"{"ttftSource": "latencyPredictor", "peakPrefillThroughput": 0}"#), Ok(()));
         assert_eq!(refusal(r#"{"maxTTFTPenaltyMs": 0, "peakPrefillThroughput": 0}"#), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::headers::Headers;
+use crate::input::prediction::TTFT_LIMIT;
 
 /// The flow of requests that name none.
 pub const DEFAULT_FLOW: &str = "default-flow";
@@ -12,9 +13,6 @@ pub const MAX_FAIRNESS_ID: usize = 256;
 
 /// The header that names a request's flow, and its older spelling.
 const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
-
-/// The header with the client's aim for the time to the first token in milliseconds, and its older spelling.
-const TTFT_SLO: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 
 /// Maximum of the aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores
 /// longer ones.
@@ -55,7 +53,7 @@ impl<'a> Arrival<'a> {
         received: Duration,
     ) -> Self {
         let fairness_id = headers.get_either(FAIRNESS_ID).or(agent_identity).unwrap_or(DEFAULT_FLOW);
-        let ttft_slo = headers.get_either(TTFT_SLO).and_then(milliseconds);
+        let ttft_slo = headers.get_either(TTFT_LIMIT).and_then(milliseconds);
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
     }
 

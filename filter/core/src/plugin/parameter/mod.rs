@@ -11,6 +11,9 @@ pub(crate) const PREFIX_PRODUCER: &str = "approx-prefix-cache-producer";
 /// The load producer that is read where no name is given.
 pub(crate) const LOAD_PRODUCER: &str = "inflight-load-producer";
 
+/// The latency predictor that is read where no name is given.
+pub(crate) const LATENCY_PREDICTOR: &str = "predicted-latency-producer";
+
 /// The profile of this name computes prompts for another.
 pub(crate) const PREFILL: &str = "prefill";
 

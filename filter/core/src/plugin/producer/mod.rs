@@ -4,6 +4,7 @@ mod agent_identity;
 mod approx_prefix_cache_producer;
 mod inflight_load_producer;
 mod p2p_source_producer;
+mod predicted_latency_producer;
 mod session_id_producer;
 mod token_estimate;
 mod token_producer;
@@ -13,6 +14,7 @@ pub use agent_identity::AgentIdentity;
 pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;
 pub use inflight_load_producer::InflightLoadProducer;
 pub use p2p_source_producer::P2pSourceProducer;
+pub use predicted_latency_producer::PredictedLatencyProducer;
 pub use session_id_producer::SessionIdProducer;
 pub use token_producer::TokenProducer;
 pub use topology_extractor::{TopologyExtractor, TopologyLevel};
@@ -22,6 +24,7 @@ use core::fmt::Debug;
 use crate::decision::CacheSource;
 use crate::headers::Headers;
 use crate::input::cycle::Cycle;
+use crate::input::prediction::Prediction;
 use crate::plugin::Stage;
 use crate::pool::reading::Reading;
 use crate::rng::Rng;
@@ -42,6 +45,15 @@ pub trait PrefixProducer: Debug + Send + Sync {
 pub trait SessionProducer: Debug + Send + Sync {
     /// The name of the request's session, not empty, if it has one.
     fn session_id<'a>(&self, headers: Headers<'a>) -> Option<&'a str>;
+}
+
+/// Predicts the latency of requests.
+pub trait LatencyPredictor: Debug + Send + Sync {
+    /// The prediction for each endpoint of the pool, `None` for those that are not candidates; `None`: it only learns.
+    fn predict(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Vec<Option<Prediction>>>;
+
+    /// Whether the time to the end of the response is predicted, and not the time to the first token.
+    fn predicts_whole(&self) -> bool;
 }
 
 /// Finds an endpoint that another one may copy KV blocks of the prompt from.

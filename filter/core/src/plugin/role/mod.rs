@@ -15,7 +15,7 @@ use crate::plugin::flow_control::ordering::OrderingPolicy;
 use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
 use crate::plugin::picker::Picker;
 use crate::plugin::producer::{
-    AgentIdentity, CacheSourceProducer, PrefixProducer, SessionProducer, TopologyExtractor,
+    AgentIdentity, CacheSourceProducer, LatencyPredictor, PrefixProducer, SessionProducer, TopologyExtractor,
 };
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
 use crate::plugin::scorer::Scorer;
@@ -81,6 +81,8 @@ pub struct Roles {
     pub topology: Option<Arc<TopologyExtractor>>,
     /// Names an endpoint to copy KV blocks from.
     pub cache_source: Option<Arc<dyn CacheSourceProducer>>,
+    /// Predicts the latency of requests.
+    pub latency_predictor: Option<Arc<dyn LatencyPredictor>>,
     /// Estimates the load of a request.
     pub load_estimator: Option<LoadEstimator>,
     /// Counts the tokens of images, videos and audio.

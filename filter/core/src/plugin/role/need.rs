@@ -1,6 +1,6 @@
 //! Other plugins, and metrics, that a plugin works with.
 
-use crate::plugin::parameter::{LOAD_PRODUCER, or_default};
+use crate::plugin::parameter::{LATENCY_PREDICTOR, LOAD_PRODUCER, or_default};
 
 /// Something that a plugin needs, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,12 @@ impl<'a> Need<'a> {
     /// The prefix producer that the usual parameter names.
     pub(crate) fn prefix_producer(name: &'a str) -> Self {
         Self { parameter: "prefixMatchInfoProducerName", name, kind: NeedKind::PrefixProducer }
+    }
+
+    /// The latency predictor that the usual parameter names; empty: the default one.
+    pub(crate) fn latency_predictor(name: &'a str) -> Self {
+        let name = or_default(name, LATENCY_PREDICTOR);
+        Self { parameter: "latencyPredictionInfoProducerName", name, kind: NeedKind::LatencyPredictor }
     }
 
     /// The load producer that the usual parameter names; empty: the default one.
@@ -42,6 +48,8 @@ pub enum NeedKind {
     AgentIdentity,
     /// A plugin that finds prefix matches. The default one is added where it is needed and not declared.
     PrefixProducer,
+    /// A plugin that predicts latencies. The default one is added where it is needed and not declared.
+    LatencyPredictor,
     /// A plugin that finds the session of a request.
     SessionProducer,
     /// The plugin that counts the load of endpoints. There is only one; a default if none is declared.
@@ -60,6 +68,7 @@ impl NeedKind {
             Self::Detector => "saturation detector",
             Self::AgentIdentity => "agent identity",
             Self::PrefixProducer => "prefix producer",
+            Self::LatencyPredictor => "latency predictor",
             Self::SessionProducer => "session producer",
             Self::LoadProducer | Self::PromptLoadProducer => "load producer",
             Self::CustomMetric => "custom metric",

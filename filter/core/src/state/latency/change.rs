@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::calibration::Outcome;
 use super::slopes::Sample;
 use crate::state::StateChange;
 
@@ -19,6 +20,8 @@ pub(crate) struct Sent {
     pub(crate) adapter: u64,
     /// Whether nothing else was in flight there: earlier requests have ended, also those of workers that vanished.
     pub(crate) is_alone: bool,
+    /// The client's limit for each further token in microseconds, 0 without one; `None`: limits are not counted.
+    pub(crate) token_limit: Option<u32>,
 }
 
 /// One change. Tokens are whole, times have microseconds.
@@ -30,6 +33,8 @@ pub(super) enum LatencyChange {
     Answered {
         /// The sample that it is, if any.
         sample: Option<Sample>,
+        /// The time to it, if that was predicted.
+        outcome: Option<Outcome>,
     },
     /// It is over.
     Ended {
@@ -41,7 +46,20 @@ pub(super) enum LatencyChange {
         is_answered: bool,
         /// Time from the first chunk of a complete response to its end.
         rest: Option<Duration>,
+        /// The part that only a predictor learns from.
+        predicted: Option<PredictedEnd>,
     },
+}
+
+/// The end of a request whose times were predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PredictedEnd {
+    /// The limit of [`Sent`].
+    pub(super) token_limit: u32,
+    /// Requests in flight when it was sent, and the time of a token after the first.
+    pub(super) token: Option<Sample>,
+    /// The time to the end of the response, and the predicted time to its first chunk.
+    pub(super) whole: Option<Outcome>,
 }
 
 /// The first word of each kind.
@@ -54,32 +72,45 @@ const ENDED_UNANSWERED: u64 = 4;
 impl Sent {
     /// The words of the change.
     pub(crate) fn words(self) -> Vec<u64> {
-        let Self { uncached, prompt, adapter, is_alone } = self;
-        vec![if is_alone { SENT_ALONE } else { SENT }, uncached, prompt, adapter]
+        let Self { uncached, prompt, adapter, is_alone, token_limit } = self;
+        let kind = if is_alone { SENT_ALONE } else { SENT };
+        [kind, uncached, prompt, adapter].into_iter().chain(token_limit.map(u64::from)).collect()
     }
 }
 
 impl LatencyChange {
     /// The change that these words stand for; `None` for words that no change has.
     pub(super) fn read(words: &[u64]) -> Option<Self> {
-        let duration = |&microseconds: &u64| Duration::from_micros(microseconds);
         match *words {
-            [kind @ (SENT | SENT_ALONE), uncached, prompt, adapter] => {
-                Some(Self::Sent(Sent { uncached, prompt, adapter, is_alone: kind == SENT_ALONE }))
+            [kind @ (SENT | SENT_ALONE), uncached, prompt, adapter, ref limit @ ..] if limit.len() <= 1 => {
+                let token_limit = limit.first().map(|&limit| u32::try_from(limit).unwrap_or(u32::MAX));
+                let is_alone = kind == SENT_ALONE;
+                Some(Self::Sent(Sent { uncached, prompt, adapter, is_alone, token_limit }))
             }
-            [ANSWERED] => Some(Self::Answered { sample: None }),
-            [ANSWERED, tokens, requests, microseconds] => {
-                let read = |word: u64, unit: f64, max: f64| (word as f64 * unit).min(max);
-                let sample = Sample {
-                    tokens: read(tokens, 1.0, MAX[0]),
-                    requests: read(requests, 1e-3, MAX[1]),
-                    milliseconds: read(microseconds, 1e-3, MAX[2]),
+            [ANSWERED] => Some(Self::Answered { sample: None, outcome: None }),
+            [ANSWERED, actual, predicted] => {
+                Some(Self::Answered { sample: None, outcome: read_outcome(actual, predicted) })
+            }
+            [ANSWERED, tokens, requests, took] => {
+                Some(Self::Answered { sample: read_sample(tokens, requests, took), outcome: None })
+            }
+            [ANSWERED, tokens, requests, took, actual, predicted] => Some(Self::Answered {
+                sample: read_sample(tokens, requests, took),
+                outcome: read_outcome(actual, predicted),
+            }),
+            [kind @ (ENDED | ENDED_UNANSWERED), prompt, adapter, ref end @ ..] => {
+                let (rest, predicted) = match *end {
+                    [] => (NOTHING, None),
+                    [rest] => (rest, None),
+                    [rest, limit, requests, token, actual, first] => {
+                        let token_limit = u32::try_from(limit).unwrap_or(u32::MAX);
+                        let (token, whole) = (read_sample(0, requests, token), read_outcome(actual, first));
+                        (rest, Some(PredictedEnd { token_limit, token, whole }))
+                    }
+                    _ => return None,
                 };
-                Some(Self::Answered { sample: Some(sample) })
-            }
-            [kind @ (ENDED | ENDED_UNANSWERED), prompt, adapter, ref rest @ ..] if rest.len() <= 1 => {
-                let is_answered = kind == ENDED;
-                Some(Self::Ended { prompt, adapter, is_answered, rest: rest.first().map(duration) })
+                let rest = (rest != NOTHING).then(|| Duration::from_micros(rest));
+                Some(Self::Ended { prompt, adapter, is_answered: kind == ENDED, rest, predicted })
             }
             _ => None,
         }
@@ -89,17 +120,61 @@ impl LatencyChange {
     pub(super) fn words(self) -> Vec<u64> {
         match self {
             Self::Sent(sent) => sent.words(),
-            Self::Answered { sample: None } => vec![ANSWERED],
-            Self::Answered { sample: Some(Sample { tokens, requests, milliseconds }) } => {
-                vec![ANSWERED, whole(tokens), whole(requests * 1e3), whole(milliseconds * 1e3)]
+            Self::Answered { sample, outcome } => {
+                let sample = sample.into_iter().flat_map(sample_words);
+                [ANSWERED]
+                    .into_iter()
+                    .chain(sample)
+                    .chain(outcome.into_iter().flat_map(outcome_words))
+                    .collect()
             }
-            Self::Ended { prompt, adapter, is_answered, rest } => {
+            Self::Ended { prompt, adapter, is_answered, rest, predicted } => {
                 let kind = if is_answered { ENDED } else { ENDED_UNANSWERED };
-                let rest = rest.map(|rest| u64::try_from(rest.as_micros()).unwrap_or(u64::MAX));
-                [kind, prompt, adapter].into_iter().chain(rest).collect()
+                let rest = rest.map(|rest| u64::try_from(rest.as_micros()).unwrap_or(NOTHING));
+                let mut words = vec![kind, prompt, adapter];
+                if let Some(PredictedEnd { token_limit, token, whole }) = predicted {
+                    let [_, requests, token] = token.map_or([NOTHING; 3], sample_words);
+                    let [actual, first] = whole.map_or([NOTHING; 2], outcome_words);
+                    words.extend([
+                        rest.unwrap_or(NOTHING),
+                        token_limit.into(),
+                        requests,
+                        token,
+                        actual,
+                        first,
+                    ]);
+                } else {
+                    words.extend(rest);
+                }
+                words
             }
         }
     }
+}
+
+/// A word for a value that is missing.
+const NOTHING: u64 = u64::MAX;
+
+fn read_sample(tokens: u64, requests: u64, microseconds: u64) -> Option<Sample> {
+    let read = |word: u64, unit: f64, max: f64| (word as f64 * unit).min(max);
+    (microseconds != NOTHING).then(|| Sample {
+        tokens: read(tokens, 1.0, MAX[0]),
+        requests: read(requests, 1e-3, MAX[1]),
+        milliseconds: read(microseconds, 1e-3, MAX[2]),
+    })
+}
+
+fn sample_words(Sample { tokens, requests, milliseconds }: Sample) -> [u64; 3] {
+    [whole(tokens), whole(requests * 1e3), whole(milliseconds * 1e3)]
+}
+
+fn read_outcome(actual: u64, predicted: u64) -> Option<Outcome> {
+    let read = |word: u64| (word as f64 * 1e-3).min(MAX[2]);
+    (actual != NOTHING).then(|| Outcome { actual: read(actual), predicted: read(predicted) })
+}
+
+fn outcome_words(Outcome { actual, predicted }: Outcome) -> [u64; 2] {
+    [whole(actual * 1e3), whole(predicted * 1e3)]
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is the intent")]
@@ -126,6 +201,43 @@ pub struct Expectation {
     pub(crate) milliseconds: f64,
     /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint reads.
     pub(crate) is_sample: bool,
+    /// How its times were predicted; `None`: they were not.
+    pub(crate) predicted: Option<PredictedTimes>,
+}
+
+/// How the times of a request were predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PredictedTimes {
+    /// Whether the time to the end of the response was predicted, and not the time to the first chunk of a stream.
+    pub(crate) is_whole: bool,
+    /// The client's limit for each further token in microseconds; 0 without one.
+    pub(crate) token_limit: u32,
+}
+
+/// A response that is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompleteResponse {
+    /// Time from the decision to its end.
+    pub whole: Duration,
+    /// Time from its first chunk to its end, if it is a stream of tokens.
+    pub rest: Option<Duration>,
+    /// Its chunks. Each counts as a token, as in the EPP.
+    pub chunks: u64,
+    /// The endpoint that sent it, by its key; `None` if that is not in the pool.
+    pub by: Option<u64>,
+}
+
+impl CompleteResponse {
+    /// Milliseconds for each token after the first; `None`: it is no stream of several tokens.
+    pub fn token_milliseconds(&self) -> Option<f64> {
+        let rest = self.rest.filter(|_| self.chunks > 1)?;
+        Some(milliseconds(rest) / (self.chunks - 1) as f64)
+    }
+}
+
+/// The milliseconds of a time, up to the longest that is learnt from.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).min(MAX[2])
 }
 
 impl Expectation {
@@ -145,16 +257,35 @@ impl Expectation {
         let sample = took.filter(|_| self.is_sample).map(|took| Sample {
             tokens: self.tokens.min(MAX[0]),
             requests: self.requests.min(MAX[1]),
-            milliseconds: (took.as_secs_f64() * 1e3).min(MAX[2]),
+            milliseconds: milliseconds(took),
         });
-        self.change(at, LatencyChange::Answered { sample })
+        let is_predicted = self.predicted.is_some_and(|predicted| !predicted.is_whole);
+        let outcome = took.filter(|_| is_predicted);
+        let outcome =
+            outcome.map(|took| Outcome { actual: milliseconds(took), predicted: self.milliseconds });
+        self.change(at, LatencyChange::Answered { sample, outcome })
     }
 
-    /// The change when the request is over. `is_answered`: its first chunk came. `rest` is the time from the first chunk of a stream of
-    /// tokens to its end, if the response is complete.
-    pub fn ended(&self, at: Duration, is_answered: bool, rest: Option<Duration>) -> StateChange {
-        let Self { prompt, adapter, .. } = *self;
-        self.change(at, LatencyChange::Ended { prompt, adapter, is_answered, rest })
+    /// The change when the request is over. `is_answered`: its first chunk came. `response`: it is complete.
+    pub fn ended(&self, at: Duration, is_answered: bool, response: Option<&CompleteResponse>) -> StateChange {
+        let Self { prompt, adapter, requests, .. } = *self;
+        let rest = response.and_then(|response| response.rest);
+        // Times of another endpoint show nothing about the prediction for the expected one.
+        let own = response.filter(|response| response.by == Some(self.endpoint));
+        let predicted = self.predicted.map(|PredictedTimes { is_whole, token_limit }| {
+            let token = own.filter(|_| !is_whole).and_then(CompleteResponse::token_milliseconds);
+            let whole = own.filter(|_| is_whole).map(|response| milliseconds(response.whole));
+            PredictedEnd {
+                token_limit,
+                token: token.map(|milliseconds| Sample {
+                    tokens: 0.0,
+                    requests: requests.min(MAX[1]),
+                    milliseconds,
+                }),
+                whole: whole.map(|actual| Outcome { actual, predicted: self.milliseconds }),
+            }
+        });
+        self.change(at, LatencyChange::Ended { prompt, adapter, is_answered, rest, predicted })
     }
 
     fn change(&self, at: Duration, change: LatencyChange) -> StateChange {
@@ -171,13 +302,27 @@ mod tests {
     fn changes_are_read_as_they_were_written() {
         let sample = Sample { tokens: 123.0, requests: 4.25, milliseconds: 17.125 };
         let second = Some(Duration::from_secs(1));
+        let outcome = Some(Outcome { actual: 9.5, predicted: 7.25 });
+        let sent = Sent { uncached: 7, prompt: 9, adapter: u64::MAX, is_alone: true, token_limit: None };
+        let ended = |rest, predicted| LatencyChange::Ended {
+            prompt: 9,
+            adapter: 3,
+            is_answered: rest != second,
+            rest,
+            predicted,
+        };
+        let token = Some(Sample { tokens: 0.0, ..sample });
         for change in [
-            LatencyChange::Sent(Sent { uncached: 7, prompt: 9, adapter: u64::MAX, is_alone: true }),
-            LatencyChange::Sent(Sent { uncached: u64::MAX, prompt: 9, adapter: 0, is_alone: false }),
-            LatencyChange::Answered { sample: None },
-            LatencyChange::Answered { sample: Some(sample) },
-            LatencyChange::Ended { prompt: 9, adapter: 3, is_answered: true, rest: second },
-            LatencyChange::Ended { prompt: 9, adapter: 3, is_answered: false, rest: None },
+            LatencyChange::Sent(sent),
+            LatencyChange::Sent(Sent { is_alone: false, token_limit: Some(40_000), ..sent }),
+            LatencyChange::Answered { sample: None, outcome: None },
+            LatencyChange::Answered { sample: Some(sample), outcome: None },
+            LatencyChange::Answered { sample: None, outcome },
+            LatencyChange::Answered { sample: Some(sample), outcome },
+            ended(second, None),
+            ended(None, None),
+            ended(second, Some(PredictedEnd { token_limit: 0, token, whole: None })),
+            ended(None, Some(PredictedEnd { token_limit: 7, token: None, whole: outcome })),
         ] {
             assert_eq!(LatencyChange::read(&change.words()), Some(change));
         }
@@ -192,6 +337,8 @@ mod tests {
         }
         let max = Sample { tokens: 1e7, requests: 65_536.0, milliseconds: 1e7 };
         let read = LatencyChange::read(&[ANSWERED, u64::MAX, u64::MAX, u64::MAX]);
-        assert_eq!(read, Some(LatencyChange::Answered { sample: Some(max) }));
+        assert_eq!(read, Some(LatencyChange::Answered { sample: None, outcome: None }), "no time");
+        let read = LatencyChange::read(&[ANSWERED, u64::MAX, u64::MAX, u64::MAX - 1]);
+        assert_eq!(read, Some(LatencyChange::Answered { sample: Some(max), outcome: None }));
     }
 }

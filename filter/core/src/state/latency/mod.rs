@@ -1,21 +1,26 @@
 //! Everything that a proxy learns about the time to the first chunk of its responses.
 
+mod calibration;
 mod change;
+mod endpoint;
 mod places;
 mod slopes;
 
-pub use change::Expectation;
-pub(crate) use change::Sent;
+pub use calibration::Calibration;
+pub use change::{CompleteResponse, Expectation};
+pub(crate) use change::{PredictedTimes, Sent};
+pub use endpoint::{AtReading, EndpointState};
 pub use slopes::{Moments, Sample, Slopes};
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use hashbrown::HashSet;
 use xxhash_rust::xxh64::xxh64;
 
-use self::change::LatencyChange;
-use self::places::{Places, Row};
+use self::calibration::Outcome;
+use self::change::{LatencyChange, PredictedEnd};
+use self::endpoint::NOTHING;
+use self::places::Places;
 use super::{Observation, PluginState};
 use crate::pool::reading::Reading;
 
@@ -47,9 +52,6 @@ const SAME_READING: Duration = Duration::from_millis(25);
 /// Adapters that are known; more are not.
 const MAX_ADAPTERS: usize = 4096;
 
-/// Adapters of one endpoint that are kept; servers hold far fewer.
-const MAX_RECENT: usize = 64;
-
 /// Identifies an adapter by its name; never 0.
 pub fn adapter_key(name: &str) -> u64 {
     xxh64(name.as_bytes(), 0).max(1)
@@ -77,48 +79,7 @@ pub struct LatencyState {
     /// Requests at the servers over requests that this proxy knows of, a mean.
     elsewhere: f64,
     arrivals: Arrivals,
-}
-
-/// The requests of this proxy at one endpoint.
-#[derive(Debug, Default)]
-pub struct EndpointState {
-    /// Requests whose first chunk has not come.
-    unanswered: u64,
-    /// Tokens of the prompts in flight.
-    context: u64,
-    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
-    reads_since: Duration,
-    /// Adapters in flight, with their requests.
-    in_flight: Vec<(u64, u64)>,
-    /// The adapters of the last requests, each once, the newest last.
-    recent: VecDeque<u64>,
-    row: Row,
-    /// The time of the newest reading, and what was in flight when it arrived.
-    at_reading: Option<AtReading>,
-}
-
-/// An endpoint without requests and readings.
-static NOTHING: EndpointState = EndpointState {
-    unanswered: 0,
-    context: 0,
-    reads_since: Duration::ZERO,
-    in_flight: Vec::new(),
-    recent: VecDeque::new(),
-    row: Row::NEW,
-    at_reading: None,
-};
-
-/// The load in flight at an endpoint when its newest reading arrived.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AtReading {
-    /// When the reading was taken.
-    taken: Duration,
-    /// Requests.
-    pub requests: f64,
-    /// Tokens of their prompts.
-    pub context: f64,
-    /// Requests whose first chunk had not come; of other proxies an estimate.
-    pub unanswered: f64,
+    calibration: Calibration,
 }
 
 /// Arrivals per second, an exponential mean.
@@ -155,6 +116,7 @@ impl LatencyState {
             rest: FIRST_REST,
             elsewhere: 1.0,
             arrivals: Arrivals::default(),
+            calibration: Calibration::new(),
         }
     }
 
@@ -172,6 +134,16 @@ impl LatencyState {
     /// Milliseconds for which a request keeps its place, a mean.
     pub fn rest(&self) -> f64 {
         self.rest + PLACE_EXTRA
+    }
+
+    /// Milliseconds from the first chunk of a response to its end, a mean.
+    pub fn time_to_end(&self) -> f64 {
+        self.rest
+    }
+
+    /// Times per token, and how well predictions hold.
+    pub fn calibration(&self) -> &Calibration {
+        &self.calibration
     }
 
     /// Tokens that a request has to have read, a mean.
@@ -214,7 +186,10 @@ impl LatencyState {
         self.endpoints.get_mut(endpoint)
     }
 
-    fn learn(&mut self, sample: Option<Sample>) {
+    fn learn(&mut self, sample: Option<Sample>, outcome: Option<Outcome>) {
+        if let Some(outcome) = outcome {
+            self.calibration.learn(outcome);
+        }
         if let Some(sample) = sample {
             self.moments.add(&sample, self.prior);
             self.slopes = self.moments.slopes(self.prior);
@@ -226,6 +201,20 @@ impl LatencyState {
             let milliseconds = (rest.as_secs_f64() * 1e3).min(MAX_REST);
             self.rest += MEAN_WEIGHT * (milliseconds - self.rest);
         }
+    }
+
+    fn learn_end(&mut self, predicted: Option<PredictedEnd>, mut rest: Option<Duration>) {
+        if let Some(PredictedEnd { token, whole, .. }) = predicted {
+            if let Some(token) = &token {
+                self.calibration.learn_token(token);
+            }
+            if let Some(Outcome { actual, predicted: first }) = whole {
+                self.calibration.learn(Outcome { actual, predicted: first + self.rest });
+                // A response that is no stream begins when a stream would have ended.
+                rest = rest.or_else(|| Some(Duration::from_secs_f64((actual - first).max(0.0) / 1e3)));
+            }
+        }
+        self.learn_rest(rest);
     }
 
     fn learn_arrival(&mut self, at: Duration, uncached: u64) {
@@ -256,77 +245,6 @@ impl LatencyState {
     }
 }
 
-impl EndpointState {
-    /// Whether requests of the adapter are in flight, and how many adapters are.
-    pub fn adapters_in_flight(&self, adapter: u64) -> (bool, usize) {
-        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.in_flight.len())
-    }
-
-    /// Whether the adapter is among the last `count` that were sent here.
-    pub fn is_recent(&self, adapter: u64, count: usize) -> bool {
-        self.recent.iter().rev().take(count).any(|&known| known == adapter)
-    }
-
-    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
-    pub fn reads_since(&self) -> Duration {
-        self.reads_since
-    }
-
-    /// Tokens of the prompts in flight.
-    pub fn context(&self) -> u64 {
-        self.context
-    }
-
-    /// The load in flight when the newest reading arrived; `None` before the first one.
-    pub fn at_reading(&self) -> Option<&AtReading> {
-        self.at_reading.as_ref()
-    }
-
-    fn sent(&mut self, at: Duration, Sent { prompt, adapter, is_alone, .. }: Sent) {
-        if is_alone {
-            (self.unanswered, self.context) = (0, 0);
-            self.in_flight.clear();
-        }
-        if self.unanswered == 0 {
-            self.reads_since = at;
-        }
-        self.unanswered = self.unanswered.saturating_add(1);
-        self.context = self.context.saturating_add(prompt);
-        if adapter != 0 {
-            if let Some((_, requests)) = self.in_flight.iter_mut().find(|(known, _)| *known == adapter) {
-                *requests = requests.saturating_add(1);
-            } else if self.in_flight.len() < MAX_RECENT {
-                self.in_flight.push((adapter, 1));
-            }
-            self.used(adapter);
-        }
-    }
-
-    fn used(&mut self, adapter: u64) {
-        self.recent.retain(|&known| known != adapter);
-        if self.recent.len() >= MAX_RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(adapter);
-    }
-
-    fn answered(&mut self, at: Duration) {
-        self.unanswered = self.unanswered.saturating_sub(1);
-        self.reads_since = self.reads_since.max(at);
-    }
-
-    fn ended(&mut self, prompt: u64, adapter: u64, is_answered: bool) {
-        if !is_answered {
-            self.unanswered = self.unanswered.saturating_sub(1);
-        }
-        self.context = self.context.saturating_sub(prompt);
-        if let Some((_, requests)) = self.in_flight.iter_mut().find(|(known, _)| *known == adapter) {
-            *requests -= 1;
-        }
-        self.in_flight.retain(|&(_, requests)| requests > 0);
-    }
-}
-
 impl PluginState for LatencyState {
     fn can_read(&self, words: &[u64]) -> bool {
         LatencyChange::read(words).is_some()
@@ -340,13 +258,13 @@ impl PluginState for LatencyState {
                 state.sent(at, sent);
                 self.learn_arrival(at, sent.uncached);
             }
-            LatencyChange::Answered { sample } => {
+            LatencyChange::Answered { sample, outcome } => {
                 state.answered(at);
-                self.learn(sample);
+                self.learn(sample, outcome);
             }
-            LatencyChange::Ended { prompt, adapter, is_answered, rest } => {
-                state.ended(prompt, adapter, is_answered);
-                self.learn_rest(rest);
+            LatencyChange::Ended { prompt, adapter, is_answered, rest, predicted } => {
+                state.ended(prompt, adapter, is_answered, predicted.map(|end| end.token_limit));
+                self.learn_end(predicted, rest);
             }
         }
     }
@@ -364,11 +282,11 @@ impl PluginState for LatencyState {
                 }
                 self.learn_arrival(at, uncached);
             }
-            LatencyChange::Answered { sample } => {
+            LatencyChange::Answered { sample, outcome } => {
                 state.reads_since = state.reads_since.max(at);
-                self.learn(sample);
+                self.learn(sample, outcome);
             }
-            LatencyChange::Ended { rest, .. } => self.learn_rest(rest),
+            LatencyChange::Ended { rest, predicted, .. } => self.learn_end(predicted, rest),
         }
     }
 

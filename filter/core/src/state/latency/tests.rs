@@ -25,11 +25,22 @@ fn expectation(adapter: u64) -> Expectation {
         requests: 2.0,
         milliseconds: 100.0,
         is_sample: true,
+        predicted: None,
     }
 }
 
+/// A stream whose last chunk came this many milliseconds after the first one.
+fn stream(rest: u64, chunks: u64) -> CompleteResponse {
+    let rest = Duration::from_millis(rest);
+    CompleteResponse { whole: Duration::from_millis(100) + rest, rest: Some(rest), chunks, by: Some(0) }
+}
+
 fn send(state: &mut LatencyState, endpoint: usize, ms: u64, adapter: u64, is_alone: bool) {
-    state.apply(endpoint, at(ms), &Sent { uncached: 60, prompt: 100, adapter, is_alone }.words());
+    state.apply(
+        endpoint,
+        at(ms),
+        &Sent { uncached: 60, prompt: 100, adapter, is_alone, token_limit: None }.words(),
+    );
 }
 
 fn observe(state: &mut LatencyState, readings: &[Reading], requests: &[u64], others: &[Load]) {
@@ -98,7 +109,7 @@ fn first_chunks_teach_the_time_per_token_and_others_do_not() {
 fn the_time_to_the_end_and_arrivals_are_means() {
     let mut state = LatencyState::new(PRIOR);
     assert_near(&[state.rest()], &[1_030.0]);
-    state.apply(0, at(1), &expectation(0).ended(at(1), true, Some(Duration::from_secs(3))).words);
+    state.apply(0, at(1), &expectation(0).ended(at(1), true, Some(&stream(3_000, 1))).words);
     assert_near(&[state.rest()], &[1_050.0]);
     for request in 0..10_000 {
         send(&mut state, 0, request * 20, 0, true);
@@ -107,6 +118,87 @@ fn the_time_to_the_end_and_arrivals_are_means() {
     assert!((48.0..51.0).contains(&state.arrivals(now)), "{}", state.arrivals(now));
     assert_near(&[state.uncached()], &[60.0]);
     assert!(state.arrivals(now + Duration::from_secs(60)) < 0.2);
+}
+
+/// An expectation of a request whose times were predicted.
+fn predicted(is_whole: bool, requests: f64) -> Expectation {
+    let predicted = Some(PredictedTimes { is_whole, token_limit: 0 });
+    Expectation { predicted, requests, milliseconds: 100.0, ..expectation(0) }
+}
+
+#[test]
+fn streams_teach_the_time_of_a_token_and_how_well_times_are_predicted() {
+    let mut state = LatencyState::new(PRIOR);
+    assert_near(&[state.calibration().token_time(5.0)], &[0.5]);
+    let rest = Duration::from_secs(1);
+    for number in 0..2_000_u64 {
+        let requests = (number % 20) as f64;
+        let expected = predicted(false, requests);
+        // 10 ms for each token, and 0.5 ms for each other request.
+        let rest = rest.mul_f64(1.0 + 0.05 * requests);
+        let response = CompleteResponse { whole: rest, rest: Some(rest), chunks: 101, by: Some(0) };
+        let took = Some(Duration::from_millis(60 + 20 * (number % 5)));
+        state.apply(0, at(1), &expected.answered(at(1), took).words);
+        state.apply(0, at(1), &expected.ended(at(1), true, Some(&response)).words);
+    }
+    for requests in [0.0, 10.0, 19.0] {
+        let time = state.calibration().token_time(requests);
+        assert!((time - 10.0 - 0.5 * requests).abs() < 0.5, "{requests}: {time}");
+    }
+    // One of five takes 1.4 times as long as predicted, and tokens take as long as predicted.
+    let margins = [state.calibration().margin(), state.calibration().token_margin()];
+    assert!((1.35..1.45).contains(&margins[0]) && (0.9..1.1).contains(&margins[1]), "{margins:?}");
+}
+
+#[test]
+fn whole_responses_teach_how_long_they_last() {
+    let mut state = LatencyState::new(PRIOR);
+    for _ in 0..1_000 {
+        let response = CompleteResponse {
+            whole: Duration::from_millis(400),
+            by: Some(0),
+            ..CompleteResponse::default()
+        };
+        state.apply(0, at(1), &predicted(true, 0.0).ended(at(1), true, Some(&response)).words);
+    }
+    assert!((state.time_to_end() - 300.0).abs() < 1.0, "{}", state.time_to_end());
+    assert!((0.9..1.1).contains(&state.calibration().margin()), "{:?}", state.calibration());
+}
+
+#[test]
+fn responses_of_other_endpoints_and_those_that_break_off_teach_no_predictor() {
+    let mut state = LatencyState::new(PRIOR);
+    let other = CompleteResponse { by: Some(9), ..stream(3_000, 100) };
+    for response in [None, Some(&other), Some(&stream(3_000, 1))] {
+        state.apply(0, at(1), &predicted(false, 2.0).ended(at(1), true, response).words);
+        state.apply(0, at(1), &predicted(false, 2.0).answered(at(1), None).words);
+    }
+    assert_near(&[state.calibration().token_time(2.0), state.calibration().token_margin()], &[0.2, 1.0]);
+    assert_near(&[state.calibration().margin()], &[1.0]);
+}
+
+#[test]
+fn token_limits_are_those_of_requests_in_flight() {
+    let mut state = LatencyState::new(PRIOR);
+    let send = |state: &mut LatencyState, limit, is_alone| {
+        let sent = Sent { uncached: 1, prompt: 1, adapter: 0, is_alone, token_limit: Some(limit) };
+        state.apply(0, at(1), &sent.words());
+    };
+    let end = |state: &mut LatencyState, token_limit| {
+        let predicted = Some(PredictedTimes { is_whole: false, token_limit });
+        let expected = Expectation { predicted, ..expectation(0) };
+        state.apply(0, at(2), &expected.ended(at(2), true, None).words);
+    };
+    send(&mut state, 40_000, true);
+    send(&mut state, 20_000, false);
+    assert_eq!(state.at(0).least_token_limit(), Some(Duration::from_millis(20)));
+    send(&mut state, 0, false);
+    assert_eq!(state.at(0).least_token_limit(), None);
+    end(&mut state, 0);
+    end(&mut state, 20_000);
+    assert_eq!(state.at(0).least_token_limit(), Some(Duration::from_millis(40)));
+    send(&mut state, 50_000, true);
+    assert_eq!(state.at(0).least_token_limit(), Some(Duration::from_millis(50)), "the others have ended");
 }
 
 #[test]
@@ -185,10 +277,13 @@ proptest! {
                 state.merge(endpoint, at(ms), &words);
             }
             let Slopes { per_token, per_request, intercept } = state.slopes(PRIOR);
+            let calibration = state.calibration();
+            let margins = [calibration.margin(), calibration.token_margin(), calibration.token_time(1e5)];
+            prop_assert!(margins.iter().all(|number| number.is_finite() && *number >= 0.0), "{margins:?}");
             let numbers = [per_token, per_request, intercept, state.rest(), state.uncached(), state.arrivals(at(ms))];
             prop_assert!(numbers.iter().all(|number| number.is_finite()), "{numbers:?}");
             prop_assert!(per_token > 0.0 && state.uncached() >= 0.0 && state.rest() >= 0.0);
         }
-        prop_assert!(state.endpoints.iter().all(|endpoint| endpoint.recent.len() <= MAX_RECENT));
+        prop_assert!(state.endpoints.iter().all(|endpoint| endpoint.recent.len() <= endpoint::MAX_RECENT));
     }
 }

@@ -4,6 +4,7 @@ mod admission;
 mod filters;
 mod flow_control;
 mod handlers;
+mod latency;
 mod pickers;
 mod producers;
 mod scorers;

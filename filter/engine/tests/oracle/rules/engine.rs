@@ -64,7 +64,8 @@ impl Oracle {
     pub(crate) fn new(document: &Value) -> Self {
         let plan = Plan::of(document);
         let mut states = PluginStates::default();
-        for plugin in plan.plugins.iter().filter(|plugin| plugin.kind == "expected-latency-scorer") {
+        let learns = ["expected-latency-scorer", "predicted-latency-producer"];
+        for plugin in plan.plugins.iter().filter(|plugin| learns.contains(&plugin.kind.as_str())) {
             states.latency.entry(plugin.name.clone()).or_default();
         }
         Self { plan, states }
@@ -115,6 +116,10 @@ impl Oracle {
             if probability >= 1.0 || by_chance {
                 return Ok(rejected(429, None));
             }
+        }
+        let has_admitter = self.plan.plugins.iter().any(|plugin| plugin.kind == "latency-slo-admitter");
+        if has_admitter && cycle.misses_limits(&candidates) {
+            return Ok(rejected(429, None));
         }
         let mut scheduling = Scheduling {
             plan: &self.plan,

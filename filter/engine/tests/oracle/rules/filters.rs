@@ -54,6 +54,17 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
             });
             if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
         }
+        "slo-headroom-tier-filter" => {
+            // Only the certain cases are configured, 0 and 1.
+            let is_kept = plugin.number("epsilonExploreNeg", 0.01) < 0.5;
+            let is_positive = |e: usize| cycle.prediction(e).map(|prediction| prediction.is_positive());
+            let (positive, others): (Vec<usize>, Vec<usize>) =
+                all.iter().partition(|&&e| is_positive(e) == Some(true));
+            if positive.is_empty() || others.is_empty() || all.len() < 2 {
+                return all;
+            }
+            if is_kept { positive } else { others }
+        }
         "topology-affinity-filter" => {
             let widest = usize::from(plugin.text("minAffinity", "host") != "host");
             unless_empty(keep(&|e| near(cycle, e).is_some_and(|level| level <= widest)))
@@ -149,6 +160,10 @@ fn prefix_cache_affinity(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize
         return candidates.to_vec();
     }
     let first_token = |endpoints: &[usize]| {
+        if plugin.text("ttftSource", "prefillThroughput") == "latencyPredictor" {
+            let time = |&e: &usize| cycle.prediction(e).map_or(0.0, |prediction| prediction.first);
+            return endpoints.iter().map(time).fold(f64::INFINITY, f64::min);
+        }
         let tokens = endpoints.iter().map(|&endpoint| cycle.load(endpoint).tokens).min().unwrap();
         tokens as f64 / plugin.number("peakPrefillThroughput", 15_928.0) * 1000.0
     };

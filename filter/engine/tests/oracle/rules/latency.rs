@@ -8,6 +8,7 @@ use endpoint_picker::pool::reading::Reading;
 
 use super::cycle::Cycle;
 use super::plan::Plugin;
+use crate::fixture::CHUNKS;
 
 /// What the plugin has seen.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,10 @@ pub(super) struct Seen {
     samples: Vec<[f64; 3]>,
     /// Milliseconds from the first chunk to the end.
     rests: Vec<f64>,
+    /// Times that were predicted, actual and predicted.
+    pub(super) outcomes: Vec<[f64; 2]>,
+    /// Requests, and milliseconds of a token.
+    tokens: Vec<[f64; 2]>,
     /// Requests at the servers over those that were known, at each snapshot.
     elsewhere: Vec<f64>,
     endpoints: BTreeMap<usize, EndpointSeen>,
@@ -55,6 +60,32 @@ pub(super) struct Sent {
     /// Tokens to read and requests, if its time shows the speed of the endpoint.
     sample: Option<[f64; 2]>,
     answered: Option<Duration>,
+    /// What was predicted, by a predictor.
+    predicted: Option<Predicted>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Predicted {
+    /// To its end, and not to its first chunk.
+    is_whole: bool,
+    /// Milliseconds to the first chunk.
+    first: f64,
+    /// Other requests there.
+    requests: f64,
+    /// Whether the endpoint responds.
+    responds: bool,
+    /// The client's limit for a token; 0 without one.
+    token_limit: f64,
+}
+
+/// Requests as a change has them.
+fn bounded(requests: f64) -> f64 {
+    thousandths(requests.min(65_536.0))
+}
+
+/// Milliseconds as a change has them.
+fn thousandths(number: f64) -> f64 {
+    (number.min(1e7) * 1e3).round() / 1e3
 }
 
 impl EndpointSeen {
@@ -92,14 +123,14 @@ fn mean(first: f64, weight: f64, values: impl IntoIterator<Item = f64>) -> f64 {
 
 /// Milliseconds per token and per request, and the rest.
 #[derive(Clone, Copy)]
-struct Line {
+pub(super) struct Line {
     c: f64,
     b: f64,
     rest: f64,
 }
 
 impl Line {
-    fn at(self, x: f64, n: f64) -> f64 {
+    pub(super) fn at(self, x: f64, n: f64) -> f64 {
         (self.c * x + self.b * n + self.rest).max(0.0)
     }
 }
@@ -128,19 +159,38 @@ fn fit(samples: &[[f64; 4]], c0: f64) -> Line {
     Line { c: per_token, b: per_request, rest }
 }
 
+/// The line of all samples, and what each was predicted by those before.
+fn learn(samples: &[[f64; 3]], c0: f64) -> (Line, Vec<f64>) {
+    let (mut weighted, mut all): (Vec<[f64; 4]>, Vec<f64>) = (Vec::new(), Vec::new());
+    for &[x, n, y] in samples {
+        let predicted = fit(&weighted, c0).at(x, n);
+        let weight = 1.0 / (1.0 + (predicted / 50.0).powi(2));
+        weighted.push([x, n, y.min(4.0 * predicted.max(20.0)), weight]);
+        all.push(predicted);
+    }
+    (fit(&weighted, c0), all)
+}
+
 fn milliseconds(from: Duration, to: Duration) -> f64 {
     to.saturating_sub(from).as_secs_f64() * 1e3
 }
 
 impl Seen {
     fn line(&self, c0: f64) -> Line {
-        let mut weighted: Vec<[f64; 4]> = Vec::new();
-        for &[x, n, y] in &self.samples {
-            let predicted = fit(&weighted, c0).at(x, n);
-            let weight = 1.0 / (1.0 + (predicted / 50.0).powi(2));
-            weighted.push([x, n, y.min(4.0 * predicted.max(20.0)), weight]);
-        }
-        fit(&weighted, c0)
+        learn(&self.samples, c0).0
+    }
+
+    /// The line of times of tokens, and these times with what was predicted.
+    pub(super) fn tokens(&self) -> (Line, Vec<[f64; 2]>) {
+        let samples: Vec<[f64; 3]> = self.tokens.iter().map(|&[n, y]| [0.0, n, y]).collect();
+        let (line, predicted) = learn(&samples, 1.0);
+        (line, self.tokens.iter().zip(predicted).map(|(&[_, y], predicted)| [y, predicted]).collect())
+    }
+
+    /// The limits for a token of all requests in flight at an endpoint; 0 without one.
+    pub(super) fn token_limits(&self, endpoint: usize) -> Vec<f64> {
+        let in_flight = self.endpoint(endpoint).in_flight;
+        in_flight.iter().filter_map(|sent| Some(sent.predicted?.token_limit)).collect()
     }
 
     fn uncached(&self) -> f64 {
@@ -148,7 +198,7 @@ impl Seen {
         tokens().next().map_or(0.0, |first| mean(first, 0.01, tokens().skip(1)))
     }
 
-    fn rest(&self) -> f64 {
+    pub(super) fn rest(&self) -> f64 {
         30.0 + mean(1_000.0, 0.01, self.rests.iter().copied())
     }
 
@@ -209,14 +259,17 @@ impl Seen {
 
     /// The first chunk of the response to the request of this number has come.
     pub(super) fn begin(&mut self, number: usize, now: Duration) {
-        let Self { endpoints, samples, .. } = self;
+        let Self { endpoints, samples, outcomes, .. } = self;
         for endpoint in endpoints.values_mut() {
             let is_first = |sent: &&mut Sent| sent.number == number && sent.answered.is_none();
             for sent in endpoint.in_flight.iter_mut().filter(is_first) {
                 sent.answered = Some(now);
                 endpoint.reads_since = endpoint.reads_since.max(now);
                 if let Some([x, n]) = sent.sample {
-                    samples.push([x.round(), (n * 1e3).round() / 1e3, milliseconds(sent.at, now)]);
+                    samples.push([x.round().min(1e7), bounded(n), milliseconds(sent.at, now)]);
+                }
+                if let Some(predicted) = sent.predicted.filter(|it| it.responds && !it.is_whole) {
+                    outcomes.push([milliseconds(sent.at, now), thousandths(predicted.first)]);
                 }
             }
         }
@@ -224,9 +277,20 @@ impl Seen {
 
     /// The request of this number is over, and the response was a stream if it has begun.
     pub(super) fn end(&mut self, number: usize, now: Duration) {
-        let Self { endpoints, rests, .. } = self;
+        let rest = self.rest() - 30.0;
+        let Self { endpoints, rests, outcomes, tokens, .. } = self;
         for endpoint in endpoints.values_mut() {
             for sent in endpoint.in_flight.iter().filter(|sent| sent.number == number) {
+                if let (Some(answered), Some(predicted)) =
+                    (sent.answered, sent.predicted.filter(|it| it.responds))
+                {
+                    if predicted.is_whole {
+                        outcomes.push([milliseconds(sent.at, now), thousandths(predicted.first) + rest]);
+                    } else {
+                        let token = milliseconds(answered, now) / (CHUNKS - 1) as f64;
+                        tokens.push([bounded(predicted.requests), thousandths(token)]);
+                    }
+                }
                 rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
             }
             endpoint.in_flight.retain(|sent| sent.number != number);
@@ -248,7 +312,14 @@ impl Cycle<'_> {
         self.states.latency.get(&plugin.name).cloned().unwrap_or_default()
     }
 
-    fn requests_there(&self, seen: &Seen, endpoint: usize) -> f64 {
+    /// Expected milliseconds to the first chunk.
+    pub(super) fn first_chunk(&self, plugin: &Plugin, seen: &Seen, endpoint: usize) -> f64 {
+        let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, seen, endpoint, 0.0);
+        let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
+        seen.line(c0).at(to_read, requests) + adapter + wait
+    }
+
+    pub(super) fn requests_there(&self, seen: &Seen, endpoint: usize) -> f64 {
         let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
         let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
         let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
@@ -327,7 +398,15 @@ impl Cycle<'_> {
         let before = seen.clone();
         let now = self.situation.now;
         let targets = if targets.len() == 2 && targets[0] == targets[1] { &targets[..1] } else { targets };
-        for &target in targets {
+        for (place, &target) in targets.iter().enumerate() {
+            let is_streaming = plugin.flag("streamingMode", false);
+            let predicted = (plugin.kind == "predicted-latency-producer").then(|| Predicted {
+                is_whole: !is_streaming,
+                first: self.first_chunk(plugin, &before, target),
+                requests: self.requests_there(&before, target),
+                responds: place == 0,
+                token_limit: if is_streaming { self.limits()[1] } else { 0.0 },
+            });
             let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, &before, target, 0.0);
             let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0;
             let missing = self.missing_tokens(plugin.prefixes(), target) as f64;
@@ -345,6 +424,7 @@ impl Cycle<'_> {
                 adapter: model,
                 sample: is_sample.then_some([to_read, requests]),
                 answered: None,
+                predicted,
             });
         }
     }

@@ -9,6 +9,7 @@ mod latency;
 mod pickers;
 mod plan;
 mod plugin_state;
+mod predictions;
 mod prompts;
 pub(crate) mod scorers;
 mod sources;

@@ -68,11 +68,20 @@ impl Plugin {
         self.kind.ends_with("-detector")
     }
 
+    fn reads_predictions(&self) -> bool {
+        ["latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter"].contains(&self.kind.as_str())
+            || self.text("ttftSource", "") == "latencyPredictor" && self.number("maxTTFTPenaltyMs", 1.0) > 0.0
+    }
+
     fn reads_prefixes(&self) -> bool {
-        let others = ["prefix-cache-affinity-filter", "disagg-profile-handler", "p2p-source-producer"];
+        let others =
+            ["prefix-cache-affinity-filter", "disagg-profile-handler", "p2p-source-producer", PREDICTOR];
         BY_PREFIXES.iter().chain(&others).any(|reader| self.kind == *reader)
     }
 }
+
+/// The latency predictor that there is by default.
+const PREDICTOR: &str = "predicted-latency-producer";
 
 /// The prefix producer that there is by default.
 pub(super) const PREFIXES: &str = "approx-prefix-cache-producer";
@@ -130,6 +139,9 @@ impl Plan {
         let is_handler = |plugin: &&Plugin| plugin.kind.ends_with("-handler");
         let handler = plugins.iter().find(is_handler).cloned();
         let handler = handler.unwrap_or_else(|| Plugin::new(&json!({"type": "single-profile-handler"})));
+        if plugins.iter().any(Plugin::reads_predictions) {
+            ensure(&mut plugins, PREDICTOR);
+        }
         let is_read = |plugin: &Plugin| plugin.reads_prefixes() && plugin.prefixes() == PREFIXES;
         if plugins.iter().any(is_read) {
             ensure(&mut plugins, PREFIXES);

@@ -124,7 +124,7 @@ impl Cycle<'_> {
                         }
                     }
                 }
-                "expected-latency-scorer" => {
+                "expected-latency-scorer" | "predicted-latency-producer" => {
                     let seen = states.latency.entry(name).or_default();
                     self.expect(plugin, &targets, states.sent - 1, seen);
                 }

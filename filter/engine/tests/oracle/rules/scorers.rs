@@ -18,8 +18,13 @@ pub(super) const BY_READINGS: [&str; 5] = [
 ];
 
 /// Scorers that read the matches of a prefix producer.
-pub(super) const BY_PREFIXES: [&str; 4] =
-    ["prefix-cache-scorer", "no-hit-lru-scorer", "lmetric-scorer", "expected-latency-scorer"];
+pub(super) const BY_PREFIXES: [&str; 5] = [
+    "prefix-cache-scorer",
+    "no-hit-lru-scorer",
+    "lmetric-scorer",
+    "expected-latency-scorer",
+    "latency-scorer",
+];
 
 /// Each scorer with parameters that change what it does.
 pub(crate) fn scorers() -> Vec<Value> {
@@ -58,6 +63,12 @@ pub(crate) fn scorers() -> Vec<Value> {
         json!({"type": "expected-latency-scorer", "parameters": {
             "prefillThroughput": 100_000, "maxRunning": 3, "loraLoadMs": 700,
             "prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "latency-scorer"}),
+        json!({"type": "latency-scorer", "parameters": {
+            "ttftWeight": 1, "tpotWeight": 3, "headroomSelectionStrategy": "most", "compositeKVWeight": 2}}),
+        json!({"type": "latency-scorer", "parameters": {
+            "ttftWeight": 0, "tpotWeight": 0, "compositeKVWeight": 0, "compositeQueueWeight": 0,
+            "compositePrefixWeight": 0, "prefixMatchInfoProducerName": OWN_PREFIXES}}),
         json!({"type": "prefix-cache-scorer"}),
         json!({"type": "prefix-cache-scorer", "parameters": {
             "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
@@ -157,6 +168,7 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
             })
         }
         "expected-latency-scorer" => cycle.expected_latency(plugin, candidates),
+        "latency-scorer" => cycle.by_headroom(plugin, candidates),
         "no-hit-lru-scorer" => no_hit_lru(cycle, plugin, candidates),
         "lora-affinity-scorer" => each(&|e| lora_affinity(cycle, plugin, e)),
         "context-length-aware" => each(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {

@@ -1,7 +1,7 @@
 //! The cost of an endpoint for a request.
 
-use super::ExpectedLatencyScorer;
 use crate::input::cycle::Cycle;
+use crate::plugin::Routed;
 use crate::pool::reading::Reading;
 use crate::state::latency::{EndpointState, Expectation, LatencyState, Sent, Slopes};
 use crate::state::prefix::PrefixMatch;
@@ -30,9 +30,22 @@ const TIE: f64 = 1e-6;
 /// Limit of tokens to read, beyond any server.
 const MAX_TOKENS: f64 = 1e9;
 
+/// The parameters of a cost.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::plugin) struct CostParameters<'a> {
+    /// Milliseconds per token before the first response.
+    pub(in crate::plugin) prior: f64,
+    /// Requests that a server works on at once; 0: learnt.
+    pub(in crate::plugin) max_running: u64,
+    /// Milliseconds that loading a LoRA adapter takes.
+    pub(in crate::plugin) lora_load: f64,
+    /// The prefix producer whose matches count as cached.
+    pub(in crate::plugin) prefix_producer: &'a str,
+}
+
 /// The part of the cost that all endpoints have in common.
 #[derive(Debug)]
-pub(super) struct Costs<'a> {
+pub(in crate::plugin) struct Costs<'a> {
     cycle: &'a Cycle<'a>,
     state: &'a LatencyState,
     slopes: Slopes,
@@ -75,21 +88,21 @@ pub(super) struct Terms {
 
 impl<'a> Costs<'a> {
     /// `nothing` stands for a state that is missing.
-    pub(super) fn new(
-        scorer: &ExpectedLatencyScorer,
+    pub(in crate::plugin) fn new(
+        parameters: CostParameters<'_>,
         cycle: &'a Cycle<'a>,
         nothing: &'a LatencyState,
     ) -> Self {
         let state = cycle.state::<LatencyState>().unwrap_or(nothing);
         let elsewhere = state.elsewhere();
-        let slopes = state.slopes(scorer.prior());
-        let places = if scorer.max_running > 0 { Some(scorer.max_running) } else { state.places() };
+        let slopes = state.slopes(parameters.prior);
+        let places = if parameters.max_running > 0 { Some(parameters.max_running) } else { state.places() };
         Self {
             slopes,
-            prefix: cycle.prefix(scorer.prefix_producer()),
+            prefix: cycle.prefix(parameters.prefix_producer),
             prompt: cycle.request.input_tokens(),
             adapter: state.adapter(cycle.request.model),
-            lora_load: scorer.lora_load_ms,
+            lora_load: parameters.lora_load,
             elsewhere,
             arrivals: 0.0,
             places: places.map(|places| places as f64),
@@ -111,7 +124,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
-    pub(super) fn requests(&self, endpoint: usize) -> f64 {
+    pub(in crate::plugin) fn requests(&self, endpoint: usize) -> f64 {
         let known = self.cycle.comparable_load(endpoint).requests;
         let Reading { waiting, running, .. } = *self.cycle.reading(endpoint);
         let at_reading = waiting.unwrap_or(0) as f64 + running.unwrap_or(0) as f64;
@@ -203,21 +216,39 @@ impl<'a> Costs<'a> {
         of_place + self.rest * (KV_SLOPE * above.max(0.0)).min(MAX_KV_WAITS)
     }
 
-    /// The words of the change that records the request at the endpoint.
-    pub(super) fn sent(&self, endpoint: usize) -> Vec<u64> {
+    /// The words of the change that records the request at the endpoint, with the client's limit for a token if limits are counted.
+    pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Vec<u64> {
         let sent = Sent {
             uncached: self.prefix.missing_tokens(self.prompt, endpoint),
             prompt: self.prompt,
             adapter: self.adapter.unwrap_or(0),
             is_alone: self.cycle.load(endpoint).requests == 0,
+            token_limit,
         };
         sent.words()
     }
 
+    /// The expected milliseconds to the first chunk of the endpoint's response.
+    pub(in crate::plugin) fn first_chunk(&self, endpoint: usize) -> f64 {
+        self.milliseconds(&self.terms(endpoint, self.requests(endpoint)))
+    }
+
+    fn milliseconds(&self, terms: &Terms) -> f64 {
+        let Terms { backlog, uncached, requests, adapter, wait, .. } = *terms;
+        self.slopes.predict(backlog + uncached, requests) + adapter + wait
+    }
+
+    /// The expectations of a routed request.
+    pub(in crate::plugin) fn expectations(&self, routed: &Routed<'_>) -> impl Iterator<Item = Expectation> {
+        // With an endpoint that computes the prompt for another, the first chunk shows the speed of neither.
+        let is_one = routed.endpoints().nth(1).is_none();
+        routed.endpoints().map(move |endpoint| self.expectation(endpoint, is_one))
+    }
+
     /// The expectation of the request there. `is_sample`: whether its time shows how fast the endpoint reads.
-    pub(super) fn expectation(&self, endpoint: usize, is_sample: bool) -> Expectation {
-        let Terms { backlog, uncached, requests, adapter, wait, .. } =
-            self.terms(endpoint, self.requests(endpoint));
+    fn expectation(&self, endpoint: usize, is_sample: bool) -> Expectation {
+        let terms = self.terms(endpoint, self.requests(endpoint));
+        let Terms { backlog, uncached, requests, adapter, wait, .. } = terms;
         Expectation {
             plugin: self.cycle.plugin,
             endpoint: self.cycle.endpoint(endpoint).key(),
@@ -225,8 +256,9 @@ impl<'a> Costs<'a> {
             adapter: self.adapter.unwrap_or(0),
             tokens: backlog + uncached,
             requests,
-            milliseconds: self.slopes.predict(backlog + uncached, requests) + adapter + wait,
+            milliseconds: self.milliseconds(&terms),
             is_sample: is_sample && adapter <= 0.0 && wait <= 0.0,
+            predicted: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use self::cost::Costs;
+pub(in crate::plugin) use self::cost::{CostParameters, Costs};
 use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
@@ -36,19 +36,39 @@ pub struct ExpectedLatencyScorer {
 impl Default for ExpectedLatencyScorer {
     fn default() -> Self {
         Self {
-            prefill_throughput: 8_000.0,
-            max_running: 0,
-            lora_load_ms: 40.0,
+            prefill_throughput: PREFILL_THROUGHPUT,
+            max_running: Self::DEFAULT_PARAMETERS.max_running,
+            lora_load_ms: Self::DEFAULT_PARAMETERS.lora_load,
             prefix_match_info_producer_name: String::new(),
             in_flight_load_producer_name: String::new(),
         }
     }
 }
 
+/// The default of tokens of prompts that a server reads in a second.
+const PREFILL_THROUGHPUT: f64 = 8_000.0;
+
 impl ExpectedLatencyScorer {
+    /// The parameters of a cost by default.
+    pub(in crate::plugin) const DEFAULT_PARAMETERS: CostParameters<'static> = CostParameters {
+        prior: 1_000.0 / PREFILL_THROUGHPUT,
+        max_running: 0,
+        lora_load: 40.0,
+        prefix_producer: PREFIX_PRODUCER,
+    };
+
     /// Milliseconds per token before the first response.
     fn prior(&self) -> f64 {
         1_000.0 / self.prefill_throughput
+    }
+
+    fn cost_parameters(&self) -> CostParameters<'_> {
+        CostParameters {
+            prior: self.prior(),
+            max_running: self.max_running,
+            lora_load: self.lora_load_ms,
+            prefix_producer: self.prefix_producer(),
+        }
     }
 
     fn prefix_producer(&self) -> &str {
@@ -80,7 +100,7 @@ impl Plugin for ExpectedLatencyScorer {
 impl Scorer for ExpectedLatencyScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         let nothing = LatencyState::new(self.prior());
-        let mut costs = Costs::new(self, cycle, &nothing);
+        let mut costs = Costs::new(self.cost_parameters(), cycle, &nothing);
         // The slots of the scores hold the requests until their mean is known.
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
             *slot = costs.requests(endpoint);
@@ -93,7 +113,7 @@ impl Scorer for ExpectedLatencyScorer {
 
     fn explain(&self, cycle: &Cycle<'_>, candidates: &[usize], endpoint: usize) -> Option<String> {
         let nothing = LatencyState::new(self.prior());
-        let mut costs = Costs::new(self, cycle, &nothing);
+        let mut costs = Costs::new(self.cost_parameters(), cycle, &nothing);
         let requests: Vec<f64> = candidates.iter().map(|&endpoint| costs.requests(endpoint)).collect();
         costs.compare(&requests);
         let terms = costs.terms(endpoint, costs.requests(endpoint));
@@ -108,16 +128,13 @@ impl Recorder for ExpectedLatencyScorer {
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let nothing = LatencyState::new(self.prior());
-        let costs = Costs::new(self, cycle, &nothing);
-        routed.endpoints().map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint))).collect()
+        let costs = Costs::new(self.cost_parameters(), cycle, &nothing);
+        routed.endpoints().map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, None))).collect()
     }
 
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
         let nothing = LatencyState::new(self.prior());
-        let costs = Costs::new(self, cycle, &nothing);
-        // With an endpoint that computes the prompt for another, the first chunk shows the speed of neither.
-        let is_one = routed.endpoints().nth(1).is_none();
-        routed.endpoints().map(|endpoint| costs.expectation(endpoint, is_one)).collect()
+        Costs::new(self.cost_parameters(), cycle, &nothing).expectations(routed).collect()
     }
 }
 

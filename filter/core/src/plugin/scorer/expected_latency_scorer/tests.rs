@@ -37,7 +37,7 @@ fn fixture(in_flight: &[(u64, u64)]) -> Fixture {
 fn answered_ago(endpoints: usize, ms: u64) -> PluginStates {
     let mut state = state();
     for endpoint in 0..endpoints {
-        let sent = Sent { uncached: 0, prompt: 0, adapter: 0, is_alone: true };
+        let sent = Sent { uncached: 0, prompt: 0, adapter: 0, is_alone: true, token_limit: None };
         state.apply(endpoint, NOW.saturating_sub(Duration::from_millis(ms)), &sent.words());
     }
     PluginStates::only(Box::new(state))
@@ -123,7 +123,7 @@ fn requests_that_wait_and_are_not_known_have_a_backlog() {
     let mut fixture = fixture(&[(0, 0), (0, 0)]);
     fixture.readings[1] = Reading { updated: Some(NOW), waiting: Some(4), ..Reading::default() };
     let mut state = state();
-    let sent = Sent { uncached: 100, prompt: 100, adapter: 0, is_alone: true };
+    let sent = Sent { uncached: 100, prompt: 100, adapter: 0, is_alone: true, token_limit: None };
     state.apply(1, NOW, &sent.words());
     observe(&mut state, &fixture.readings, &[]);
     fixture.states = PluginStates::only(Box::new(state));
@@ -169,7 +169,7 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
     let mut state = state();
     observe(&mut state, &fixture.readings, &[]);
     let [sql, a, b] = ["sql", "a", "b"].map(|name| state.adapter(name).unwrap());
-    let sent = |adapter| Sent { uncached: 0, prompt: 0, adapter, is_alone: false }.words();
+    let sent = |adapter| Sent { uncached: 0, prompt: 0, adapter, is_alone: false, token_limit: None }.words();
     for (endpoint, adapter) in [(1, sql), (2, sql), (2, a), (4, a), (4, b)] {
         state.apply(endpoint, NOW, &sent(adapter));
     }
@@ -182,6 +182,7 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
         requests: 0.0,
         milliseconds: 0.0,
         is_sample: false,
+        predicted: None,
     };
     state.apply(2, NOW, &expectation(sql).ended(NOW, false, None).words);
     fixture.states = PluginStates::only(Box::new(state));
@@ -204,7 +205,10 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let (changes, expected) =
         fixture.with_cycle(|cycle| (scorer.record(cycle, &routed), scorer.expect(cycle, &routed)));
     assert_eq!(changes.len(), 1);
-    assert_eq!(changes[0].words, Sent { uncached: 128, prompt: 128, adapter: 0, is_alone: false }.words());
+    assert_eq!(
+        changes[0].words,
+        Sent { uncached: 128, prompt: 128, adapter: 0, is_alone: false, token_limit: None }.words()
+    );
     // A fifth of 400 tokens is left after a long time.
     assert_near(&[expected[0].milliseconds()], &[(80.0 + 128.0) * C + 3.0 * B]);
     assert!(expected[0].is_sample);
