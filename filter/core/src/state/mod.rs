@@ -56,6 +56,12 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// Whether a change of this state has such words.
     fn can_read(&self, words: &[u64]) -> bool;
 
+    /// Whether other proxies learn from a change with these words.
+    fn is_shared(&self, words: &[u64]) -> bool {
+        let _ = words;
+        true
+    }
+
     /// Applies a change of this proxy, which is the newest.
     fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]);
 
@@ -127,6 +133,12 @@ impl PluginStates {
     pub fn can_read(&self, change: &StateChange<impl AsRef<[u64]>>) -> bool {
         let state = self.0.iter().find(|(key, _)| *key == change.plugin);
         state.is_none_or(|(_, state)| state.can_read(change.words.as_ref()))
+    }
+
+    /// Whether other proxies learn from this change.
+    pub fn is_shared(&self, change: &StateChange) -> bool {
+        let state = self.0.iter().find(|(key, _)| *key == change.plugin);
+        state.is_some_and(|(_, state)| state.is_shared(&change.words))
     }
 
     /// Applies a change of this proxy. One of a plugin without state here, or about an endpoint that the pool lacks, has no effect.

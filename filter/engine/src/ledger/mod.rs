@@ -136,6 +136,14 @@ impl Ledger {
         });
     }
 
+    /// Whether other proxies learn from this change.
+    pub fn is_shared(&self, change: &Change) -> bool {
+        match change {
+            Change::State(change) => self.states.is_shared(change),
+            Change::Endpoint { .. } => true,
+        }
+    }
+
     /// Replaces all loads of a sender: keys of endpoints with the load there.
     pub fn set_loads(&mut self, sender: u64, loads: impl IntoIterator<Item = (u64, Load)>) {
         self.in_flight.set(sender, loads);

@@ -154,7 +154,8 @@ impl SharingClient {
         if self.is_on.is_none() {
             ledger.collect(true);
         }
-        let OwnChanges { changes, has_lost } = ledger.take_own();
+        let OwnChanges { mut changes, has_lost } = ledger.take_own();
+        ledger.read(|ledger| changes.retain(|change| ledger.is_shared(change)));
         // Later prompts must not leave out blocks of dropped ones, which the other proxies never got.
         if has_lost {
             ledger.resend();

@@ -37,7 +37,10 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn new(sender: u64) -> Self {
-        let pipeline = Pipeline::default();
+        Self::with_pipeline(sender, Pipeline::default())
+    }
+
+    pub(crate) fn with_pipeline(sender: u64, pipeline: Pipeline) -> Self {
         let peer = peer(&[1, 2, 3], &pipeline);
         Self { peer, client: client(sender, 1), pipeline }
     }

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
+use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
+use endpoint_picker_engine::testing;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::{Changes, Sync};
 
@@ -28,6 +30,21 @@ fn a_prompt_of_one_proxy_is_warm_in_another() {
     assert_eq!(second.destination, first.destination);
     assert_eq!(two.peer.ledger().requests_in_flight(), 2, "the first is in flight in the other proxy");
     assert_eq!(two.peer.ledger().picks().iter().sum::<u64>(), 1, "picks are its own");
+}
+
+#[test]
+fn changes_that_others_do_not_learn_from_are_not_sent() {
+    let plugins = [("expected-latency-scorer", None)];
+    let mut proxy = Proxy::with_pipeline(1, testing::pipeline(testing::picker_config(&plugins)));
+    proxy.sync(START);
+    proxy.answer(&AgentFeed::new(9).take(&Sync::default(), START), START);
+    proxy.decide("a long prompt ", START);
+    let message = message(&proxy.sync(START + TICK).unwrap());
+    let prefixes = Pipeline::default();
+    let prefixes =
+        prefixes.plugins().iter().find(|it| it.plugin.type_name() == "approx-prefix-cache-producer");
+    assert_eq!(message.plugins, [prefixes.unwrap().key()], "the scorer has recorded the request, too");
+    assert_eq!(message.states.len(), 1);
 }
 
 #[test]

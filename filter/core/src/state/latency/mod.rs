@@ -39,7 +39,7 @@ const PLACE_EXTRA: f64 = 30.0;
 /// A longer rest counts as this many milliseconds.
 const MAX_REST: f64 = 600_000.0;
 
-/// Weight of the newest snapshot in the factor of other proxies.
+/// Weight of the newest snapshot in the factors of other proxies.
 const ELSEWHERE_WEIGHT: f64 = 0.05;
 
 /// Factors of other proxies: below the first one they count as 1, above the second as that.
@@ -78,6 +78,8 @@ pub struct LatencyState {
     rest: f64,
     /// Requests at the servers over requests that this proxy knows of, a mean.
     elsewhere: f64,
+    /// Requests in flight that this proxy knows of over its own, a mean.
+    sharing: f64,
     arrivals: Arrivals,
     calibration: Calibration,
 }
@@ -115,6 +117,7 @@ impl LatencyState {
             uncached: 0.0,
             rest: FIRST_REST,
             elsewhere: 1.0,
+            sharing: 1.0,
             arrivals: Arrivals::default(),
             calibration: Calibration::new(),
         }
@@ -156,9 +159,14 @@ impl LatencyState {
         if self.elsewhere < ELSEWHERE.0 { 1.0 } else { self.elsewhere.min(ELSEWHERE.1) }
     }
 
-    /// Requests per second that arrive at this proxy, and at proxies that share their changes.
+    /// Whether other proxies send requests to the endpoints.
+    pub fn is_one_of_several(&self) -> bool {
+        self.elsewhere.max(self.sharing) >= ELSEWHERE.0
+    }
+
+    /// Requests per second that arrive at this proxy and, by their share of the requests in flight, at proxies that share their loads.
     pub fn arrivals(&self, now: Duration) -> f64 {
-        self.arrivals.at(now)
+        self.arrivals.at(now) * self.sharing
     }
 
     /// The key of a model that is an adapter; `None` for one that no server has reported as such.
@@ -236,11 +244,13 @@ impl LatencyState {
         }
     }
 
-    /// Takes in how many requests are at the servers that this proxy does not know of.
-    fn learn_elsewhere(&mut self, there: f64, known: f64) {
-        if known > 0.0 {
-            let ratio = (there / known).clamp(1.0, ELSEWHERE.1);
-            self.elsewhere += ELSEWHERE_WEIGHT * (ratio - self.elsewhere);
+    /// Takes in the requests at the servers, those that this proxy knows of, and its own.
+    fn learn_elsewhere(&mut self, there: f64, known: f64, own: f64) {
+        for (mean, all, part) in [(&mut self.elsewhere, there, known), (&mut self.sharing, known, own)] {
+            if part > 0.0 {
+                let ratio = (all / part).clamp(1.0, ELSEWHERE.1);
+                *mean += ELSEWHERE_WEIGHT * (ratio - *mean);
+            }
         }
     }
 }
@@ -269,24 +279,34 @@ impl PluginState for LatencyState {
         }
     }
 
-    /// Learns from another proxy. Its requests in flight are not counted here: the ledger has its loads.
+    /// Learns from the samples of another proxy. Its requests in flight are not counted here: the ledger has its loads.
     ///
-    /// A change that arrives late or twice is learnt from late or twice, which the means forget.
+    /// A sample that arrives late or twice is learnt from late or twice, which the means forget.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        if !self.is_shared(words) {
+            return;
+        }
         let Some(change) = LatencyChange::read(words) else { return };
-        let Some(state) = self.endpoint(endpoint) else { return };
         match change {
-            LatencyChange::Sent(Sent { uncached, adapter, .. }) => {
-                if adapter != 0 {
-                    state.used(adapter);
-                }
-                self.learn_arrival(at, uncached);
-            }
+            LatencyChange::Sent(_) => {}
             LatencyChange::Answered { sample, outcome } => {
-                state.reads_since = state.reads_since.max(at);
+                if let Some(state) = self.endpoint(endpoint) {
+                    state.reads_since = state.reads_since.max(at);
+                }
                 self.learn(sample, outcome);
             }
             LatencyChange::Ended { rest, predicted, .. } => self.learn_end(predicted, rest),
+        }
+    }
+
+    /// A sample, or a time that was predicted.
+    fn is_shared(&self, words: &[u64]) -> bool {
+        match LatencyChange::read(words) {
+            None | Some(LatencyChange::Sent(_)) => false,
+            Some(LatencyChange::Answered { sample, outcome }) => sample.is_some() || outcome.is_some(),
+            Some(LatencyChange::Ended { predicted, .. }) => {
+                predicted.is_some_and(|end| end.token.is_some() || end.whole.is_some())
+            }
         }
     }
 
@@ -300,7 +320,7 @@ impl PluginState for LatencyState {
     }
 
     fn observe(&mut self, observation: &Observation<'_>) {
-        let (mut there, mut known, mut is_new) = (0.0, 0.0, false);
+        let (mut there, mut known, mut own, mut is_new) = (0.0, 0.0, 0.0, false);
         for (index, reading) in observation.readings.iter().enumerate() {
             let Some(taken) = reading.updated else { continue };
             let load = observation.in_flight.get(index).copied().unwrap_or_default();
@@ -308,6 +328,7 @@ impl PluginState for LatencyState {
             let at_server = reading.waiting.unwrap_or(0).saturating_add(reading.running.unwrap_or(0));
             there += load.requests.max(at_server) as f64;
             known += load.requests as f64;
+            own += load.requests.saturating_sub(others.requests) as f64;
             let of_others = if self.uncached > 0.0 { others.tokens as f64 / self.uncached } else { 0.0 };
             let Some(state) = self.endpoint(index) else { continue };
             // The clock may have been set back: then any other time is new.
@@ -330,7 +351,7 @@ impl PluginState for LatencyState {
             self.learn_adapters(reading);
         }
         if is_new {
-            self.learn_elsewhere(there, known);
+            self.learn_elsewhere(there, known, own);
         }
     }
 }

@@ -106,6 +106,23 @@ fn first_chunks_teach_the_time_per_token_and_others_do_not() {
 }
 
 #[test]
+fn of_the_changes_of_a_request_only_the_sample_is_shared() {
+    let mut state = LatencyState::new(PRIOR);
+    let sent = Sent { uncached: 60, prompt: 100, adapter: 7, is_alone: true, token_limit: None }.words();
+    let sample = expectation(0).answered(at(1), Some(Duration::from_millis(35))).words;
+    let answered = expectation(0).answered(at(1), None).words;
+    let ended = expectation(7).ended(at(1), true, Some(&stream(9_000, 3))).words;
+    let shared = [&sent, &sample, &answered, &ended].map(|words| state.is_shared(words));
+    assert_eq!(shared, [false, true, false, false]);
+    // An older proxy sends the others, too.
+    for words in [&sent, &answered, &ended] {
+        state.merge(0, at(1), words);
+    }
+    assert_near(&[state.rest(), state.arrivals(at(1)), state.uncached()], &[1_030.0, 0.0, 0.0]);
+    assert!(!state.at(0).is_recent(7, 9));
+}
+
+#[test]
 fn the_time_to_the_end_and_arrivals_are_means() {
     let mut state = LatencyState::new(PRIOR);
     assert_near(&[state.rest()], &[1_030.0]);
@@ -252,6 +269,21 @@ fn requests_at_the_servers_that_are_not_known_show_other_proxies() {
         observe(&mut state, &[reading(u64::MAX, 6, 50 * n)], &[5], &[]);
     }
     assert!((state.elsewhere() - 16.0).abs() < 0.01, "{}", state.elsewhere());
+}
+
+#[test]
+fn the_arrivals_at_other_proxies_follow_from_their_requests_in_flight() {
+    let mut state = LatencyState::new(PRIOR);
+    send(&mut state, 0, 0, 0, true);
+    assert_near(&[state.arrivals(at(0))], &[0.1]);
+    assert!(!state.is_one_of_several());
+    for n in 0..200 {
+        let others = Load { requests: 6, tokens: 0 };
+        observe(&mut state, &[reading(0, 8, 50 * n)], &[8], &[others]);
+    }
+    assert!((state.arrivals(at(0)) - 0.4).abs() < 0.001, "two of eight are its own");
+    assert!(state.is_one_of_several());
+    assert_near(&[state.elsewhere()], &[1.0]);
 }
 
 #[test]

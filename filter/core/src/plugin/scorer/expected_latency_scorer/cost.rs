@@ -183,7 +183,7 @@ impl<'a> Costs<'a> {
             return 0.0;
         }
         // Of other proxies, the readings show which adapters they use.
-        let running = lora.filter(|_| self.elsewhere > 1.0).map_or(0, |lora| lora.running.len());
+        let running = lora.filter(|_| self.state.is_one_of_several()).map_or(0, |lora| lora.running.len());
         let max =
             lora.map(|lora| lora.max).filter(|&max| max > 0).unwrap_or(self.state.max_adapters()).max(1);
         let max = usize::try_from(max).unwrap_or(usize::MAX);
