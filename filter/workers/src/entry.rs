@@ -32,6 +32,7 @@ const RESTARTED: u8 = 8;
 const IN_FLIGHT: u8 = 9;
 const PASSED: u8 = 10;
 const SERVED: u8 = 11;
+const CACHED: u8 = 12;
 
 /// The bits of a worker's number in the first word of an entry.
 const WORKER_BITS: u32 = 24;
@@ -103,6 +104,7 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
         ChangeKind::Served { first_byte, is_streamed } => {
             put(SERVED, &[endpoint, nanoseconds(first_byte), u64::from(is_streamed)], &[]);
         }
+        ChangeKind::Cached { predicted, actual } => put(CACHED, &[endpoint, predicted, actual], &[]),
         ChangeKind::Restarted { since } => put(RESTARTED, &[endpoint, nanoseconds(since)], &[]),
     }
 }
@@ -186,6 +188,7 @@ fn read_content(kind: u8, words: &[u64]) -> Option<Content<'_>> {
             let first_byte = Duration::from_nanos(first_byte);
             (endpoint, ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 })
         }
+        (CACHED, &[endpoint, predicted, actual]) => (endpoint, ChangeKind::Cached { predicted, actual }),
         (RESTARTED, &[endpoint, since]) => {
             (endpoint, ChangeKind::Restarted { since: Duration::from_nanos(since) })
         }
@@ -221,6 +224,7 @@ mod tests {
             event(ChangeKind::Answered { at: Duration::ZERO }),
             event(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
             event(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
+            event(ChangeKind::Cached { predicted: 640, actual: u64::MAX }),
             event(ChangeKind::Restarted { since: AT }),
             state(1, &[]),
             state((1 << WORKER_BITS) - 1, &[u64::MAX, 0, 5]),

@@ -10,7 +10,7 @@ mod batch_tests;
 mod forecast;
 mod kv_cache;
 
-pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
 pub use forecast::Forecast;
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
@@ -107,7 +107,7 @@ async fn run(shared: Arc<EngineState>, interval: u64) {
         };
         end += step;
         sleep_until(end).await;
-        shared.batch().end_step(|client, made, is_all| client.send(made, is_all, interval));
+        shared.batch().end_step(|client, progress| client.send(progress, interval));
     }
 }
 
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// Sends new tokens, the first at once and then a piece at a time; false when the client has gone.
-    fn send(&mut self, made: u64, is_all: bool, interval: u64) -> bool {
+    fn send(&mut self, Progress { made, is_all, .. }: Progress, interval: u64) -> bool {
         let new = made - self.sent;
         if new == 0 || (self.sent > 0 && new < interval && !is_all) {
             return self.is_connected();

@@ -72,8 +72,8 @@ impl Server {
         self.now = self.end.take().unwrap_or(self.now);
         let mut ended = 0;
         let backlog = &mut self.backlog;
-        self.batch.end_step(|work, _, is_all| {
-            if is_all {
+        self.batch.end_step(|work, progress| {
+            if progress.is_all {
                 *backlog = backlog.saturating_sub(*work);
                 ended += 1;
             }

@@ -1,7 +1,9 @@
 //! Model servers.
 
 use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker_model_server::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, ServiceTimes};
+use endpoint_picker_model_server::{
+    BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, ServiceTimes,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -31,11 +33,10 @@ impl<T> BatchServer<T> {
         step
     }
 
-    /// Ends a step. `report` gets each client, the number of tokens that its response has now, and whether these are all. Returns the time of
-    /// the next step, if there is one.
-    pub fn end_step(&mut self, mut report: impl FnMut(&mut T, u64, bool)) -> Option<Duration> {
-        self.batch.end_step(|client, made, is_all| {
-            report(client, made, is_all);
+    /// Ends a step. `report` gets each client. Returns the time of the next step, if there is one.
+    pub fn end_step(&mut self, mut report: impl FnMut(&mut T, Progress)) -> Option<Duration> {
+        self.batch.end_step(|client, progress| {
+            report(client, progress);
             true
         });
         self.begin_step()

@@ -14,6 +14,7 @@ use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
+use crate::state::prefix::Prediction;
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +110,8 @@ pub struct Decision {
     pub limits: Option<ResponseLimits>,
     /// Predicted latencies by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
+    /// The usage that its response is predicted to have, by each index of prompts.
+    pub usage_predictions: Few<Prediction>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.
@@ -179,6 +182,7 @@ impl Decision {
             expectations: Few::new(),
             limits: None,
             predictions: vec![],
+            usage_predictions: Few::new(),
             details: vec![],
             reservations: Few::new(),
         }

@@ -15,7 +15,7 @@ use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
-use crate::state::prefix::PrefixMatch;
+use crate::state::prefix::{PrefixMatch, TokenScale};
 use crate::state::{PluginState, StateChange};
 
 /// A decision in progress: everything that plugins decide by.
@@ -205,4 +205,5 @@ pub(crate) static NO_READING: Reading = Reading {
     attributes: Vec::new(),
 };
 
-static NO_MATCH: PrefixMatch = PrefixMatch { matched: Vec::new(), total: 0, block_size: 0 };
+static NO_MATCH: PrefixMatch =
+    PrefixMatch { matched: Vec::new(), total: 0, block_size: 0, scale: TokenScale::ONE };

@@ -14,6 +14,7 @@ mod steps;
 
 pub(crate) use profile::Profile;
 pub use steps::Prepared;
+use steps::Records;
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -167,14 +168,16 @@ impl Pipeline {
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
-        let (changes, expectations) = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        let records = self.record(&cycle, prepared, &stages, primary, &decision.runs);
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
+        let Records { changes, expectations, predictions } = records;
         decision.changes = changes;
         decision.expectations = expectations;
         decision.limits = self.response_limits(prepared.request);
+        decision.usage_predictions = predictions;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

@@ -16,7 +16,7 @@ use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{PrefixIndex, PrefixMatch};
+use crate::state::prefix::{Prediction, PrefixIndex, PrefixMatch, TokenScale};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -37,6 +37,17 @@ struct PromptHashes {
     /// Tokens in a block.
     block_size: u32,
     hashes: BlockHashes,
+}
+
+/// Changes and predictions of the plugins that follow from a routed request.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// Changes of their states.
+    pub(super) changes: Vec<StateChange>,
+    /// The expected course of the request.
+    pub(super) expectations: Few<Expectation>,
+    /// The predicted usage in its response.
+    pub(super) predictions: Few<Prediction>,
 }
 
 /// Prefix matches and sessions of one request.
@@ -131,14 +142,18 @@ impl Pipeline {
         for (slot, prompt) in self.prefix_producers.iter().zip(&prepared.prompts) {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.as_slice().len()];
+            let mut scale = TokenScale::ONE;
             if let Some(index) = cycle.of(producer).state::<PrefixIndex>() {
                 for list in hashes.lists() {
                     index.count_matches(list, &mut matched);
                 }
+                if slot.plugin.learns_from_usage() {
+                    scale = index.token_scale(prepared.request.model);
+                }
             }
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-            prefixes
-                .push(Prefix { producer: &slot.name, matches: PrefixMatch { matched, total, block_size } });
+            let matches = PrefixMatch { matched, total, block_size, scale };
+            prefixes.push(Prefix { producer: &slot.name, matches });
         }
         let sessions = self.session_producers.iter().filter_map(|slot| {
             let id = slot.plugin.session_id(cycle.request.headers)?;
@@ -147,8 +162,7 @@ impl Pipeline {
         Lookup { prefixes, sessions: sessions.collect() }
     }
 
-    /// Changes of the plugins' states for a request that was routed by the primary one of these stages, and what it is expected to do.
-    /// `runs` are this pipeline's own.
+    /// The records of a request that was routed by the primary one of these stages. `runs` are this pipeline's own.
     pub(super) fn record(
         &self,
         cycle: &Cycle<'_>,
@@ -156,22 +170,23 @@ impl Pipeline {
         stages: &[Stage<'_>],
         primary: Option<usize>,
         runs: &[ProfileRun],
-    ) -> (Vec<StateChange>, Few<Expectation>) {
-        let (mut changes, mut expectations) = (Vec::new(), Few::new());
-        let Some(primary) = primary.and_then(|primary| stages.get(primary)) else {
-            return (changes, expectations);
-        };
+    ) -> Records {
+        let mut records = Records::default();
+        let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return records };
         for slot in &self.recorders {
             // Of several runs that used the plugin, the last one counts.
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
-            let prompt = prepared.prompts.iter().find(|prompt| prompt.producer == slot.key);
-            let hashes = prompt.map(|prompt| &prompt.hashes);
-            let block_size = prompt.map_or(0, |prompt| prompt.block_size);
-            let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, block_size };
+            // A request has matches for each of its prompts.
+            let prompts = prepared.prompts.iter().zip(cycle.prefixes);
+            let prompt = prompts.into_iter().find(|(prompt, _)| prompt.producer == slot.key);
+            let hashes = prompt.map(|(prompt, _)| &prompt.hashes);
+            let matches = prompt.map(|(_, prefix)| &prefix.matches);
+            let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, matches };
             let cycle = cycle.of(slot.key);
-            changes.extend(slot.plugin.record(&cycle, &routed));
-            expectations.extend(slot.plugin.expect(&cycle, &routed));
+            records.changes.extend(slot.plugin.record(&cycle, &routed));
+            records.expectations.extend(slot.plugin.expect(&cycle, &routed));
+            records.predictions.extend(slot.plugin.predict(&cycle, &routed));
         }
-        (changes, expectations)
+        records
     }
 }

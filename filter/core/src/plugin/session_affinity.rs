@@ -308,7 +308,7 @@ mod tests {
             primary: &stages[0],
             rated: Some(rated),
             hashes: None,
-            block_size: 0,
+            matches: None,
         })
     }
 

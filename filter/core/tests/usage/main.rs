@@ -36,7 +36,7 @@ const MESSAGES: &str = concat!(
 );
 
 fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
-    Usage { input, output, cached }
+    Usage { input, output, cached, beyond_input: 0 }
 }
 
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
@@ -59,14 +59,17 @@ fn of_plain(fields: &str) -> Usage {
 fn every_api_has_its_words_for_usage() {
     let chat = r#"{"prompt_tokens":7,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":5}}"#;
     let responses = r#"{"input_tokens":7,"output_tokens":10,"input_tokens_details":{"cached_tokens":5}}"#;
-    let messages = r#"{"input_tokens":7,"output_tokens":10,"cache_read_input_tokens":5}"#;
-    for fields in [chat, responses, messages] {
+    let messages = r#"{"input_tokens":7,"output_tokens":10,"cache_read_input_tokens":5,"cache_creation_input_tokens":3}"#;
+    for fields in [chat, responses] {
         assert_eq!(of_plain(fields), usage(7, 10, Some(5)), "{fields}");
+        assert_eq!(of_plain(fields).prompt(), 7);
     }
+    let of_messages = Usage { beyond_input: 5 + 3, ..usage(7, 10, Some(5)) };
+    assert_eq!((of_plain(messages), of_messages.prompt()), (of_messages, 15), "cached tokens are not input");
     assert_eq!(of_plain(r#"{"prompt_tokens":8,"total_tokens":8}"#), usage(8, 0, None), "embeddings");
     assert_eq!(of(EVENTS, CHAT), usage(7, 10, Some(5)));
     assert_eq!(of(EVENTS, RESPONSES), usage(31, 12, Some(16)));
-    assert_eq!(of(EVENTS, MESSAGES), usage(25, 15, Some(4)));
+    assert_eq!(of(EVENTS, MESSAGES), Usage { beyond_input: 4, ..usage(25, 15, Some(4)) });
 }
 
 #[test]

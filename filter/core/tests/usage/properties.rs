@@ -21,6 +21,8 @@ fn by_tree(texts: &[Value]) -> Usage {
         found.input = if input > 0 { input } else { found.input };
         found.output = if output > 0 { output } else { found.output };
         let cached = number(&usage["cache_read_input_tokens"]);
+        let apart = cached.filter(|&cached| cached > 0 && number(&usage["prompt_tokens"]).is_none());
+        found.beyond_input = apart.unwrap_or(found.beyond_input);
         found.cached = cached.filter(|&cached| cached > 0).or(found.cached).or(cached);
     }
     found

@@ -153,6 +153,8 @@ fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
             failing: avoided.contains(&endpoint),
             failures: responses.failures,
             first_byte: waits(&responses.first_byte),
+            predicted_cached_tokens: responses.predicted_cached,
+            cached_tokens: responses.cached,
         }
     });
     let is_used = |it: &EndpointReport| {
@@ -162,6 +164,8 @@ fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
             || it.failing
             || it.failures > 0
             || it.first_byte.is_some()
+            || it.predicted_cached_tokens > 0
+            || it.cached_tokens > 0
     };
     reports.filter(is_used).collect()
 }

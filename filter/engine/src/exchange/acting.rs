@@ -214,6 +214,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             response.served_by = served.endpoint;
         }
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
+        response.is_sample = exchange.assignment.learns_from_usage();
         response.begin(*proxy, &head, has_body)
     }
 

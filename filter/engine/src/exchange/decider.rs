@@ -174,10 +174,15 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             }
             Some(_) | None => {}
         }
-        Ok(Peek::Decided(match self.resolve(api, asked) {
+        let mut decided = match self.resolve(api, asked) {
             Ok(resolution) => self.route_or_wait(&body, resolution, length)?,
             Err(rejection) => rejection.into(),
-        }))
+        };
+        // The usage will count the whole prompt.
+        if let Decided::Made { directive, .. } = &mut decided {
+            directive.drop_predictions();
+        }
+        Ok(Peek::Decided(decided))
     }
 
     /// The body, or its first `max_bytes` bytes.

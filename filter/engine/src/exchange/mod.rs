@@ -303,8 +303,9 @@ impl Exchange {
     /// yet to receive the end of the response. So a decision on the next request of that client does not
     /// count this request. Later calls change nothing.
     pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
-        // Both take their value out, so a second call has no effect.
-        self.assignment.end(&mut pool.store, self.response.served.take());
+        // All take their value out, so a second call has no effect.
+        let Response { served, usage, served_by, .. } = &mut self.response;
+        self.assignment.end(&mut pool.store, served.take(), (*usage).zip(*served_by));
         self.leave_queue(&pool.store);
     }
 }

@@ -33,9 +33,11 @@ pub(super) struct Response {
     pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
     pub(super) counts_service: bool,
+    /// Plugins learn from its usage.
+    pub(super) is_sample: bool,
     tokens: Option<ResponseTokens>,
-    /// The tokens, once the response has ended.
-    served_tokens: Option<Tokens>,
+    /// Its usage, once it has ended.
+    pub(super) usage: Option<Usage>,
 }
 
 impl Response {
@@ -51,7 +53,8 @@ impl Response {
         }
         self.is_streamed = is_stream(&head.content_type);
         let models = self.models.take();
-        if let Some(chosen) = self.awaited_since.filter(|_| models.is_some() || self.counts_service) {
+        let has_reader = models.is_some() || self.counts_service || self.is_sample;
+        if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
             self.tokens = ResponseTokens::begin(models, head, chosen);
         }
         if self.restore.is_some() {
@@ -127,16 +130,13 @@ impl Response {
 
     /// The tokens that the request was served, as far as they are known.
     pub(super) fn served_tokens(&self) -> Option<Tokens> {
-        self.served_tokens
+        self.usage.map(|Usage { input, output, .. }| Tokens { input, output })
     }
 
     fn count_tokens<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
-                Ok(now) => {
-                    let Usage { input, output, .. } = tokens.count(metrics, now);
-                    self.served_tokens = Some(Tokens { input, output });
-                }
+                Ok(now) => self.usage = Some(tokens.count(metrics, now)),
                 Err(error) => log::error!("{error}; a response's tokens are not counted"),
             }
         }

@@ -4,7 +4,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::response::usage::Usage;
 use endpoint_picker::state::latency::CompleteResponse;
+use endpoint_picker::state::prefix::{CachedTokens, Prediction};
 
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
@@ -133,9 +135,34 @@ impl Assignment {
         response
     }
 
+    /// Whether plugins learn from the usage in the response.
+    pub(super) fn learns_from_usage(&self) -> bool {
+        self.usage_predictions.iter().any(Prediction::is_learning)
+    }
+
+    /// The changes that the usage in the response of this endpoint makes: what plugins learn, and the counts of its cached tokens.
+    fn compare(&mut self, usage: &Usage, by: u64) -> Vec<Change> {
+        let predictions = core::mem::take(&mut self.usage_predictions);
+        let of_server = || predictions.iter().filter(|predicted| predicted.endpoint() == by);
+        let samples = of_server().filter_map(|predicted| predicted.sample(usage, self.at));
+        let mut changes: Vec<Change> = samples.map(Change::State).collect();
+        // The acting rules make the first prediction.
+        let cached = of_server().next().and_then(|predicted| predicted.cached_tokens(usage));
+        changes.extend(cached.map(|CachedTokens { predicted, actual }| Change::Endpoint {
+            endpoint: by,
+            kind: ChangeKind::Cached { predicted, actual },
+        }));
+        changes
+    }
+
     /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
-    /// that its response makes to the counts of the endpoint.
-    pub(super) fn end(&mut self, store: &mut impl PoolStore, served: Option<Change>) {
+    /// that its response makes to the counts of the endpoint, and `usage` the tokens of its response, with the endpoint that sent it.
+    pub(super) fn end(
+        &mut self,
+        store: &mut impl PoolStore,
+        served: Option<Change>,
+        usage: Option<(Usage, u64)>,
+    ) {
         let (is_answered, response) = match self.progress {
             ResponseProgress::Awaited => (false, None),
             ResponseProgress::Begun(_) => (true, None),
@@ -149,6 +176,7 @@ impl Assignment {
             changes.extend(Change::ended(load.endpoint, rest));
         }
         changes.extend(served);
+        changes.extend(usage.into_iter().flat_map(|(usage, by)| self.compare(&usage, by)));
         for expected in self.expectations.drain(..) {
             changes.push(Change::State(expected.ended(self.at, is_answered, response.as_ref())));
         }

@@ -54,6 +54,13 @@ pub enum ChangeKind {
         /// Whether the body is a stream of tokens.
         is_streamed: bool,
     },
+    /// The usage in a response of the endpoint has shown tokens of its prompt that were cached.
+    Cached {
+        /// Tokens that the endpoint was sent before, by the index of prompts.
+        predicted: u64,
+        /// Tokens that it had cached.
+        actual: u64,
+    },
     /// The endpoint has restarted, so its caches are empty.
     Restarted {
         /// The start of the caches that it has now.

@@ -93,6 +93,11 @@ impl Ledger {
                     self.responses.served(index, first_byte, is_streamed);
                 }
             }
+            ChangeKind::Cached { predicted, actual } => {
+                if let Some(index) = self.pool.index_of(endpoint) {
+                    self.responses.cached(index, predicted, actual);
+                }
+            }
             ChangeKind::Restarted { since } => {
                 // Several workers may find one restart; what is learned after its first report must stay.
                 if self.restarts.report(endpoint, since)
@@ -277,6 +282,10 @@ pub struct ResponseCounts {
     pub failures: u64,
     /// How long the first byte of each body took.
     pub first_byte: Waits,
+    /// Tokens of prompts that the endpoint was predicted to have cached, of responses that report theirs.
+    pub predicted_cached: u64,
+    /// Tokens of these prompts that it had cached.
+    pub cached: u64,
 }
 
 /// The responses of all endpoints that this proxy has sent requests to, since they came into the pool.
@@ -300,6 +309,14 @@ impl Responses {
     fn failed(&mut self, endpoint: usize) {
         if let Some(counts) = self.endpoints.get_mut(endpoint) {
             counts.failures += 1;
+        }
+    }
+
+    /// A response of the endpoint of this index has shown cached tokens.
+    fn cached(&mut self, endpoint: usize, predicted: u64, actual: u64) {
+        if let Some(counts) = self.endpoints.get_mut(endpoint) {
+            counts.predicted_cached = counts.predicted_cached.saturating_add(predicted);
+            counts.cached = counts.cached.saturating_add(actual);
         }
     }
 

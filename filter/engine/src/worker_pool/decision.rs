@@ -161,6 +161,7 @@ impl PoolView {
             let states = core::mem::take(&mut shadow.decision.changes);
             changes.extend(states.into_iter().map(Change::State));
             decision.expectations.append(&mut shadow.decision.expectations);
+            decision.usage_predictions.append(&mut shadow.decision.usage_predictions);
         }
         let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
         (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)

@@ -12,6 +12,7 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
+use endpoint_picker::state::prefix::Prediction;
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -27,6 +28,17 @@ pub struct Directive {
     /// The comparison with the decision of a shadow, or with the choice of another picker; `None` without
     /// either.
     pub agreement: Option<Agreement>,
+}
+
+impl Directive {
+    /// Drops the predicted usage of the request.
+    pub(crate) fn drop_predictions(&mut self) {
+        match &mut self.action {
+            Action::Route(route) => route.assignment.usage_predictions.clear(),
+            Action::Pass(passed) => passed.assignment.usage_predictions.clear(),
+            Action::Reject(_) | Action::Abstain { .. } => {}
+        }
+    }
 }
 
 impl From<Outcome> for Directive {
@@ -107,6 +119,8 @@ pub struct Assignment {
     pub expectations: Few<Expectation>,
     /// Limits that its response has to keep.
     pub limits: Option<ResponseLimits>,
+    /// The usage that its response is predicted to have; none if only a part of the prompt was read.
+    pub usage_predictions: Few<Prediction>,
     /// The time of the decision.
     pub at: Duration,
     /// The progress of its response.
@@ -183,9 +197,9 @@ impl PoolView {
         let pool = self.pool();
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
-                let Decision { reservations, expectations, limits, .. } = decision;
+                let Decision { reservations, expectations, limits, usage_predictions, .. } = decision;
                 let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
-                let assignment = Assignment { limits, ..assignment };
+                let assignment = Assignment { limits, usage_predictions, ..assignment };
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
             }
             None => (
@@ -228,6 +242,7 @@ impl PoolView {
             response_headers: decision.response_headers,
             assignment: Assignment {
                 limits: decision.limits,
+                usage_predictions: decision.usage_predictions,
                 ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)
             },
             prompt: decision.prompt,

@@ -24,3 +24,4 @@ mod sink;
 mod snapshots;
 mod store;
 mod tokens;
+mod usage;

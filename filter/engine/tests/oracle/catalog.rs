@@ -110,7 +110,8 @@ pub(crate) fn producers() -> Vec<Value> {
             "maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 0, "lruCapacityPerServer": 0}}),
         json!({"type": "approx-prefix-cache-producer", "parameters": {
             "minBlockSizeTokens": 16, "capacityInTokens": true}}),
-        json!({"type": "approx-prefix-cache-producer", "parameters": {"capacityInTokens": true}}),
+        json!({"type": "approx-prefix-cache-producer", "parameters": {
+            "capacityInTokens": true, "learnFromUsage": true}}),
         json!({"type": "inflight-load-producer"}),
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
         json!({"type": "inflight-load-producer", "parameters": {

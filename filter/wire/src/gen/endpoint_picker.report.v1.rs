@@ -66,6 +66,12 @@ pub struct EndpointReport {
     pub failures: u64,
     #[prost(message, optional, tag = "7")]
     pub first_byte: ::core::option::Option<Waits>,
+    /// Tokens of prompts that the index of prompts had for the endpoint, and those that the endpoint had cached, of responses that report them.
+    /// Counted as `picks`.
+    #[prost(uint64, tag = "8")]
+    pub predicted_cached_tokens: u64,
+    #[prost(uint64, tag = "9")]
+    pub cached_tokens: u64,
 }
 /// Times by their length.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -51,6 +51,17 @@ pub struct PrefixCacheCounts {
     pub hit: u64,
 }
 
+/// A running request after a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Tokens of its answer so far.
+    pub made: u64,
+    /// Whether these are all.
+    pub is_all: bool,
+    /// Tokens of its prompt that were cached when it began.
+    pub cached: usize,
+}
+
 /// A request in the queue.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
@@ -65,6 +76,8 @@ pub(super) struct Sequence<T> {
     pub(super) request: BatchRequest,
     client: T,
     pub(super) lease: BlockLease,
+    /// Tokens that were cached when it began.
+    cached: usize,
     /// Tokens still to be read, and those of them that the step in flight reads.
     pub(super) unread: usize,
     pub(super) reading: usize,
@@ -221,7 +234,8 @@ impl<T> Batch<T> {
             self.prefix_cache.queried += tokens as u64;
             self.prefix_cache.hit += (cached * BLOCK) as u64;
             let unread = unread(tokens, cached);
-            let mut sequence = Sequence { request, client, lease, unread, reading: 0, made };
+            let cached = (tokens - unread).min(request.prompt_tokens);
+            let mut sequence = Sequence { request, client, lease, cached, unread, reading: 0, made };
             read(&mut sequence);
             self.running.push(sequence);
         }
@@ -281,9 +295,9 @@ impl<T> Batch<T> {
         Waiting { request, client, made }
     }
 
-    /// Ends the step. `report` gets, for every request, the number of tokens that its answer has now, and whether these are all;
-    /// a request ends when it has all its tokens, or when `report` returns false because its client has gone.
-    pub fn end_step(&mut self, mut report: impl FnMut(&mut T, u64, bool) -> bool) {
+    /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report` returns false because its client
+    /// has gone.
+    pub fn end_step(&mut self, mut report: impl FnMut(&mut T, Progress) -> bool) {
         let mut ended = Vec::new();
         self.running = {
             let mut running = core::mem::take(&mut self.running);
@@ -292,7 +306,8 @@ impl<T> Batch<T> {
                 sequence.reading = 0;
                 sequence.made += u64::from(sequence.unread == 0);
                 let is_all = sequence.made == sequence.request.answer_tokens;
-                !report(&mut sequence.client, sequence.made, is_all) || is_all
+                let progress = Progress { made: sequence.made, is_all, cached: sequence.cached };
+                !report(&mut sequence.client, progress) || is_all
             };
             ended.extend(running.extract_if(.., is_over));
             running

@@ -1,5 +1,5 @@
 use super::Engine;
-use super::batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, TOKEN_BYTES};
+use super::batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
 use crate::protocol::MODEL;
 use crate::service_times::{Allocation, ServiceTimes};
 use std::time::Duration;
@@ -35,8 +35,8 @@ fn asked(number: u8, tokens: usize, answer: u64) -> BatchRequest {
 /// The requests that ended with the step.
 fn end(batch: &mut Batch<u32>) -> Vec<u32> {
     let mut ended = Vec::new();
-    batch.end_step(|&mut request, _, is_all| {
-        if is_all {
+    batch.end_step(|&mut request, progress| {
+        if progress.is_all {
             ended.push(request);
         }
         true
@@ -163,7 +163,7 @@ fn the_request_that_began_last_is_put_back_when_no_block_is_left_and_makes_the_r
     let mut tokens = [0; 3];
     let mut ended = Vec::new();
     while batch.begin_step().is_some() {
-        batch.end_step(|&mut request, made, is_all| {
+        batch.end_step(|&mut request, Progress { made, is_all, .. }| {
             tokens[request as usize] = made;
             ended.extend(is_all.then_some(request));
             true

@@ -141,8 +141,8 @@ mod tests {
         loop {
             at += batch.begin_step().unwrap();
             let mut is_there = false;
-            batch.end_step(|&mut number, made, _| {
-                is_there |= number + 1 == requests.len() && made > 0;
+            batch.end_step(|&mut number, progress| {
+                is_there |= number + 1 == requests.len() && progress.made > 0;
                 true
             });
             if is_there {
@@ -170,7 +170,7 @@ mod tests {
             if times.max_running == 2 {
                 // Both are running, and one ends with its fourth token.
                 batch.begin_step();
-                batch.end_step(|_, _, _| true);
+                batch.end_step(|_, _| true);
                 forecast = batch.forecast(&own).first_token;
             }
             let happened = by_running(&mut batch, core::slice::from_ref(&own));

@@ -133,8 +133,9 @@ impl ClosedLoop {
     fn end_step(&mut self, server: usize) {
         let now = self.events.now();
         let mut ended = Vec::new();
-        let next =
-            self.fleet.end_step(server, now, |number, _, is_all| ended.extend(is_all.then_some(number)));
+        let next = self
+            .fleet
+            .end_step(server, now, |number, progress| ended.extend(progress.is_all.then_some(number)));
         if let Some(end) = next {
             self.events.plan(end.saturating_sub(now), server);
         }

@@ -1,7 +1,8 @@
 //! The servers of a cell.
 
 use crate::servers::BatchServer;
-use endpoint_picker_model_server::{BatchRequest, Forecast, PrefixCacheCounts, ServiceTimes};
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker_model_server::{BatchRequest, Forecast, PrefixCacheCounts, Progress, ServiceTimes};
 use endpoint_picker_wire::{reading_from_core, v1};
 use std::ops::Range;
 use std::time::Duration;
@@ -24,12 +25,21 @@ pub struct ServerKind {
     pub slowness: f64,
     /// Blocks in its cache.
     pub kv_blocks: u32,
+    /// Blocks that it reports.
+    pub reported_blocks: u32,
+}
+
+impl ServerKind {
+    /// A server that takes this many times longer for its steps, and has this many blocks.
+    pub fn new(slowness: f64, kv_blocks: u32) -> Self {
+        Self { slowness, kv_blocks, reported_blocks: kv_blocks }
+    }
 }
 
 impl Fleet {
     /// Equal servers.
     pub fn equal(number: usize, times: ServiceTimes) -> Self {
-        let server = ServerKind { slowness: 1.0, kv_blocks: times.kv_blocks };
+        let server = ServerKind::new(1.0, times.kv_blocks);
         Self { times, servers: vec![server; number], has_slow_spell: false }
     }
 }
@@ -45,6 +55,7 @@ pub struct RunningFleet {
 struct Server {
     batch: BatchServer<usize>,
     slowness: f64,
+    reported_blocks: u32,
     /// The end of the step in flight.
     step_end: Option<Duration>,
 }
@@ -58,6 +69,7 @@ impl RunningFleet {
         let server = |kind: &ServerKind| Server {
             batch: BatchServer::new(ServiceTimes { kv_blocks: kind.kv_blocks, ..fleet.times }),
             slowness: kind.slowness,
+            reported_blocks: kind.reported_blocks,
             step_end: None,
         };
         let slow_spell = fleet.has_slow_spell.then(|| slow_from..slow_from + Self::SLOW.0);
@@ -86,16 +98,14 @@ impl RunningFleet {
         self.begin_step(server, step, now)
     }
 
-    /// Ends a step. `report` gets each request, the number of tokens of its answer, and whether these are all. Returns the end of the next
-    /// step, if there is one.
+    /// Ends a step. `report` gets each request. Returns the end of the next step, if there is one.
     pub fn end_step(
         &mut self,
         server: usize,
         now: Duration,
-        mut report: impl FnMut(usize, u64, bool),
+        mut report: impl FnMut(usize, Progress),
     ) -> Option<Duration> {
-        let step =
-            self.servers[server].batch.end_step(|&mut number, made, is_all| report(number, made, is_all));
+        let step = self.servers[server].batch.end_step(|&mut number, progress| report(number, progress));
         self.servers[server].step_end = None;
         self.begin_step(server, step, now)
     }
@@ -157,6 +167,10 @@ impl RunningFleet {
 
     /// The readings of all servers, as an agent publishes them.
     pub fn readings(&self, now: Duration) -> Vec<v1::Reading> {
-        self.servers.iter().map(|server| reading_from_core(&server.batch.reading(now), now)).collect()
+        let reading = |server: &Server| {
+            let num_blocks = Some(server.reported_blocks);
+            reading_from_core(&Reading { num_blocks, ..server.batch.reading(now) }, now)
+        };
+        self.servers.iter().map(reading).collect()
     }
 }

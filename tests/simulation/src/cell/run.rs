@@ -6,6 +6,7 @@ use super::pickers::{Picker, Variant};
 use super::sessions::Arrival;
 use super::workloads::Workload;
 use crate::events::Events;
+use endpoint_picker_model_server::Progress;
 use endpoint_picker_wire::v1;
 use std::time::Duration;
 
@@ -157,7 +158,7 @@ impl Run<'_> {
 
     fn end_step(&mut self, server: usize, now: Duration) {
         let Self { fleet, sent, picker, sessions, events, figures, open, end, .. } = self;
-        let next = fleet.end_step(server, now, |number, made, is_all| {
+        let next = fleet.end_step(server, now, |number, Progress { made, is_all, cached }| {
             let request = &mut sent[number];
             if made > 0 && request.first_token.is_none() {
                 request.first_token = Some(now);
@@ -166,7 +167,7 @@ impl Run<'_> {
             if !is_all {
                 return;
             }
-            picker.last_token(number, now);
+            picker.last_token(number, cached, now);
             if let Some(first_token) = request.first_token.filter(|_| request.is_measured) {
                 *open -= 1;
                 figures.served(&Served {

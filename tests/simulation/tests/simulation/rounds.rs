@@ -12,7 +12,7 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::Change;
 use endpoint_picker_engine::testing::{START, pool};
-use endpoint_picker_model_server::{BatchRequest, ServiceTimes};
+use endpoint_picker_model_server::{BatchRequest, Progress, ServiceTimes};
 use endpoint_picker_simulation::proxy::Proxy;
 use endpoint_picker_simulation::servers::BatchServer;
 use endpoint_picker_simulation::workload::{Workload, arrival_times, percentile};
@@ -193,7 +193,7 @@ impl<'a> Gateway<'a> {
     fn end_step(&mut self, server: usize) {
         let Self { servers, world, first_token, unserved, .. } = self;
         let now = world.now();
-        let next = servers[server].end_step(|client, made, is_all| {
+        let next = servers[server].end_step(|client, Progress { made, is_all, .. }| {
             if made == 1 {
                 first_token.push(now.saturating_sub(client.due));
             }

@@ -172,7 +172,12 @@ mod tests {
 
     fn fixture(matched: &[u32], tokens: &[u64]) -> Fixture {
         let mut fixture = Fixture::of(matched.len());
-        fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 10, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: matched.to_vec(),
+            total: 10,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         fixture.in_flight = tokens.iter().map(|&tokens| Load { requests: 1, tokens }).collect();
         fixture
     }

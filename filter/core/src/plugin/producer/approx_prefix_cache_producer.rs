@@ -8,7 +8,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
-use crate::state::prefix::PrefixIndex;
+use crate::state::prefix::{Prediction, PrefixIndex, model_key};
 use crate::state::{PluginState, StateChange};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
@@ -30,6 +30,8 @@ pub struct ApproxPrefixCacheProducer {
     /// Whether the blocks that a server reports are counted in tokens: reported blocks · reported block size / tokens per block. Without
     /// it, its blocks count as blocks of this size, as in the EPP.
     capacity_in_tokens: bool,
+    /// Whether the usage in responses corrects the tokens of prompts and the capacities.
+    learn_from_usage: bool,
     /// Accepted, without effect: the former size in characters.
     block_size: u32,
     /// Maximum number of tokens of a prompt that are looked up; 0: `max_prefix_blocks_to_match` decides.
@@ -49,6 +51,7 @@ impl Default for ApproxPrefixCacheProducer {
             block_size_tokens: 16,
             min_block_size_tokens: MIN_BLOCK_TOKENS,
             capacity_in_tokens: false,
+            learn_from_usage: false,
             block_size: 0,
             max_prefix_tokens_to_match: 131_072,
             max_prefix_blocks_to_match: 2048,
@@ -78,20 +81,40 @@ impl Recorder for ApproxPrefixCacheProducer {
 
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
-        let Some((hashes, index)) = routed.hashes.zip(cycle.state::<PrefixIndex>()) else {
+        let Some(((hashes, matches), index)) =
+            routed.hashes.zip(routed.matches).zip(cycle.state::<PrefixIndex>())
+        else {
             return Vec::new();
         };
+        let words = if self.learn_from_usage { PrefixIndex::learning_words } else { PrefixIndex::words };
         let mut changes = Vec::new();
         for endpoint in routed.endpoints() {
-            let capacity = self.capacity(cycle.reading(endpoint), routed.block_size);
+            let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
             for list in hashes.lists() {
                 let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default();
                 if !chain.is_empty() {
-                    changes.push(cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)));
+                    changes.push(cycle.state_change(endpoint, words(capacity, chain)));
                 }
             }
         }
         changes
+    }
+
+    /// Predicts nothing where an endpoint gets blocks from another one that computes the prompt: its cache does not show what it was sent.
+    fn predict(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<Prediction> {
+        let matches = routed.matches?;
+        let mut endpoints = routed.endpoints();
+        let endpoint = endpoints.next().filter(|_| endpoints.next().is_none())?;
+        let block = u64::from(matches.block_size);
+        Some(Prediction {
+            plugin: cycle.plugin,
+            endpoint: cycle.endpoint(endpoint).key(),
+            model: model_key(cycle.request.model),
+            estimated: cycle.request.input_tokens(),
+            matched: u64::from(matches.blocks(endpoint)) * block,
+            block,
+            is_learning: self.learn_from_usage,
+        })
     }
 }
 
@@ -119,6 +142,10 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
                 .saturating_mul(4 * self.block_size_tokens.max(self.min_block_size_tokens) as usize),
             (tokens, _) => (tokens as usize).saturating_mul(4),
         }
+    }
+
+    fn learns_from_usage(&self) -> bool {
+        self.learn_from_usage
     }
 }
 

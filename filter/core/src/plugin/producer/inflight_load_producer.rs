@@ -86,7 +86,12 @@ mod tests {
     #[test]
     fn tokens_that_are_cached_cost_nothing() {
         let mut fixture = fixture(300);
-        fixture.prefix(PrefixMatch { matched: vec![3, 0], total: 4, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![3, 0],
+            total: 4,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         let tokens = fixture.with_cycle(|cycle| [0, 1].map(|endpoint| cycle.request_tokens(endpoint)));
         assert_eq!(tokens, [64 + 300 - 256, 256 + 300 - 256], "what is beyond the four blocks costs too");
     }

@@ -39,6 +39,9 @@ pub trait PrefixProducer: Debug + Send + Sync {
 
     /// Bytes of one prompt that can matter, at four bytes a token.
     fn max_prompt_bytes(&self) -> usize;
+
+    /// Whether the usage in responses corrects the tokens of prompts and the capacities of endpoints.
+    fn learns_from_usage(&self) -> bool;
 }
 
 /// Finds the session of a request.

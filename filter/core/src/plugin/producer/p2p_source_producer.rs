@@ -118,7 +118,12 @@ mod tests {
     /// A with 10 blocks and nothing waiting, B with 9 blocks and 3 waiting, C with nothing.
     fn fixture(id: &str) -> Fixture {
         let mut fixture = Fixture::with_readings(&[waiting(0), waiting(3), waiting(0)]);
-        fixture.prefix(PrefixMatch { matched: vec![10, 9, 0], total: 12, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![10, 9, 0],
+            total: 12,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         fixture.request.headers = headers(&[("x-request-id", id)]);
         fixture
     }
@@ -178,10 +183,20 @@ mod tests {
     #[test]
     fn nothing_is_named_where_nothing_is_cached() {
         let mut cold = fixture("a");
-        cold.prefix(PrefixMatch { matched: vec![0, 0, 0], total: 12, block_size: 64 });
+        cold.prefix(PrefixMatch {
+            matched: vec![0, 0, 0],
+            total: 12,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         assert_eq!(named(&cold, json!({}), &[("default", 2)]), None);
         let mut far = fixture("a");
-        far.prefix(PrefixMatch { matched: vec![10, 8, 0], total: 12, block_size: 64 });
+        far.prefix(PrefixMatch {
+            matched: vec![10, 8, 0],
+            total: 12,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         assert_eq!(named(&far, json!({}), &[("default", 2)]), Some(0), "B is more than a block behind");
     }
 

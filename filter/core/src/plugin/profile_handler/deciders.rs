@@ -90,7 +90,12 @@ mod tests {
     fn agrees(non_cached_tokens: i64, prompt_tokens: i64, prompt: u64, blocks_cached: u32) -> bool {
         let mut fixture = Fixture::of(2);
         fixture.request.prompt = Some(prompt_of(prompt));
-        fixture.prefix(PrefixMatch { matched: vec![0, blocks_cached], total: 10, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![0, blocks_cached],
+            total: 10,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         let decider = PrefixBasedPdDecider { non_cached_tokens, prompt_tokens };
         fixture.with_cycle(|cycle| decider.agrees(cycle, Some(1)))
     }

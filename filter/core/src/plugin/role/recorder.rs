@@ -8,6 +8,7 @@ use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
 use crate::state::latency::Expectation;
+use crate::state::prefix::{Prediction, PrefixMatch};
 use crate::state::{PluginState, StateChange};
 
 /// Remembers where requests went.
@@ -22,6 +23,12 @@ pub trait Recorder: Debug + Send + Sync {
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
         let _ = (cycle, routed);
         Few::new()
+    }
+
+    /// The usage that the response of a routed request is predicted to have, if the plugin has an index of prompts.
+    fn predict(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<Prediction> {
+        let _ = (cycle, routed);
+        None
     }
 }
 
@@ -54,8 +61,8 @@ pub struct Routed<'a> {
     pub rated: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
     pub hashes: Option<&'a BlockHashes>,
-    /// Tokens in a block of these hashes; 0 without hashes.
-    pub block_size: u32,
+    /// The prompt's matches, if there are hashes.
+    pub matches: Option<&'a PrefixMatch>,
 }
 
 impl<'a> Routed<'a> {

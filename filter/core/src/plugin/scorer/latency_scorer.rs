@@ -264,7 +264,12 @@ mod tests {
         let reading =
             |waiting, kv| Reading { waiting: Some(waiting), kv_usage: Some(kv), ..Reading::default() };
         let mut fixture = Fixture::with_readings(&[reading(4, 0.5), reading(0, 0.25)]);
-        fixture.prefix(PrefixMatch { matched: vec![3, 0], total: 4, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![3, 0],
+            total: 4,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         assert_near(&fixture.scores(&LatencyScorer::default()), &[0.42, 0.58]);
         let queue =
             scorer(r#"{"compositeKVWeight": 0, "compositeQueueWeight": 2, "compositePrefixWeight": 0}"#);

@@ -80,7 +80,12 @@ mod tests {
         fixture.request.prompt = Some(prompt_of(128));
         fixture.in_flight =
             [(0, 0), (1, 436), (4, 472)].map(|(requests, tokens)| Load { requests, tokens }).to_vec();
-        fixture.prefix(PrefixMatch { matched: vec![2, 1, 0], total: 2, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![2, 1, 0],
+            total: 2,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         fixture
     }
 

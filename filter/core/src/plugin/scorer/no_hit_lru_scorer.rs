@@ -118,7 +118,12 @@ mod tests {
         }
         let mut fixture = Fixture::of(matched.len());
         fixture.states = PluginStates::only(Box::new(order));
-        fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: matched.to_vec(),
+            total: 4,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         fixture.scores(&NoHitLruScorer::default())
     }
 
@@ -144,9 +149,14 @@ mod tests {
         let stages = [("prefill", 0), ("decode", 1)].map(|(profile, endpoint)| (profile, [endpoint]));
         let stages = stages.each_ref().map(|(profile, picked)| Stage { profile, picked });
         let record = |matched: &[u32], rated| {
-            let routed = Routed { stages: &stages, primary: &stages[1], rated, hashes: None, block_size: 0 };
+            let routed = Routed { stages: &stages, primary: &stages[1], rated, hashes: None, matches: None };
             let mut fixture = Fixture::of(2);
-            fixture.prefix(PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64 });
+            fixture.prefix(PrefixMatch {
+                matched: matched.to_vec(),
+                total: 4,
+                block_size: 64,
+                ..PrefixMatch::default()
+            });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
         let both =

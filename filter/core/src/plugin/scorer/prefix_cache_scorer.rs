@@ -79,7 +79,7 @@ mod tests {
 
     fn score(scorer: &PrefixCacheScorer, matched: u32, total: u32, block_size: u32) -> Vec<f64> {
         let mut fixture = Fixture::of(1);
-        fixture.prefix(PrefixMatch { matched: vec![matched], total, block_size });
+        fixture.prefix(PrefixMatch { matched: vec![matched], total, block_size, ..PrefixMatch::default() });
         fixture.scores(scorer)
     }
 

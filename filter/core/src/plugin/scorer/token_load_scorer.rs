@@ -84,7 +84,12 @@ mod tests {
     #[test]
     fn cached_tokens_of_the_request_do_not_count() {
         let mut fixture = fixture(&[0, 0], 128);
-        fixture.prefix(PrefixMatch { matched: vec![2, 1], total: 2, block_size: 64 });
+        fixture.prefix(PrefixMatch {
+            matched: vec![2, 1],
+            total: 2,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
         assert_near(&fixture.scores(&scorer(640)), &[1.0, 0.9]);
     }
 

@@ -27,11 +27,18 @@ pub struct Usage {
     pub input: u64,
     /// Tokens of the response; 0 if it has no such number.
     pub output: u64,
-    /// Tokens of the request that the server took from its prefix cache. In Anthropic's messages, `input` does not include them.
+    /// Tokens of the request that the server took from its prefix cache.
     pub cached: Option<u64>,
+    /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the cache or written to it.
+    pub beyond_input: u64,
 }
 
 impl Usage {
+    /// All tokens of the request; 0 if the response has no such number.
+    pub fn prompt(&self) -> u64 {
+        self.input.saturating_add(self.beyond_input)
+    }
+
     /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`. `None` without
     /// tokens.
     pub fn time_per_token(&self, whole: Duration) -> Option<Duration> {
@@ -45,8 +52,10 @@ impl Usage {
     }
 
     fn merge(&mut self, later: Self) {
-        let Self { input, output, cached } = later;
-        for (field, later) in [(&mut self.input, input), (&mut self.output, output)] {
+        let Self { input, output, cached, beyond_input } = later;
+        let fields =
+            [(&mut self.input, input), (&mut self.output, output), (&mut self.beyond_input, beyond_input)];
+        for (field, later) in fields {
             if later > 0 {
                 *field = later;
             }
@@ -175,7 +184,8 @@ impl<'a> Reader<'a> for Fields {
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Usage, A::Error> {
         let (mut input_tokens, mut prompt_tokens) = (None, None);
         let (mut output_tokens, mut completion_tokens) = (None, None);
-        let (mut input_details, mut prompt_details, mut cache_read) = (None, None, None);
+        let (mut input_details, mut prompt_details) = (None, None);
+        let (mut cache_read, mut cache_creation) = (None, None);
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "prompt_tokens" => prompt_tokens = value(&mut object, Tokens)?,
@@ -185,14 +195,19 @@ impl<'a> Reader<'a> for Fields {
                 "input_tokens_details" => input_details = value(&mut object, Details)?,
                 "prompt_tokens_details" => prompt_details = value(&mut object, Details)?,
                 "cache_read_input_tokens" => cache_read = value(&mut object, Tokens)?,
+                "cache_creation_input_tokens" => cache_creation = value(&mut object, Tokens)?,
                 _ => value(&mut object, Pass)?,
             }
         }
+        // `prompt_tokens` and inputs with details include the cached tokens.
+        let is_apart = prompt_tokens.is_none() && input_details.is_none();
+        let apart = [cache_read, cache_creation].into_iter().flatten().filter(|_| is_apart);
         // Of several names for one number the EPP takes the first in this order.
         Ok(Usage {
             input: prompt_tokens.or(input_tokens).unwrap_or(0),
             output: completion_tokens.or(output_tokens).unwrap_or(0),
             cached: input_details.or(prompt_details).or(cache_read),
+            beyond_input: apart.sum(),
         })
     }
 }

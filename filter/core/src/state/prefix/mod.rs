@@ -14,6 +14,10 @@
 
 #[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
+mod usage;
+
+pub(crate) use usage::model_key;
+pub use usage::{CachedTokens, Prediction, TokenScale};
 
 use core::fmt;
 use core::iter::once;
@@ -22,6 +26,7 @@ use core::time::Duration;
 use hashbrown::HashTable;
 
 use self::log::{Arena, Log, Slot, stored};
+use self::usage::{ModelTokens, SAMPLE, Share, UsageSample};
 use super::PluginState;
 
 /// The highest capacity of an endpoint, in blocks, whatever its server reports.
@@ -31,6 +36,9 @@ pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 /// ([`PrefixIndex::fresh`]), and eviction runs in batches at 1/16 over capacity.
 const SLACK_SHARE: usize = 16;
 
+/// The bit of a change's capacity of which only the endpoint's [share](Share) counts.
+const ONLY_SHARE: u64 = 1 << 63;
+
 /// The prompts that the endpoints of one pool were sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
 pub struct PrefixIndex {
@@ -38,12 +46,16 @@ pub struct PrefixIndex {
     heads: HashTable<Slot>,
     arena: Arena,
     logs: Vec<EndpointLog>,
+    models: ModelTokens,
 }
 
 #[derive(Default)]
 struct EndpointLog {
     /// Fixed when the endpoint is first added, as in the EPP. 0: not added yet.
     capacity: usize,
+    /// The part of it that counts since the last addition.
+    limit: usize,
+    share: Share,
     log: Log,
     /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
     fresh: usize,
@@ -55,6 +67,16 @@ impl PrefixIndex {
         once(capacity as u64).chain(chain.iter().copied()).collect()
     }
 
+    /// The same for an index that learns how much of its capacity the endpoint really holds.
+    pub fn learning_words(capacity: usize, chain: &[u64]) -> Vec<u64> {
+        once(capacity as u64 | ONLY_SHARE).chain(chain.iter().copied()).collect()
+    }
+
+    /// The tokens of a model, as its responses have shown them.
+    pub fn token_scale(&self, model: &str) -> TokenScale {
+        self.models.scale(model)
+    }
+
     /// Remembers that `endpoint` was sent a prompt with these block hashes.
     ///
     /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
@@ -62,24 +84,46 @@ impl PrefixIndex {
     /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
     /// does not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
+        self.add_to(endpoint, chain, capacity, false);
+    }
+
+    /// As [`Self::add`]. `only_share`: of the capacity, the learnt share is in force.
+    fn add_to(&mut self, endpoint: usize, chain: &[u64], capacity: usize, only_share: bool) {
         // Pages have 16 bits for their endpoint; no pool is so large.
         let Ok(index) = u16::try_from(endpoint) else { return };
-        if self.logs.len() <= endpoint {
-            self.logs.resize_with(endpoint + 1, EndpointLog::default);
+        self.make_log(endpoint);
+        let entry = &mut self.logs[endpoint];
+        if entry.capacity == 0 {
+            entry.capacity = capacity.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
         }
-        if self.logs[endpoint].capacity == 0 {
-            self.logs[endpoint].capacity = capacity.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
-        }
+        entry.limit = if only_share { entry.share.of(entry.capacity) } else { entry.capacity };
         // Each block lies in the log once, at its newest place.
         self.take_out(endpoint, chain);
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
         self.note(head);
         // A block further from the log's end than the slack is not fresh: it moves when it is added again.
-        let EndpointLog { capacity, fresh, .. } = &mut self.logs[endpoint];
-        *fresh = (*fresh + chain.len()).min(*capacity / SLACK_SHARE);
+        let EndpointLog { limit, fresh, .. } = &mut self.logs[endpoint];
+        *fresh = (*fresh + chain.len()).min(*limit / SLACK_SHARE);
         self.evict(endpoint);
         if self.logs[endpoint].log.is_sparse() {
             self.rewrite(index);
+        }
+    }
+
+    fn make_log(&mut self, endpoint: usize) {
+        if self.logs.len() <= endpoint {
+            self.logs.resize_with(endpoint + 1, EndpointLog::default);
+        }
+    }
+
+    /// Learns from the usage in a response of the endpoint.
+    fn learn(&mut self, endpoint: usize, at: Duration, sample: &UsageSample) {
+        self.models.learn(sample, at);
+        if let Some(cached) = sample.cached
+            && u16::try_from(endpoint).is_ok()
+        {
+            self.make_log(endpoint);
+            self.logs[endpoint].share.learn(cached);
         }
     }
 
@@ -88,7 +132,7 @@ impl PrefixIndex {
     /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are forgotten earlier by at most
     /// that much; and replicas need no entry about them.
     pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
-        let Self { heads, arena, logs } = self;
+        let Self { heads, arena, logs, .. } = self;
         let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
         let mut known = 0;
         while let Some(&hash) = chain.get(known) {
@@ -111,7 +155,7 @@ impl PrefixIndex {
     fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
         let mut rest = chain;
         while let Some(&hash) = rest.first() {
-            let Self { heads, arena, logs } = self;
+            let Self { heads, arena, logs, .. } = self;
             let Ok(entry) = heads.find_entry(stored(hash), begins(arena, endpoint, hash)) else { return };
             // The table reads hashes from the log, so an entry is removed before its place becomes vacant.
             let (head, _) = entry.remove();
@@ -127,17 +171,17 @@ impl PrefixIndex {
     /// Evicting many at once makes additions a third cheaper than evicting some with each: the oldest blocks are in cold memory, and a
     /// run that is cut needs a new entry in the table.
     fn evict(&mut self, endpoint: usize) {
-        let EndpointLog { capacity, log, .. } = &self.logs[endpoint];
-        if log.len() <= capacity + capacity / SLACK_SHARE {
+        let EndpointLog { limit, log, .. } = &self.logs[endpoint];
+        if log.len() <= limit + limit / SLACK_SHARE {
             return;
         }
         // The oldest run may have fewer blocks than are to be evicted.
-        while self.logs[endpoint].log.len() > self.logs[endpoint].capacity {
-            let Self { heads, arena, logs } = self;
-            let EndpointLog { capacity, log, .. } = &mut logs[endpoint];
+        while self.logs[endpoint].log.len() > self.logs[endpoint].limit {
+            let Self { heads, arena, logs, .. } = self;
+            let EndpointLog { limit, log, .. } = &mut logs[endpoint];
             let Some(head) = log.oldest(arena) else { return };
             forget(heads, arena, head);
-            let left = log.remove(arena, head, log.len() - *capacity);
+            let left = log.remove(arena, head, log.len() - *limit);
             self.note(left);
         }
     }
@@ -180,7 +224,7 @@ impl PrefixIndex {
 
     /// Rewrites an endpoint's log without vacant places.
     fn rewrite(&mut self, endpoint: u16) {
-        let Self { heads, arena, logs } = self;
+        let Self { heads, arena, logs, .. } = self;
         let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
         let mut new = Log::default();
         let mut run = Vec::new();
@@ -220,16 +264,30 @@ impl PrefixIndex {
 
 impl PluginState for PrefixIndex {
     fn can_read(&self, words: &[u64]) -> bool {
-        !words.is_empty()
-    }
-
-    fn apply(&mut self, endpoint: usize, _: Duration, words: &[u64]) {
-        if let [capacity, chain @ ..] = words {
-            self.add(endpoint, chain, usize::try_from(*capacity).unwrap_or(usize::MAX));
+        match words {
+            [] => false,
+            [SAMPLE, sample @ ..] => UsageSample::read(sample).is_some(),
+            _ => true,
         }
     }
 
-    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent.
+    fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
+        match words {
+            [] => {}
+            [SAMPLE, sample @ ..] => {
+                if let Some(sample) = UsageSample::read(sample) {
+                    self.learn(endpoint, at, &sample);
+                }
+            }
+            [capacity, chain @ ..] => {
+                let blocks = usize::try_from(capacity & !ONLY_SHARE).unwrap_or(usize::MAX);
+                self.add_to(endpoint, chain, blocks, capacity & ONLY_SHARE != 0);
+            }
+        }
+    }
+
+    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent. A sample that arrives twice is learnt
+    /// from twice, which later ones outweigh.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         self.apply(endpoint, at, words);
     }
@@ -284,7 +342,7 @@ impl fmt::Debug for PrefixIndex {
 }
 
 /// Match of one request's prompt with what each endpoint was sent before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixMatch {
     /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the request has no prompt.
     pub matched: Vec<u32>,
@@ -292,6 +350,8 @@ pub struct PrefixMatch {
     pub total: u32,
     /// Tokens per block.
     pub block_size: u32,
+    /// Tokens of the request's model.
+    pub scale: TokenScale,
 }
 
 impl PrefixMatch {
@@ -300,13 +360,13 @@ impl PrefixMatch {
         if self.total == 0 { 0.0 } else { f64::from(self.blocks(endpoint)) / f64::from(self.total) }
     }
 
-    /// Tokens of a prompt of this many that the endpoint was not sent before: (total − matched blocks) · block size, and the tokens
-    /// beyond the last block.
+    /// Tokens of a prompt that was estimated to have this many that the endpoint was not sent before: (total − matched blocks) · block
+    /// size, and the tokens beyond the last block; all in tokens of the model.
     pub fn missing_tokens(&self, prompt: u64, endpoint: usize) -> u64 {
         let block = u64::from(self.block_size);
         let missing = u64::from(self.total.saturating_sub(self.blocks(endpoint)));
         let beyond = prompt.saturating_sub(u64::from(self.total).saturating_mul(block));
-        missing.saturating_mul(block).saturating_add(beyond)
+        self.scale.tokens(missing.saturating_mul(block).saturating_add(beyond))
     }
 
     /// Matched blocks of the endpoint.

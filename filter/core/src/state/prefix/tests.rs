@@ -263,3 +263,67 @@ fn without_slack_and_without_an_end_the_index_agrees_with_the_obvious_one() {
         assert_eq!(index.len(), obvious.logs.iter().map(VecDeque::len).sum::<usize>(), "seed {seed}");
     }
 }
+
+/// The words of responses whose prompt of 640 tokens was predicted to be cached, and was not, or the other way round.
+fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Vec<u64>> {
+    let cached = Some(actual);
+    let prediction = Prediction {
+        plugin: 0,
+        endpoint: 0,
+        model: 0,
+        estimated: 1_000,
+        matched: predicted,
+        block: 64,
+        is_learning: true,
+    };
+    let usage = crate::response::usage::Usage { input: 1_000, cached, ..Default::default() };
+    vec![prediction.sample(&usage, Duration::ZERO).unwrap().words; count]
+}
+
+#[test]
+fn an_endpoint_that_had_less_than_predicted_keeps_fewer_blocks_and_more_again_later() {
+    let chain: Vec<u64> = (1..=320).collect();
+    let held = |index: &mut PrefixIndex, words: fn(usize, &[u64]) -> Vec<u64>| {
+        index.apply(0, Duration::ZERO, &words(320, &chain));
+        matches(index, &chain, 1)[0]
+    };
+    let mut index = PrefixIndex::default();
+    assert_eq!(held(&mut index, PrefixIndex::learning_words), 320);
+    for words in samples(640, 0, 40) {
+        assert!(index.can_read(&words));
+        index.apply(0, Duration::ZERO, &words);
+    }
+    assert_eq!(
+        held(&mut index, PrefixIndex::words),
+        320,
+        "a plugin that does not learn has the whole capacity"
+    );
+    index.apply(0, Duration::ZERO, &PrefixIndex::learning_words(320, &[400]));
+    assert_eq!(matches(&index, &chain, 1), [0], "evicted, with the oldest first");
+    assert!(index.len() <= 20);
+    for words in samples(0, 640, 40) {
+        index.merge(0, Duration::ZERO, &words);
+    }
+    assert_eq!(held(&mut index, PrefixIndex::learning_words), 320);
+}
+
+#[test]
+fn a_restarted_endpoint_begins_with_its_whole_capacity() {
+    let mut index = PrefixIndex::default();
+    for words in samples(640, 0, 40) {
+        index.apply(1, Duration::ZERO, &words);
+    }
+    index.remap(&[Some(0), None]);
+    let chain: Vec<u64> = (1..=320).collect();
+    index.apply(1, Duration::ZERO, &PrefixIndex::learning_words(320, &chain));
+    assert_eq!(matches(&index, &chain, 2), [0, 320]);
+}
+
+#[test]
+fn words_that_no_change_has_are_refused() {
+    let index = PrefixIndex::default();
+    assert!(index.can_read(&[100, 1, 2]));
+    for words in [&[][..], &[SAMPLE], &[SAMPLE, 1, 2], &[SAMPLE, 1, 2, 3, 4], &[SAMPLE, 1, 2, 3, 4, 5, 6]] {
+        assert!(!index.can_read(words), "{words:?}");
+    }
+}

@@ -56,6 +56,7 @@ fn approx_prefix_cache_producer() {
     assert_eq!(words(&json!({})), (2048, 2));
     assert_eq!(words(&json!({"capacityInTokens": true})), (512, 2));
     assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048, 6));
+    assert_eq!(words(&json!({"learnFromUsage": true})), (2048 | 1 << 63, 2));
     let mut fixture = Fixture::new(&plain("prefix-cache-scorer"), vec![fresh()]);
     let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
     assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });

@@ -50,6 +50,7 @@ pub(super) struct EnginePicker {
 struct InFlight {
     exchange: Exchange,
     proxy: SimulatedProxy,
+    prompt_tokens: usize,
 }
 
 static TEXTS: LazyLock<Texts> = LazyLock::new(Texts::new);
@@ -104,9 +105,11 @@ impl EnginePicker {
         }
         let size = body.len();
         let session = request.session.map(|session| session.to_string());
-        let proxy = SimulatedProxy { now: START + now, session, body, destination: None };
-        let mut flight = InFlight { exchange: Exchange::new(&self.pool.config.limits), proxy };
-        let InFlight { exchange, proxy } = &mut flight;
+        let proxy =
+            SimulatedProxy { now: START + now, session, body, destination: None, chunk: String::new() };
+        let exchange = Exchange::new(&self.pool.config.limits);
+        let mut flight = InFlight { exchange, proxy, prompt_tokens: request.work().prompt_tokens() };
+        let InFlight { exchange, proxy, .. } = &mut flight;
         let held = exchange.request_headers(&mut self.pool, proxy, false);
         if held == Flow::Hold {
             exchange.request_body(&mut self.pool, proxy, size, true);
@@ -118,16 +121,19 @@ impl EnginePicker {
     }
 
     pub(super) fn first_token(&mut self, number: usize, now: Duration) {
-        if let Some(InFlight { exchange, proxy }) = self.requests.get_mut(&number) {
+        if let Some(InFlight { exchange, proxy, .. }) = self.requests.get_mut(&number) {
             proxy.now = START + now;
             exchange.response_headers(&mut self.pool, proxy, false);
             exchange.response_body(&mut self.pool, proxy, false);
         }
     }
 
-    pub(super) fn last_token(&mut self, number: usize, now: Duration) {
-        if let Some(InFlight { mut exchange, mut proxy }) = self.requests.remove(&number) {
+    pub(super) fn last_token(&mut self, number: usize, cached: usize, now: Duration) {
+        if let Some(InFlight { mut exchange, mut proxy, prompt_tokens }) = self.requests.remove(&number) {
             proxy.now = START + now;
+            proxy.chunk = format!(
+                "data: {{\"usage\":{{\"prompt_tokens\":{prompt_tokens},\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}}}}}\n\n"
+            );
             exchange.response_body(&mut self.pool, &mut proxy, true);
             exchange.end(&mut self.pool);
         }
@@ -203,6 +209,8 @@ struct SimulatedProxy {
     /// The request's body, until it is decided.
     body: Vec<u8>,
     destination: Option<SocketAddr>,
+    /// The chunk of the response's body that has arrived.
+    chunk: String,
 }
 
 impl Proxy for SimulatedProxy {
@@ -290,7 +298,7 @@ impl Proxy for SimulatedProxy {
     }
 
     fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
-        Ok(Cow::Borrowed(b""))
+        Ok(self.chunk.as_bytes().into())
     }
 
     fn replace_response_chunk(&mut self, _: &[u8]) -> Result<()> {

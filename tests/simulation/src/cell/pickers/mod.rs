@@ -60,10 +60,10 @@ impl Picker {
         }
     }
 
-    /// The last token of a response has come.
-    pub fn last_token(&mut self, number: usize, now: Duration) {
+    /// The last token of a response has come, with its usage: this many tokens of the prompt were cached.
+    pub fn last_token(&mut self, number: usize, cached: usize, now: Duration) {
         if let Kind::Engine(engine) = &mut self.0 {
-            engine.last_token(number, now);
+            engine.last_token(number, cached, now);
         }
     }
 

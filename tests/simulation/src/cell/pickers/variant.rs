@@ -33,6 +33,39 @@ const fn exact(name: &'static str, config: &'static str) -> Variant {
     Variant { name, mechanism: Mechanism::Rules { config, has_exact_contents: true } }
 }
 
+/// A configuration of these plugins and of the index of prompts with these parameters.
+macro_rules! with_index {
+    ($plugins:literal, $parameters:literal) => {
+        concat!(
+            "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [",
+            "{type: approx-prefix-cache-producer, parameters: {",
+            $parameters,
+            "}}, ",
+            $plugins,
+            "}"
+        )
+    };
+}
+
+/// The plugins of the default with this index.
+macro_rules! default_with {
+    ($parameters:literal) => {
+        with_index!(
+            "{type: queue-scorer}, {type: kv-cache-utilization-scorer}, {type: prefix-cache-scorer}],
+             schedulingProfiles: [{name: default, plugins: [{pluginRef: queue-scorer, weight: 2},
+             {pluginRef: kv-cache-utilization-scorer, weight: 2}, {pluginRef: prefix-cache-scorer, weight: 3}]}]",
+            $parameters
+        )
+    };
+}
+
+/// Expected latency with this index.
+macro_rules! latency_with {
+    ($parameters:literal) => {
+        with_index!("{type: expected-latency-scorer}]", $parameters)
+    };
+}
+
 const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
 
 /// All variants. The second one is what the others are compared with.
@@ -50,6 +83,12 @@ pub const VARIANTS: &[Variant] = &[
     rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
     rules("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
+    rules("default, capacity in tokens", default_with!("capacityInTokens: true")),
+    rules("default, blocks of 16", default_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
+    rules("default, learning", default_with!("learnFromUsage: true")),
+    rules("expected latency, capacity in tokens", latency_with!("capacityInTokens: true")),
+    rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
+    rules("expected latency, learning", latency_with!("learnFromUsage: true")),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];
 

@@ -48,11 +48,13 @@ pub enum Drawn {
     Heterogeneous,
     /// [`Self::ShareGpt`], while one server is three times slower for 40 s.
     SlowServer,
+    /// [`Self::ShareGpt`] on servers with a quarter of the blocks that they report.
+    SmallCaches,
 }
 
 impl Drawn {
     /// All.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SharedPrompts,
         Self::Conversations,
         Self::Adapters,
@@ -63,6 +65,7 @@ impl Drawn {
         Self::LargePrompts,
         Self::Heterogeneous,
         Self::SlowServer,
+        Self::SmallCaches,
     ];
 
     fn name(self) -> &'static str {
@@ -77,6 +80,7 @@ impl Drawn {
             Self::LargePrompts => "150 × 6 000",
             Self::Heterogeneous => "unequal servers",
             Self::SlowServer => "slow server",
+            Self::SmallCaches => "small caches",
         }
     }
 }
@@ -102,7 +106,7 @@ impl Workload {
                 Drawn::LongMix => Box::new(singles::LongMix::new(seed)),
                 Drawn::Bursts => Box::new(prompts::SharedPrompts::bursts(seed)),
                 Drawn::LargePrompts => Box::new(prompts::SharedPrompts::large(seed)),
-                Drawn::ShareGpt | Drawn::Heterogeneous | Drawn::SlowServer => {
+                Drawn::ShareGpt | Drawn::Heterogeneous | Drawn::SlowServer | Drawn::SmallCaches => {
                     Box::new(conversations::Conversations::sharegpt(seed))
                 }
             },
@@ -134,7 +138,14 @@ impl Workload {
                 Drawn::Heterogeneous => {
                     let mut fleet = Fleet::equal(8, BIG);
                     for server in &mut fleet.servers[..2] {
-                        *server = ServerKind { slowness: 2.0, kv_blocks: BIG.kv_blocks / 2 };
+                        *server = ServerKind::new(2.0, BIG.kv_blocks / 2);
+                    }
+                    fleet
+                }
+                Drawn::SmallCaches => {
+                    let mut fleet = Fleet::equal(8, BIG);
+                    for server in &mut fleet.servers {
+                        server.kv_blocks = server.reported_blocks / 4;
                     }
                     fleet
                 }

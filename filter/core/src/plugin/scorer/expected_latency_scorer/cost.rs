@@ -50,7 +50,9 @@ pub(in crate::plugin) struct Costs<'a> {
     state: &'a LatencyState,
     slopes: Slopes,
     prefix: &'a PrefixMatch,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt, estimated.
+    estimated: u64,
+    /// Its tokens, as responses of the model have shown them.
     prompt: u64,
     /// The model, if it is an adapter.
     adapter: Option<u64>,
@@ -97,10 +99,12 @@ impl<'a> Costs<'a> {
         let elsewhere = state.elsewhere();
         let slopes = state.slopes(parameters.prior);
         let places = if parameters.max_running > 0 { Some(parameters.max_running) } else { state.places() };
+        let prefix = cycle.prefix(parameters.prefix_producer);
         Self {
             slopes,
-            prefix: cycle.prefix(parameters.prefix_producer),
-            prompt: cycle.request.input_tokens(),
+            prefix,
+            estimated: cycle.request.input_tokens(),
+            prompt: prefix.scale.tokens(cycle.request.input_tokens()),
             adapter: state.adapter(cycle.request.model),
             lora_load: parameters.lora_load,
             elsewhere,
@@ -156,7 +160,7 @@ impl<'a> Costs<'a> {
 
     /// Tokens of the request that the endpoint has not cached; it computes one in any case.
     fn uncached(&self, endpoint: usize) -> f64 {
-        (self.prefix.missing_tokens(self.prompt, endpoint) as f64).clamp(1.0, MAX_TOKENS)
+        (self.prefix.missing_tokens(self.estimated, endpoint) as f64).clamp(1.0, MAX_TOKENS)
     }
 
     /// Tokens of other requests that the endpoint has to read first.
@@ -219,7 +223,7 @@ impl<'a> Costs<'a> {
     /// The words of the change that records the request at the endpoint, with the client's limit for a token if limits are counted.
     pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Vec<u64> {
         let sent = Sent {
-            uncached: self.prefix.missing_tokens(self.prompt, endpoint),
+            uncached: self.prefix.missing_tokens(self.estimated, endpoint),
             prompt: self.prompt,
             adapter: self.adapter.unwrap_or(0),
             is_alone: self.cycle.load(endpoint).requests == 0,

@@ -54,7 +54,12 @@ fn default_costs(fixture: &Fixture) -> Vec<f64> {
 #[test]
 fn an_idle_endpoint_costs_what_it_has_to_read() {
     let mut fixture = fixture(&[(0, 0), (0, 0), (0, 0)]);
-    fixture.prefix(PrefixMatch { matched: vec![0, 1, 2], total: 2, block_size: 64 });
+    fixture.prefix(PrefixMatch {
+        matched: vec![0, 1, 2],
+        total: 2,
+        block_size: 64,
+        ..PrefixMatch::default()
+    });
     assert_near(&default_costs(&fixture), &[128.0 * C, 64.0 * C, 0.0]);
     let fast = ExpectedLatencyScorer { prefill_throughput: 16_000.0, ..ExpectedLatencyScorer::default() };
     assert_near(&costs(&fixture, &fast), &[8.0, 4.0, 0.0]);
@@ -200,7 +205,7 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
 fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let stage = Stage { profile: "default", picked: &[0] };
-    let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes: None, block_size: 0 };
+    let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes: None, matches: None };
     let scorer = ExpectedLatencyScorer::default();
     let (changes, expected) =
         fixture.with_cycle(|cycle| (scorer.record(cycle, &routed), scorer.expect(cycle, &routed)));
@@ -214,7 +219,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     assert!(expected[0].is_sample);
     let prefill = Stage { profile: "prefill", picked: &[1] };
     let routed =
-        Routed { stages: &[prefill, stage], primary: &stage, rated: None, hashes: None, block_size: 0 };
+        Routed { stages: &[prefill, stage], primary: &stage, rated: None, hashes: None, matches: None };
     let expected = fixture.with_cycle(|cycle| scorer.expect(cycle, &routed));
     assert_eq!(expected.iter().map(|expected| expected.is_sample).collect::<Vec<_>>(), [false, false]);
 }

@@ -1,0 +1,164 @@
+//! What the index of prompts learns from the usage in responses, and the counts of predicted and cached tokens.
+
+use endpoint_picker_engine::agent::Reporter;
+use endpoint_picker_engine::exchange::Flow;
+use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::proxy::headers::EXPLANATION;
+use endpoint_picker_engine::testing::{picker_config, plugin};
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::v1;
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, Request, START, TEXT};
+
+const JSON: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
+const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
+
+/// Has a client see explanations.
+const SECRET: &str = "0123456789abcdef";
+
+/// A prompt of 400 estimated tokens.
+fn prompt(number: usize) -> Value {
+    json!({"model": "m", "prompt": format!("{number:05}").repeat(320)})
+}
+
+/// The body of a response to a prompt with this many tokens, of which some were cached.
+fn usage(prompt: u64, cached: u64) -> String {
+    json!({"usage": {"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}}})
+        .to_string()
+}
+
+/// A pool with the EPP's default that counts tokens.
+fn counting() -> Fixture {
+    Fixture::with_policy(&json!({"countTokens": true}), v1::Policy::default())
+}
+
+/// A pool that learns and explains.
+fn learning() -> Fixture {
+    let mut config = picker_config(&[("expected-latency-scorer", None)]);
+    config.plugins.push(plugin("approx-prefix-cache-producer", r#"{"learnFromUsage": true}"#));
+    let policy = v1::Policy { picker_config: Some(config), ..v1::Policy::default() };
+    Fixture::with_policy(&json!({"explain": {"header": "x-why", "secret": SECRET}}), policy)
+}
+
+fn send(fixture: &mut Fixture, body: &Value) -> (Request, u8) {
+    let request = fixture.post(TEXT, &[("x-why", SECRET)], &body.to_string());
+    let endpoint = request.destination().unwrap().as_bytes()[7] - b'0';
+    (request, endpoint)
+}
+
+/// Sends a prompt and has its server respond.
+fn exchange(fixture: &mut Fixture, body: &Value, response: &str) {
+    let (mut request, from) = send(fixture, body);
+    request.answer(fixture, from, JSON);
+    request.chunk(fixture, response, true);
+}
+
+/// Predicted and cached tokens of all endpoints together.
+fn counts(fixture: &Fixture) -> (u64, u64) {
+    let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 42);
+    let request = reporter.next_report(fixture.pool.store(), || fixture.pool.totals(), START).unwrap();
+    let report = Report::decode(request.body.unwrap().as_slice()).unwrap();
+    let sum = |of: fn(&_) -> u64| report.endpoints.iter().map(of).sum();
+    (
+        sum(|it: &endpoint_picker_wire::report::EndpointReport| it.predicted_cached_tokens),
+        sum(|it| it.cached_tokens),
+    )
+}
+
+/// Uncached tokens of a new prompt of 64 estimated tokens, as the rules count them.
+fn uncached(fixture: &mut Fixture, model: &str, number: usize) -> String {
+    let body = json!({"model": model, "prompt": format!("n{number:03}").repeat(64)});
+    let (mut request, from) = send(fixture, &body);
+    request.answer(fixture, from, JSON);
+    let text = request.proxy.response_header(EXPLANATION).unwrap();
+    text.split_once(" U ").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0.to_owned()
+}
+
+#[test]
+fn predicted_and_cached_tokens_are_counted_in_tokens_of_the_server() {
+    let mut fixture = counting();
+    exchange(&mut fixture, &prompt(1), &usage(600, 0));
+    assert_eq!(counts(&fixture), (0, 0));
+    exchange(&mut fixture, &prompt(1), &usage(600, 100));
+    assert_eq!(counts(&fixture), (600, 100));
+    exchange(&mut fixture, &prompt(1), &usage(600, 592));
+    assert_eq!(counts(&fixture), (1_200, 700), "less than a block is no difference");
+}
+
+#[test]
+fn a_streams_usage_counts_and_a_response_without_cached_tokens_does_not() {
+    let mut fixture = counting();
+    exchange(&mut fixture, &prompt(1), "{}");
+    exchange(&mut fixture, &prompt(1), r#"{"usage": {"prompt_tokens": 400}}"#);
+    let (mut request, from) = send(&mut fixture, &prompt(1));
+    request.answer(&mut fixture, from, STREAM);
+    request.chunk(&mut fixture, "data: {}\n\n", true);
+    assert_eq!(counts(&fixture), (0, 0));
+    let (mut request, from) = send(&mut fixture, &prompt(1));
+    request.answer(&mut fixture, from, STREAM);
+    request.chunk(&mut fixture, "data: {}\n\n", false);
+    request.chunk(&mut fixture, &format!("data: {}\n\ndata: [DONE]\n\n", usage(400, 16)), true);
+    assert_eq!(counts(&fixture), (400, 16));
+}
+
+#[test]
+fn responses_of_other_servers_and_to_prompts_that_were_not_read_count_nothing() {
+    let mut fixture = counting();
+    exchange(&mut fixture, &prompt(1), &usage(400, 0));
+    let (mut request, from) = send(&mut fixture, &prompt(1));
+    request.answer(&mut fixture, from % 3 + 1, JSON);
+    request.chunk(&mut fixture, &usage(400, 50), true);
+    assert_eq!(counts(&fixture), (0, 0), "another server");
+
+    let mut fixture = Fixture::with_policy(
+        &json!({"limits": {"peekBytes": 1024}, "countTokens": true}),
+        v1::Policy::default(),
+    );
+    let body = prompt(1).to_string();
+    for _ in 0..2 {
+        let mut request = fixture.request(TEXT, &[]);
+        assert_eq!(request.head(&mut fixture), Flow::Hold);
+        request.body(&mut fixture, &body.as_bytes()[..1024], false);
+        request.body(&mut fixture, body.as_bytes(), true);
+        let from = request.destination().unwrap().as_bytes()[7] - b'0';
+        request.answer(&mut fixture, from, JSON);
+        request.chunk(&mut fixture, &usage(400, 100), true);
+    }
+    assert_eq!(counts(&fixture), (0, 0), "decided by the beginning of the body");
+
+    let mut fixture = Fixture::with_policy(&json!({}), v1::Policy::default());
+    exchange(&mut fixture, &prompt(1), &usage(400, 0));
+    exchange(&mut fixture, &prompt(1), &usage(400, 100));
+    assert_eq!(counts(&fixture), (0, 0), "nothing has responses read");
+}
+
+#[test]
+fn the_tokens_of_a_model_follow_its_responses() {
+    let mut fixture = learning();
+    assert_eq!(uncached(&mut fixture, "m", 1), "64");
+    for number in 0..8 {
+        exchange(&mut fixture, &prompt(number), &usage(600, 0));
+    }
+    assert_eq!([uncached(&mut fixture, "m", 2), uncached(&mut fixture, "other", 3)], ["96", "64"]);
+    for _ in 0..300 {
+        exchange(&mut fixture, &prompt(1), &usage(u64::MAX >> 40, 0));
+    }
+    assert!(uncached(&mut fixture, "m", 4).parse::<u64>().unwrap() <= 256, "4 times the estimate at most");
+}
+
+#[test]
+fn without_the_option_nothing_is_learnt() {
+    let mut fixture = Fixture::with_policy(
+        &json!({"countTokens": true, "explain": {"header": "x-why", "secret": SECRET}}),
+        v1::Policy {
+            picker_config: Some(picker_config(&[("expected-latency-scorer", None)])),
+            ..v1::Policy::default()
+        },
+    );
+    for number in 0..20 {
+        exchange(&mut fixture, &prompt(number), &usage(600, 0));
+    }
+    assert_eq!(uncached(&mut fixture, "m", 1), "64");
+}
