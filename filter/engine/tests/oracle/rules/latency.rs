@@ -323,7 +323,7 @@ impl Cycle<'_> {
         let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
         let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
         let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
-        now.max(at_server + since)
+        now.max(at_server.min(1e4) + since)
     }
 
     /// The adapter that the model is, if a server has reported it.
@@ -344,7 +344,7 @@ impl Cycle<'_> {
         if let Some(then) = state.at_reading {
             backlog += (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0) * seen.uncached();
         }
-        backlog = backlog.min(1e9);
+        backlog = backlog.min(1e7);
         let rest = seen.rest();
         let adapter = self.adapter(seen).map_or(0.0, |adapter| {
             let lora = reading.lora.clone().unwrap_or_default();

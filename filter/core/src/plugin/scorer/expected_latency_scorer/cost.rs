@@ -28,7 +28,10 @@ const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
 const TIE: f64 = 1e-6;
 
 /// Limit of tokens to read, beyond any server.
-const MAX_TOKENS: f64 = 1e9;
+const MAX_TOKENS: f64 = 1e7;
+
+/// Maximum number of requests that a reading counts as: what is learnt from larger ones would be rounding errors.
+const MAX_REQUESTS: f64 = 1e4;
 
 /// The parameters of a cost.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +140,7 @@ impl<'a> Costs<'a> {
             .at(endpoint)
             .at_reading()
             .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests);
-        known.max(at_reading + since)
+        known.max(at_reading.min(MAX_REQUESTS) + since)
     }
 
     /// The cost of an endpoint with this many requests in flight.
