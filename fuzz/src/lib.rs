@@ -29,6 +29,8 @@ pub fn stateful() -> Pipeline {
     let plugins = vec![
         plugin("prefix-cache-scorer", "{}"),
         plugin("approx-prefix-cache-producer", "{}"),
+        plugin("burst-prefix-cache-producer", "{}"),
+        plugin("mm-embeddings-cache-scorer", "{}"),
         plugin("no-hit-lru-scorer", "{}"),
         plugin("session-affinity-scorer", r#"{"strategy": "session_id"}"#),
         plugin("active-request-scorer", "{}"),

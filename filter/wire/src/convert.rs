@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use endpoint_picker::pool::reading::{Lora, Reading};
+use endpoint_picker::pool::reading::{Lora, Reading, ServedModel};
 use endpoint_picker::pool::{Endpoint, Endpoints, PoolError};
 
 use crate::v1;
@@ -61,6 +61,12 @@ pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
             .iter()
             .map(|(name, value)| v1::Attribute { name: name.clone(), value: *value })
             .collect(),
+        models: reading.models.as_deref().map(|models| v1::ModelList {
+            models: models
+                .iter()
+                .map(|model| v1::ServedModel { id: model.id.clone(), is_adapter: model.is_adapter })
+                .collect(),
+        }),
     }
 }
 
@@ -83,6 +89,10 @@ pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
             .filter(|attribute| attribute.value.is_finite())
             .map(|attribute| (attribute.name, attribute.value))
             .collect(),
+        models: reading.models.map(|list| {
+            let models = list.models.into_iter();
+            models.map(|model| ServedModel { id: model.id, is_adapter: model.is_adapter }).collect()
+        }),
     }
 }
 

@@ -98,6 +98,7 @@ mod tests {
     use endpoint_picker::pool::Endpoint;
 
     use super::*;
+    use crate::sources::kubernetes::Pod;
 
     fn selector(app: &str) -> PodSelector {
         PodSelector { namespace: "n".to_owned(), labels: [("app".to_owned(), app.to_owned())].into() }
@@ -127,7 +128,7 @@ mod tests {
 
     fn member(address: &str, pod: Option<&str>) -> Member {
         let endpoint = Endpoint::new(format!("n/{address} {pod:?}"), address.parse().unwrap(), Vec::new());
-        Member { endpoint, pod: pod.map(Into::into) }
+        Member { endpoint, pod: pod.map(Pod::with_uid) }
     }
 
     #[test]

@@ -227,10 +227,10 @@ impl Acceptance {
     /// Refuses a plan of the manifests at `path` that the agent cannot serve.
     pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<(), Problems> {
         let refuse = |text: String| Err(Problem::of_file(path, text).into());
-        let https = |pool: &&PoolPlan| pool.scraping(&self.scrape).settings.scheme == Scheme::Https;
+        let https = |pool: &&PoolPlan| pool.scraping(&self.scrape).schemes().any(|it| it == Scheme::Https);
         if let Some(pool) = plan.pools.iter().find(https).filter(|_| !self.has_tls) {
             return refuse(format!(
-                "has https to the model servers of pool {:?}, which requires --scrape-ca or \
+                "has https to the model servers or exporters of pool {:?}, which requires --scrape-ca or \
                  --model-server-metrics-https-insecure-skip-verify",
                 pool.name
             ));

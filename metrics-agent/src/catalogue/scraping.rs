@@ -1,12 +1,14 @@
 //! How the endpoints of a pool are scraped.
 
 use core::time::Duration;
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use hyper::Uri;
 
 use super::dialect::{Dialects, MultiEngine};
+use super::plan::members::Member;
 
 /// Minimum time between two scrapes of an endpoint, as in the EPP.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
@@ -52,6 +54,60 @@ pub struct ScrapePlan {
     pub port: Option<NonZeroU16>,
     /// The metrics of each engine.
     pub dialects: Arc<Dialects>,
+    /// The endpoints' other data sources.
+    pub sources: Vec<DataSource>,
+}
+
+impl ScrapePlan {
+    /// The protocols of all scrapes.
+    pub fn schemes(&self) -> impl Iterator<Item = Scheme> {
+        let of_sources = self.sources.iter().map(|source| &source.settings);
+        of_sources.chain([&self.settings]).map(|settings| settings.scheme)
+    }
+}
+
+/// A data source of endpoints, on the host of each.
+#[derive(Clone, Debug)]
+pub struct DataSource {
+    /// Its kind.
+    pub kind: SourceKind,
+    /// Settings for all endpoints.
+    pub settings: Arc<ScrapeSettings>,
+    /// The source's port; `None`: the endpoint's own.
+    pub port: Option<NonZeroU16>,
+    /// Whether it has the address of the pod's node, where that is known.
+    pub is_on_node: bool,
+}
+
+/// A kind of data source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceKind {
+    /// A DCGM exporter.
+    Gpu,
+    /// The server's list of models.
+    Models,
+}
+
+impl SourceKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Gpu, Self::Models];
+
+    /// The value of a metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gpu => "dcgm",
+            Self::Models => "models",
+        }
+    }
+}
+
+impl DataSource {
+    /// The address of the source for an endpoint.
+    pub fn address(&self, member: &Member) -> SocketAddr {
+        let node = member.pod.as_ref().and_then(|pod| pod.node).filter(|_| self.is_on_node);
+        let own = member.endpoint.address();
+        SocketAddr::new(node.unwrap_or_else(|| own.ip()), self.port.map_or(own.port(), NonZeroU16::get))
+    }
 }
 
 /// Limits on a text's lines.

@@ -1,12 +1,16 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot.
 
+mod client;
+mod data_sources;
 mod error;
 pub mod exposition;
 mod leases;
+mod model_list;
 mod restart;
 mod scraper;
 pub mod slot;
 mod task;
+mod turn;
 
 use core::time::Duration;
 
@@ -19,6 +23,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 pub use scraper::{ScrapedPool, Scraper};
 
+use crate::catalogue::scraping::SourceKind;
 use crate::runtime::Labels;
 
 /// Upper bounds in seconds, from a server on this host to the default timeout.
@@ -31,6 +36,7 @@ pub struct ScrapeMetrics {
     errors: Family<Labels<1>, Counter>,
     duration: Histogram,
     extract_errors: Family<Labels<2>, Counter>,
+    source_errors: Family<Labels<2>, Counter>,
 }
 
 impl ScrapeMetrics {
@@ -41,9 +47,13 @@ impl ScrapeMetrics {
             errors: Family::default(),
             duration: Histogram::new(BUCKETS),
             extract_errors: Family::default(),
+            source_errors: Family::default(),
         };
         for reason in Reason::ALL {
             drop(metrics.errors.get_or_create(&[("reason", reason.label())]));
+            for kind in SourceKind::ALL {
+                drop(metrics.source_errors.get_or_create(&source_labels(kind, reason)));
+            }
         }
         registry.register(
             "scrapes",
@@ -55,6 +65,8 @@ impl ScrapeMetrics {
         registry.register_with_unit("scrape_duration", "Time of one scrape", Unit::Seconds, duration);
         let help = "Fields without a value in a successful scrape, by field and reason";
         registry.register("extract_errors", help, metrics.extract_errors.clone());
+        let help = "Failed scrapes of DCGM exporters and lists of models, by source and reason";
+        registry.register("source_errors", help, metrics.source_errors.clone());
         metrics
     }
 
@@ -73,4 +85,12 @@ impl ScrapeMetrics {
     fn count_extract_error(&self, field: Field, fault: Fault) {
         self.extract_errors.get_or_create(&[("field", field.label()), ("reason", fault.label())]).inc();
     }
+    /// Counts a scrape of a data source that failed, or gave an endpoint no value.
+    fn count_source_error(&self, kind: SourceKind, reason: Reason) {
+        self.source_errors.get_or_create(&source_labels(kind, reason)).inc();
+    }
+}
+
+fn source_labels(kind: SourceKind, reason: Reason) -> Labels<2> {
+    [("source", kind.as_str()), ("reason", reason.label())]
 }

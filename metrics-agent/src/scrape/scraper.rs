@@ -1,6 +1,5 @@
 //! The scrape tasks of all pools.
 
-use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -8,10 +7,12 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ScrapeMetrics;
+use super::data_sources::{BySource, DataSources};
 use super::leases::Leases;
 use super::restart::RestartWatch;
 use super::slot::Slot;
 use super::task::{Job, Task};
+use super::turn::{from_now_on, nth_turn};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::ScrapePlan;
 use crate::client::credentials::ClientCredentials;
@@ -42,6 +43,7 @@ pub struct Scraper {
     running: HashMap<Job, RunningTask>,
     /// The endpoints of each pool that was scraped last.
     pools: HashMap<String, HashSet<Server>>,
+    sources: DataSources,
     started: u32,
 }
 
@@ -64,6 +66,7 @@ impl Scraper {
         metrics: ScrapeMetrics,
         leases: Option<Leases>,
     ) -> Self {
+        let sources = DataSources::new(clock, Arc::clone(&credentials), tasks.clone(), metrics.clone());
         Self {
             clock,
             credentials,
@@ -72,6 +75,7 @@ impl Scraper {
             leases,
             running: HashMap::new(),
             pools: HashMap::new(),
+            sources,
             started: 0,
         }
     }
@@ -84,6 +88,7 @@ impl Scraper {
         if let Some(leases) = &mut self.leases {
             leases.keep(|name| pools.iter().any(|pool| pool.qualified_name == name));
         }
+        let mut by_source = BySource::default();
         let mut slots = Vec::with_capacity(pools.len());
         for ScrapedPool { name, qualified_name, members, plan, changes } in pools {
             let mut own = Vec::with_capacity(members.len());
@@ -93,7 +98,7 @@ impl Scraper {
             let mut servers = HashSet::with_capacity(members.len());
             for member in members {
                 let job = Job::new(&plan, member);
-                let server = (member.endpoint.key(), member.pod.clone());
+                let server = (member.endpoint.key(), member.pod_uid());
                 let is_new = pool_before.is_some_and(|before| !before.contains(&server));
                 servers.insert(server);
                 let mut task = match self.running.remove(&job) {
@@ -104,6 +109,9 @@ impl Scraper {
                     },
                 };
                 task.readers.push(Arc::clone(&changes));
+                for source in &plan.sources {
+                    by_source.add(source, member, &task.slot);
+                }
                 own.push(Arc::clone(&task.slot));
                 self.running.insert(job, task);
             }
@@ -113,6 +121,7 @@ impl Scraper {
         for task in self.running.values() {
             task.slot.set_readers(task.readers.clone());
         }
+        self.sources.set(by_source);
         slots
     }
 
@@ -129,33 +138,11 @@ impl Scraper {
             .map(|leases| leases.of(pool, job.fingerprint(), job.settings.interval, &slot));
         let task = Task::new(job, Arc::clone(&slot), self.clock, credentials, metrics, restarts, shared);
         let interval = job.settings.interval;
-        let first = from_now_on(self.clock.now(), turn(self.started, interval), interval);
+        let first = from_now_on(self.clock.now(), nth_turn(self.started, interval), interval);
         self.started = self.started.wrapping_add(1);
         let task = self.tasks.spawn(format!("scraping of {}", job.endpoint), task.run(first));
         RunningTask { slot, readers: Vec::new(), _task: task }
     }
-}
-
-/// Time between two turns. Waking up costs as much as a scrape, so all tasks of a turn wake up together.
-const TURN: Duration = Duration::from_millis(5);
-
-/// The nth task's offset within the interval. Steps of the golden ratio spread any number of tasks evenly, the first ones as
-/// well as later ones.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a fraction of a count, and not negative"
-)]
-pub(super) fn turn(nth: u32, interval: Duration) -> Duration {
-    const GOLDEN: f64 = 0.618_033_988_749_895;
-    let turns = interval.div_duration_f64(TURN).floor();
-    TURN * ((f64::from(nth) * GOLDEN).fract() * turns) as u32
-}
-
-/// The first time from `now` on that is `turn` after the start of an interval, all as times since the agent's start.
-pub(super) fn from_now_on(now: Duration, turn: Duration, interval: Duration) -> Duration {
-    let intervals = now.saturating_sub(turn).as_nanos().div_ceil(interval.as_nanos());
-    turn + interval.saturating_mul(u32::try_from(intervals).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -165,8 +152,8 @@ mod tests {
 
     use super::*;
     use crate::catalogue::Plan;
-    use crate::catalogue::scraping::MIN_INTERVAL;
     use crate::flags::Flags;
+    use crate::sources::kubernetes::Pod;
 
     fn plan() -> ScrapePlan {
         use clap::Parser;
@@ -182,7 +169,7 @@ mod tests {
 
     fn member(name: &str, pod: Option<&str>) -> Member {
         let endpoint = Endpoint::new(name.to_owned(), "10.0.0.1:1".parse().unwrap(), Vec::new());
-        Member { endpoint, pod: pod.map(Into::into) }
+        Member { endpoint, pod: pod.map(Pod::with_uid) }
     }
 
     /// The slots of one pool with these endpoints. Nothing is scraped, because nothing is awaited.
@@ -229,28 +216,5 @@ mod tests {
         scraper.set_pools(vec![pool("p", &[])]);
         let slots = scraper.set_pools(vec![pool("p", &b)]);
         assert!(slots[0].iter().all(|slot| slot.reading().cached_since.is_some()));
-    }
-
-    #[test]
-    fn turns_are_spread_over_the_interval() {
-        for interval in [MIN_INTERVAL, Duration::from_millis(53), Duration::from_secs(5)] {
-            let turns = u32::try_from(interval.as_millis() / TURN.as_millis()).unwrap();
-            let mut endpoints = vec![0; turns as usize];
-            for nth in 0..10 * turns {
-                let turn = turn(nth, interval);
-                assert!(turn < interval && turn.subsec_millis().is_multiple_of(5), "{turn:?}");
-                endpoints[usize::try_from(turn.as_millis() / TURN.as_millis()).unwrap()] += 1;
-            }
-            assert!(endpoints.iter().all(|n| (8..=12).contains(n)), "{interval:?}: {endpoints:?}");
-        }
-    }
-
-    #[test]
-    fn the_first_turn_is_within_an_interval_and_on_the_same_grid_for_all() {
-        let (turn, interval) = (Duration::from_millis(15), Duration::from_millis(50));
-        for (now, first) in [(0, 15), (15, 15), (16, 65), (64, 65), (65, 65), (1_000_000, 1_000_015)] {
-            let found = from_now_on(Duration::from_millis(now), turn, interval);
-            assert_eq!(found, Duration::from_millis(first), "at {now} ms");
-        }
     }
 }

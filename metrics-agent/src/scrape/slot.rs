@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::pool::reading::{GPU_UTILIZATION, Reading, ServedModel};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -12,6 +12,9 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Slot {
     reading: Mutex<Reading>,
+    /// Utilization of the endpoint's busiest GPU, 0..=1.
+    gpu_utilization: Mutex<Option<f64>>,
+    models: Mutex<Option<Arc<[ServedModel]>>>,
     kv_usage_metric: Mutex<Option<Arc<str>>>,
     scrape_failure: Mutex<Option<Arc<str>>>,
     /// When the first scrape began.
@@ -42,6 +45,8 @@ impl Slot {
         let reading = Reading { ready: true, cached_since: joined, ..Reading::default() };
         Arc::new(Self {
             reading: Mutex::new(reading),
+            gpu_utilization: Mutex::default(),
+            models: Mutex::default(),
             kv_usage_metric: Mutex::default(),
             scrape_failure: Mutex::default(),
             tried_since: Mutex::default(),
@@ -64,7 +69,27 @@ impl Slot {
 
     /// The last reading.
     pub fn reading(&self) -> Reading {
-        self.reading.lock().clone()
+        let mut reading = self.reading.lock().clone();
+        let gpu_utilization = *self.gpu_utilization.lock();
+        reading.attributes.extend(gpu_utilization.map(|share| (GPU_UTILIZATION.to_owned(), share)));
+        reading.models.clone_from(&self.models.lock());
+        reading
+    }
+
+    /// Sets the models that the server lists, and notifies the publishers if they changed.
+    pub fn set_models(&self, models: Option<Arc<[ServedModel]>>) {
+        let is_new = *self.models.lock() != models;
+        if is_new {
+            *self.models.lock() = models;
+            self.notify_readers();
+        }
+    }
+
+    /// Sets the utilization of the endpoint's busiest GPU, 0..=1, and notifies the publishers if it changed.
+    pub fn set_gpu_utilization(&self, share: Option<f64>) {
+        if core::mem::replace(&mut *self.gpu_utilization.lock(), share) != share {
+            self.notify_readers();
+        }
     }
 
     /// The metric of the reading's KV usage.
@@ -122,7 +147,9 @@ impl Slot {
     }
 
     /// Replaces the scraped values; readiness stays.
-    pub fn set_values(&self, values: Reading, now: Duration) {
+    pub fn set_values(&self, mut values: Reading, now: Duration) {
+        // Readings of other agents have their exporter's value.
+        values.attributes.retain(|(name, _)| name != GPU_UTILIZATION);
         let mut reading = self.reading.lock();
         *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
     }

@@ -8,13 +8,11 @@ use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use endpoint_picker::pool::reading::Reading;
-use hyper::StatusCode;
-use hyper::header::HeaderValue;
-use rustls::pki_types::ServerName;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use xxhash_rust::xxh64::Xxh64;
 
 use super::ScrapeMetrics;
+use super::client::Client;
 use super::error::{Reason, ScrapeError};
 use super::exposition::{Extraction, Reader};
 use super::leases::SharedScrape;
@@ -22,12 +20,9 @@ use super::restart::RestartWatch;
 use super::slot::Slot;
 use crate::catalogue::dialect::Dialect;
 use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
-use crate::client::{Connection, ConnectionError, Get, GetError};
 use crate::runtime::{self, Clock};
-
-const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 /// Refused connections in a row after which the endpoint is not ready.
 const REFUSALS_TO_UNREADY: u32 = 3;
@@ -43,7 +38,8 @@ pub(super) struct Task {
     slot: Arc<Slot>,
     clock: Clock,
     metrics: ScrapeMetrics,
-    client: EndpointClient,
+    client: Client,
+    reader: Reader,
     restarts: RestartWatch,
     /// Whether discovery knows if the server is ready. Otherwise refused connections show that it is not.
     is_ready_by_discovery: bool,
@@ -69,7 +65,7 @@ impl Task {
     ) -> Self {
         let Job { endpoint, address, settings, dialect, pod } = job.clone();
         let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
-        let client = EndpointClient { reader, credentials, connection: None, refusals: 0 };
+        let client = Client::new(credentials);
         let pauses = pauses(settings.interval);
         Self {
             endpoint,
@@ -79,6 +75,7 @@ impl Task {
             clock,
             metrics,
             client,
+            reader,
             restarts,
             is_ready_by_discovery: pod.is_some(),
             failures: 0,
@@ -123,8 +120,9 @@ impl Task {
         let started = self.clock.now();
         self.slot.mark_tried(started);
         let limit = self.settings.timeout;
-        let scrape = self.client.scrape(self.address, &self.settings);
-        let outcome = timeout(limit, scrape).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
+        let get = self.client.get(self.address, &self.settings, &mut self.reader);
+        let body = timeout(limit, get).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
+        let outcome = body.and_then(|()| self.extraction());
         let ended = self.clock.now();
         self.metrics.count_scrape(ended.saturating_sub(started));
         let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
@@ -161,6 +159,11 @@ impl Task {
         is_costly.then(|| self.pauses.next()).flatten()
     }
 
+    fn extraction(&mut self) -> Result<Extraction, ScrapeError> {
+        let extraction = self.reader.finish();
+        if extraction.is_empty() { Err(ScrapeError::NoMetrics) } else { Ok(extraction) }
+    }
+
     fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {
         for (field, fault) in extraction.faults {
             self.metrics.count_extract_error(field, fault);
@@ -191,90 +194,14 @@ impl Task {
     }
 }
 
-fn pauses(interval: Duration) -> ExponentialBackoff {
+/// Pauses after costly failures in a row.
+pub(super) fn pauses(interval: Duration) -> ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(interval.min(MAX_PAUSE))
         .with_max_delay(MAX_PAUSE)
         .without_max_times()
         .with_jitter()
         .build()
-}
-
-/// The endpoint's connection and the reader of its texts.
-struct EndpointClient {
-    reader: Reader,
-    credentials: Arc<ClientCredentials>,
-    connection: Option<Connection>,
-    /// Connections refused since the last one that was opened.
-    refusals: u32,
-}
-
-impl EndpointClient {
-    async fn scrape(
-        &mut self,
-        address: SocketAddr,
-        settings: &ScrapeSettings,
-    ) -> Result<Extraction, ScrapeError> {
-        let mut reused = self.connection.is_some();
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.connect(address, settings.scheme).await?,
-        };
-        let authorization = self.credentials.authorization();
-        loop {
-            self.reader.start();
-            let get = Get {
-                path: &settings.path,
-                accept: PROMETHEUS_TEXT,
-                authorization: authorization.as_deref(),
-                max_bytes: settings.max_bytes,
-            };
-            let head =
-                |status| if status == StatusCode::OK { Ok(()) } else { Err(ScrapeError::Status(status)) };
-            let read = |chunk: &[u8]| {
-                self.reader.feed(chunk);
-                let is_within_limit = self.reader.series() <= settings.max_series;
-                if is_within_limit { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
-            };
-            match connection.get(get, head, read).await {
-                Ok(()) => break,
-                // The server has closed the idle connection, which is not a failure.
-                Err(GetError::BeforeResponse(_)) if reused => {
-                    connection = self.connect(address, settings.scheme).await?;
-                }
-                Err(GetError::BeforeResponse(error)) => {
-                    let error = ScrapeError::Connection(ConnectionError::Http(error));
-                    return Err(error.with_scheme(settings.scheme));
-                }
-                Err(GetError::Response(error @ ScrapeError::Status(_))) => {
-                    return Err(error.with_scheme(settings.scheme));
-                }
-                Err(GetError::Response(error)) => return Err(error),
-            }
-            reused = false;
-        }
-        self.connection = Some(connection);
-        let extraction = self.reader.finish();
-        if extraction.is_empty() { Err(ScrapeError::NoMetrics) } else { Ok(extraction) }
-    }
-
-    async fn connect(&mut self, address: SocketAddr, scheme: Scheme) -> Result<Connection, ScrapeError> {
-        let tls = match scheme {
-            Scheme::Http => None,
-            Scheme::Https => {
-                let tls = self.credentials.tls(ServerName::IpAddress(address.ip().into()));
-                Some(tls.expect("plans with https are refused without TLS credentials"))
-            }
-        };
-        let opened = Connection::open(address, &address.to_string(), tls).await.map_err(ScrapeError::from);
-        match opened.as_ref().map_err(ScrapeError::reason) {
-            // A handshake that fails shows that the server accepts connections.
-            Ok(_) | Err(Reason::Tls) => self.refusals = 0,
-            Err(Reason::Refused) => self.refusals = self.refusals.saturating_add(1),
-            Err(_) => {}
-        }
-        opened
-    }
 }
 
 /// Everything that a task depends on. The task keeps running while its job stays the same.
@@ -290,14 +217,15 @@ pub(in crate::scrape) struct Job {
 }
 
 impl Job {
-    pub(in crate::scrape) fn new(plan: &ScrapePlan, Member { endpoint, pod }: &Member) -> Self {
+    pub(in crate::scrape) fn new(plan: &ScrapePlan, member: &Member) -> Self {
+        let endpoint = &member.endpoint;
         let own = endpoint.address();
         Self {
             endpoint: endpoint.name().to_owned(),
             address: SocketAddr::new(own.ip(), plan.port.map_or(own.port(), NonZeroU16::get)),
             settings: Arc::clone(&plan.settings),
             dialect: Arc::clone(plan.dialects.of_endpoint(endpoint)),
-            pod: pod.clone(),
+            pod: member.pod_uid(),
         }
     }
 

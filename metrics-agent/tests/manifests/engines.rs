@@ -164,7 +164,7 @@ fn unsupported_settings_are_refused_with_their_path() {
             "",
             "dataLayer: {sources: [{pluginRef: queue-scorer}]}",
             "dataLayer.sources[0].pluginRef: \"queue-scorer\" is a queue-scorer; allowed: metrics-data-source, \
-             endpoint-notification-source, k8s-notification-source, models-data-source",
+             dcgm-data-source, endpoint-notification-source, k8s-notification-source, models-data-source",
         ),
         (
             "- {type: metrics-data-source}",
@@ -189,7 +189,7 @@ fn unsupported_settings_are_refused_with_their_path() {
         (
             "- {type: metrics-data-source}\n- {type: core-metrics-extractor}\n- {type: core-metrics-extractor, name: b}",
             "dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}, {pluginRef: b}]}]}",
-            "dataLayer.sources[0].extractors[1].pluginRef: \"b\" is not allowed; the metrics of servers have at most one extractor",
+            "dataLayer.sources[0].extractors[1].pluginRef: \"b\" is not allowed; a metrics-data-source has at most one extractor",
         ),
         (
             "- {type: endpoint-notification-source}",

@@ -9,6 +9,7 @@ mod configs;
 mod engines;
 mod examples;
 mod files;
+mod gpu;
 #[path = "../agent/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests of the agent")]
 mod harness;

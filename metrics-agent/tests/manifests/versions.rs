@@ -1,7 +1,11 @@
 //! `EndpointPickerConfig` of the EPP's later versions: other fields, and plugins that have no effect here.
 
+use core::num::NonZeroU16;
+use core::time::Duration;
+
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
+use metrics_agent::catalogue::scraping::SourceKind;
 use metrics_agent::catalogue::{Options, Plan};
 
 use crate::reading::{POOL, config, file, options, policy, refusal, warnings};
@@ -104,10 +108,10 @@ dataLayer:
     let expected = [
         (3, "\"endpoint-notification-source\" has no effect here: discovery reports"),
         (4, "\"k8s-notification-source\" has no effect here: no plugin reads"),
-        (5, "\"models-data-source\" has no effect here: no plugin reads"),
-        (6, "\"models-data-extractor\" has no effect here: no plugin reads"),
         (7, "\"sheddable-eviction-filter\" has no effect here: flowControl.enableEviction"),
         (8, "\"priority-then-time-eviction-order-policy\" has no effect here: flowControl.enableEviction"),
+        (5, "\"models-data-source\" has no effect here: no plugin reads"),
+        (6, "\"models-data-extractor\" has no effect here: no plugin reads"),
     ];
     assert_eq!(warned.len(), expected.len(), "{warned:?}");
     for (warning, (index, text)) in warned.iter().zip(expected) {
@@ -218,4 +222,109 @@ fn parameters_of_the_epps_predictor_without_effect_are_accepted_with_a_warning()
     let refused =
         refusal(&config("plugins: [{type: predicted-latency-producer, parameters: {sloBufferFactor: -1}}]"));
     assert!(refused.contains("sloBufferFactor is -1; allowed is above 0"), "{refused}");
+}
+
+const GPU: &str = "plugins:
+- {type: models-data-source}
+- {type: models-data-extractor}
+- {type: dcgm-data-source, name: gpus, parameters: {port: 9401, interval: 1s, useNodeAddress: true, path: /gpu}}
+- {type: dcgm-extractor}
+- type: endpoint-attribute-filter
+  parameters:
+    attribute: GPUUtilization/dcgm-extractor
+    fallbackOnEmpty: true
+    algorithm: {type: threshold, threshold: {operator: LessThanOrEqual, value: 0.9}}
+- type: endpoint-attribute-scorer
+  parameters:
+    attributeKey: GPUUtilization
+    producer: dcgm-extractor
+    algorithm: {type: linear_lower_is_better, normalization: {fixedRange: {min: 0.0, max: 1.0}}}
+dataLayer:
+  sources:
+  - {pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}
+  - {pluginRef: gpus, extractors: [{pluginRef: dcgm-extractor}]}";
+
+/// The plan of a configuration with experimental plugins, or why it is refused.
+fn experimental(text: &str) -> Result<Plan, String> {
+    let options = Options { allow_experimental_plugins: true, ..options() };
+    Plan::read(&[file("m.yaml", text)], &options).map_err(|problems| problems.to_string())
+}
+
+#[test]
+fn gpu_utilization_is_read_from_exporters_and_by_the_attribute_plugins() {
+    assert!(refusal(&config(GPU)).contains("\"dcgm-data-source\" is experimental"));
+    let plan = experimental(&config(GPU)).unwrap();
+    let sources = plan.pools[0].scraping(&crate::harness::settings().scrape).sources;
+    let [gpu] = &sources[..] else { panic!("nothing reads the models: {sources:?}") };
+    assert_eq!(
+        (gpu.kind, gpu.port.map(NonZeroU16::get), gpu.is_on_node),
+        (SourceKind::Gpu, Some(9401), true)
+    );
+    assert_eq!((gpu.settings.path.path(), gpu.settings.interval), ("/gpu", Duration::from_secs(1)));
+    let plugins = &plan.pools[0].policy.picker_config.as_ref().unwrap().plugins;
+    let names: Vec<_> = plugins.iter().map(|plugin| plugin.name.as_str()).collect();
+    assert_eq!(names, ["endpoint-attribute-filter", "endpoint-attribute-scorer"]);
+}
+
+#[test]
+fn gpu_utilization_without_a_source_is_refused() {
+    let unlisted = "is published only if dataLayer.sources lists a dcgm-data-source with a dcgm-extractor";
+    for (from, to, expected) in [
+        (", extractors: [{pluginRef: dcgm-extractor}]", "", unlisted),
+        ("{pluginRef: gpus,", "{pluginRef: gpus2,", "no plugin is named \"gpus2\""),
+        (
+            "[{pluginRef: dcgm-extractor}]",
+            "[{pluginRef: models-data-extractor}]",
+            "\"models-data-extractor\" is a models-data-extractor; allowed: dcgm-extractor",
+        ),
+        ("port: 9401", "port: 70000", "port is 70000; allowed is 1 to 65535"),
+        ("interval: 1s", "interval: 70ms", "is 70ms; it must be a multiple of 50ms"),
+        ("path: /gpu", "scheme: ftp", "unknown variant `ftp`"),
+    ] {
+        let refused = experimental(&config(&GPU.replacen(from, to, 1))).unwrap_err();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    let twice = format!("{GPU}\n  - {{pluginRef: gpus, extractors: [{{pluginRef: dcgm-extractor}}]}}");
+    let refused = experimental(&config(&twice)).unwrap_err();
+    assert!(refused.contains("\"gpus\" is a second dcgm-data-source; allowed is one"), "{refused}");
+}
+
+#[test]
+fn a_configuration_for_bursts_is_accepted_with_a_warning_that_no_request_waits() {
+    let text = config(
+        "plugins:
+- {type: token-producer, parameters: {modelName: m, vllm: {url: \"http://localhost:8000\"}}}
+- {type: burst-prefix-cache-producer, parameters: {windowDurationMs: 200, maxPerReplica: -1, minColocateBlocks: 0}}
+- {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: burst-prefix-cache-producer}}
+- {type: load-aware-scorer}",
+    );
+    assert!(refusal(&text).contains("\"burst-prefix-cache-producer\" is experimental"));
+    let warned: Vec<_> = experimental(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let expected =
+        "m.yaml: document 1: plugins[1].parameters: requests are not held for the window of 200 ms";
+    assert!(warned.iter().any(|warning| warning.starts_with(expected)), "{warned:?}");
+    let refused = experimental(&text.replace("minColocateBlocks: 0", "minColocateBlocks: 2")).unwrap_err();
+    assert!(
+        refused.contains("minColocateBlocks is 2; allowed is 0, because requests are not held"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn the_models_of_servers_are_read_for_the_filter_by_models() {
+    let text = config(
+        "plugins:
+- {type: models-data-source, parameters: {path: /m}}
+- {type: models-data-extractor}
+- {type: served-model-filter}
+dataLayer: {sources: [{pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}]}",
+    );
+    let plan = experimental(&text).unwrap();
+    let sources = plan.pools[0].scraping(&crate::harness::settings().scrape).sources;
+    let [models] = &sources[..] else { panic!("{sources:?}") };
+    assert_eq!((models.kind, models.port, models.is_on_node), (SourceKind::Models, None, false));
+    assert_eq!((models.settings.path.path(), models.settings.interval), ("/m", Duration::from_secs(1)));
+    let unlisted = text.replace(", extractors: [{pluginRef: models-data-extractor}]", "");
+    let refused = experimental(&unlisted).unwrap_err();
+    assert!(refused.contains("lists a models-data-source with a models-data-extractor"), "{refused}");
 }

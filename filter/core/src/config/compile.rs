@@ -51,6 +51,7 @@ impl Pipeline {
         let providers = Providers {
             load_estimator,
             agent_identities: plugins.in_role(|roles| roles.agent_identity.clone()).collect(),
+            media_caches: plugins.slots(|roles| roles.media_cache.clone()),
             topologies: plugins.slots(|roles| roles.topology.clone()),
             epp_rules: EppRules::default(),
         };

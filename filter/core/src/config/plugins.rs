@@ -10,8 +10,8 @@ use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::parameter::LOAD_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, Need, NeedKind, PredictedLatencyProducer,
-    Roles, SaturationDetector, Slot, UtilizationDetector,
+    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, MmEmbeddingsCacheProducer, Need, NeedKind,
+    PredictedLatencyProducer, Roles, SaturationDetector, Slot, UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 
@@ -186,6 +186,7 @@ impl Plugins {
         self.add_missing(PredictedLatencyProducer::default(), NeedKind::LatencyPredictor);
         // A predictor that was added needs one, too.
         self.add_missing(ApproxPrefixCacheProducer::default(), NeedKind::PrefixProducer);
+        self.add_missing(MmEmbeddingsCacheProducer::default(), NeedKind::MediaProducer);
     }
 
     fn add_missing(&mut self, default: impl Into<AnyPlugin>, kind: NeedKind) {
@@ -210,6 +211,7 @@ impl Plugins {
                     NeedKind::Decider
                     | NeedKind::Detector
                     | NeedKind::LatencyPredictor
+                    | NeedKind::MediaProducer
                     | NeedKind::PrefixProducer
                     | NeedKind::SessionProducer => self.problem_with_plugin(&own, &need, &at),
                     NeedKind::AgentIdentity => {
@@ -308,6 +310,7 @@ fn is_met_by_none(kind: NeedKind) -> bool {
         NeedKind::Decider
         | NeedKind::Detector
         | NeedKind::LatencyPredictor
+        | NeedKind::MediaProducer
         | NeedKind::PrefixProducer
         | NeedKind::SessionProducer => false,
     }
@@ -318,6 +321,7 @@ fn is_met(kind: NeedKind, roles: &Roles) -> bool {
     match kind {
         NeedKind::Decider => roles.decider.is_some(),
         NeedKind::Detector => roles.saturation_detector.is_some(),
+        NeedKind::MediaProducer => roles.media_cache.is_some(),
         NeedKind::PrefixProducer => roles.prefix_producer.is_some(),
         NeedKind::LatencyPredictor => roles.latency_predictor.is_some(),
         NeedKind::SessionProducer => roles.session_producer.is_some(),

@@ -10,13 +10,13 @@ use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::Predictions;
 use crate::plugin::parameter::{LATENCY_PREDICTOR, or_default};
-use crate::plugin::{AgentIdentity, Slot, TopologyExtractor, TopologyLevel};
+use crate::plugin::{AgentIdentity, MmEmbeddingsCacheProducer, Slot, TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
 use crate::state::prefix::{PrefixMatch, TokenScale};
-use crate::state::{PluginState, StateChange};
+use crate::state::{MediaItems, PluginState, StateChange};
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,7 @@ pub struct Cycle<'a> {
 pub(crate) struct Providers {
     pub(crate) load_estimator: LoadEstimator,
     pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
+    pub(crate) media_caches: Vec<Slot<MmEmbeddingsCacheProducer>>,
     pub(crate) topologies: Vec<Slot<TopologyExtractor>>,
     pub(crate) epp_rules: EppRules,
 }
@@ -168,6 +169,21 @@ impl<'a> Cycle<'a> {
         slot.plugin.knows(peer).then_some(topology)
     }
 
+    /// How many of the request's distinct images, videos and audio each endpoint was sent before, by the producer of this name, and how many
+    /// there are.
+    pub(crate) fn media_matches(&self, producer: &str) -> (Vec<u32>, u32) {
+        let items = self.request.media_items();
+        let mut matched = Vec::new();
+        let slot = self.providers.media_caches.iter().find(|slot| *slot.name == *producer);
+        let state =
+            slot.filter(|_| !items.is_empty()).and_then(|slot| self.of(slot.key).state::<MediaItems>());
+        if let Some(state) = state {
+            matched.resize(self.pool.as_slice().len(), 0);
+            state.count(&items, &mut matched);
+        }
+        (matched, u32::try_from(items.len()).unwrap_or(u32::MAX))
+    }
+
     /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
         let estimator = &self.providers.load_estimator;
@@ -203,6 +219,7 @@ pub(crate) static NO_READING: Reading = Reading {
     num_blocks: None,
     cached_since: None,
     attributes: Vec::new(),
+    models: None,
 };
 
 static NO_MATCH: PrefixMatch =

@@ -33,8 +33,8 @@ use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, Providers};
 use crate::plugin::{
-    Admitter, CacheSourceProducer, Decider, Instance, LatencyPredictor, PrefixProducer, ProfileHandler,
-    Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
+    Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, PrefixProducer,
+    ProfileHandler, Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -109,6 +109,19 @@ impl Pipeline {
     /// The header that names the agent session of a request, and the session; `None`: no plugin finds one.
     pub fn agent_identity<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
         self.providers.agent_identity(headers)
+    }
+
+    /// A request with these headers, as the queue sees it. `received` is the time of its headers.
+    pub fn arrival<'a>(
+        &self,
+        headers: Headers<'a>,
+        priority: i32,
+        bytes: u64,
+        received: Duration,
+    ) -> Arrival<'a> {
+        let identity = self.agent_identity(headers).map(|(_, id)| id);
+        let arrival = Arrival::new(headers, identity, priority, bytes, received);
+        if self.providers.epp_rules.is_main() { arrival.with_ttl_of_client(headers) } else { arrival }
     }
 
     /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are

@@ -12,7 +12,7 @@ use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
-use crate::plugin::{MaxScorePicker, Picker, Profiles, Schedule, Stage};
+use crate::plugin::{Eligibility, Filter, MaxScorePicker, Picker, Profiles, Schedule, Slot, Stage};
 use crate::pool::load::Reservation;
 use crate::rng::Rng;
 
@@ -82,8 +82,7 @@ impl Pipeline {
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
         if let Err(rejection) = routed {
-            let is_ineligible = self.providers.epp_rules.is_main()
-                && rejection == Rejection::filtered_out()
+            let is_ineligible = rejection == Rejection::filtered_out()
                 && self.is_ineligible(&decision, &cycle, candidates, rng);
             let rejection = if is_ineligible { Rejection::no_candidates() } else { rejection };
             decision.outcome = Outcome::Reject(rejection);
@@ -91,8 +90,8 @@ impl Pipeline {
         decision
     }
 
-    /// Whether the filters by labels alone leave none of the candidates to the profile that picked none: no endpoint could serve the
-    /// request, however idle it is. The EPP's main branch (#2631) responds with 503 then.
+    /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none: no endpoint could serve the
+    /// request, however idle it is. The EPP's main branch (#2631) responds with 503 then, also where the filters are by labels.
     fn is_ineligible(
         &self,
         decision: &Decision,
@@ -102,7 +101,12 @@ impl Pipeline {
     ) -> bool {
         let Some(run) = decision.runs.iter().rev().find(|run| run.picked.is_empty()) else { return false };
         let mut eligible = candidates.to_vec();
-        for slot in self.profile_of(run).filters.iter().filter(|slot| slot.plugin.is_about_eligibility()) {
+        let counts = |slot: &&Slot<dyn Filter>| match slot.plugin.eligibility() {
+            Eligibility::No => false,
+            Eligibility::OfMain => self.providers.epp_rules.is_main(),
+            Eligibility::Always => true,
+        };
+        for slot in self.profile_of(run).filters.iter().filter(counts) {
             slot.plugin.filter(&cycle.of(slot.key), &mut eligible, rng);
         }
         eligible.is_empty()

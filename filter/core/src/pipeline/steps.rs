@@ -142,14 +142,12 @@ impl Pipeline {
         for (slot, prompt) in self.prefix_producers.iter().zip(&prepared.prompts) {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.as_slice().len()];
+            slot.plugin.count_matches(&cycle.of(producer), hashes, &mut matched);
             let mut scale = TokenScale::ONE;
-            if let Some(index) = cycle.of(producer).state::<PrefixIndex>() {
-                for list in hashes.lists() {
-                    index.count_matches(list, &mut matched);
-                }
-                if slot.plugin.learns_from_usage() {
-                    scale = index.token_scale(prepared.request.model);
-                }
+            if slot.plugin.learns_from_usage()
+                && let Some(index) = cycle.of(producer).state::<PrefixIndex>()
+            {
+                scale = index.token_scale(prepared.request.model);
             }
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
             let matches = PrefixMatch { matched, total, block_size, scale };

@@ -3,6 +3,7 @@
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{LOAD_PRODUCER, allow};
 use crate::plugin::{Need, NeedKind};
+use crate::pool::reading::GPU_UTILIZATION;
 
 /// A number that endpoints have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,18 +13,21 @@ pub(crate) enum Attribute<'a> {
     Waiting,
     Running,
     KvUsage,
+    GpuUtilization,
     Requests,
     Tokens,
 }
 
 const EXTRACTOR: &str = "core-metrics-extractor";
+const GPU_EXTRACTOR: &str = "dcgm-extractor";
 
 impl Attribute<'_> {
     /// The attributes there always are: name, producer.
-    const ALL: [(&'static str, &'static str, Self); 5] = [
+    const ALL: [(&'static str, &'static str, Self); 6] = [
         ("WaitingQueueSize", EXTRACTOR, Self::Waiting),
         ("RunningRequestsSize", EXTRACTOR, Self::Running),
         ("KVCacheUsagePercent", EXTRACTOR, Self::KvUsage),
+        ("GPUUtilization", GPU_EXTRACTOR, Self::GpuUtilization),
         ("InFlightRequests", LOAD_PRODUCER, Self::Requests),
         ("InFlightTokens", LOAD_PRODUCER, Self::Tokens),
     ];
@@ -41,9 +45,34 @@ impl Attribute<'_> {
             Self::Waiting => reading.waiting.map(|requests| requests as f64),
             Self::Running => reading.running.map(|requests| requests as f64),
             Self::KvUsage => reading.kv_usage,
+            Self::GpuUtilization => reading.attribute(GPU_UTILIZATION),
             Self::Requests => Some(load.requests),
             Self::Tokens => Some(load.tokens),
         }
+    }
+}
+
+impl Attribute<'_> {
+    /// The value that an endpoint is rated by, its source and its age, in words.
+    pub(crate) fn explain(self, cycle: &Cycle<'_>, endpoint: usize) -> String {
+        let known = Attribute::ALL.iter().find(|(.., attribute)| *attribute == self);
+        let (name, producer) = match self {
+            Self::Custom(name) => (name, EXTRACTOR),
+            Self::Waiting
+            | Self::Running
+            | Self::KvUsage
+            | Self::GpuUtilization
+            | Self::Requests
+            | Self::Tokens => known.map_or(("", EXTRACTOR), |&(name, producer, _)| (name, producer)),
+        };
+        let Some(value) = self.value(cycle, endpoint) else { return format!("no {name} of {producer}") };
+        let age = match (self, cycle.reading(endpoint).age(cycle.now)) {
+            (Self::Requests | Self::Tokens, _) => "now".to_owned(),
+            // Exporters are scraped by themselves, and the agent drops what is older.
+            (Self::GpuUtilization, _) | (_, None) => "of unknown age".to_owned(),
+            (_, Some(age)) => format!("{} ms old", age.as_millis()),
+        };
+        format!("{name} {value} of {producer}, {age}")
     }
 }
 
@@ -94,6 +123,9 @@ impl<'a> AttributeRef<'a> {
             }
             Some(Attribute::Custom(name)) => {
                 vec![Need { parameter: self.parameter, name, kind: NeedKind::CustomMetric }]
+            }
+            Some(Attribute::GpuUtilization) => {
+                vec![Need { parameter: self.parameter, name: GPU_UTILIZATION, kind: NeedKind::CustomMetric }]
             }
             Some(Attribute::Waiting | Attribute::Running | Attribute::KvUsage) | None => Vec::new(),
         }

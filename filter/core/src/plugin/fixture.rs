@@ -105,6 +105,7 @@ impl Fixture {
         let providers = Providers {
             load_estimator: self.load_estimator.clone(),
             agent_identities: vec![Arc::new(AgentIdentity::default())],
+            media_caches: vec![],
             topologies: vec![Slot { name: "topology-extractor".into(), key: 0, plugin: extractor }],
             epp_rules: self.epp_rules,
         };

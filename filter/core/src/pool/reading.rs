@@ -1,6 +1,14 @@
 //! The newest metrics of a model server.
 
 use core::time::Duration;
+use std::sync::Arc;
+
+/// Name of the attribute with the share of time in which an endpoint's busiest GPU computes: 0..=1, and absent unless the agent reads it
+/// from a DCGM exporter.
+pub const GPU_UTILIZATION: &str = "GPUUtilization/dcgm-extractor";
+
+/// Name of the list of models that a server serves, by which plugins and the agent refer to it.
+pub const MODELS: &str = "/v1/models/models-data-extractor";
 
 /// The values scraped from one endpoint. `None`: not reported.
 ///
@@ -27,6 +35,17 @@ pub struct Reading {
     pub cached_since: Option<Duration>,
     /// Custom metrics, by attribute name.
     pub attributes: Vec<(String, f64)>,
+    /// The models that the server lists. `None`: not known.
+    pub models: Option<Arc<[ServedModel]>>,
+}
+
+/// A model of a server's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedModel {
+    /// Its name in requests.
+    pub id: String,
+    /// Whether it is an adapter of another model.
+    pub is_adapter: bool,
 }
 
 impl Reading {

@@ -59,6 +59,14 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The hashes of its images, videos and audio, each once.
+    pub fn media_items(&self) -> Vec<u64> {
+        let mut items = self.prompt.map(|prompt| prompt.items().to_vec()).unwrap_or_default();
+        items.sort_unstable();
+        items.dedup();
+        items
+    }
+
     /// Tokens in the prompt; 0 without one.
     pub fn input_tokens(&self) -> u64 {
         self.prompt.map_or(0, Prompt::token_count)

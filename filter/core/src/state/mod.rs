@@ -5,17 +5,21 @@
 //! mean: it encodes them when it [records](crate::plugin::Recorder::record) a request, and its [`PluginState`] applies them.
 
 pub mod avoidance;
+mod bursts;
 mod cold_order;
 #[expect(clippy::indexing_slicing, reason = "the place that is read was just made")]
 pub mod deferred_load;
 #[expect(clippy::indexing_slicing, reason = "only `place` makes places, and the arrays grow with them")]
 pub mod in_flight;
 pub mod latency;
+mod media_items;
 pub mod prefix;
 pub mod restarts;
 mod session_bindings;
 
+pub use bursts::Bursts;
 pub use cold_order::ColdOrder;
+pub use media_items::MediaItems;
 pub use session_bindings::SessionBindings;
 
 use core::any::Any;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Outcome;
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::plugin::Arrival;
 use endpoint_picker::policy::{name_model, name_model_in_form};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
@@ -287,8 +286,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let refusal = self.pool.store.with_queue(|queue| {
             // Its other headers are read only if the queue would refuse it.
             let is_refused = queue.refuses(priority, bytes);
-            let identity = || view.topology().pipeline.agent_identity(headers).map(|(_, id)| id);
-            let arrival = || Arrival::new(headers, identity(), priority, bytes, now);
+            let arrival = || view.topology().pipeline.arrival(headers, priority, bytes, now);
             is_refused.then(|| queue.turn_away(&arrival(), now)).flatten()
         });
         Ok(refusal.flatten().map(Decided::Refused))
@@ -304,8 +302,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let bytes = self.head.content_length().unwrap_or(bytes as u64);
         let received = self.place.received.unwrap_or(now);
         let headers = self.head.headers();
-        let identity = self.view.topology().pipeline.agent_identity(headers).map(|(_, id)| id);
-        let arrival = Arrival::new(headers, identity, resolution.priority, bytes, received);
+        let pipeline = &self.view.topology().pipeline;
+        let arrival = pipeline.arrival(headers, resolution.priority, bytes, received);
         let (store, proxy) = (&self.pool.store, self.proxy);
         let entry = store.with_current_queue(now, |queue| queue.enter(&arrival, now, || proxy.resume()));
         let (ticket, step, decided) = match entry.transpose()? {

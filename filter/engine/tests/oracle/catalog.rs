@@ -56,6 +56,7 @@ pub(crate) fn filters() -> Vec<Value> {
         json!({"type": "active-request-filter", "parameters": {"maxRequests": 2}}),
         threshold("WaitingQueueSize", "LessThanOrEqual", 9, json!({})),
         threshold("KVCacheUsagePercent/core-metrics-extractor", "NotEqual", 0, json!({"onMissing": "Fail"})),
+        threshold("GPUUtilization/dcgm-extractor", "LessThan", 1, json!({"fallbackOnEmpty": true})),
         threshold(
             "InFlightTokens",
             "LessThan",
@@ -63,6 +64,13 @@ pub(crate) fn filters() -> Vec<Value> {
             json!({
             "producer": "inflight-load-producer", "fallbackOnEmpty": true}),
         ),
+        json!({"type": "legacy-filter-tree", "parameters": {"version": "v0.1"}}),
+        json!({"type": "legacy-filter-tree", "parameters": {
+            "loraAffinityThreshold": 1, "queueThresholdCritical": 20, "queueingThresholdLoRA": 9}}),
+        json!({"type": "legacy-filter-tree", "parameters": {"version": "v0.5", "loraAffinityThreshold": 0}}),
+        json!({"type": "header-based-testing-filter"}),
+        json!({"type": "served-model-filter"}),
+        json!({"type": "served-model-filter", "parameters": {"onMissing": "Fail", "fallbackOnEmpty": true}}),
         json!({"type": "topology-affinity-filter"}),
         json!({"type": "topology-affinity-filter", "parameters": {"minAffinity": "rack"}}),
         json!({"type": "utilization-detector", "parameters": {"queueDepthThreshold": 4, "headroom": 0.5}}),
@@ -112,6 +120,7 @@ pub(crate) fn producers() -> Vec<Value> {
             "minBlockSizeTokens": 16, "capacityInTokens": true}}),
         json!({"type": "approx-prefix-cache-producer", "parameters": {
             "capacityInTokens": true, "learnFromUsage": true}}),
+        json!({"type": "mm-embeddings-cache-producer", "parameters": {"cacheSizeInMBPerServer": 64}}),
         json!({"type": "inflight-load-producer"}),
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
         json!({"type": "inflight-load-producer", "parameters": {
@@ -136,6 +145,9 @@ pub(crate) fn producers() -> Vec<Value> {
 /// The name that some of these plugins know a prefix producer by.
 pub(crate) const OWN_PREFIXES: &str = "own-prefixes";
 
+/// The name that some of these plugins know a producer of bursts by.
+pub(crate) const BURSTS: &str = "burst-prefix-cache-producer";
+
 /// The name that some of these plugins know a session producer by.
 pub(crate) const SESSIONS: &str = "sessions";
 
@@ -143,10 +155,12 @@ pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const AGENTS: &str = "agent-identity";
 
 /// Declared if another plugin speaks of them.
-pub(crate) fn spoken_of() -> [Value; 3] {
+pub(crate) fn spoken_of() -> [Value; 4] {
     [
         json!({"name": OWN_PREFIXES, "type": "approx-prefix-cache-producer", "parameters": {
             "autoTune": true, "blockSizeTokens": 70, "lruCapacityPerServer": 7}}),
+        json!({"name": BURSTS, "type": BURSTS, "parameters": {
+            "windowDurationMs": 200, "maxPerReplica": 2, "maxPrefixTokensToMatch": 200}}),
         json!({"name": SESSIONS, "type": "session-id-producer", "parameters": {"cookieName": "sid"}}),
         json!({"name": AGENTS, "type": AGENTS, "parameters": {"additionalSessionHeaders": ["X-Zone"]}}),
     ]

@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::catalog::{AGENTS, OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of};
+use crate::catalog::{
+    AGENTS, BURSTS, OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of,
+};
 use crate::rules::scorers::scorers;
 
 /// The profile handler.
@@ -168,7 +170,7 @@ impl Draft {
         }
         let text = json!(self.plugins).to_string();
         for plugin in spoken_of() {
-            let is_named = [OWN_PREFIXES, SESSIONS, AGENTS]
+            let is_named = [OWN_PREFIXES, BURSTS, SESSIONS, AGENTS]
                 .iter()
                 .any(|name| plugin["name"] == *name && text.contains(name));
             if is_named {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use endpoint_picker::pool::reading::{Lora, Reading};
+use endpoint_picker::pool::reading::{GPU_UTILIZATION, Lora, Reading, ServedModel};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
@@ -87,6 +87,11 @@ pub(crate) fn readings(odd: Vec<f64>) -> impl Strategy<Value = Reading> {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Lora { running: owned(running), waiting: owned(waiting), max }
     });
+    let served = prop::sample::subsequence(vec![("m", false), ("n", true), ("base", false)], 0..4).prop_map(
+        |models| {
+            models.into_iter().map(|(id, is_adapter)| ServedModel { id: id.to_owned(), is_adapter }).collect()
+        },
+    );
     let requests = || weighted(0.85, prop_oneof![9 => 0..8_u64, 3 => 0..60_u64, 1 => Just(u64::MAX)]);
     (
         prop::bool::weighted(0.9),
@@ -96,18 +101,23 @@ pub(crate) fn readings(odd: Vec<f64>) -> impl Strategy<Value = Reading> {
         of(lora),
         of(select(vec![0, 16, 64, 80, 128])),
         of(select(vec![0, 3, 9, 5000])),
+        of(select(vec![0.0, 0.3, 0.9, 1.0])),
+        of(served),
     )
-        .prop_map(|(ready, waiting, running, kv_usage, lora, block_size, num_blocks)| Reading {
-            ready,
-            updated: None,
-            waiting,
-            running,
-            kv_usage,
-            lora,
-            block_size,
-            num_blocks,
-            cached_since: None,
-            attributes: vec![],
+        .prop_map(|(ready, waiting, running, kv_usage, lora, block_size, num_blocks, gpu, models)| {
+            Reading {
+                ready,
+                updated: None,
+                waiting,
+                running,
+                kv_usage,
+                lora,
+                block_size,
+                num_blocks,
+                cached_since: None,
+                attributes: gpu.map(|share| (GPU_UTILIZATION.to_owned(), share)).into_iter().collect(),
+                models,
+            }
         })
 }
 
@@ -197,6 +207,8 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
             .prop_map(|preference| ("prefer", preference.as_bytes().to_vec())),
         4 => select(vec!["30", "2000.5", "0", "soon"]).prop_map(|limit| ("x-llm-d-slo-ttft-ms", limit.as_bytes().to_vec())),
         3 => select(vec!["0.25", "40", "-1"]).prop_map(|limit| ("x-slo-tpot-ms", limit.as_bytes().to_vec())),
+        2 => select(vec!["10.0.0.0, 10.0.0.1:8000,[10.0.0.2]:8001,10.0.0.3", "10.0.0.0:8001,10.0.0.0:8000", "x"])
+            .prop_map(|named| ("test-epp-endpoint-selection", named.as_bytes().to_vec())),
         2 => select(vec!["other", "decode", "unknown", " "]).prop_map(|name| ("epp-profile", name.as_bytes().to_vec())),
     ];
     // Each request has an id, by which a source of KV blocks is drawn.

@@ -243,6 +243,22 @@ pub struct Reading {
     /// A value that is later by more than 5 s than an earlier one of the same endpoint means a restart. Absent: unknown.
     #[prost(uint64, optional, tag = "10")]
     pub cached_since_ms: ::core::option::Option<u64>,
+    /// The models that the server lists. Absent: not known.
+    #[prost(message, optional, tag = "11")]
+    pub models: ::core::option::Option<ModelList>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelList {
+    #[prost(message, repeated, tag = "1")]
+    pub models: ::prost::alloc::vec::Vec<ServedModel>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServedModel {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Whether it is an adapter of another model.
+    #[prost(bool, tag = "2")]
+    pub is_adapter: bool,
 }
 /// A metric that the operator has configured.
 #[derive(Clone, PartialEq, ::prost::Message)]

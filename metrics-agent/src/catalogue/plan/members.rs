@@ -19,8 +19,21 @@ pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.network
 pub struct Member {
     /// The endpoint.
     pub endpoint: Endpoint,
-    /// The uid of its pod; `None` for endpoints of flags and files.
-    pub pod: Option<Arc<str>>,
+    /// Its pod; `None` for endpoints of flags and files.
+    pub pod: Option<Arc<Pod>>,
+}
+
+impl Member {
+    /// The uid of its pod, which identifies the pod for all time.
+    pub fn pod_uid(&self) -> Option<Arc<str>> {
+        self.pod.as_ref().map(|pod| Arc::clone(&pod.uid))
+    }
+
+    /// The name of its pod; of endpoints of flags and files their own name without the namespace.
+    pub fn pod_name(&self) -> &str {
+        let own = self.endpoint.name();
+        self.pod.as_ref().map_or_else(|| own.split_once('/').map_or(own, |(_, name)| name), |pod| &pod.name)
+    }
 }
 
 /// Which endpoints belong to a pool.
@@ -89,7 +102,7 @@ impl Members {
                 let labels = pod.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
                 let name = format!("{namespace}/{}-rank-{rank}", pod.name);
                 let endpoint = Endpoint::new(name, SocketAddr::new(pod.ip, port.get()), labels);
-                Member { endpoint, pod: Some(Arc::clone(&pod.uid)) }
+                Member { endpoint, pod: Some(Arc::clone(pod)) }
             };
             match &pod.active_ports {
                 Some(active) => members.extend(active_ports(active, target_ports).map(member)),
@@ -129,6 +142,7 @@ mod tests {
             ip: ip.parse().unwrap(),
             labels: [("llm-d.ai/role".to_owned(), "decode".to_owned())].into(),
             active_ports: active_ports.map(str::to_owned),
+            node: None,
         })
     }
 
@@ -146,7 +160,7 @@ mod tests {
         let found = members.of_pods(&pods);
         let printed = found.iter().map(|Member { endpoint, pod }| {
             assert_eq!(endpoint.label("llm-d.ai/role"), Some("decode"));
-            (endpoint.name(), endpoint.printed_address(), pod.as_deref().unwrap())
+            (endpoint.name(), endpoint.printed_address(), &*pod.as_ref().unwrap().uid)
         });
         let expected = [
             ("team-a/a-rank-0", "10.0.0.1:8000", "uid of a"),

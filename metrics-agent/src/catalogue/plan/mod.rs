@@ -5,6 +5,7 @@ mod policies;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
@@ -16,8 +17,8 @@ use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
 use super::manifests::fault::quoted;
 use super::manifests::fields::{Metadata, PoolGroup, PoolRef, Texts};
-use super::manifests::picker::Scraping;
-use super::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use super::manifests::picker::{Scraping, SourceScraping};
+use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind};
 use super::{Options, on_the_wire};
 use crate::sources::endpoints::PORT_OF_POOL;
 use crate::sources::manifests::{File, Origin, Problem, Problems};
@@ -224,7 +225,21 @@ impl PoolPlan {
             v1::EppRules::V010 => scraping.dialects.clone(),
             v1::EppRules::Main => scraping.dialects.with_match_unit().into(),
         };
-        ScrapePlan { settings: settings.into(), port: scraping.port, dialects }
+        let source = |(kind, source): (SourceKind, &SourceScraping)| DataSource {
+            kind,
+            settings: Arc::new(ScrapeSettings {
+                interval: source.interval.unwrap_or(flags.interval),
+                path: source.path.clone(),
+                scheme: if source.https { Scheme::Https } else { Scheme::Http },
+                ..flags.clone()
+            }),
+            port: source.port,
+            is_on_node: source.is_on_node,
+        };
+        let gpu = scraping.gpu.iter().map(|gpu| (SourceKind::Gpu, gpu));
+        let models = scraping.models.iter().map(|models| (SourceKind::Models, models));
+        let sources = gpu.chain(models).map(source).collect();
+        ScrapePlan { settings: settings.into(), port: scraping.port, dialects, sources }
     }
 
     /// The dialect of endpoints without an engine label.

@@ -5,12 +5,14 @@
 
 mod collect;
 mod extractor;
+mod gpu;
 mod sample;
 
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::Reading;
 use extractor::MetricExtractor;
+pub use gpu::GpuReader;
 
 use crate::catalogue::dialect::{Dialect, MultiEngine};
 use crate::catalogue::scraping::TextLimits;

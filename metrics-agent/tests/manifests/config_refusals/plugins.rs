@@ -37,6 +37,20 @@ fn plugins() {
 }
 
 #[test]
+fn types_of_the_epp_that_are_refused_on_purpose_have_the_reason() {
+    for (kind, reason) in [
+        ("disaggregatedset-rollout-screener", "the agent knows only the pods that a pool selects"),
+        ("multicluster-queue-scorer", "a hub picks among the gateways of clusters"),
+        ("multicluster-prefix-cache-scorer", "it is prefix-cache-scorer under another name"),
+        ("request-attribute-reporter", "it evaluates CEL expressions on the usage of a response"),
+    ] {
+        let config = format!("plugins: [{{type: queue-scorer}}, {{type: {kind}}}]");
+        let expected = format!("plugins[1].type: {kind:?} is not supported: ");
+        assert_refused_with(&config, &expected, &[reason]);
+    }
+}
+
+#[test]
 fn parameters_are_an_object_of_known_names() {
     for (plugin, at) in [
         ("{type: prefix-cache-scorer, parameters: [0.5]}", "plugins[0].parameters"),

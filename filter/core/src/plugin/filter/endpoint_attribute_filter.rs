@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::OnMissing;
 use crate::input::cycle::Cycle;
 use crate::plugin::endpoint_attribute::AttributeRef;
 use crate::plugin::{Filter, Need, Plugin, Roles};
@@ -26,14 +27,6 @@ pub struct EndpointAttributeFilter {
     fallback_on_empty: bool,
     #[serde(default)]
     algorithm: Option<Algorithm>,
-}
-
-/// Whether endpoints without a value are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-enum OnMissing {
-    #[default]
-    Pass,
-    Fail,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, LabelSelector, Plugin, Roles};
+use crate::plugin::{Eligibility, Filter, LabelSelector, Plugin, Roles};
 use crate::rng::Rng;
 
 /// `label-selector-filter`: keeps the endpoints whose labels match. The parameters are the selector.
@@ -28,8 +28,8 @@ impl Filter for LabelSelectorFilter {
         candidates.retain(|&endpoint| self.0.matches(cycle.endpoint(endpoint)));
     }
 
-    fn is_about_eligibility(&self) -> bool {
-        true
+    fn eligibility(&self) -> Eligibility {
+        Eligibility::OfMain
     }
 }
 

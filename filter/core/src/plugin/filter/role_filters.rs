@@ -38,8 +38,8 @@ macro_rules! role_filters {
                 });
             }
 
-            fn is_about_eligibility(&self) -> bool {
-                true
+            fn eligibility(&self) -> crate::plugin::Eligibility {
+                crate::plugin::Eligibility::OfMain
             }
         }
     )*};

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use crate::headers::Headers;
 use crate::input::prediction::TTFT_LIMIT;
+use crate::plugin::parameter::duration;
 
 /// The flow of requests that name none.
 pub const DEFAULT_FLOW: &str = "default-flow";
@@ -13,6 +14,9 @@ pub const MAX_FAIRNESS_ID: usize = 256;
 
 /// The header that names a request's flow, and its older spelling.
 const FAIRNESS_ID: [&str; 2] = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
+
+/// The header with the time for which the client lets its request wait.
+const TTL: &str = "x-llm-d-inference-ttl";
 
 /// Maximum of the aim in milliseconds. Go keeps durations as nanoseconds in 63 bits, and the EPP ignores
 /// longer ones.
@@ -31,7 +35,7 @@ pub struct Arrival<'a> {
     pub received: Duration,
     /// The client's aim for the time to the first token.
     pub ttft_slo: Option<Duration>,
-    /// When the stream ends even if it still waits.
+    /// When it leaves the queue, however long its band lets requests wait.
     pub deadline: Option<Duration>,
 }
 
@@ -55,6 +59,15 @@ impl<'a> Arrival<'a> {
         let fairness_id = headers.get_either(FAIRNESS_ID).or(agent_identity).unwrap_or(DEFAULT_FLOW);
         let ttft_slo = headers.get_either(TTFT_LIMIT).and_then(milliseconds);
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
+    }
+
+    /// The same request, with the time to live that its client sets, by a rule of the EPP's main branch. It can only shorten the wait: the
+    /// limits of bands hold too.
+    #[must_use]
+    pub(crate) fn with_ttl_of_client(self, headers: Headers<'_>) -> Self {
+        let ttl = headers.get(TTL).and_then(|text| duration::parse(text.trim()));
+        let deadline = ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| self.received.saturating_add(ttl));
+        Self { deadline, ..self }
     }
 
     /// The beginning of the fairness id, of [`MAX_FAIRNESS_ID`] bytes at most.
@@ -110,5 +123,18 @@ mod tests {
             assert_read(&[("x-llm-d-slo-ttft-ms", value)], "default-flow", None);
         }
         assert_read(&[("x-llm-d-slo-ttft-ms", "9223372036854")], "default-flow", Some(9_223_372_036_854));
+    }
+    #[test]
+    fn a_client_may_set_the_time_for_which_its_request_waits() {
+        let deadline = |value: &str| {
+            let headers = [(TTL, value)].into_iter().collect();
+            let arrival = Arrival { received: Duration::from_secs(3), ..Arrival::default() };
+            arrival.with_ttl_of_client(Headers(&headers)).deadline
+        };
+        assert_eq!(deadline("1500ms"), Some(Duration::from_millis(4500)));
+        assert_eq!(deadline(" 1m "), Some(Duration::from_secs(63)));
+        for ignored in ["", "0", "0s", "-1s", "5", "soon", "1e400s"] {
+            assert_eq!(deadline(ignored), None, "{ignored:?}");
+        }
     }
 }

@@ -14,6 +14,9 @@ pub(crate) const LOAD_PRODUCER: &str = "inflight-load-producer";
 /// The latency predictor that is read where no name is given.
 pub(crate) const LATENCY_PREDICTOR: &str = "predicted-latency-producer";
 
+/// The producer of multimodal matches that is read where no name is given.
+pub(crate) const MEDIA_PRODUCER: &str = "mm-embeddings-cache-producer";
+
 /// The profile of this name computes prompts for another.
 pub(crate) const PREFILL: &str = "prefill";
 

@@ -8,6 +8,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
+use crate::request::prompt::BlockHashes;
 use crate::state::prefix::{Prediction, PrefixIndex, model_key};
 use crate::state::{PluginState, StateChange};
 
@@ -146,6 +147,13 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
 
     fn learns_from_usage(&self) -> bool {
         self.learn_from_usage
+    }
+
+    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
+        let Some(index) = cycle.state::<PrefixIndex>() else { return };
+        for list in hashes.lists() {
+            index.count_matches(list, matched);
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod agent_identity;
 mod approx_prefix_cache_producer;
+mod burst_prefix_cache_producer;
 mod inflight_load_producer;
+mod mm_embeddings_cache_producer;
 mod p2p_source_producer;
 mod predicted_latency_producer;
 mod session_id_producer;
@@ -12,7 +14,9 @@ mod topology_extractor;
 
 pub use agent_identity::AgentIdentity;
 pub use approx_prefix_cache_producer::ApproxPrefixCacheProducer;
+pub use burst_prefix_cache_producer::BurstPrefixCacheProducer;
 pub use inflight_load_producer::InflightLoadProducer;
+pub use mm_embeddings_cache_producer::MmEmbeddingsCacheProducer;
 pub use p2p_source_producer::P2pSourceProducer;
 pub use predicted_latency_producer::PredictedLatencyProducer;
 pub use session_id_producer::SessionIdProducer;
@@ -27,6 +31,7 @@ use crate::input::cycle::Cycle;
 use crate::input::prediction::Prediction;
 use crate::plugin::Stage;
 use crate::pool::reading::Reading;
+use crate::request::prompt::BlockHashes;
 use crate::rng::Rng;
 
 /// Determines how prompts are cut into blocks.
@@ -42,6 +47,9 @@ pub trait PrefixProducer: Debug + Send + Sync {
 
     /// Whether the usage in responses corrects the tokens of prompts and the capacities of endpoints.
     fn learns_from_usage(&self) -> bool;
+
+    /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before.
+    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]);
 }
 
 /// Finds the session of a request.

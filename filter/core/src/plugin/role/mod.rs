@@ -15,7 +15,8 @@ use crate::plugin::flow_control::ordering::OrderingPolicy;
 use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
 use crate::plugin::picker::Picker;
 use crate::plugin::producer::{
-    AgentIdentity, CacheSourceProducer, LatencyPredictor, PrefixProducer, SessionProducer, TopologyExtractor,
+    AgentIdentity, CacheSourceProducer, LatencyPredictor, MmEmbeddingsCacheProducer, PrefixProducer,
+    SessionProducer, TopologyExtractor,
 };
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
 use crate::plugin::scorer::Scorer;
@@ -85,6 +86,8 @@ pub struct Roles {
     pub latency_predictor: Option<Arc<dyn LatencyPredictor>>,
     /// Estimates the load of a request.
     pub load_estimator: Option<LoadEstimator>,
+    /// Remembers which images, videos and audio were sent to endpoints.
+    pub media_cache: Option<Arc<MmEmbeddingsCacheProducer>>,
     /// Counts the tokens of images, videos and audio.
     pub media: Option<Media>,
     /// Remembers where requests went.

@@ -50,6 +50,8 @@ pub enum NeedKind {
     PrefixProducer,
     /// A plugin that predicts latencies. The default one is added where it is needed and not declared.
     LatencyPredictor,
+    /// A plugin that remembers images, videos and audio. The default one is added where it is needed and not declared.
+    MediaProducer,
     /// A plugin that finds the session of a request.
     SessionProducer,
     /// The plugin that counts the load of endpoints. There is only one; a default if none is declared.
@@ -69,6 +71,7 @@ impl NeedKind {
             Self::AgentIdentity => "agent identity",
             Self::PrefixProducer => "prefix producer",
             Self::LatencyPredictor => "latency predictor",
+            Self::MediaProducer => "producer of multimodal matches",
             Self::SessionProducer => "session producer",
             Self::LoadProducer | Self::PromptLoadProducer => "load producer",
             Self::CustomMetric => "custom metric",

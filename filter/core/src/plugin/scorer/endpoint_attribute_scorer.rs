@@ -124,6 +124,10 @@ impl Scorer for EndpointAttributeScorer {
         }
     }
 
+    fn explain(&self, cycle: &Cycle<'_>, _: &[usize], endpoint: usize) -> Option<String> {
+        Some(self.attribute().find()?.explain(cycle, endpoint))
+    }
+
     fn reads_readings(&self) -> bool {
         !self.attribute().find().is_some_and(Attribute::is_load)
     }
@@ -131,11 +135,13 @@ impl Scorer for EndpointAttributeScorer {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
     use crate::plugin::NeedKind;
-    use crate::plugin::fixture::{Fixture, assert_near, waiting};
+    use crate::plugin::fixture::{Fixture, NOW, assert_near, waiting};
     use crate::pool::load::Load;
-    use crate::pool::reading::Reading;
+    use crate::pool::reading::{GPU_UTILIZATION, Reading};
     use crate::test;
     use serde_json::json;
 
@@ -156,6 +162,26 @@ mod tests {
         assert_near(&scores(&lower, &readings), &[0.0, 0.6, 1.0, 0.0]);
         let higher = scorer("WaitingQueueSize", "linear_higher_is_better", &json!({}));
         assert_near(&scores(&higher, &readings), &[1.0, 0.4, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_explanation_has_the_value_its_source_and_its_age() {
+        let taken = Some(NOW.saturating_sub(Duration::from_millis(40)));
+        let attributes = vec![("busy".to_owned(), 2.5), (GPU_UTILIZATION.to_owned(), 0.75)];
+        let readings = [Reading { updated: taken, attributes, ..waiting(3) }, Reading::default()];
+        let mut fixture = Fixture::with_readings(&readings);
+        fixture.in_flight = vec![Load { requests: 2, tokens: 0 }];
+        let explain = |attribute: &str, endpoint: usize| {
+            let scorer = scorer(attribute, "linear_lower_is_better", &json!({}));
+            fixture.with_cycle(|cycle| scorer.explain(cycle, &[0, 1], endpoint)).unwrap()
+        };
+        assert_eq!(explain("WaitingQueueSize", 0), "WaitingQueueSize 3 of core-metrics-extractor, 40 ms old");
+        assert_eq!(explain("busy", 0), "busy 2.5 of core-metrics-extractor, 40 ms old");
+        assert_eq!(explain("busy", 1), "no busy of core-metrics-extractor");
+        let load = "InFlightRequests/inflight-load-producer";
+        assert_eq!(explain(load, 0), "InFlightRequests 2 of inflight-load-producer, now");
+        let gpu = "GPUUtilization/dcgm-extractor";
+        assert_eq!(explain(gpu, 0), "GPUUtilization 0.75 of dcgm-extractor, of unknown age");
     }
 
     #[test]

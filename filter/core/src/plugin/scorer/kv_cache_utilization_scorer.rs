@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
+use crate::plugin::endpoint_attribute::Attribute;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 1 − the share of the endpoint's KV cache in use.
@@ -25,6 +26,10 @@ impl Scorer for KvCacheUtilizationScorer {
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             *score = 1.0 - cycle.reading(endpoint).kv_usage.unwrap_or(0.0);
         }
+    }
+
+    fn explain(&self, cycle: &Cycle<'_>, _: &[usize], endpoint: usize) -> Option<String> {
+        Some(Attribute::KvUsage.explain(cycle, endpoint))
     }
 
     fn reads_readings(&self) -> bool {

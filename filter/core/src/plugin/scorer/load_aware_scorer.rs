@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
+use crate::plugin::endpoint_attribute::Attribute;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 0.5 · (1 − min(q, t) / t), q the requests waiting at the endpoint, t = `threshold`.
@@ -39,6 +40,10 @@ impl Scorer for LoadAwareScorer {
             let waiting = cycle.reading(endpoint).waiting.unwrap_or(0) as f64;
             *score = 0.5 * (1.0 - waiting.min(threshold) / threshold);
         }
+    }
+
+    fn explain(&self, cycle: &Cycle<'_>, _: &[usize], endpoint: usize) -> Option<String> {
+        Some(Attribute::Waiting.explain(cycle, endpoint))
     }
 
     fn reads_readings(&self) -> bool {

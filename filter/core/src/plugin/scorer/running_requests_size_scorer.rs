@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::score_by_least;
 use crate::input::cycle::Cycle;
+use crate::plugin::endpoint_attribute::Attribute;
 use crate::plugin::{Plugin, Roles, Scorer};
 
 /// (max − r) / (max − min) over the candidates, r the requests running at the endpoint; all equal → 1.
@@ -24,6 +25,10 @@ impl Plugin for RunningRequestsSizeScorer {
 impl Scorer for RunningRequestsSizeScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         score_by_least(candidates, scores, |endpoint| cycle.reading(endpoint).running.unwrap_or(0) as f64);
+    }
+
+    fn explain(&self, cycle: &Cycle<'_>, _: &[usize], endpoint: usize) -> Option<String> {
+        Some(Attribute::Running.explain(cycle, endpoint))
     }
 
     fn reads_readings(&self) -> bool {

@@ -25,6 +25,15 @@ impl BlockHashes {
         })
     }
 
+    /// A hash of all lists; `None` if no list has a block. The last hash of a list identifies it.
+    pub fn digest(&self) -> Option<u64> {
+        let mut digest = Xxh64::new(0);
+        for last in self.lists().filter_map(<[u64]>::last) {
+            digest.update(&last.to_le_bytes());
+        }
+        (!self.hashes.is_empty()).then(|| digest.digest())
+    }
+
     /// All hashes, list after list.
     pub fn all(&self) -> &[u64] {
         &self.hashes

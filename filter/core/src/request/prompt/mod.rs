@@ -56,7 +56,8 @@ pub struct Prompt<'a> {
     lists: Vec<List<'a>>,
     tokens: u64,
     is_cut: bool,
-    has_media: bool,
+    /// The hashes of the first 256 images, videos and audio, kept or not.
+    items: Vec<u64>,
 }
 
 /// Byte limit of all prompts of a request, as a multiple of the limit of one.
@@ -68,11 +69,11 @@ pub(crate) const MIN_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
-        let (tokens, has_media) = (pieces.tokens(), pieces.has_media());
-        let (pieces, is_cut) = pieces.into_parts();
+        let tokens = pieces.tokens();
+        let (pieces, is_cut, items) = pieces.into_parts();
         let list = List { pieces, is_cut };
         let lists = if list.pieces.is_empty() { Vec::new() } else { vec![list] };
-        Self { lists, tokens, is_cut, has_media }
+        Self { lists, tokens, is_cut, items }
     }
 
     /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
@@ -89,13 +90,13 @@ impl<'a> Prompt<'a> {
                 Part::Ids { ids, count } => list.ids(ids, count),
             }
             seen += list.tokens();
-            let (pieces, is_cut) = list.into_parts();
+            let (pieces, is_cut, _) = list.into_parts();
             is_any_cut |= is_cut;
             if !pieces.is_empty() {
                 lists.push(List { pieces, is_cut });
             }
         }
-        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, has_media: false }
+        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
     }
 
     /// The same prompt, which borrows nothing.
@@ -109,7 +110,7 @@ impl<'a> Prompt<'a> {
             .lists
             .into_iter()
             .map(|List { pieces, is_cut }| List { pieces: pieces.into_iter().map(owned).collect(), is_cut });
-        Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, has_media: self.has_media }
+        Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, items: self.items }
     }
 
     /// The number of tokens, with those that were not kept.
@@ -119,7 +120,12 @@ impl<'a> Prompt<'a> {
 
     /// Whether the prompt has images, videos or audio, kept or not.
     pub fn has_media(&self) -> bool {
-        self.has_media
+        !self.items.is_empty()
+    }
+
+    /// XXH64 of the content of each image, video and audio, as the request has them, of the first 256.
+    pub fn items(&self) -> &[u64] {
+        &self.items
     }
 
     /// The kept tokens, as one or more independent lists.

@@ -8,6 +8,9 @@ use crate::json::Str;
 /// Maximum length of texts that are joined to one [`Piece`], which takes more memory than a short text.
 const JOINED: usize = 256;
 
+/// Maximum number of images, videos and audio of a prompt whose hashes are kept.
+const MAX_ITEMS: usize = 256;
+
 /// A text, or its beginning if the rest was not kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text<'a> {
@@ -90,12 +93,13 @@ pub(crate) struct Pieces<'a> {
     extent: Extent,
     room: usize,
     is_cut: bool,
-    has_media: bool,
+    /// The hashes of the first images, videos and audio.
+    items: Vec<u64>,
 }
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, is_cut: false, has_media: false }
+        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, is_cut: false, items: Vec::new() }
     }
 
     pub(crate) fn text(&mut self, text: Text<'a>) {
@@ -109,7 +113,9 @@ impl<'a> Pieces<'a> {
     }
 
     pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
-        self.has_media = true;
+        if self.items.len() < MAX_ITEMS {
+            self.items.push(content_hash);
+        }
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The EPP's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the placeholder is the low half")]
@@ -137,19 +143,17 @@ impl<'a> Pieces<'a> {
             self.push_within_limit(piece);
         }
         self.is_cut |= other.is_cut;
-        self.has_media |= other.has_media;
+        let room = MAX_ITEMS.saturating_sub(self.items.len());
+        self.items.extend(other.items.into_iter().take(room));
     }
 
     pub(crate) fn tokens(&self) -> u64 {
         self.extent.tokens()
     }
 
-    pub(super) fn has_media(&self) -> bool {
-        self.has_media
-    }
-
-    pub(super) fn into_parts(self) -> (Vec<Piece<'a>>, bool) {
-        (self.pieces, self.is_cut)
+    /// The tokens, whether they are cut, and the hashes of images, videos and audio.
+    pub(super) fn into_parts(self) -> (Vec<Piece<'a>>, bool, Vec<u64>) {
+        (self.pieces, self.is_cut, self.items)
     }
 
     fn push_within_limit(&mut self, mut piece: Piece<'a>) {

@@ -1,11 +1,13 @@
 //! Filters.
 
+use endpoint_picker::pool::reading::{Reading, ServedModel};
+use endpoint_picker::request::body::Api;
 use serde_json::json;
 
 use super::{TOKEN, kept, load, near_decode, only, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Fixture, destinations};
+use crate::{Fixture, destinations, fresh, pod, rejection};
 
 #[test]
 fn label_selector_filter() {
@@ -93,4 +95,46 @@ fn topology_affinity_filter() {
     };
     assert_eq!(kept("host"), [1]);
     assert_eq!(kept("zone"), [1, 2]);
+}
+
+/// As the default profile of v0.4 had it: the tree, then chance.
+#[test]
+fn legacy_filter_tree() {
+    let plugins =
+        json!([{"type": "legacy-filter-tree", "parameters": {"version": "v0.4"}}, {"type": "random-picker"}]);
+    let config = json!({"plugins": plugins});
+    assert_eq!(kept(&mut Fixture::new(&config, waiting(&[0, 3, 10])), &[]), [0, 1]);
+    let usages = [0.0, 0.3, 1.0].map(|usage| pod(0, usage, &[]));
+    assert_eq!(kept(&mut Fixture::new(&config, usages.to_vec()), &[]), [0, 1]);
+    // A request of priority 0 is not critical.
+    let shed = Fixture::new(&plain("legacy-filter-tree"), waiting(&[6, 7])).send("x", &[]);
+    assert_eq!(rejection(&shed).0, 429);
+    assert_eq!(kept(&mut Fixture::new(&plain("legacy-filter-tree"), waiting(&[6, 5])), &[]), [1]);
+}
+
+#[test]
+fn header_based_testing_filter() {
+    let addresses =
+        ["10.0.0.1:8000", "10.0.0.1:8001", "10.0.0.3:8000"].map(|address| address.parse().unwrap());
+    let mut fixture = Fixture::idle(&plain("header-based-testing-filter"), 3).at(addresses.to_vec());
+    assert_eq!(kept(&mut fixture, &[("test-epp-endpoint-selection", "10.0.0.1:8001, 10.0.0.2")]), [1]);
+    assert_eq!(rejection(&fixture.send("x", &[])).0, 429);
+}
+
+#[test]
+fn served_model_filter() {
+    let list = |names: &[(&str, bool)]| {
+        let served = |&(id, is_adapter): &(&str, bool)| ServedModel { id: id.to_owned(), is_adapter };
+        Reading { models: Some(names.iter().map(served).collect()), ..fresh() }
+    };
+    let readings = vec![list(&[("base", false), ("tune", true)]), list(&[("base", false)]), fresh()];
+    let kept = |model: &str, readings: &[Reading]| {
+        let body = json!({"model": model, "prompt": "x"}).to_string();
+        let mut fixture = Fixture::new(&plain("served-model-filter"), readings.to_vec());
+        fixture.send_body(Api::Completions, &body, &[])
+    };
+    let scored = |model: &str| kept(model, &readings).primary_run().unwrap().scored.clone();
+    assert_eq!((scored("base"), scored("tune")), (vec![0, 1, 2], vec![0]));
+    let nowhere = rejection(&kept("other", &readings[..2]));
+    assert_eq!((nowhere.0, nowhere.1), (503, Some("rejected-no-endpoints")));
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{kept, load, near_decode, plain, waiting};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Fixture, compile, destinations, fresh, owned};
+use crate::{Fixture, compile, destinations, fresh, owned, totals};
 
 fn prompt_tokens(config: &Value, api: Api, body: &Value) -> u64 {
     Fixture::idle(config, 1).send_body(api, &body.to_string(), &[]).reservations[0].prefill.tokens
@@ -61,6 +61,24 @@ fn approx_prefix_cache_producer() {
     let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
     assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });
     assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptBlocks { matched: 1, total: 2 });
+}
+
+#[test]
+fn burst_prefix_cache_producer() {
+    let producer = json!({"type": "burst-prefix-cache-producer", "parameters": {"maxPerReplica": 2}});
+    let scorer = json!({"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": "burst-prefix-cache-producer"}});
+    let mut fixture = Fixture::idle(&json!({"plugins": [producer, scorer]}), 3);
+    let (a, b) = ("a".repeat(1000), "b".repeat(500));
+    let mut send = |prompt: &str| {
+        let decision = fixture.send(prompt, &[]);
+        (destinations(&decision), totals(&decision).iter().sum::<f64>())
+    };
+    let (first, none) = send(&a);
+    assert_eq!((send(&a), none), ((first, 1.0), 0.0), "it follows the first");
+    let (own, none) = send(&b);
+    assert_eq!((send(&b), none), ((own, 1.0), 0.0));
+    let (third, none) = send(&a);
+    assert_eq!((send(&a), none), ((third, 1.0), 0.0), "the third one begins another group");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Scorers.
 
 use endpoint_picker::pool::reading::{Lora, Reading};
+use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
 
 use super::{TOKEN, load, near_decode, only, plain, scores, waiting};
@@ -141,4 +142,28 @@ fn endpoint_attribute_scorer() {
 fn topology_affinity_scorer() {
     let decision = near_decode(&json!({"type": "topology-affinity-scorer"})).send("x", &[]);
     assert_near(&decision.runs[1].totals, &[1.0, 0.05, 0.0]);
+}
+
+#[test]
+fn mm_embeddings_cache_scorer_and_producer() {
+    let config = json!({
+        "plugins": [{"type": "mm-embeddings-cache-scorer"}, {"type": "active-request-scorer"}],
+        "schedulingProfiles": [{"name": "default", "plugins": [
+            {"pluginRef": "mm-embeddings-cache-scorer"}, {"pluginRef": "active-request-scorer", "weight": 9}]}],
+    });
+    let mut fixture = Fixture::idle(&config, 2);
+    let mut send = |loads: [u64; 2], images: &[&str]| {
+        let image = |name: &&str| json!({"type": "image_url", "image_url": {"url": format!("https://example.com/{name}")}});
+        let content: Vec<Value> =
+            images.iter().map(image).chain([json!({"type": "text", "text": "?"})]).collect();
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+        fixture.in_flight = loads.map(|requests| load(requests, 0)).to_vec();
+        fixture.send_body(Api::Chat, &body.to_string(), &[]).primary_run().unwrap().scores[..2].to_vec()
+    };
+    // A and B go to the first endpoint, B to the second.
+    assert_near(&send([0, 9], &["a.png", "b.png"]), &[0.0, 0.0]);
+    assert_near(&send([9, 0], &["b.png"]), &[1.0, 0.0]);
+    assert_near(&send([0, 9], &["a.png", "b.png"]), &[1.0, 0.5]);
+    assert_near(&send([0, 9], &["a.png", "a.png", "c.png"]), &[0.5, 0.0]);
+    assert_near(&send([0, 9], &[]), &[0.0, 0.0]);
 }

@@ -12,9 +12,9 @@ use endpoint_picker::pool::reading::Reading;
 use super::engine::Situation;
 use super::handlers::Run;
 use super::plan::{Plan, Plugin};
-use super::plugin_state::PluginStates;
+use super::plugin_state::{Burst, PluginStates};
 use super::prompts::{chains, token_count};
-use crate::catalog::AGENTS;
+use crate::catalog::{AGENTS, BURSTS};
 use crate::world::{Prompt, RequestSpec};
 
 /// How much of a prompt the endpoints were sent before, according to one producer.
@@ -127,34 +127,57 @@ impl<'a> Cycle<'a> {
         if matches!(self.spec.prompt, Prompt::Nothing) {
             return;
         }
-        let producers =
-            self.plan.plugins.iter().filter(|plugin| plugin.kind == "approx-prefix-cache-producer");
-        for producer in producers {
-            let whole = |parameter: &str, default: u64| {
-                usize::try_from(producer.value(parameter).as_u64().unwrap_or(default)).unwrap()
+        for producer in &self.plan.plugins {
+            let matches = match producer.kind.as_str() {
+                "approx-prefix-cache-producer" => self.sent_blocks(producer, first),
+                BURSTS => self.burst_blocks(producer),
+                _ => continue,
             };
-            let reported =
-                self.reading(first).block_size.filter(|&size| size > 0 && producer.flag("autoTune", true));
-            let block = reported.map_or(whole("blockSizeTokens", 16), |size| size as usize);
-            let block = block.max(whole("minBlockSizeTokens", 64));
-            let tokens = whole("maxPrefixTokensToMatch", 131_072);
-            let blocks = whole("maxPrefixBlocksToMatch", 2048);
-            let most = if tokens > 0 {
-                tokens / block
-            } else if blocks > 0 {
-                blocks
-            } else {
-                usize::MAX
-            };
-            let chains = chains(self.spec, block, most);
-            let mut counts = BTreeMap::new();
-            if let Some(known) = self.states.prefixes.get(&producer.name) {
-                for (endpoint, count) in chains.iter().flat_map(|chain| known.count(chain)) {
-                    *counts.entry(endpoint).or_insert(0) += count;
-                }
-            }
-            self.found.insert(producer.name.clone(), Matches { counts, block, chains });
+            self.found.insert(producer.name.clone(), matches);
         }
+    }
+
+    fn sent_blocks(&self, producer: &Plugin, first: usize) -> Matches {
+        let reported =
+            self.reading(first).block_size.filter(|&size| size > 0 && producer.flag("autoTune", true));
+        let block = reported.map_or(producer.whole("blockSizeTokens", 16), |size| size as usize);
+        let block = block.max(producer.whole("minBlockSizeTokens", 64));
+        let tokens = producer.whole("maxPrefixTokensToMatch", 131_072);
+        let blocks = producer.whole("maxPrefixBlocksToMatch", 2048);
+        let most = if tokens > 0 {
+            tokens / block
+        } else if blocks > 0 {
+            blocks
+        } else {
+            usize::MAX
+        };
+        let chains = chains(self.spec, block, most);
+        let mut counts = BTreeMap::new();
+        if let Some(known) = self.states.prefixes.get(&producer.name) {
+            for (endpoint, count) in chains.iter().flat_map(|chain| known.count(chain)) {
+                *counts.entry(endpoint).or_insert(0) += count;
+            }
+        }
+        Matches { counts, block, chains }
+    }
+
+    /// All blocks at the endpoint that the group of this prompt has, if it is not full.
+    fn burst_blocks(&self, producer: &Plugin) -> Matches {
+        let (block, tokens) =
+            (producer.whole("blockSizeTokens", 64), producer.whole("maxPrefixTokensToMatch", 0));
+        let chains = chains(self.spec, block, if tokens > 0 { tokens / block } else { 2048 });
+        let matches = Matches { counts: BTreeMap::new(), block, chains };
+        let group = self.burst(producer, &matches.chains);
+        let counts = group.map(|group| (group.endpoint, matches.total())).into_iter().collect();
+        Matches { counts, ..matches }
+    }
+
+    /// The group that a request with these chains joins.
+    pub(super) fn burst(&self, producer: &Plugin, chains: &[Vec<u64>]) -> Option<Burst> {
+        let group = *self.states.bursts.get(&producer.name)?.get(chains)?;
+        let window = Duration::from_millis(producer.whole("windowDurationMs", 100) as u64);
+        let most = producer.value("maxPerReplica").as_u64().unwrap_or(u64::MAX);
+        (self.situation.since(group.began) <= window && group.requests < most).then_some(group)
     }
 
     /// Tokens of the prompt that the endpoint was not sent before, according to a producer.

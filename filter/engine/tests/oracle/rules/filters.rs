@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::admission::utilization;
 use super::cycle::Cycle;
+use super::legacy_tree::LegacyTree;
 use super::plan::Plugin;
 use super::scorers::range_of;
 
@@ -42,6 +43,9 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
             let value = |e: usize| match plugin.text("attribute", "") {
                 "WaitingQueueSize" => cycle.reading(e).waiting.map(|requests| requests as f64),
                 "InFlightTokens" => Some(cycle.load(e).tokens as f64),
+                "GPUUtilization/dcgm-extractor" => {
+                    cycle.reading(e).attributes.first().map(|(_, share)| *share)
+                }
                 _ => cycle.reading(e).kv_usage,
             };
             let threshold = &plugin.value("algorithm")["threshold"];
@@ -65,6 +69,12 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
             }
             if is_kept { positive } else { others }
         }
+        "legacy-filter-tree" => LegacyTree { cycle, plugin }.keep(&all),
+        "served-model-filter" => {
+            let kept = serving(cycle, plugin, candidates);
+            if plugin.flag("fallbackOnEmpty", false) { unless_empty(kept) } else { kept }
+        }
+        "header-based-testing-filter" => named(cycle, candidates),
         "topology-affinity-filter" => {
             let widest = usize::from(plugin.text("minAffinity", "host") != "host");
             unless_empty(keep(&|e| near(cycle, e).is_some_and(|level| level <= widest)))
@@ -99,6 +109,37 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
         "prefix-cache-affinity-filter" => prefix_cache_affinity(cycle, plugin, candidates),
         other => panic!("{other} is not a filter"),
     }
+}
+
+/// The candidates that the header of conformance tests names, one for each IP address.
+fn named(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<usize> {
+    let header = cycle.header("test-epp-endpoint-selection").unwrap_or_default();
+    let address = |endpoint: usize| cycle.situation.pool.as_slice()[endpoint].address();
+    let mut kept: Vec<usize> = vec![];
+    for name in header.split(',').map(str::trim) {
+        let is_named = |&e: &usize| name == address(e).to_string() || name == address(e).ip().to_string();
+        let Some(named) = candidates.iter().copied().rfind(is_named) else { continue };
+        if kept.iter().all(|&other| address(other).ip() != address(named).ip()) {
+            kept.push(named);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+/// The candidates that list the model of the request.
+fn serving(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usize> {
+    let model = cycle.spec.model;
+    let list = |e: usize| cycle.reading(e).models.map(|models| models.to_vec());
+    let lists_adapter =
+        |&e: &usize| list(e).is_some_and(|list| list.iter().any(|it| it.id == model && it.is_adapter));
+    let is_known = plugin.text("onMissing", "Pass") == "Fail" || candidates.iter().any(lists_adapter);
+    let fits = |&e: &usize| match list(e) {
+        _ if model.is_empty() => true,
+        Some(list) => list.iter().any(|served| served.id == model),
+        None => !is_known,
+    };
+    candidates.iter().copied().filter(fits).collect()
 }
 
 /// How near an endpoint is to the one of the stage before: 0 on one host, 1 in one rack.

@@ -95,13 +95,15 @@ impl Scheduling<'_> {
         Ok(Ok(("decode".to_owned(), headers)))
     }
 
-    /// The rejection where a profile's filters leave nothing: by the rules of main 503, if those by labels alone do so.
+    /// The rejection where a profile's filters leave nothing: 503, if those by models, and by the rules of main by labels, alone do so.
     pub(super) fn drained(&self, profile: &str) -> Rejection {
         let by_labels = ["label-selector-filter", "decode-filter", "prefill-filter", "encode-filter"];
         let profile = self.plan.profiles.iter().find(|own| own.name == profile).unwrap();
-        let filters = profile.filters.iter().filter(|plugin| by_labels.contains(&plugin.kind.as_str()));
+        let counts =
+            |kind: &str| kind == "served-model-filter" || self.plan.is_main && by_labels.contains(&kind);
+        let filters = profile.filters.iter().filter(|plugin| counts(&plugin.kind));
         let left = filters.fold(self.candidates.clone(), |left, plugin| filter(self.cycle, plugin, &left));
-        if self.plan.is_main && left.is_empty() {
+        if left.is_empty() {
             Rejection { status: 503, reason: Some("rejected-no-endpoints") }
         } else {
             Rejection { status: 429, reason: Some("rejected-saturated") }

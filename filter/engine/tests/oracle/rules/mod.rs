@@ -6,6 +6,7 @@ mod engine;
 mod filters;
 mod handlers;
 mod latency;
+mod legacy_tree;
 mod pickers;
 mod plan;
 mod plugin_state;

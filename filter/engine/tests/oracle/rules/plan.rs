@@ -30,6 +30,10 @@ impl Plugin {
         self.parameters[parameter].as_f64().unwrap_or(default)
     }
 
+    pub(super) fn whole(&self, parameter: &str, default: u64) -> usize {
+        usize::try_from(self.parameters[parameter].as_u64().unwrap_or(default)).unwrap()
+    }
+
     pub(super) fn flag(&self, parameter: &str, default: bool) -> bool {
         self.parameters[parameter].as_bool().unwrap_or(default)
     }
@@ -45,6 +49,7 @@ impl Plugin {
 
     pub(super) fn is_filter(&self) -> bool {
         self.kind.ends_with("-filter")
+            || self.kind == "legacy-filter-tree"
             || self.is_detector()
             || self.kind == "context-length-aware" && self.flag("enableFiltering", false)
     }
@@ -57,7 +62,7 @@ impl Plugin {
     pub(super) fn goes_by_readings(&self) -> bool {
         BY_READINGS.contains(&self.kind.as_str())
             || self.kind == "endpoint-attribute-scorer"
-                && self.text("producer", "core-metrics-extractor") == "core-metrics-extractor"
+                && self.text("producer", "core-metrics-extractor") != "inflight-load-producer"
     }
 
     fn is_picker(&self) -> bool {
@@ -145,6 +150,9 @@ impl Plan {
         let is_read = |plugin: &Plugin| plugin.reads_prefixes() && plugin.prefixes() == PREFIXES;
         if plugins.iter().any(is_read) {
             ensure(&mut plugins, PREFIXES);
+        }
+        if plugins.iter().any(|plugin| plugin.kind == "mm-embeddings-cache-scorer") {
+            ensure(&mut plugins, "mm-embeddings-cache-producer");
         }
         let load = ensure(&mut plugins.clone(), "inflight-load-producer");
         Self { plugins, profiles, handler, detector, load, neutral_score_after, is_main }

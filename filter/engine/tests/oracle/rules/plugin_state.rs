@@ -8,7 +8,8 @@ use super::engine::Situation;
 use super::handlers::Run;
 use super::latency::Seen;
 use super::plan::Plugin;
-use crate::world::Step;
+use crate::catalog::BURSTS;
+use crate::world::{Prompt, Step};
 
 /// Which endpoint was sent which blocks.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,14 @@ impl Known {
 /// The endpoint and the last use of each session.
 pub(super) type Sessions = BTreeMap<String, (usize, Duration)>;
 
+/// Requests with one prompt that came within a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub(super) endpoint: usize,
+    pub(super) began: Duration,
+    pub(super) requests: u64,
+}
+
 /// Everything remembered, by the name of the plugin that remembers it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PluginStates {
@@ -58,6 +67,10 @@ pub(super) struct PluginStates {
     /// Endpoints in the order of their last cold request.
     pub(super) cold: BTreeMap<String, Vec<usize>>,
     pub(super) sessions: BTreeMap<String, Sessions>,
+    /// By the chains of the prompt.
+    pub(super) bursts: BTreeMap<String, BTreeMap<Vec<Vec<u64>>, Burst>>,
+    /// The images that endpoints were sent.
+    pub(super) media: BTreeMap<String, BTreeSet<(usize, String)>>,
     pub(super) latency: BTreeMap<String, Seen>,
     /// Adapters that servers have reported, and the most that one holds.
     pub(super) adapters: BTreeSet<String>,
@@ -122,6 +135,23 @@ impl Cycle<'_> {
                                 self.capacity(plugin, target, self.matches(&plugin.name).block),
                             );
                         }
+                    }
+                }
+                BURSTS => {
+                    let chains = &self.matches(&name).chains;
+                    if chains.iter().all(Vec::is_empty) {
+                        continue;
+                    }
+                    let new = Burst { endpoint: destination, began: self.situation.now, requests: 0 };
+                    let group = self.burst(plugin, chains).unwrap_or(new);
+                    if group.endpoint == destination {
+                        let group = Burst { requests: group.requests + 1, ..group };
+                        states.bursts.entry(name).or_default().insert(chains.clone(), group);
+                    }
+                }
+                "mm-embeddings-cache-producer" => {
+                    if let Prompt::Image { url, .. } = &self.spec.prompt {
+                        states.media.entry(name).or_default().insert((destination, url.clone()));
                     }
                 }
                 "expected-latency-scorer" | "predicted-latency-producer" => {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::cycle::Cycle;
 use super::filters::{DEFAULT_RANGE, near};
 use super::plan::Plugin;
-use crate::catalog::{AGENTS, OWN_PREFIXES, SESSIONS};
+use crate::catalog::{AGENTS, BURSTS, OWN_PREFIXES, SESSIONS};
+use crate::world::Prompt;
 
 /// Scorers that rate by readings, whatever their parameters.
 pub(super) const BY_READINGS: [&str; 5] = [
@@ -74,6 +75,9 @@ pub(crate) fn scorers() -> Vec<Value> {
             "matchLengthWeight": 0.5, "matchLengthScaleTokens": 300}}),
         json!({"type": "prefix-cache-scorer", "parameters": {
             "matchLengthWeight": 1, "prefixMatchInfoProducerName": OWN_PREFIXES}}),
+        json!({"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": BURSTS}}),
+        json!({"type": "no-hit-lru-scorer", "parameters": {"prefixMatchInfoProducerName": BURSTS}}),
+        json!({"type": "mm-embeddings-cache-scorer"}),
         json!({"type": "no-hit-lru-scorer"}),
         json!({"type": "no-hit-lru-scorer", "parameters": {"lruSize": 2}}),
         json!({"type": "no-hit-lru-scorer", "parameters": {"prefixMatchInfoProducerName": OWN_PREFIXES}}),
@@ -94,6 +98,7 @@ pub(crate) fn scorers() -> Vec<Value> {
         attribute("WaitingQueueSize", extractor, lower, json!({})),
         attribute("RunningRequestsSize", extractor, higher, json!({"adaptiveRange": {}})),
         attribute("KVCacheUsagePercent", extractor, lower, json!({"fixedRange": {"min": 0.2, "max": 0.7}})),
+        attribute("GPUUtilization", "dcgm-extractor", lower, json!({"fixedRange": {"min": 0, "max": 1}})),
         attribute("InFlightRequests", load, lower, json!({})),
         attribute("InFlightTokens", load, higher, json!({"fixedRange": {"min": 0, "max": 500}})),
     ]
@@ -184,6 +189,14 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
             let bound = cycle.bound(plugin, candidates);
             each(&|e| f64::from(u8::from(bound == Some(e))))
         }
+        "mm-embeddings-cache-scorer" => {
+            let sent = cycle.states.media.get("mm-embeddings-cache-producer");
+            let was_sent = |e: usize, url: &str| sent.is_some_and(|sent| sent.contains(&(e, url.to_owned())));
+            each(&|e| match &cycle.spec.prompt {
+                Prompt::Image { url, .. } => f64::from(u8::from(was_sent(e, url))),
+                _ => 0.0,
+            })
+        }
         "topology-affinity-scorer" => each(&|e| match near(cycle, e) {
             Some(0) => 1.0,
             Some(_) => 0.2,
@@ -263,6 +276,7 @@ fn endpoint_attribute(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) 
             "WaitingQueueSize" => reading.waiting.map(|requests| requests as f64),
             "RunningRequestsSize" => reading.running.map(|requests| requests as f64),
             "KVCacheUsagePercent" => reading.kv_usage,
+            "GPUUtilization" => reading.attributes.first().map(|(_, share)| *share),
             "InFlightRequests" => Some(load.requests as f64),
             _ => Some(load.tokens as f64),
         }

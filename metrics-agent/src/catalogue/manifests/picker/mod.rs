@@ -12,10 +12,11 @@ mod paths;
 mod plugins;
 mod quantity;
 mod references;
+mod unsupported;
 
 use std::path::PathBuf;
 
-pub(crate) use data_layer::scraping::Scraping;
+pub(crate) use data_layer::scraping::{Scraping, SourceScraping};
 pub(crate) use document::EndpointPickerConfig;
 use document::Profile;
 use endpoint_picker::config::ConfigErrors;
@@ -110,6 +111,8 @@ pub(crate) fn lower(
         parsers: &parsers,
         saturation_detector: detector,
         flow_control: &queueing,
+        has_gpu_utilization: scraping.gpu.is_some(),
+        has_models: scraping.models.is_some(),
     };
     let faults = references.check(&paths);
     let flow_control = Some(queueing);

@@ -9,7 +9,7 @@ use super::deprecated::Lowered;
 use super::document::Plugin;
 use super::parameters::{Invalid, read_parameters_with};
 use super::paths::PluginPath;
-use super::{Findings, deprecated};
+use super::{Findings, deprecated, unsupported};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::fields::without_nulls;
 use crate::suggestion::did_you_mean;
@@ -46,6 +46,10 @@ impl Declared {
     ) -> Option<Self> {
         let at = format!("plugins[{index}]");
         let type_name = deprecated::current_type(&given.type_name, &at, findings);
+        if let Some(reason) = unsupported::reason(type_name) {
+            findings.fault(format!("{at}.type"), format!("{type_name:?} is not supported: {reason}"));
+            return None;
+        }
         let known = known_types();
         if !known.contains(&type_name) {
             let suggestion = did_you_mean(type_name, known.iter().copied());

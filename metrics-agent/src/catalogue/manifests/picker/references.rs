@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use endpoint_picker::plugin::NeedKind;
+use endpoint_picker::plugin::{Need, NeedKind};
+use endpoint_picker::pool::reading::{GPU_UTILIZATION, MODELS};
 use endpoint_picker_wire::v1;
 
 use super::agent_plugins::AgentPlugin;
@@ -19,6 +20,10 @@ pub(super) struct References<'a> {
     /// A plugin's name.
     pub(super) saturation_detector: Option<&'a str>,
     pub(super) flow_control: &'a v1::FlowControl,
+    /// Whether the agent reads the endpoints' GPU utilization.
+    pub(super) has_gpu_utilization: bool,
+    /// Whether the agent reads the servers' lists of models.
+    pub(super) has_models: bool,
 }
 
 impl References<'_> {
@@ -78,9 +83,13 @@ impl References<'_> {
             .iter()
             .filter_map(|declared| match declared.of_agent()? {
                 AgentPlugin::CoreMetricsExtractor(extractor) => Some(extractor.attributes()),
-                AgentPlugin::DisaggHeadersHandler(_)
+                AgentPlugin::DcgmDataSource(_)
+                | AgentPlugin::DcgmExtractor(_)
+                | AgentPlugin::DisaggHeadersHandler(_)
                 | AgentPlugin::FileDiscovery(_)
                 | AgentPlugin::MetricsDataSource(_)
+                | AgentPlugin::ModelsDataExtractor(_)
+                | AgentPlugin::ModelsDataSource(_)
                 | AgentPlugin::WithoutEffect(_) => None,
             })
             .flatten()
@@ -89,7 +98,21 @@ impl References<'_> {
             let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_filter()) else { continue };
             let needs = plugin.needs();
             let metrics = needs.iter().filter(|need| need.kind == NeedKind::CustomMetric);
-            for need in metrics.filter(|need| !published.contains(need.name)) {
+            let is_of_source = |need: &&Need<'_>| [GPU_UTILIZATION, MODELS].contains(&need.name);
+            let (of_sources, metrics): (Vec<&Need<'_>>, Vec<&Need<'_>>) = metrics.partition(is_of_source);
+            for need in of_sources {
+                let (is_read, source) = if need.name == MODELS {
+                    (self.has_models, "a models-data-source with a models-data-extractor")
+                } else {
+                    (self.has_gpu_utilization, "a dcgm-data-source with a dcgm-extractor")
+                };
+                if !is_read {
+                    let text =
+                        format!("{:?} is published only if dataLayer.sources lists {source}", need.name);
+                    faults.push(path.parameter(need.parameter), text);
+                }
+            }
+            for need in metrics.iter().filter(|need| !published.contains(need.name)) {
                 let custom = if published.is_empty() {
                     "none are declared".to_owned()
                 } else {

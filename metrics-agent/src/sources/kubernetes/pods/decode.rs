@@ -44,6 +44,8 @@ struct Annotations {
 struct Status {
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
+    #[serde(rename = "hostIP")]
+    host_ip: Option<String>,
     conditions: Option<Vec<Condition>>,
 }
 
@@ -72,14 +74,18 @@ impl Decode for DecodePod {
             return Ok(None);
         }
         let PodObject { metadata, status } = pod;
-        let Some(ip) = status.and_then(|status| status.pod_ip) else { return Ok(None) };
+        let Some((Some(ip), node)) = status.map(|status| (status.pod_ip, status.host_ip)) else {
+            return Ok(None);
+        };
         let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address"))?;
+        // Only an exporter on the node needs it, so a pod is not refused for it.
+        let node = node.and_then(|ip| ip.parse().ok());
         let labels = metadata.labels.unwrap_or_default();
         self.labels.check(&labels)?;
         let active_ports = metadata
             .annotations
             .and_then(|annotations| annotations.active_ports.or(annotations.earlier_active_ports));
-        Ok(Some(Pod { name: metadata.name, uid: metadata.uid.into(), ip, labels, active_ports }))
+        Ok(Some(Pod { name: metadata.name, uid: metadata.uid.into(), ip, labels, active_ports, node }))
     }
 }
 
@@ -97,7 +103,7 @@ mod tests {
             },
             "spec": {"containers": []},
             "status": {
-                "phase": "Running", "podIP": "10.0.0.1",
+                "phase": "Running", "podIP": "10.0.0.1", "hostIP": "192.0.2.7",
                 "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}],
             },
         })
@@ -116,6 +122,7 @@ mod tests {
             ip: "10.0.0.1".parse().unwrap(),
             labels: [("app".to_owned(), "llama".to_owned())].into(),
             active_ports: None,
+            node: Some("192.0.2.7".parse().unwrap()),
         };
         assert_eq!(decode(&object), Ok(Some(expected.clone())));
         let annotations = &mut object["metadata"]["annotations"];

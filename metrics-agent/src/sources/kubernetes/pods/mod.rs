@@ -62,6 +62,18 @@ pub struct Pod {
     pub labels: BTreeMap<String, String>,
     /// The annotation with the active target ports, a list with commas; `None`: all target ports are active.
     pub active_ports: Option<String>,
+    /// The address of the pod's node; `None`: not known.
+    pub node: Option<IpAddr>,
+}
+
+#[cfg(test)]
+impl Pod {
+    /// A pod of which only the uid counts.
+    pub(crate) fn with_uid(uid: &str) -> Arc<Self> {
+        let (name, ip) = ("pod".to_owned(), [10, 0, 0, 1].into());
+        let labels = BTreeMap::new();
+        Arc::new(Self { name, uid: uid.into(), ip, labels, active_ports: None, node: None })
+    }
 }
 
 const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "pods" };
@@ -221,7 +233,7 @@ mod tests {
     fn pod(name: &str) -> Arc<Pod> {
         let ip = "10.0.0.1".parse().unwrap();
         let labels = BTreeMap::new();
-        Arc::new(Pod { name: name.to_owned(), uid: "u".into(), ip, labels, active_ports: None })
+        Arc::new(Pod { name: name.to_owned(), uid: "u".into(), ip, labels, active_ports: None, node: None })
     }
 
     fn names(store: &PodStore, app: &str) -> Option<Vec<String>> {

@@ -56,20 +56,25 @@ impl Default for MetricsDataSource {
 
 impl MetricsDataSource {
     pub(in crate::catalogue::manifests::picker) fn check(&self) -> Result<(), String> {
-        if !self.path.starts_with('/') {
-            return Err(format!("path is {:?}; it must start with '/'", self.path));
-        }
-        if let Some(port) = self.port.filter(|port| !(1..=65_535).contains(port)) {
-            return Err(format!("port is {port}; allowed is 1 to 65535"));
-        }
         if self.client_cert_path.is_empty() != self.client_key_path.is_empty() {
             return Err("clientCertPath and clientKeyPath must be set together".to_owned());
         }
-        if self.interval.is_some_and(|interval| interval.is_zero()) {
-            return Err("interval is 0; it must be above 0".to_owned());
-        }
-        Ok(())
+        check_source(&self.path, self.port, self.interval)
     }
+}
+
+/// Refuses a path, port or interval that no data source can have.
+pub(super) fn check_source(path: &str, port: Option<u32>, interval: Option<Duration>) -> Result<(), String> {
+    if !path.starts_with('/') {
+        return Err(format!("path is {path:?}; it must start with '/'"));
+    }
+    if let Some(port) = port.filter(|port| !(1..=65_535).contains(port)) {
+        return Err(format!("port is {port}; allowed is 1 to 65535"));
+    }
+    if interval.is_some_and(|interval| interval.is_zero()) {
+        return Err("interval is 0; it must be above 0".to_owned());
+    }
+    Ok(())
 }
 
 /// An empty interval counts as not set.

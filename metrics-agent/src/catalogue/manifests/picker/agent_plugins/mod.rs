@@ -1,11 +1,15 @@
 //! Plugins that the agent reads and the filter never receives: plugins of the data layer, and plugins without effect.
 
 pub(super) mod core_metrics_extractor;
+pub(super) mod dcgm_data_source;
 pub(super) mod metrics_data_source;
+pub(super) mod models_data_source;
 mod without_effect;
 
 use core_metrics_extractor::CoreMetricsExtractor;
+use dcgm_data_source::DcgmDataSource;
 use metrics_data_source::MetricsDataSource;
+use models_data_source::ModelsDataSource;
 use serde::{Deserialize, Deserializer};
 use without_effect::WithoutEffect;
 
@@ -13,19 +17,27 @@ use without_effect::WithoutEffect;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AgentPlugin {
     CoreMetricsExtractor(CoreMetricsExtractor),
+    DcgmDataSource(DcgmDataSource),
+    DcgmExtractor(DcgmExtractor),
     FileDiscovery(FileDiscovery),
     MetricsDataSource(MetricsDataSource),
+    ModelsDataExtractor(ModelsDataExtractor),
+    ModelsDataSource(ModelsDataSource),
     DisaggHeadersHandler(DisaggHeadersHandler),
     WithoutEffect(WithoutEffect),
 }
 
 impl AgentPlugin {
     /// The types with an effect, and the former types of profile handlers.
-    const OWN_TYPES: [&'static str; 5] = [
+    const OWN_TYPES: [&'static str; 9] = [
         "core-metrics-extractor",
+        "dcgm-data-source",
+        "dcgm-extractor",
         "disagg-headers-handler",
         "file-discovery",
         "metrics-data-source",
+        "models-data-extractor",
+        "models-data-source",
         "prefill-header-handler",
     ];
 
@@ -40,11 +52,17 @@ impl AgentPlugin {
             "core-metrics-extractor" => {
                 CoreMetricsExtractor::deserialize(parameters).map(Self::CoreMetricsExtractor)
             }
+            "dcgm-data-source" => DcgmDataSource::deserialize(parameters).map(Self::DcgmDataSource),
+            "dcgm-extractor" => DcgmExtractor::deserialize(parameters).map(Self::DcgmExtractor),
             "disagg-headers-handler" | "prefill-header-handler" => {
                 DisaggHeadersHandler::deserialize(parameters).map(Self::DisaggHeadersHandler)
             }
             "file-discovery" => FileDiscovery::deserialize(parameters).map(Self::FileDiscovery),
             "metrics-data-source" => MetricsDataSource::deserialize(parameters).map(Self::MetricsDataSource),
+            "models-data-extractor" => {
+                ModelsDataExtractor::deserialize(parameters).map(Self::ModelsDataExtractor)
+            }
+            "models-data-source" => ModelsDataSource::deserialize(parameters).map(Self::ModelsDataSource),
             _ => WithoutEffect::read(type_name, parameters).map(Self::WithoutEffect),
         }
     }
@@ -55,7 +73,9 @@ impl AgentPlugin {
             Self::CoreMetricsExtractor(extractor) => extractor.check(),
             Self::FileDiscovery(discovery) => discovery.check(),
             Self::MetricsDataSource(source) => source.check(),
-            Self::DisaggHeadersHandler(_) => Ok(()),
+            Self::DcgmDataSource(source) => source.check(),
+            Self::ModelsDataSource(source) => source.check(),
+            Self::DcgmExtractor(_) | Self::DisaggHeadersHandler(_) | Self::ModelsDataExtractor(_) => Ok(()),
             Self::WithoutEffect(plugin) => plugin.check(),
         }
     }
@@ -65,9 +85,13 @@ impl AgentPlugin {
         match self {
             Self::WithoutEffect(plugin) => Some(plugin.reason),
             Self::CoreMetricsExtractor(_)
+            | Self::DcgmDataSource(_)
+            | Self::DcgmExtractor(_)
             | Self::DisaggHeadersHandler(_)
             | Self::FileDiscovery(_)
-            | Self::MetricsDataSource(_) => None,
+            | Self::MetricsDataSource(_)
+            | Self::ModelsDataExtractor(_)
+            | Self::ModelsDataSource(_) => None,
         }
     }
 
@@ -75,13 +99,26 @@ impl AgentPlugin {
     pub(super) fn is_alpha(&self) -> bool {
         match self {
             Self::WithoutEffect(plugin) => plugin.is_alpha,
+            Self::DcgmDataSource(_) | Self::DcgmExtractor(_) => true,
             Self::CoreMetricsExtractor(_)
             | Self::DisaggHeadersHandler(_)
             | Self::FileDiscovery(_)
-            | Self::MetricsDataSource(_) => false,
+            | Self::MetricsDataSource(_)
+            | Self::ModelsDataExtractor(_)
+            | Self::ModelsDataSource(_) => false,
         }
     }
 }
+
+/// `dcgm-extractor`: publishes the GPU utilization of endpoints. It has no parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DcgmExtractor {}
+
+/// `models-data-extractor`: publishes the models that servers list. It has no parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelsDataExtractor {}
 
 /// `file-discovery`: endpoints from a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -1,11 +1,7 @@
 //! Plugins of the EPP that are checked and have no effect here, each with the reason.
 
-use core::time::Duration;
-
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-
-use super::metrics_data_source::{Scheme, interval};
 
 /// A plugin without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,18 +18,15 @@ pub(in crate::catalogue::manifests::picker) struct WithoutEffect {
 enum Parameters {
     None,
     Kind(KubernetesKind),
-    Models(ModelsDataSource),
 }
 
 const EVICTION: &str = "flowControl.enableEviction alone decides whether requests are evicted, here as in the EPP, and it uses this rule";
 
 impl WithoutEffect {
     /// The types, in alphabetical order.
-    pub(super) const TYPES: [&'static str; 6] = [
+    pub(super) const TYPES: [&'static str; 4] = [
         "endpoint-notification-source",
         "k8s-notification-source",
-        "models-data-extractor",
-        "models-data-source",
         "priority-then-time-eviction-order-policy",
         "sheddable-eviction-filter",
     ];
@@ -43,15 +36,11 @@ impl WithoutEffect {
         let (reason, is_alpha) = match type_name {
             "endpoint-notification-source" => ("discovery reports endpoints to every plugin", false),
             "k8s-notification-source" => ("no plugin reads other objects of the cluster", false),
-            "models-data-extractor" | "models-data-source" => {
-                ("no plugin reads the models of servers", false)
-            }
             "priority-then-time-eviction-order-policy" | "sheddable-eviction-filter" => (EVICTION, true),
             _ => return Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
         };
         let parameters = match type_name {
             "k8s-notification-source" => Parameters::Kind(KubernetesKind::deserialize(parameters)?),
-            "models-data-source" => Parameters::Models(ModelsDataSource::deserialize(parameters)?),
             _ => NoParameters::deserialize(parameters).map(|NoParameters {}| Parameters::None)?,
         };
         Ok(Self { reason, is_alpha, parameters })
@@ -62,7 +51,6 @@ impl WithoutEffect {
         match &self.parameters {
             Parameters::None => Ok(()),
             Parameters::Kind(kind) => kind.check(),
-            Parameters::Models(source) => source.check(),
         }
     }
 }
@@ -90,35 +78,6 @@ impl KubernetesKind {
     }
 }
 
-/// `models-data-source`: how the EPP asks servers for their models.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct ModelsDataSource {
-    #[serde(rename = "scheme")]
-    _scheme: Scheme,
-    /// Empty: `/v1/models`.
-    path: String,
-    #[serde(rename = "insecureSkipVerify")]
-    _insecure_skip_verify: bool,
-    #[serde(rename = "caCertPath")]
-    _ca_cert_path: String,
-    #[serde(rename = "clientCertPath")]
-    _client_cert_path: String,
-    #[serde(rename = "clientKeyPath")]
-    _client_key_path: String,
-    #[serde(rename = "interval", deserialize_with = "interval")]
-    _interval: Option<Duration>,
-}
-
-impl ModelsDataSource {
-    fn check(&self) -> Result<(), String> {
-        if !self.path.is_empty() && !self.path.starts_with('/') {
-            return Err(format!("path is {:?}; it must start with '/'", self.path));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -136,17 +95,5 @@ mod tests {
         for parameters in [json!({}), json!({"version": "v1"}), json!({"kind": "Pod", "version": ""})] {
             assert_eq!(checked(kind, parameters), Err("version and kind are required".to_owned()));
         }
-    }
-
-    #[test]
-    fn the_models_of_servers_are_read_by_a_path_in_an_interval() {
-        let kind = "models-data-source";
-        assert_eq!(checked(kind, json!({"scheme": "https", "path": "/m", "interval": "1s"})), Ok(()));
-        assert_eq!(
-            checked(kind, json!({"path": "m"})),
-            Err("path is \"m\"; it must start with '/'".to_owned())
-        );
-        assert!(checked(kind, json!({"interval": "1"})).is_err());
-        assert!(checked(kind, json!({"scheme": "ftp"})).is_err());
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod scraping;
 
 use std::path::PathBuf;
 
+use endpoint_picker::pool::reading::MODELS;
 use scraping::Scraping;
 
 use super::Findings;
@@ -14,6 +15,8 @@ use crate::catalogue::manifests::fault::quoted;
 
 const SOURCE: &str = "metrics-data-source";
 const EXTRACTOR: &str = "core-metrics-extractor";
+const GPU_SOURCE: &str = "dcgm-data-source";
+const GPU_EXTRACTOR: &str = "dcgm-extractor";
 const DISCOVERY: &str = "file-discovery";
 const MODELS_SOURCE: &str = "models-data-source";
 const MODELS_EXTRACTOR: &str = "models-data-extractor";
@@ -30,7 +33,7 @@ pub(super) fn read(
     // Without `dataLayer`, the plugins named as their types are used.
     let mut source = find(declared, SOURCE);
     let mut extractor = find(declared, EXTRACTOR);
-    let mut endpoints_file = None;
+    let (mut gpu, mut models, mut endpoints_file) = (None, None, None);
     if let Some(data_layer) = data_layer {
         warn_of_replicas(&data_layer, findings);
         if !data_layer.inject_defaults && data_layer.sources.is_empty() {
@@ -39,6 +42,8 @@ pub(super) fn read(
         let listed = Sources::read(&data_layer.sources, declared, findings);
         source = listed.metrics.or(source);
         extractor = listed.extractor.or(extractor);
+        gpu = listed.gpu;
+        models = listed.models;
         if let Some((name, at)) = data_layer.discovery.and_then(|it| endpoint_discovery(it, findings)) {
             let discovery = require(declared, &name, &[DISCOVERY], at, findings);
             if let Some(AgentPlugin::FileDiscovery(discovery)) = discovery.and_then(Declared::of_agent) {
@@ -46,19 +51,40 @@ pub(super) fn read(
             }
         }
     }
+    let is_read = reads_models(declared, findings);
+    let models = models.filter(|_| is_read);
     let mut scraping = Scraping::default();
-    for declared in source.into_iter().chain(extractor) {
+    for declared in source.into_iter().chain(extractor).chain(gpu).chain(models) {
         let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_agent()) else { continue };
         let at = path.parameter("");
         match plugin {
             AgentPlugin::MetricsDataSource(source) => scraping.set_source(source, &at, findings),
             AgentPlugin::CoreMetricsExtractor(extractor) => scraping.set_extractor(extractor, &at, findings),
-            AgentPlugin::DisaggHeadersHandler(_)
+            AgentPlugin::DcgmDataSource(source) => scraping.set_gpu_source(source, &at, findings),
+            AgentPlugin::ModelsDataSource(source) => scraping.set_models_source(source, &at, findings),
+            AgentPlugin::DcgmExtractor(_)
+            | AgentPlugin::DisaggHeadersHandler(_)
             | AgentPlugin::FileDiscovery(_)
+            | AgentPlugin::ModelsDataExtractor(_)
             | AgentPlugin::WithoutEffect(_) => {}
         }
     }
     (scraping, endpoints_file)
+}
+
+/// Whether a plugin reads the models of servers. Warns of the plugins that publish them in vain.
+fn reads_models(declared: &[Declared], findings: &mut Findings) -> bool {
+    let needs_models = |plugin: &Declared| {
+        plugin.of_filter().is_some_and(|plugin| plugin.needs().iter().any(|need| need.name == MODELS))
+    };
+    let is_read = declared.iter().any(needs_models);
+    let publishers = declared.iter().filter(|it| [MODELS_SOURCE, MODELS_EXTRACTOR].contains(&&*it.type_name));
+    for (path, plugin) in publishers.filter_map(|it| Some((it.path.as_ref()?, it))).filter(|_| !is_read) {
+        let text =
+            format!("{:?} has no effect here: no plugin reads the models of servers", plugin.type_name);
+        findings.warn(format!("{path}.type"), text);
+    }
+    is_read
 }
 
 /// The plugin that finds endpoints, and the path of its name.
@@ -87,6 +113,10 @@ fn endpoint_discovery(discovery: Discovery, findings: &mut Findings) -> Option<(
 struct Sources<'a> {
     metrics: Option<&'a Declared>,
     extractor: Option<&'a Declared>,
+    /// A source of GPU metrics with an extractor.
+    gpu: Option<&'a Declared>,
+    /// A source of models with an extractor.
+    models: Option<&'a Declared>,
 }
 
 impl<'a> Sources<'a> {
@@ -95,29 +125,41 @@ impl<'a> Sources<'a> {
         for (index, source) in sources.iter().enumerate() {
             let at = format!("dataLayer.sources[{index}]");
             let [endpoints, objects] = NOTIFICATION_SOURCES;
-            let types = [SOURCE, endpoints, objects, MODELS_SOURCE];
+            let types = [SOURCE, GPU_SOURCE, endpoints, objects, MODELS_SOURCE];
             let plugin = require(declared, &source.plugin_ref, &types, &format!("{at}.pluginRef"), findings);
             let Some(plugin) = plugin else { continue };
-            for (index, extractor) in source.extractors.iter().enumerate() {
-                let (name, at) = (&extractor.plugin_ref, format!("{at}.extractors[{index}].pluginRef"));
-                let allowed: &[&str] = match plugin.type_name.as_str() {
+            let type_name = plugin.type_name.as_str();
+            let mut extractor = None;
+            for (index, listed) in source.extractors.iter().enumerate() {
+                let (name, at) = (&listed.plugin_ref, format!("{at}.extractors[{index}].pluginRef"));
+                let allowed: &[&str] = match type_name {
                     SOURCE => &[EXTRACTOR],
+                    GPU_SOURCE => &[GPU_EXTRACTOR],
                     MODELS_SOURCE => &[MODELS_EXTRACTOR],
                     _ => &[],
                 };
-                let extractor = require(declared, name, allowed, &at, findings);
-                if plugin.type_name == SOURCE && index > 0 {
-                    let text = "is not allowed; the metrics of servers have at most one extractor";
+                extractor = require(declared, name, allowed, &at, findings).or(extractor);
+                if !allowed.is_empty() && index > 0 {
+                    let text = format!("is not allowed; a {type_name} has at most one extractor");
                     findings.fault(at, format!("{} {text}", quoted(name)));
-                } else if plugin.type_name == SOURCE {
-                    listed.extractor = extractor.or(listed.extractor);
                 }
             }
-            if plugin.type_name != SOURCE {
-                continue;
-            }
-            if listed.metrics.replace(plugin).is_some() {
-                let text = format!("{} is a second {SOURCE}; allowed is one", quoted(&source.plugin_ref));
+            let earlier = match type_name {
+                SOURCE => {
+                    listed.extractor = extractor.or(listed.extractor);
+                    listed.metrics.replace(plugin)
+                }
+                GPU_SOURCE | MODELS_SOURCE if extractor.is_none() => {
+                    let needed = if type_name == GPU_SOURCE { GPU_EXTRACTOR } else { MODELS_EXTRACTOR };
+                    findings.warn(&at, format!("has no effect: a {type_name} needs a {needed}"));
+                    None
+                }
+                GPU_SOURCE => listed.gpu.replace(plugin),
+                MODELS_SOURCE => listed.models.replace(plugin),
+                _ => None,
+            };
+            if earlier.is_some() {
+                let text = format!("{} is a second {type_name}; allowed is one", quoted(&source.plugin_ref));
                 findings.fault(format!("{at}.pluginRef"), text);
             }
         }

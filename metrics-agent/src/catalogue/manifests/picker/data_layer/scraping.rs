@@ -12,8 +12,13 @@ use crate::catalogue::manifests::picker::Findings;
 use crate::catalogue::manifests::picker::agent_plugins::core_metrics_extractor::{
     CoreMetricsExtractor, EngineConfig,
 };
+use crate::catalogue::manifests::picker::agent_plugins::dcgm_data_source::DcgmDataSource;
 use crate::catalogue::manifests::picker::agent_plugins::metrics_data_source::{MetricsDataSource, Scheme};
+use crate::catalogue::manifests::picker::agent_plugins::models_data_source::ModelsDataSource;
 use crate::catalogue::scraping::MIN_INTERVAL;
+
+/// Time between two scrapes of a server's list of models, which changes seldom.
+const MODELS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A configuration's settings for scraping the endpoints of its pools. `None`: the agent's flags decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +29,23 @@ pub(crate) struct Scraping {
     pub(crate) port: Option<NonZeroU16>,
     pub(crate) interval: Option<Duration>,
     pub(crate) dialects: Arc<Dialects>,
+    /// The endpoints' exporters of GPU metrics; `None`: they are not scraped.
+    pub(crate) gpu: Option<SourceScraping>,
+    /// The servers' lists of models; `None`: they are not read.
+    pub(crate) models: Option<SourceScraping>,
+}
+
+/// How a data source other than the servers' metrics is scraped.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SourceScraping {
+    pub(crate) path: Uri,
+    pub(crate) https: bool,
+    /// `None`: the endpoint's own.
+    pub(crate) port: Option<NonZeroU16>,
+    /// `None`: the agent's flags decide.
+    pub(crate) interval: Option<Duration>,
+    /// Whether it has the address of the pod's node.
+    pub(crate) is_on_node: bool,
 }
 
 impl Default for Scraping {
@@ -34,6 +56,8 @@ impl Default for Scraping {
             port: None,
             interval: None,
             dialects: Arc::new(Dialects::built_in()),
+            gpu: None,
+            models: None,
         }
     }
 }
@@ -42,30 +66,37 @@ impl Scraping {
     /// `at` is the path of the plugin's parameters.
     pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, findings: &mut Findings) {
         self.https = source.scheme == Scheme::Https;
-        for (parameter, path, flag) in [
-            ("caCertPath", &source.ca_cert_path, "--scrape-ca"),
-            ("clientCertPath", &source.client_cert_path, "--scrape-cert"),
-            ("clientKeyPath", &source.client_key_path, "--scrape-key"),
-        ] {
-            if !path.is_empty() {
-                let text = format!("{} is not supported; use the agent's flag {flag}", quoted(path));
-                findings.fault(format!("{at}.{parameter}"), text);
-            }
-        }
-        self.path = source.path.parse().ok();
-        if self.path.is_none() {
-            let text = format!("{} is not a URL path; allowed is one such as /metrics", quoted(&source.path));
-            findings.fault(format!("{at}.path"), text);
-        }
-        let is_allowed = |interval: &Duration| {
-            *interval >= MIN_INTERVAL && interval.as_nanos().is_multiple_of(MIN_INTERVAL.as_nanos())
-        };
-        if let Some(interval) = source.interval.filter(|interval| !is_allowed(interval)) {
-            let text = format!("is {interval:?}; it must be a multiple of {MIN_INTERVAL:?}");
-            findings.fault(format!("{at}.interval"), text);
-        }
-        self.port = source.port.and_then(|port| NonZeroU16::new(u16::try_from(port).ok()?));
+        let paths = [&source.ca_cert_path, &source.client_cert_path, &source.client_key_path];
+        refuse_certificates(paths, at, findings);
+        self.path = url_path(&source.path, at, findings);
+        check_interval(source.interval, at, findings);
+        self.port = source.port.and_then(port);
         self.interval = source.interval;
+    }
+
+    /// `at` is the path of the plugin's parameters.
+    pub(super) fn set_gpu_source(&mut self, source: &DcgmDataSource, at: &str, findings: &mut Findings) {
+        check_interval(source.interval, at, findings);
+        self.gpu = url_path(&source.path, at, findings).map(|path| SourceScraping {
+            path,
+            https: source.scheme == Scheme::Https,
+            port: port(source.port),
+            interval: source.interval,
+            is_on_node: source.use_node_address,
+        });
+    }
+
+    /// `at` is the path of the plugin's parameters.
+    pub(super) fn set_models_source(&mut self, source: &ModelsDataSource, at: &str, findings: &mut Findings) {
+        refuse_certificates(source.certificates(), at, findings);
+        check_interval(source.interval, at, findings);
+        self.models = url_path(&source.path, at, findings).map(|path| SourceScraping {
+            path,
+            https: source.scheme == Scheme::Https,
+            port: None,
+            interval: Some(source.interval.unwrap_or(MODELS_INTERVAL)),
+            is_on_node: false,
+        });
     }
 
     /// `at` is the path of the plugin's parameters.
@@ -84,6 +115,42 @@ impl Scraping {
             Ok(dialects) => self.dialects = Arc::new(dialects),
             Err(error) => findings.fault(format!("{at}.defaultEngine"), error.to_string()),
         }
+    }
+}
+
+/// Refuses files of certificates, given as authorities, certificate and key: the agent's flags name them.
+fn refuse_certificates(paths: [&String; 3], at: &str, findings: &mut Findings) {
+    let flags = [
+        ("caCertPath", "--scrape-ca"),
+        ("clientCertPath", "--scrape-cert"),
+        ("clientKeyPath", "--scrape-key"),
+    ];
+    for ((parameter, flag), path) in flags.into_iter().zip(paths).filter(|(_, path)| !path.is_empty()) {
+        let text = format!("{} is not supported; use the agent's flag {flag}", quoted(path));
+        findings.fault(format!("{at}.{parameter}"), text);
+    }
+}
+
+fn port(port: u32) -> Option<NonZeroU16> {
+    NonZeroU16::new(u16::try_from(port).ok()?)
+}
+
+fn url_path(path: &str, at: &str, findings: &mut Findings) -> Option<Uri> {
+    let parsed = path.parse().ok();
+    if parsed.is_none() {
+        let text = format!("{} is not a URL path; allowed is one such as /metrics", quoted(path));
+        findings.fault(format!("{at}.path"), text);
+    }
+    parsed
+}
+
+fn check_interval(interval: Option<Duration>, at: &str, findings: &mut Findings) {
+    let is_allowed = |interval: &Duration| {
+        *interval >= MIN_INTERVAL && interval.as_nanos().is_multiple_of(MIN_INTERVAL.as_nanos())
+    };
+    if let Some(interval) = interval.filter(|interval| !is_allowed(interval)) {
+        let text = format!("is {interval:?}; it must be a multiple of {MIN_INTERVAL:?}");
+        findings.fault(format!("{at}.interval"), text);
     }
 }
 

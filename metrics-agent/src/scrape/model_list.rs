@@ -1,0 +1,92 @@
+//! The models of a server, from its response to `GET /v1/models`.
+
+use std::sync::Arc;
+
+use endpoint_picker::pool::reading::ServedModel;
+use serde::Deserialize;
+
+/// Maximum number of models of a server; others are not read.
+const MAX_MODELS: usize = 1024;
+
+/// Maximum length of a model's name in bytes; a longer one is not read.
+const MAX_NAME: usize = 256;
+
+/// Reads the lists of one server, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct ModelListReader {
+    body: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<Model>,
+}
+
+/// An entry of OpenAI's list; vLLM names the base model of an adapter in `parent`.
+#[derive(Deserialize)]
+struct Model {
+    id: String,
+    #[serde(default)]
+    parent: Option<String>,
+}
+
+impl ModelListReader {
+    /// Starts a new body, and forgets the last one.
+    pub(super) fn start(&mut self) {
+        self.body.clear();
+    }
+
+    /// Reads the next chunk. The client limits the length of the body.
+    pub(super) fn feed(&mut self, chunk: &[u8]) {
+        self.body.extend_from_slice(chunk);
+    }
+
+    /// The models; `None`: the body is not such a list.
+    pub(super) fn finish(&self) -> Option<Arc<[ServedModel]>> {
+        let list: ModelList = serde_json::from_slice(&self.body).ok()?;
+        let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);
+        let is_adapter = |parent: Option<String>| parent.is_some_and(|parent| !parent.is_empty());
+        Some(models.map(|Model { id, parent }| ServedModel { id, is_adapter: is_adapter(parent) }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Option<Vec<(String, bool)>> {
+        let mut reader = ModelListReader::default();
+        reader.feed(b"the last body");
+        reader.start();
+        body.as_bytes().chunks(7).for_each(|chunk| reader.feed(chunk));
+        Some(reader.finish()?.iter().map(|model| (model.id.clone(), model.is_adapter)).collect())
+    }
+
+    #[test]
+    fn adapters_have_a_parent() {
+        let body = r#"{"object": "list", "data": [
+            {"id": "llama", "object": "model", "root": "/models/llama", "parent": null, "max_model_len": 8192},
+            {"id": "tune", "object": "model", "root": "/adapters/tune", "parent": "llama"}, {"id": "x", "parent": ""}]}"#;
+        let expected = [("llama", false), ("tune", true), ("x", false)];
+        assert_eq!(read(body), Some(expected.map(|(id, is_adapter)| (id.to_owned(), is_adapter)).to_vec()));
+        assert_eq!(read(r#"{"data": []}"#), Some(vec![]));
+    }
+
+    #[test]
+    fn other_bodies_have_no_list() {
+        for body in
+            ["", "{}", "[]", r#"{"data": {}}"#, r#"{"data": [{"id": 1}]}"#, r#"{"data": [{"id": "a"}]"#]
+        {
+            assert_eq!(read(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn names_and_their_number_are_bounded() {
+        let entry = |id: String| format!(r#"{{"id": "{id}"}}"#);
+        let many: Vec<_> = (0..3000).map(|n| entry(n.to_string())).collect();
+        assert_eq!(read(&format!(r#"{{"data": [{}]}}"#, many.join(","))).unwrap().len(), MAX_MODELS);
+        let long = format!(r#"{{"data": [{}, {}]}}"#, entry("x".repeat(MAX_NAME + 1)), entry("a".to_owned()));
+        assert_eq!(read(&long), Some(vec![("a".to_owned(), false)]));
+    }
+}
