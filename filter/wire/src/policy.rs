@@ -116,6 +116,7 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         inference_models: InferenceModels::new(policy.inference_models.into_iter().map(model)),
         emit_endpoint_scores: policy.emit_endpoint_scores,
         avoid_failing: Duration::from_millis(policy.avoid_failing_ms),
+        refusal: policy.refusal,
     }
 }
 
@@ -151,6 +152,7 @@ mod tests {
             neutral_score_after_ms: Some(2000),
             avoid_failing_ms: 250,
             epp_rules: v1::EppRules::Main.into(),
+            refusal: Some("a reason".to_owned()),
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {
@@ -168,6 +170,7 @@ mod tests {
             }]),
             emit_endpoint_scores: true,
             avoid_failing: Duration::from_millis(250),
+            refusal: Some("a reason".to_owned()),
         };
         assert_eq!(read, expected);
     }

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::catalogue::watch::PlanWatch;
 use crate::credentials::{CredentialError, Watched, Watching};
+use crate::extension::references::PickerReferences;
 use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
 use crate::extension::status::{OwnStatus, StatusInputs};
@@ -59,26 +60,29 @@ impl ExtensionServer {
     }
 }
 
-/// Begins to write the status of pools, if there is an extension server and a cluster.
+/// Begins to write the status of pools, if there is an extension server and a cluster. Returns the Services that they name, too.
 pub(super) fn start_status(
     settings: Option<&ServerSettings>,
     cluster: Option<&mut Cluster>,
     plans: &PlanWatch,
     tasks: &Tasks,
-) -> Option<AbortOnDropHandle<()>> {
+) -> Option<(AbortOnDropHandle<()>, PickerReferences)> {
     let (settings, cluster) = settings.zip(cluster)?;
-    let watches = cluster.routes.take()?;
+    let (routes, services) = cluster.routes.take()?;
+    let ownership = settings.hooks.ownership.clone();
+    let references = PickerReferences::new(ownership.clone(), cluster.objects.objects(), services.services());
     let inputs = StatusInputs {
         objects: cluster.objects.objects(),
-        routes: watches.objects(),
+        routes: routes.objects(),
+        services: services.services(),
         refusals: plans.refusals(),
     };
-    let status = OwnStatus { ownership: settings.hooks.ownership.clone(), inputs };
+    let status = OwnStatus { ownership, inputs };
     let writing = write_status(cluster.client.clone(), "--extension-server", status);
     let held = async move {
-        // The watches end with their handle.
-        let _watches = watches;
+        // The watches end with their handles.
+        let _watches = (routes, services);
         writing.await;
     };
-    Some(tasks.spawn("status of pools with routes", held))
+    Some((tasks.spawn("status of pools with routes", held), references))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker_wire::v1;
 use tokio::sync::watch;
 
 use super::pool_pods::{self, LeftOut, PoolPods};
@@ -13,6 +14,7 @@ use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, PoolPlan};
+use crate::extension::references::{MISSING_SERVICE, PickerReferences};
 use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
@@ -32,6 +34,8 @@ pub(super) struct Reconciler {
     pub(super) file_by_flag: bool,
     /// The pods of a cluster, if one is watched.
     pub(super) pods: Option<PoolPods>,
+    /// The Services that pools of a cluster name, if they matter.
+    pub(super) picker_references: Option<PickerReferences>,
     pub(super) pools: Arc<Pools>,
     pub(super) scraper: Scraper,
     pub(super) scrape: ScrapeSettings,
@@ -54,6 +58,7 @@ impl Reconciler {
     pub(super) async fn run(mut self, mut plans: watch::Receiver<PlanResult>) {
         let mut sets = self.discovery.sets();
         let mut pods = self.pods.as_ref().map_or_else(|| watch::channel(Arc::default()).1, PoolPods::pods);
+        let mut references = self.picker_references.take();
         let mut last: Option<Arc<Plan>> = None;
         loop {
             let plan = plans.borrow_and_update().clone();
@@ -70,9 +75,10 @@ impl Reconciler {
             if let Some(pods) = &mut self.pods {
                 pods.watch(&plan, &ready);
             }
+            let refused = references.as_mut().map(|it| it.broken().clone()).unwrap_or_default();
             let written = match set {
                 Ok(endpoints) => match plan.check_ports(&endpoints) {
-                    Ok(()) => self.apply_endpoints(&plan, &endpoints, &ready),
+                    Ok(()) => self.apply_endpoints(&plan, &endpoints, &ready, &refused),
                     Err(problem) => {
                         tracing::error!(problem, "the endpoints are refused; the last valid ones stay");
                         self.write_missing_eds(&plan)
@@ -85,6 +91,7 @@ impl Reconciler {
                 () = changed(&mut plans) => {}
                 () = changed(&mut sets) => {}
                 () = changed(&mut pods) => {}
+                () = references_changed(&mut references) => {}
                 () = self.wait_for_eds_write(written) => {}
             }
         }
@@ -113,8 +120,14 @@ impl Reconciler {
         }
     }
 
-    /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
-    fn apply_endpoints(&mut self, plan: &Plan, endpoints: &[Endpoint], ready: &ReadyPods) -> bool {
+    /// Applies a plan with its endpoints. Pools that `refused` names serve no requests. Returns false when writing an EDS file failed.
+    fn apply_endpoints(
+        &mut self,
+        plan: &Plan,
+        endpoints: &[Endpoint],
+        ready: &ReadyPods,
+        refused: &BTreeSet<String>,
+    ) -> bool {
         let mut written = true;
         let mut served = Vec::with_capacity(plan.pools.len());
         for pool in &plan.pools {
@@ -135,7 +148,9 @@ impl Reconciler {
             }
             let endpoints: Vec<_> = members.iter().map(|member| member.endpoint.clone()).collect();
             written &= self.write_eds(&pool.name, &endpoints);
-            served.extend(self.served_pool(pool, endpoints, members));
+            let mut policy = pool.policy.clone();
+            policy.refusal = refused.contains(&pool.name).then(|| MISSING_SERVICE.to_owned());
+            served.extend(self.served_pool(pool, policy, endpoints, members));
         }
         self.serve(served);
         written
@@ -159,6 +174,7 @@ impl Reconciler {
     fn served_pool(
         &self,
         plan: &PoolPlan,
+        policy: v1::Policy,
         endpoints: Vec<Endpoint>,
         members: Vec<Member>,
     ) -> Option<ServedPool> {
@@ -174,7 +190,7 @@ impl Reconciler {
         }
         match Endpoints::new(plan.name.clone(), endpoints) {
             Ok(pool) => {
-                let topology = Topology { pool, policy: Some(plan.policy.clone()) };
+                let topology = Topology { pool, policy: Some(policy) };
                 let (qualified_name, scraping) = (plan.qualified_name(), plan.scraping(&self.scrape));
                 Some(ServedPool { qualified_name, publisher, topology, members, scraping })
             }
@@ -243,6 +259,14 @@ fn report(pool: &str, LeftOut { same_address, beyond_limit }: LeftOut) {
             endpoints = beyond_limit,
             "left out, because the pool is full (--max-endpoints)"
         );
+    }
+}
+
+/// Waits for a change of the references; forever without them.
+async fn references_changed(references: &mut Option<PickerReferences>) {
+    match references {
+        Some(references) => references.changed().await,
+        None => core::future::pending().await,
     }
 }
 

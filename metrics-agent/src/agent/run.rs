@@ -88,6 +88,7 @@ pub async fn run(
     });
     let pool_status =
         extension_server::start_status(settings.extension.as_ref(), cluster.as_mut(), &plans, &tasks);
+    let (pool_status, picker_references) = pool_status.unzip();
     let extension = ExtensionServer::new(settings.extension, cluster.as_ref(), limits, watching).await?;
     let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
@@ -102,6 +103,7 @@ pub async fn run(
         discovery,
         file_by_flag,
         pods,
+        picker_references,
         pools: Arc::clone(&pools),
         scraper,
         scrape: settings.scrape,

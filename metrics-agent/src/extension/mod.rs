@@ -15,6 +15,7 @@ pub mod schema {
 pub mod hooks;
 pub mod ownership;
 pub mod pool;
+pub mod references;
 pub mod server;
 pub mod settings;
 pub mod status;

@@ -30,14 +30,20 @@ pub enum Reference<'a> {
 impl Ownership {
     /// Whether the filter picks for a pool.
     pub fn is_own(&self, namespace: &str, name: &str, picker: Reference<'_>) -> bool {
-        let has = |set: &BTreeSet<ObjectName>, name: &str| {
-            set.iter().any(|(own_namespace, own_name)| own_namespace == namespace && own_name == name)
-        };
         let is_by_reference = match picker {
             Reference::Absent => true,
-            Reference::Service(service) => has(&self.services, service),
+            Reference::Service(service) => has(&self.services, namespace, service),
             Reference::Other => false,
         };
-        self.all || is_by_reference || has(&self.pools, name)
+        self.all || is_by_reference || self.is_named(namespace, name)
     }
+
+    /// Whether the pool is an own one whatever its `endpointPickerRef` names, which then has no meaning.
+    pub fn is_named(&self, namespace: &str, name: &str) -> bool {
+        has(&self.pools, namespace, name)
+    }
+}
+
+fn has(set: &BTreeSet<ObjectName>, namespace: &str, name: &str) -> bool {
+    set.iter().any(|(own_namespace, own_name)| own_namespace == namespace && own_name == name)
 }

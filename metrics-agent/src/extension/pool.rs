@@ -8,8 +8,9 @@ use prost_types::{ListValue, Struct, Value};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::ownership::{Ownership, Reference};
+use super::ownership::{ObjectName, Ownership, Reference};
 use super::wire::{Builder, Malformed, Message};
+use crate::sources::kubernetes::Services;
 
 /// The key of the mark in a route's `filter_metadata`.
 const MARK: &str = "endpoint-picker";
@@ -39,8 +40,8 @@ pub struct RoutePool {
 pub(super) struct ReferencedPool {
     /// As routes have it.
     pub(super) pool: RoutePool,
-    /// The Service that its `endpointPickerRef` names, in its namespace.
-    pub(super) service: Option<String>,
+    /// Namespace and name of the Service by which it is an own pool.
+    service: Option<ObjectName>,
 }
 
 /// Handling of requests that cannot be picked.
@@ -160,6 +161,11 @@ impl ReferencedPool {
         Object::deserialize(object).ok().and_then(|object| Self::of(object, ownership))
     }
 
+    /// Whether the Service by which it is an own pool does not exist.
+    pub(super) fn lacks_service(&self, services: &Services) -> bool {
+        self.service.as_ref().is_some_and(|(namespace, name)| services.lack(namespace, name))
+    }
+
     fn of(object: Object, ownership: &Ownership) -> Option<Self> {
         if object.kind != "InferencePool" || !object.api_version.starts_with(GROUP) {
             return None;
@@ -173,12 +179,15 @@ impl ReferencedPool {
             }
             Some(_) => Reference::Other,
         };
+        let is_own = ownership.is_own(&namespace, &name, reference);
         let service = match reference {
-            Reference::Service(name) => Some(name.to_owned()),
-            Reference::Absent | Reference::Other => None,
+            Reference::Service(service) if is_own && !ownership.is_named(&namespace, &name) => {
+                Some((namespace.clone(), service.to_owned()))
+            }
+            Reference::Absent | Reference::Service(_) | Reference::Other => None,
         };
         let pool = RoutePool {
-            is_own: ownership.is_own(&namespace, &name, reference),
+            is_own,
             name: format!("{namespace}/{name}"),
             is_h2c: object.spec.app_protocol.as_deref() == Some("kubernetes.io/h2c"),
             failure_mode: picker.and_then(|picker| picker.failure_mode),
@@ -267,6 +276,23 @@ mod tests {
             json!({"endpointPickerRef": {"group": "x.example", "kind": "Picker", "name": "picker"}});
         assert!(!is_own("chat", &other_kind));
         assert!(is_own("moved", &other_kind));
+    }
+
+    #[test]
+    fn a_pool_depends_on_the_service_by_which_it_is_an_own_pool() {
+        let lacks = |name: &str, spec: &Json, services: &[(&str, &str)]| {
+            let pool = ReferencedPool::read(&pool(name, spec), &ownership()).unwrap();
+            pool.lacks_service(&Services::all(services))
+        };
+        let by_reference = json!({"endpointPickerRef": {"name": "picker"}});
+        assert!(lacks("chat", &by_reference, &[("other", "picker")]));
+        assert!(!lacks("chat", &by_reference, &[("team", "picker")]));
+        assert!(!lacks("chat", &json!({}), &[]));
+        assert!(!lacks("moved", &json!({"endpointPickerRef": {"name": "epp"}}), &[]), "its EPP may be gone");
+        assert!(
+            !lacks("chat", &json!({"endpointPickerRef": {"name": "epp"}}), &[]),
+            "it is another picker's"
+        );
     }
 
     #[test]

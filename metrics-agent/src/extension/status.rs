@@ -12,10 +12,11 @@ use tokio::sync::watch;
 
 use super::ownership::{ObjectName, Ownership};
 use super::pool::ReferencedPool;
+use super::references::MISSING_SERVICE;
 use crate::catalogue::{Refusal, Refusals};
 use crate::publish::cluster::status::{StatusPatch, condition, conditions_with_times};
 use crate::publish::cluster::{StatusSource, changed, refused_objects};
-use crate::sources::kubernetes::{ClusterObject, ObjectsResult};
+use crate::sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 
 /// The controller in the parents that are written, by which replicas and later versions know them.
 const CONTROLLER: &str = "endpoint-picker/extension-server";
@@ -36,6 +37,8 @@ pub struct StatusInputs {
     pub objects: watch::Receiver<ObjectsResult>,
     /// The routes, with Envoy Gateway's status.
     pub routes: watch::Receiver<ObjectsResult>,
+    /// The Services that pools name.
+    pub services: watch::Receiver<Services>,
     /// The refused objects.
     pub refusals: watch::Receiver<Refusals>,
 }
@@ -54,14 +57,16 @@ impl StatusSource for OwnStatus {
         let inputs = &mut self.inputs;
         let Ok(objects) = inputs.objects.borrow_and_update().clone() else { return Vec::new() };
         let Ok(routes) = inputs.routes.borrow_and_update().clone() else { return Vec::new() };
+        let services = inputs.services.borrow_and_update().clone();
         let refusals = inputs.refusals.borrow_and_update().clone();
-        patches(&objects.0, &routes.0, &refusals, &self.ownership, now)
+        patches(&objects.0, &routes.0, &services, &refusals, &self.ownership, now)
     }
 
     async fn changed(&mut self) {
         tokio::select! {
             () = changed(&mut self.inputs.objects) => {}
             () = changed(&mut self.inputs.routes) => {}
+            () = changed(&mut self.inputs.services) => {}
             () = changed(&mut self.inputs.refusals) => {}
         }
     }
@@ -74,19 +79,16 @@ type Gateways = BTreeMap<ObjectName, bool>;
 fn patches(
     objects: &[Arc<ClusterObject>],
     routes: &[Arc<ClusterObject>],
+    services: &Services,
     refusals: &[Refusal],
     ownership: &Ownership,
     now: Timestamp,
 ) -> Vec<StatusPatch> {
     let refused = refused_objects(refusals);
     let gateways = gateways(routes);
-    let services: Vec<_> = routes.iter().filter(|object| object.id.kind == "Service").collect();
-    let is_missing = |service: &str, namespace: &str| {
-        let mut names = services.iter().map(|service| (&*service.id.namespace, &*service.id.name));
-        !services.is_empty() && !names.any(|name| name == (namespace, service))
-    };
     let patch = |object: &Arc<ClusterObject>| {
-        let ReferencedPool { pool, service } = ReferencedPool::read(&object.json, ownership)?;
+        let referenced = ReferencedPool::read(&object.json, ownership)?;
+        let pool = &referenced.pool;
         if !pool.is_own {
             return None;
         }
@@ -95,7 +97,7 @@ fn patches(
         }
         let none = Gateways::new();
         let gateways = gateways.get(&pool.name).unwrap_or(&none);
-        let is_missing = service.is_some_and(|service| is_missing(&service, &object.id.namespace));
+        let is_missing = referenced.lacks_service(services);
         patch(object, gateways, refused.get(&object.id).copied(), is_missing, now)
     };
     objects.iter().filter_map(patch).collect()
@@ -156,7 +158,7 @@ struct Condition {
 /// The Gateways of each pool, by the pool's name.
 fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     let mut gateways: HashMap<String, Gateways> = HashMap::new();
-    for object in routes.iter().filter(|object| object.id.kind == "HTTPRoute") {
+    for object in routes {
         // The API server has checked it; a route of a newer form has no part here.
         let Ok(Route { spec, status }) = Route::deserialize(&object.json) else { continue };
         let namespace = |reference: &Reference| {
@@ -260,13 +262,7 @@ fn conditions(
         ),
     };
     let resolved = if is_missing {
-        condition(
-            pool,
-            "ResolvedRefs",
-            false,
-            "InvalidExtensionRef",
-            "the Service of endpointPickerRef does not exist",
-        )
+        condition(pool, "ResolvedRefs", false, "InvalidExtensionRef", MISSING_SERVICE)
     } else {
         condition(pool, "ResolvedRefs", true, "ResolvedRefs", "the endpoint picker runs in the gateway")
     };
@@ -325,7 +321,13 @@ mod tests {
 
     /// The status that is written, if one is.
     fn written(pool: &Arc<ClusterObject>, routes: &[Arc<ClusterObject>], now: &str) -> Option<Json> {
-        let found = patches(&[Arc::clone(pool)], routes, &[], &Ownership::default(), now.parse().unwrap());
+        let services = Services::all(&[("team", "epp")]);
+        let ownership = Ownership {
+            services: ["epp", "gone"].map(|name| ("team".to_owned(), name.to_owned())).into(),
+            ..Ownership::default()
+        };
+        let pools = [Arc::clone(pool)];
+        let found = patches(&pools, routes, &services, &[], &ownership, now.parse().unwrap());
         found.into_iter().next().map(|patch| patch.body()["status"].clone())
     }
 
@@ -354,6 +356,20 @@ mod tests {
     }
 
     #[test]
+    fn references_are_resolved_when_the_service_exists() {
+        let routes = [route("a", &[("one", EG, true)])];
+        for (service, expected) in
+            [("epp", ("True", "ResolvedRefs")), ("gone", ("False", "InvalidExtensionRef"))]
+        {
+            let pool = pool(&json!({"endpointPickerRef": {"name": service}}), &Json::Null);
+            let status = written(&pool, &routes, FIRST).unwrap();
+            let (state, reason) = condition(&status, 0, 1);
+            assert_eq!((state.as_str(), reason.as_str()), expected);
+            assert_eq!(condition(&status, 0, 0).0, "True");
+        }
+    }
+
+    #[test]
     fn an_equal_status_is_not_written_again_and_the_last_route_takes_it_away() {
         let routes = [route("a", &[("one", EG, true)])];
         let status = written(&pool(&json!({}), &Json::Null), &routes, FIRST).unwrap();
@@ -369,7 +385,7 @@ mod tests {
     #[test]
     fn nothing_is_written_for_other_pickers_and_where_another_controller_writes() {
         let routes = [route("a", &[("one", EG, true)])];
-        let other = pool(&json!({"endpointPickerRef": {"name": "epp"}}), &Json::Null);
+        let other = pool(&json!({"endpointPickerRef": {"name": "other"}}), &Json::Null);
         assert_eq!(written(&other, &routes, FIRST), None);
         for parent in [
             json!({"parentRef": {"kind": "Gateway", "name": "one"}, "controllerName": "aigateway.envoyproxy.io/c"}),

@@ -28,8 +28,9 @@ use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
 use crate::catalogue::watch;
+use crate::extension::ownership::Ownership;
 use crate::publish::eds::Target;
-use crate::sources::kubernetes::{self as cluster, ClusterSettings, Routes};
+use crate::sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -180,11 +181,10 @@ impl Flags {
             objects: options.file_limits,
         };
         let extension = extension.settings()?;
-        let routes = match &extension {
-            None => Routes::Ignored,
-            Some(server) if server.hooks.conformance => Routes::WatchedWithServices,
-            Some(_) => Routes::Watched,
-        };
+        let routes = extension.as_ref().map(|server| match &server.hooks.ownership {
+            Ownership { all: true, .. } => WatchedServices::All,
+            Ownership { services, .. } => WatchedServices::Named(services.clone()),
+        });
         let cluster = |kubernetes: KubernetesFlags| ClusterSettings { routes, ..kubernetes.settings(limits) };
         Ok(Settings {
             only_pool,

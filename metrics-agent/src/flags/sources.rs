@@ -10,7 +10,7 @@ use crate::publish::cluster::ObjectReports;
 use crate::publish::cluster::status::Parent;
 use crate::publish::eds::Target;
 use crate::sources::endpoints::{Declared, LabelLimits, Sources};
-use crate::sources::kubernetes::{ClusterSettings, Limits, Namespaces, Routes};
+use crate::sources::kubernetes::{ClusterSettings, Limits, Namespaces};
 use crate::sources::names::{NamedServer, Resolver};
 
 /// Sources of endpoints and policies; one of them is required.
@@ -138,7 +138,7 @@ impl KubernetesFlags {
         } else {
             (!names.is_empty()).then_some(Namespaces::Named(names))
         };
-        ClusterSettings { namespaces, picker_config_map, routes: Routes::default(), limits }
+        ClusterSettings { namespaces, picker_config_map, routes: None, limits }
     }
 
     /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they need.

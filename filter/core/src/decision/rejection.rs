@@ -155,6 +155,11 @@ impl Rejection {
             .with_reason(DroppedReason::NoEndpoints)
     }
 
+    /// The pool is refused, for this reason.
+    pub(crate) fn pool_refused(reason: &str) -> Self {
+        Self::new(Code::ServiceUnavailable, format!("the pool serves no requests: {reason}"))
+    }
+
     /// The client accepts only an endpoint with some of its prompt in the cache, and the picked one has none.
     pub(crate) fn not_cached() -> Self {
         Self::new(Code::PreconditionFailed, "no decode worker has the requested KV cache")

@@ -42,9 +42,16 @@ pub struct Policy {
     pub emit_endpoint_scores: bool,
     /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it is not avoided.
     pub avoid_failing: Duration,
+    /// Why every request is rejected; `None`: requests are decided.
+    pub refusal: Option<String>,
 }
 
 impl Policy {
+    /// The rejection of every request to a pool that is refused.
+    pub fn refused(&self) -> Option<Rejection> {
+        self.refusal.as_deref().map(Rejection::pool_refused)
+    }
+
     /// The resolution of a request to an API whose bodies name models; its body names `asked`.
     ///
     /// Rejects with 400 without a model, and with 404 if there are [`InferenceModels`] and the model is not one of them.

@@ -319,6 +319,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
     fn decide_by_head(&mut self, has_body: bool) -> Result<Flow> {
         let view = &self.pool.view();
+        if let Some(rejection) = view.policy().refused() {
+            return self.act(rejection.into());
+        }
         // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
         let api = self.exchange.head.find_api(&view.topology().pipeline);
         let mut decider = self.decider(view);

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::{ProxyError, Result};
@@ -127,4 +128,20 @@ fn a_server_that_restarted_is_observed() {
     assert_eq!(matched(&mut fixture, 12_000), 4, "marks of one start");
     assert_eq!(matched(&mut fixture, 900_000), 4, "its caches are empty");
     assert_eq!(fixture.pool.store_mut().read(|ledger| ledger.loads().len()), 1);
+}
+
+#[test]
+fn a_pool_that_is_refused_rejects_every_request_until_it_is_not() {
+    let refused = v1::Policy { refusal: Some("it has no Service".to_owned()), ..fewest_waiting() };
+    let mut fixture = Fixture::with_policy(&serde_json::json!({"failureMode": "FailOpen"}), refused);
+    // At its head, before a body that is too large to be read would let it pass.
+    let mut request = fixture.request(TEXT, &[]);
+    assert_eq!(request.head(&mut fixture), Flow::Hold);
+    let rejection = request.rejection();
+    assert_eq!(rejection.status, 503);
+    let expected = "the pool serves no requests: it has no Service";
+    assert!(rejection.body.contains(expected), "{}", rejection.body);
+    assert_eq!(fixture.counted("rejected|503"), 1);
+    fixture.adopt(topology(&[1, 2, 3], fewest_waiting()), &[0, 10, 20]);
+    assert_eq!(fixture.post(TEXT, &[], BODY).proxy.local_answer, None);
 }

@@ -71,6 +71,9 @@ pub struct Policy {
     /// The version of the EPP whose rules decide where versions differ.
     #[prost(enumeration = "EppRules", tag = "12")]
     pub epp_rules: i32,
+    /// Why every request is answered with 503, as the answer names it. Absent: requests are decided.
+    #[prost(string, optional, tag = "13")]
+    pub refusal: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// The parts of an EndpointPickerConfig on which decisions depend.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -5,11 +5,13 @@
 mod client;
 mod objects;
 mod pods;
+mod services;
 mod watch;
 
 pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
 pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectWatches, ObjectsResult, PickerConfigMap};
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
+pub use services::{ServiceWatches, Services, WatchedServices};
 pub use watch::WatchMetrics;
 
 use super::endpoints::LabelLimits;
@@ -23,22 +25,10 @@ pub struct ClusterSettings {
     pub namespaces: Option<Namespaces>,
     /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
     pub picker_config_map: Option<(Option<String>, String)>,
-    /// Which objects that lead to pools are read.
-    pub routes: Routes,
+    /// Watch the `HTTPRoute`s that lead to pools, and these Services that pools name; `None`: neither.
+    pub routes: Option<WatchedServices>,
     /// Limits on the objects that are read.
     pub limits: Limits,
-}
-
-/// Objects that lead to pools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Routes {
-    /// None.
-    #[default]
-    Ignored,
-    /// `HTTPRoute`s.
-    Watched,
-    /// `HTTPRoute`s, and the Services that pools name.
-    WatchedWithServices,
 }
 
 /// Limits on the objects that are read from a cluster.
@@ -72,8 +62,8 @@ pub struct Cluster {
     pub pods: PodWatches,
     /// The watches of the objects of all kinds.
     pub objects: ObjectWatches,
-    /// The watches of routes, if they are read.
-    pub routes: Option<ObjectWatches>,
+    /// The watches of routes and Services, if they are read.
+    pub routes: Option<(ObjectWatches, ServiceWatches)>,
 }
 
 impl Cluster {
@@ -92,14 +82,10 @@ impl Cluster {
             name,
         });
         let objects = ObjectWatches::start(&client, &namespaces, config_map, limits.objects, tasks, metrics);
-        let start_routes = |services| {
-            ObjectWatches::of_routes(&client, &namespaces, services, limits.objects, tasks, metrics)
-        };
-        let routes = match routes {
-            Routes::Ignored => None,
-            Routes::Watched => Some(start_routes(false)),
-            Routes::WatchedWithServices => Some(start_routes(true)),
-        };
+        let routes = routes.map(|services| {
+            let routes = ObjectWatches::of_routes(&client, &namespaces, limits.objects, tasks, metrics);
+            (routes, ServiceWatches::start(&client, &namespaces, services, tasks, metrics))
+        });
         let pods =
             PodWatches::new(client.clone(), limits.pods, limits.labels, tasks.clone(), metrics.clone());
         let namespace = match namespaces {

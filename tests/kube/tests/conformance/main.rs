@@ -10,10 +10,8 @@ use std::{env, fs};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Tests of the suite that pass; the only other one is [`FAILING`].
-const PASSING: u64 = 13;
-/// Requests to a pool whose picker's Service does not exist have to fail there, and the module serves them: it needs no Service.
-const FAILING: &str = "InferencePoolInvalidEPPService";
+/// All tests of the suite.
+const TESTS: u64 = 14;
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,8 +86,7 @@ async fn envoy_gateway_with_the_chart_passes_the_conformance_suite() {
     } else {
         let report: Value = serde_saphyr::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
         let core = &report["profiles"][0]["core"];
-        assert_eq!(core["statistics"]["Passed"], PASSING, "{report}; {context}");
-        assert_eq!(core["failedTests"], json!([FAILING]), "{report}; {context}");
-        assert_eq!(core["statistics"]["Skipped"], 0, "{report}; {context}");
+        let counts = ["Passed", "Failed", "Skipped"].map(|result| core["statistics"][result].as_u64());
+        assert_eq!(counts, [Some(TESTS), Some(0), Some(0)], "{report}; {context}");
     }
 }

@@ -66,3 +66,64 @@ async fn pools_that_are_missing_or_empty_do_not_disturb_others() {
     models.chat(CHAT, "hello").await.unwrap();
     models.remove().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_share_of_a_pool_whose_service_is_missing_fails_until_it_exists() {
+    let _ground = GROUND.write().await;
+    let rules = json!([rule("/", &[backend("good", 1), backend("broken", 1)])]);
+    let models = Models::new(&[("good", 1), ("broken", 1)], &rules, CHAT).await;
+    let api = "rbac.authorization.k8s.io";
+    let reader = json!({"name": "services"});
+    models
+        .apply(&json!({
+            "apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": reader,
+            "rules": [{"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]}],
+        }))
+        .await;
+    models
+        .apply(&json!({
+            "apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": reader,
+            "roleRef": {"apiGroup": api, "kind": "Role", "name": reader["name"]},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "inference", "name": "endpoint-picker"}],
+        }))
+        .await;
+    let flag = format!("--extension-picker-service={}/epp", models.namespace);
+    models.extension.add_flag(&flag).await.unwrap();
+    let mut broken = pool("broken");
+    broken["spec"]["endpointPickerRef"] = json!({"name": "epp", "port": {"number": 9002}});
+    models.apply(&broken).await;
+    let outcomes = async || {
+        let (mut served, mut refused) = (0, 0);
+        for _ in 0..20 {
+            match models.chat(CHAT, "hello").await {
+                Ok(_) => served += 1,
+                Err(error) => {
+                    let error = error.to_string();
+                    ensure!(error.contains("503") && error.contains("endpointPickerRef"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        anyhow::Ok((served, refused))
+    };
+    eventually("only requests to the pool are refused", async || {
+        let (served, refused) = outcomes().await?;
+        ensure!(served > 0 && refused > 0, "{served} served, {refused} refused");
+        Ok(())
+    })
+    .await;
+    models
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "epp"},
+            "spec": {"clusterIP": "None", "ports": [{"port": 9002}]},
+        }))
+        .await;
+    // No object that Envoy Gateway watches has changed.
+    eventually("all requests are served", async || {
+        let (_, refused) = outcomes().await?;
+        ensure!(refused == 0, "{refused} refused");
+        Ok(())
+    })
+    .await;
+    models.remove().await;
+}

@@ -116,16 +116,13 @@ const KINDS: [Resource; 7] = [
     },
 ];
 
-/// The kinds by which requests reach pools: their routes, and the Services that pools name.
-const ROUTES: [Resource; 2] = [
-    Resource {
-        group: "gateway.networking.k8s.io",
-        version: "v1",
-        kind: "HTTPRoute",
-        name: "httproutes.gateway.networking.k8s.io",
-    },
-    Resource { group: "", version: "v1", kind: "Service", name: "services" },
-];
+/// The kind by which requests reach pools.
+const ROUTES: Resource = Resource {
+    group: "gateway.networking.k8s.io",
+    version: "v1",
+    kind: "HTTPRoute",
+    name: "httproutes.gateway.networking.k8s.io",
+};
 
 /// The kind of the object with picker configurations.
 const CONFIG_MAP: Resource = Resource { group: "", version: "v1", kind: "ConfigMap", name: "configmaps" };

@@ -35,17 +35,15 @@ impl ObjectWatches {
         Self::of_targets(client, targets(&KINDS, namespaces, config_map), limits, tasks, metrics)
     }
 
-    /// Watches the objects that lead to pools: routes, and with `services` the Services that pools name.
+    /// Watches the routes that lead to pools.
     pub(in crate::sources::kubernetes) fn of_routes(
         client: &Client,
         namespaces: &Namespaces,
-        services: bool,
         limits: FileLimits,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        let kinds = if services { &ROUTES[..] } else { &ROUTES[..1] };
-        Self::of_targets(client, targets(kinds, namespaces, None), limits, tasks, metrics)
+        Self::of_targets(client, targets(&[ROUTES], namespaces, None), limits, tasks, metrics)
     }
 
     fn of_targets(
