@@ -49,8 +49,8 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
                 kubernetes.refuse("--cluster")?;
                 check(&path, policy)
             }
-            Some(Command::Check { path: None, kubernetes, policy, .. }) => {
-                check_cluster(kubernetes, policy).await
+            Some(Command::Check { path: None, kubernetes, policy, envoy_gateway, .. }) => {
+                check_cluster(kubernetes, policy, envoy_gateway).await
             }
             Some(Command::Snapshot { source, save, file }) => {
                 snapshot(&source, save.as_deref(), file.as_deref()).await
@@ -75,13 +75,17 @@ fn check(path: &Path, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-async fn check_cluster(kubernetes: KubernetesFlags, policy: PolicyFlags) -> Result<ExitCode, Box<dyn Error>> {
+async fn check_cluster(
+    kubernetes: KubernetesFlags,
+    policy: PolicyFlags,
+    envoy_gateway: Option<String>,
+) -> Result<ExitCode, Box<dyn Error>> {
     let pool = policy.only_pool().map(str::to_owned);
     let options = policy.options()?;
     // Pods are not read.
     let limits = Limits { pods: 0, labels: LabelLimits::default(), objects: options.file_limits };
     let watched = kubernetes.settings(limits);
-    let report = check::cluster::check(watched, pool, options).await?;
+    let report = check::cluster::check(watched, pool, envoy_gateway, options).await?;
     print(&report)?;
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::catalogue::watch::PlanWatch;
 use crate::credentials::{CredentialError, Watched, Watching};
 use crate::extension::references::PickerReferences;
+use crate::extension::server::status::SharedStatus;
 use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
 use crate::extension::status::{OwnStatus, StatusInputs};
@@ -23,6 +24,7 @@ use crate::sources::kubernetes::{Cluster, ObjectsResult};
 pub(super) struct ExtensionServer {
     tls: Option<Watched<Config>>,
     hooks: Arc<HookSettings>,
+    status: SharedStatus,
     /// The objects of the cluster, which have to be read before the first call: Envoy Gateway does not repeat calls.
     objects: Option<watch::Receiver<ObjectsResult>>,
 }
@@ -41,7 +43,12 @@ impl ExtensionServer {
             None => None,
         };
         let objects = cluster.map(|cluster| cluster.objects.objects());
-        Ok(Some(Self { tls, hooks, objects }))
+        Ok(Some(Self { tls, hooks, status: SharedStatus::default(), objects }))
+    }
+
+    /// Envoy Gateway's calls.
+    pub(super) fn status(&self) -> SharedStatus {
+        self.status.clone()
     }
 
     /// Serves until `closing` is cancelled. Clients connect meanwhile, and wait.
@@ -56,7 +63,7 @@ impl ExtensionServer {
             () = read => {}
             () = closing.cancelled() => return,
         }
-        server::serve(listener, self.tls, self.hooks, closing).await;
+        server::serve(listener, self.tls, self.hooks, self.status, closing).await;
     }
 }
 

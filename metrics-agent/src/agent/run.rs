@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::extension_server::{self, ExtensionServer};
 use super::pool_pods::PoolPods;
@@ -21,7 +22,7 @@ use crate::api::reports::Reports;
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::catalogue::watch::PlanWatch;
 use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
-use crate::publish::cluster::PoolInputs;
+use crate::publish::cluster::{ObjectReports, PoolInputs};
 use crate::publish::{Pools, eds};
 use crate::runtime::{Clock, Tasks};
 use crate::scrape::{Leases, Scraper};
@@ -78,14 +79,7 @@ pub async fn run(
         &tasks,
         metrics.discovery.clone(),
     );
-    let reports_to_objects = cluster.as_ref().map(|cluster| {
-        let inputs = PoolInputs {
-            objects: cluster.objects.objects(),
-            plans: plans.plans(),
-            refusals: plans.refusals(),
-        };
-        settings.object_reports.start(&cluster.client, inputs, &tasks)
-    });
+    let reports_to_objects = start_reports(settings.object_reports, cluster.as_ref(), &plans, &tasks);
     let pool_status =
         extension_server::start_status(settings.extension.as_ref(), cluster.as_mut(), &plans, &tasks);
     let (pool_status, picker_references) = pool_status.unzip();
@@ -129,6 +123,7 @@ pub async fn run(
         reports,
         feeds,
         history,
+        extension: extension.as_ref().map(ExtensionServer::status),
         max_report_bytes: settings.limits.max_report_bytes,
         body_timeout: settings.limits.idle_timeout,
         draining: draining.clone(),
@@ -153,6 +148,19 @@ async fn start_cluster(
 ) -> Result<Option<Cluster>, ConnectError> {
     let Some(settings) = settings else { return Ok(None) };
     Cluster::start(settings, tasks, &metrics.kubernetes).await.map(Some)
+}
+
+/// Begins to report to the objects of the cluster, if there is one.
+fn start_reports(
+    reports: ObjectReports,
+    cluster: Option<&Cluster>,
+    plans: &PlanWatch,
+    tasks: &Tasks,
+) -> Option<Vec<AbortOnDropHandle<()>>> {
+    let cluster = cluster?;
+    let inputs =
+        PoolInputs { objects: cluster.objects.objects(), plans: plans.plans(), refusals: plans.refusals() };
+    Some(reports.start(&cluster.client, inputs, tasks))
 }
 
 /// The leases of the servers, if agents scrape for one another.

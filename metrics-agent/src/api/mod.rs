@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Refusal, Refusals};
+use crate::extension::server::status::SharedStatus;
 use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;
@@ -115,6 +116,8 @@ pub struct ApiState {
     pub feeds: Option<Arc<Feeds>>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
+    /// Envoy Gateway's calls, if the agent is its extension server.
+    pub extension: Option<SharedStatus>,
     /// Maximum size of a report of a proxy, in bytes.
     pub max_report_bytes: usize,
     /// Maximum time in which the body of a request must arrive.

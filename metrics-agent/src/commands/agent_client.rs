@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::fetch::{self, FetchError};
 use crate::api::pools::status::{PoolStatus, RefusedObjects};
 use crate::client::credentials::ClientCredentials;
+use crate::extension::server::status::ServerStatus;
 
 /// An agent's response to `/v1/pools`.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -19,6 +20,9 @@ pub struct PoolList {
     /// The refused objects; none for an agent that does not give them.
     #[serde(default)]
     pub refused: RefusedObjects,
+    /// Envoy Gateway's calls; `None`: the agent is not its extension server, or older.
+    #[serde(default)]
+    pub extension: Option<ServerStatus>,
 }
 
 /// A running agent.

@@ -30,6 +30,9 @@ const HEADER: [&str; 14] = [
 impl fmt::Display for PoolStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pool {}: {}", printable(&self.pool), self.counts())?;
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "every request is rejected with 503: {}", printable(refusal))?;
+        }
         if let Some(shadow) = self.shadow() {
             writeln!(f, "{}", agreement(shadow))?;
         }

@@ -4,7 +4,7 @@ use super::settings::Module;
 use super::wire::Builder;
 
 /// The name of the filter, of its cluster and of their settings.
-pub(super) const NAME: &str = "endpoint-picker";
+pub(crate) const NAME: &str = "endpoint-picker";
 
 /// `google.protobuf.Any`: a type and a message of it.
 pub(super) fn any(type_name: &str, message: impl AsRef<[u8]>) -> Builder {

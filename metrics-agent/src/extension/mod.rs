@@ -7,6 +7,7 @@
 mod ai_gateway;
 mod conformance;
 mod envoy;
+pub(crate) use envoy::NAME;
 /// The generated messages and service.
 #[allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications, reason = "generated")]
 pub mod schema {

@@ -13,7 +13,7 @@ use super::wire::{Builder, Malformed, Message};
 use crate::sources::kubernetes::Services;
 
 /// The key of the mark in a route's `filter_metadata`.
-const MARK: &str = "endpoint-picker";
+pub(crate) const MARK: &str = "endpoint-picker";
 
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 const MAX_POOLS: usize = 64;

@@ -98,11 +98,16 @@ pub enum Command {
         #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
         path: Option<PathBuf>,
 
-        /// Check a Kubernetes cluster: what would be in force and what would be refused, what differs from the EPP of each pool, and
-        /// whether the gateway's policies with the filter are in force. The API server is the one of KUBECONFIG, otherwise of the
-        /// pod's `ServiceAccount`, otherwise of ~/.kube/config.
+        /// Check a Kubernetes cluster: what would be in force and what would be refused, and what differs from the EPP of each pool. The
+        /// API server is the one of KUBECONFIG, otherwise of the pod's `ServiceAccount`, otherwise of ~/.kube/config.
         #[arg(long)]
         cluster: bool,
+
+        /// Check Envoy Gateway in this namespace, too: whether it has the agents as its extension server, as
+        /// docs/install/envoy-gateway.md has it, and whether routes to pools are served. Its configuration, the two Secrets that the
+        /// configuration names, routes and pools are read.
+        #[arg(long, value_name = "NAMESPACE", requires = "cluster", value_parser = values::one_namespace)]
+        envoy_gateway: Option<String>,
 
         /// The cluster's objects.
         #[command(flatten)]

@@ -76,8 +76,14 @@ pub(super) fn server(text: &str) -> Result<Server, String> {
 
 /// A namespace, or `*` for all of them.
 pub(super) fn namespace(text: &str) -> Result<String, String> {
-    let is_valid = text == "*" || (is_object_name(text) && text.len() <= 63 && !text.contains('.'));
+    let is_valid = text == "*" || one_namespace(text).is_ok();
     is_valid.then(|| text.to_owned()).ok_or_else(|| "allowed is the name of a namespace, or '*'".to_owned())
+}
+
+/// A namespace.
+pub(super) fn one_namespace(text: &str) -> Result<String, String> {
+    let is_valid = is_object_name(text) && text.len() <= 63 && !text.contains('.');
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "allowed is the name of a namespace".to_owned())
 }
 
 /// The name of an object of Kubernetes, with its namespace or without.

@@ -4,6 +4,7 @@ mod agent;
 mod command;
 mod configuration;
 mod control_planes;
+mod extension;
 mod fixture;
 mod shipped;
 mod unreadable;

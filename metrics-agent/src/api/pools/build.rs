@@ -67,6 +67,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     let queues = queues.map(|(queue, earlier)| (queue, earlier));
     PoolStatus {
         pool: pool.name().to_owned(),
+        refusal: topology.policy.as_ref().and_then(|policy| policy.refusal.clone()),
         endpoints,
         unresolved: Vec::new(),
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
@@ -81,14 +82,17 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
 /// A pool from a recorded snapshot. Without a topology it has no endpoints.
 pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> {
     let mut topology = snapshot.topology.unwrap_or_default();
-    let thresholds = Thresholds::of_policy(topology.policy.take().as_ref());
+    let policy = topology.policy.take();
+    let thresholds = Thresholds::of_policy(policy.as_ref());
+    let refusal = policy.and_then(|policy| policy.refusal);
     let pool = topology_into_core(topology)?;
     // Any time works that is larger than every age.
     let now = Duration::from_secs(u64::from(u32::MAX));
     let readings: Vec<_> =
         snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
     let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
-    Ok(PoolStatus { pool: pool.name().to_owned(), endpoints, is_of_snapshot: true, ..PoolStatus::default() })
+    let pool = pool.name().to_owned();
+    Ok(PoolStatus { pool, refusal, endpoints, is_of_snapshot: true, ..PoolStatus::default() })
 }
 
 /// A host name with a problem.

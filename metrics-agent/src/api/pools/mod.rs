@@ -29,12 +29,16 @@ pub(in crate::api) fn routes() -> Router<Arc<ApiState>> {
 async fn pools(State(state): State<Arc<ApiState>>) -> Response {
     let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
     let refused = RefusedObjects::new(&state.refusals());
-    fresh(Json(serde_json::json!({
+    let mut list = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pools": names,
         "refused": refused,
         "unknown_pools": state.reports.unknown_pools.recent(),
-    })))
+    });
+    if let Some(extension) = &state.extension {
+        list["extension"] = serde_json::json!(extension.now());
+    }
+    fresh(Json(list))
 }
 
 async fn pool(State(state): State<Arc<ApiState>>, pool: Result<Path<String>, PathRejection>) -> Response {

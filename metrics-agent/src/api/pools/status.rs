@@ -18,6 +18,9 @@ pub const FRESH: Duration = Duration::from_secs(2);
 pub struct PoolStatus {
     /// The pool's name.
     pub pool: String,
+    /// Why the filter rejects every request; absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
     /// All endpoints, in the order of discovery.
     pub endpoints: Vec<EndpointStatus>,
     /// Servers whose host name was not resolved by its last lookup; absent: there are none.

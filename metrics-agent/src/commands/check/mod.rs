@@ -1,6 +1,7 @@
 //! `metrics-agent check`: checks manifests, or a cluster, and prints a summary.
 
 pub mod cluster;
+mod envoy_gateway;
 
 use core::fmt::Write;
 use std::path::Path;

@@ -9,7 +9,7 @@ use super::dump::{
     ConfigDump, Extension, HttpConnectionManager, Listener, Message, RetryPolicy, RouteConfiguration,
     TypedConfigs,
 };
-use super::picker::Picker;
+use super::picker::{Picker, is_off};
 
 const HEADER_TO_METADATA: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
@@ -55,6 +55,8 @@ pub(crate) struct Filter {
 #[derive(Debug)]
 pub(crate) enum FilterKind {
     Picker(Picker),
+    /// The native module on routes without a pool.
+    Off,
     HeaderToMetadata(Vec<MetadataRule>),
     Other,
 }
@@ -106,15 +108,20 @@ impl Filter {
     pub(crate) fn picker(&self) -> Option<&Picker> {
         match &self.kind {
             FilterKind::Picker(picker) => Some(picker),
-            FilterKind::HeaderToMetadata(_) | FilterKind::Other => None,
+            FilterKind::Off | FilterKind::HeaderToMetadata(_) | FilterKind::Other => None,
         }
+    }
+
+    /// Whether it picks, or would where a route names a pool.
+    pub(crate) fn is_of_picker(&self) -> bool {
+        matches!(self.kind, FilterKind::Picker(_) | FilterKind::Off)
     }
 
     /// Its rules from headers to metadata.
     pub(crate) fn metadata_rules(&self) -> &[MetadataRule] {
         match &self.kind {
             FilterKind::HeaderToMetadata(rules) => rules,
-            FilterKind::Picker(_) | FilterKind::Other => &[],
+            FilterKind::Picker(_) | FilterKind::Off | FilterKind::Other => &[],
         }
     }
 
@@ -125,7 +132,7 @@ impl Filter {
         let Some(message) = Message::of(any) else { return own() };
         let replaced = |any: &Value| match FilterKind::of(any) {
             FilterKind::Other => Arc::clone(self),
-            kind @ (FilterKind::Picker(_) | FilterKind::HeaderToMetadata(_)) => {
+            kind @ (FilterKind::Picker(_) | FilterKind::Off | FilterKind::HeaderToMetadata(_)) => {
                 Arc::new(Self { name: self.name.clone(), is_disabled: false, kind })
             }
         };
@@ -143,7 +150,11 @@ impl FilterKind {
         if let Some(Ok(HeaderToMetadata { request_rules })) = message.read(HEADER_TO_METADATA) {
             return Self::HeaderToMetadata(request_rules);
         }
-        Picker::of(message).map_or(Self::Other, Self::Picker)
+        match Picker::of(message) {
+            Some(picker) => Self::Picker(picker),
+            None if is_off(message) => Self::Off,
+            None => Self::Other,
+        }
     }
 }
 
@@ -159,7 +170,7 @@ impl Manager {
     fn new(listener: &Listener, settings: HttpConnectionManager, dump: &ConfigDump) -> Option<Self> {
         let filters = settings.http_filters.iter().map(|filter| Arc::new(Filter::new(filter, dump)));
         let filters: Vec<_> = filters.collect();
-        if filters.iter().all(|filter| filter.picker().is_none()) {
+        if !filters.iter().any(|filter| filter.is_of_picker()) {
             return None;
         }
         let routes = settings.route_config.as_ref();
@@ -175,6 +186,12 @@ impl Manager {
             entries,
             settings,
         })
+    }
+
+    /// The names of its filters that pick, also of those that are disabled or have no pool.
+    pub(crate) fn picker_names(&self) -> Vec<&str> {
+        let filters = self.filters.iter().filter(|filter| filter.is_of_picker());
+        filters.map(|filter| filter.name.as_str()).collect()
     }
 
     /// The place of one of its filters.

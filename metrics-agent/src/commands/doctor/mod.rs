@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use bytes::Bytes;
-use dump::Cluster;
 pub use dump::ConfigDump;
+use dump::{Cluster, Route, VirtualHost};
 use hyper::{StatusCode, Uri};
 use managers::{Manager, RouteEntry};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -142,6 +142,15 @@ pub(crate) struct Picking<'a> {
     pub(crate) cluster: Option<&'a Cluster>,
 }
 
+/// A route that the extension server leads to pools.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolRoute<'a> {
+    /// The name of its route configuration.
+    pub(crate) configuration: &'a str,
+    pub(crate) host: &'a VirtualHost,
+    pub(crate) route: &'a Route,
+}
+
 impl Facts {
     /// Facts without statistics and agent.
     pub fn new(dump: ConfigDump, hosts: ClusterHosts) -> Self {
@@ -169,6 +178,25 @@ impl Facts {
             let pickers = entry.pickers().filter(|(_, picker)| picker.picks());
             pickers.map(move |(position, picker)| Picking { entry, picker, position, cluster })
         })
+    }
+
+    /// The routes of gateways that the extension server leads to pools.
+    pub(crate) fn pool_routes(&self) -> Vec<PoolRoute<'_>> {
+        let mut found = Vec::new();
+        for routes in self.dump.routes.values() {
+            for host in &routes.virtual_hosts {
+                let routes =
+                    host.routes.iter().map(|route| PoolRoute { configuration: &routes.name, host, route });
+                found.extend(routes.filter(|route| !route.route.marked_pools().is_empty()));
+            }
+        }
+        found
+    }
+
+    /// Whether the filter comes from an extension server, and not from a configuration by hand.
+    pub(crate) fn is_of_extension(&self) -> bool {
+        let has_server = self.agent.list.as_ref().is_ok_and(|list| list.extension.is_some());
+        has_server || !self.pool_routes().is_empty()
     }
 
     /// The pools of all pickers.

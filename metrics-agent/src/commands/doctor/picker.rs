@@ -85,6 +85,14 @@ struct ModuleFilter {
     filter_config: Value,
 }
 
+/// Whether a filter's typed configuration is the native module's, and without a pool: it picks where a route names one.
+pub(crate) fn is_off(message: Message<'_>) -> bool {
+    let Some(Ok(ModuleFilter { filter_config })) = message.read(NATIVE) else { return false };
+    let text = Message::of(&filter_config).and_then(Message::text);
+    let config: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
+    config.is_some_and(|config| config.get("pool").is_some_and(Value::is_null))
+}
+
 impl Picker {
     /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool and the way to
     /// the agent.

@@ -42,7 +42,7 @@ pub struct Report {
 }
 
 impl Finding {
-    pub(super) fn error(
+    pub(crate) fn error(
         place: impl Into<String>,
         problem: impl Into<String>,
         fix: impl Into<String>,
@@ -50,7 +50,7 @@ impl Finding {
         Self { severity: Severity::Error, problem: problem.into(), place: place.into(), fix: fix.into() }
     }
 
-    pub(super) fn warning(
+    pub(crate) fn warning(
         place: impl Into<String>,
         problem: impl Into<String>,
         fix: impl Into<String>,
@@ -61,7 +61,7 @@ impl Finding {
 
 impl Report {
     /// A report that begins with these lines.
-    pub(super) fn new(subject: Vec<String>) -> Self {
+    pub(crate) fn new(subject: Vec<String>) -> Self {
         Self { subject, ..Self::default() }
     }
 
@@ -81,7 +81,7 @@ impl Report {
     }
 
     /// Adds the result of a check.
-    pub(super) fn add(&mut self, check: &'static str, findings: Vec<Finding>) {
+    pub(crate) fn add(&mut self, check: &'static str, findings: Vec<Finding>) {
         if findings.is_empty() {
             self.passed.push(check);
         }

@@ -136,6 +136,9 @@ impl Replay {
         headers: Headers<'_>,
         body: &'a [u8],
     ) -> Result<ParsedBody<'a>, Rejection> {
+        if let Some(rejection) = self.view.policy().refused() {
+            return Err(rejection);
+        }
         let path = request_path(Some(path), headers);
         let api = self.view.topology().pipeline.api(path)?;
         match Body::read_bytes(body, api, &self.view.body_options(headers)) {

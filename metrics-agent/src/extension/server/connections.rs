@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::service::HookService;
+use super::status::SharedStatus;
 use super::{ServerSettings, TlsFiles};
 use crate::credentials::{CredentialError, File, Watched, Watching};
 use crate::extension::settings::HookSettings;
@@ -97,6 +98,7 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<Watched<Config>>,
     settings: Arc<HookSettings>,
+    status: SharedStatus,
     closing: CancellationToken,
 ) {
     let graceful = GracefulShutdown::new();
@@ -107,7 +109,8 @@ pub async fn serve(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let tls = tls.as_ref().map(|tls| Config::clone(&tls.now()));
-                    let connection = connection(stream, tls, Arc::clone(&settings), graceful.watcher());
+                    let connection =
+                        connection(stream, tls, Arc::clone(&settings), status.clone(), graceful.watcher());
                     tokio::spawn(async move {
                         connection.await;
                         drop(permit);
@@ -128,15 +131,24 @@ pub async fn serve(
     graceful.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, tls: Option<Config>, settings: Arc<HookSettings>, watcher: Watcher) {
+async fn connection(
+    stream: TcpStream,
+    tls: Option<Config>,
+    settings: Arc<HookSettings>,
+    status: SharedStatus,
+    watcher: Watcher,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
     match tls {
-        None => calls(stream, settings, watcher).await,
+        None => calls(stream, settings, status, watcher).await,
         Some(tls) => match timeout(HANDSHAKE_LIMIT, TlsAcceptor::new(tls).accept(stream)).await {
-            Ok(Ok(stream)) => calls(stream, settings, watcher).await,
-            Ok(Err(error)) => tracing::warn!(%error, "a TLS handshake at the extension server failed"),
+            Ok(Ok(stream)) => calls(stream, settings, status, watcher).await,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "a TLS handshake at the extension server failed");
+                status.update(|status| status.failed_handshake = Some(error.to_string()));
+            }
             Err(_) => tracing::debug!("a TLS handshake at the extension server took too long"),
         },
     }
@@ -145,10 +157,12 @@ async fn connection(stream: TcpStream, tls: Option<Config>, settings: Arc<HookSe
 async fn calls(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     settings: Arc<HookSettings>,
+    status: SharedStatus,
     watcher: Watcher,
 ) {
     tracing::info!("Envoy Gateway is connected");
-    let service = HookService::new(settings);
+    let _connected = status.connected();
+    let service = HookService::new(settings, status);
     let service = service_fn(move |request: Request<Incoming>| service.clone().call(request));
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

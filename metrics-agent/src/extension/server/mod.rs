@@ -2,6 +2,7 @@
 
 mod connections;
 mod service;
+pub mod status;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

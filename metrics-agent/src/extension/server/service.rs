@@ -6,6 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::status::SharedStatus;
 use crate::extension::hooks::{self, Translation};
 use crate::extension::schema::envoy_gateway_extension_server::{
     EnvoyGatewayExtension, EnvoyGatewayExtensionServer,
@@ -25,13 +26,14 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub struct HookService {
     settings: Arc<HookSettings>,
+    status: SharedStatus,
     weights: Mutex<Weights>,
 }
 
 impl HookService {
     /// The service of a new connection.
-    pub fn new(settings: Arc<HookSettings>) -> EnvoyGatewayExtensionServer<Self> {
-        EnvoyGatewayExtensionServer::new(Self { settings, weights: Mutex::default() })
+    pub fn new(settings: Arc<HookSettings>, status: SharedStatus) -> EnvoyGatewayExtensionServer<Self> {
+        EnvoyGatewayExtensionServer::new(Self { settings, status, weights: Mutex::default() })
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(usize::MAX)
     }
@@ -44,6 +46,7 @@ impl EnvoyGatewayExtension for HookService {
         &self,
         request: Request<PostRouteModifyRequest>,
     ) -> Result<Response<PostRouteModifyResponse>, Status> {
+        self.status.update(|status| status.calls.route += 1);
         let PostRouteModifyRequest { route, post_route_context } = request.into_inner();
         let objects = post_route_context.map(|context| context.extension_resources).unwrap_or_default();
         let objects = objects.iter().map(|object| &*object.unstructured_bytes);
@@ -55,6 +58,7 @@ impl EnvoyGatewayExtension for HookService {
         &self,
         request: Request<PostEndpointsModifyRequest>,
     ) -> Result<Response<PostEndpointsModifyResponse>, Status> {
+        self.status.update(|status| status.calls.endpoints += 1);
         if let Err(error) = self.weights.lock().insert(&request.into_inner().load_assignment) {
             tracing::warn!(%error, "endpoints of Envoy Gateway are not read, so the weights of pools may be equal");
         }
@@ -74,6 +78,13 @@ impl EnvoyGatewayExtension for HookService {
         request: Request<PostTranslateModifyRequest>,
     ) -> Result<Response<PostTranslateModifyResponse>, Status> {
         let PostTranslateModifyRequest { clusters, secrets, listeners, routes } = request.into_inner();
+        self.status.update(|status| {
+            status.calls.translation += 1;
+            let largest = &mut status.largest_translation;
+            largest.listeners = largest.listeners.max(listeners.len());
+            largest.routes = largest.routes.max(routes.len());
+            largest.clusters = largest.clusters.max(clusters.len());
+        });
         let translation = Translation { clusters, listeners, routes };
         let (settings, weights) = (Arc::clone(&self.settings), self.end_translation());
         // Apart from the threads that scrape and serve the API: a large Gateway takes milliseconds.

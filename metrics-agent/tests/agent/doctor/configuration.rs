@@ -84,7 +84,7 @@ fn an_override_host_that_reads_something_else() {
 }
 
 /// A cluster of the native module.
-fn module_cluster(pool: &str) -> Value {
+pub(super) fn module_cluster(pool: &str) -> Value {
     json!({
         "name": "model-servers",
         "lb_policy": "CLUSTER_PROVIDED",
@@ -318,10 +318,10 @@ fn updates_that_envoy_has_refused() {
     let mut envoy = Recorded::wasm();
     let section = json!({"dynamic_listeners": [{
         "name": "chat",
-        "error_state": {"failed_configuration": {"name": "chat"}, "details": "Failed to load dynamic module"},
+        "error_state": {"failed_configuration": {"name": "chat"}, "details": "duplicate address"},
     }]});
     envoy.dump["configs"].as_array_mut().unwrap().push(section);
-    envoy.assert_finds(Error, "Failed to load dynamic module", "listener chat", "correct the resource");
+    envoy.assert_finds(Error, "duplicate address", "listener chat", "correct the resource");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::fixture::{DESTINATION, Recorded, remove};
 const FILTER_CONFIG: &str = "type.googleapis.com/envoy.config.route.v3.FilterConfig";
 
 /// All resources of the recorded Envoy as resources of a control plane.
-fn dynamic(mut envoy: Recorded) -> Recorded {
+pub(super) fn dynamic(mut envoy: Recorded) -> Recorded {
     let routes = remove(envoy.manager(), "route_config");
     envoy.manager()["rds"] = json!({"route_config_name": "inference"});
     let listeners = envoy.section("static_listeners");

@@ -7,6 +7,7 @@ use metrics_agent::commands::agent_client::PoolList;
 use metrics_agent::commands::doctor::{
     AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Report, Severity, Statistics, diagnose,
 };
+use metrics_agent::extension::server::status::ServerStatus;
 use serde_json::{Value, json};
 
 /// The namespace and key of the metadata that the shipped cluster reads, and the picker's header.
@@ -26,6 +27,10 @@ pub(super) struct Recorded {
     /// Why endpoints are in their state.
     pub(super) reason: Option<&'static str>,
     pub(super) agent_error: Option<&'static str>,
+    /// Why the agent refuses the pools.
+    pub(super) refusal: Option<&'static str>,
+    /// Envoy Gateway's calls of the agent.
+    pub(super) extension: Option<ServerStatus>,
 }
 
 impl Recorded {
@@ -49,6 +54,8 @@ impl Recorded {
             pools: BTreeMap::from([("default".to_owned(), ready.into())]),
             reason: None,
             agent_error: None,
+            refusal: None,
+            extension: None,
         }
     }
 
@@ -131,7 +138,8 @@ impl Recorded {
                 .iter()
                 .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason}))
                 .collect();
-            let status = json!({"pool": pool, "endpoints": endpoints, "proxies": []});
+            let status =
+                json!({"pool": pool, "refusal": self.refusal, "endpoints": endpoints, "proxies": []});
             (pool.clone(), Ok(serde_json::from_value::<PoolStatus>(status).unwrap()))
         };
         let mut pools: BTreeMap<_, _> = self.pools.iter().map(status).collect();
@@ -140,7 +148,12 @@ impl Recorded {
             pools.entry(pool.to_owned()).or_insert_with(unknown);
         }
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let list = PoolList { version, pools: names, refused: RefusedObjects::default() };
+        let list = PoolList {
+            version,
+            pools: names,
+            refused: RefusedObjects::default(),
+            extension: self.extension.clone(),
+        };
         AgentFacts {
             url: "http://127.0.0.1:9095/".to_owned(),
             list: self.agent_error.map_or(Ok(list), |error| Err(error.to_owned())),

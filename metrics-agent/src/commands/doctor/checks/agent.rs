@@ -49,6 +49,17 @@ pub(super) fn pools(facts: &Facts) -> Option<Vec<Finding>> {
     (!facts.managers.is_empty()).then(|| unknown.collect())
 }
 
+/// Pools whose requests are all rejected.
+pub(super) fn refusals(facts: &Facts) -> Option<Vec<Finding>> {
+    let pools: Vec<_> = facts.pools().into_iter().filter_map(|pool| facts.agent.pool(pool)).collect();
+    let findings = pools.iter().filter_map(|pool| {
+        let problem = format!("every request to the pool gets 503: {}", pool.refusal.as_ref()?);
+        let fix = "create the Service, or remove the pool's endpointPickerRef; requests are served as soon as that is done";
+        Some(Finding::error(format!("pool {}", pool.pool), problem, fix))
+    });
+    (!pools.is_empty()).then(|| findings.collect())
+}
+
 /// Pickers that decide without a current snapshot of the agent.
 pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
     // Pickers of several listeners share one pool and its statistics.

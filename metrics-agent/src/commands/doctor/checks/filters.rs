@@ -19,7 +19,13 @@ pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
             "Envoy has refused an update, and the former configuration stays in force: {}",
             update.reason
         );
-        Finding::error(&update.resource, problem, "correct the resource at the place that the reason names")
+        let fix = if update.reason.to_ascii_lowercase().contains("dynamic module") {
+            "mount the module's file into the proxy; with Envoy Gateway, let the EnvoyProxy of the Gateway or of its class be the chart's, or have \
+             its volumes and mounts"
+        } else {
+            "correct the resource at the place that the reason names"
+        };
+        Finding::error(&update.resource, problem, fix)
     });
     let unread = facts.dump.unread.iter().map(|reason| {
         let problem = format!("a part of the configuration cannot be read, and is not checked: {reason}");
@@ -29,7 +35,8 @@ pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn presence(facts: &Facts) -> Vec<Finding> {
-    let absent = facts.managers.is_empty().then(|| {
+    // Why a gateway lacks the filter is a finding of its own.
+    let absent = (facts.managers.is_empty() && !facts.is_of_extension()).then(|| {
         Finding::error(
             "listeners",
             "no listener has the endpoint picker: Envoy balances all requests",
@@ -40,13 +47,19 @@ pub(super) fn presence(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn routes(facts: &Facts) -> Option<Vec<Finding>> {
-    let findings = facts.managers.iter().filter(|manager| manager.entries.is_empty()).map(|manager| {
+    let pool_routes = facts.pool_routes();
+    // A route to a pool that lacks the filter's configuration is a finding of its own.
+    let is_idle = |manager: &&Manager| {
+        let name = manager.settings.route_config_name();
+        manager.entries.is_empty() && pool_routes.iter().all(|route| Some(route.configuration) != name)
+    };
+    let findings = facts.managers.iter().filter(is_idle).map(|manager| {
         let place = format!("listener {}", manager.listener);
         if let Some(routes) = &manager.missing_routes {
             let problem = format!("Envoy does not have the route configuration {routes:?}: no request is routed");
             return Finding::error(place, problem, "let the control plane send it, or correct route_config_name");
         }
-        let names: Vec<_> = manager.pickers().map(|(filter, _)| filter.name.as_str()).collect();
+        let names = manager.picker_names();
         let name = names.first().copied().unwrap_or_default();
         Finding::error(
             place,

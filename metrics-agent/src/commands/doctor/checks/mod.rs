@@ -2,6 +2,7 @@
 
 mod agent;
 mod endpoints;
+mod extension;
 mod filters;
 mod steering;
 
@@ -11,9 +12,11 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 22] = [
+pub(super) const ALL: [(&str, Check); 25] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", |facts| Some(filters::presence(facts))),
+    ("Envoy Gateway calls the agent", extension::calls),
+    ("routes to InferencePools have the filter and its configuration", extension::routes),
     ("a picker runs on at least one route", filters::routes),
     ("no two pickers pick on one route", filters::one_picker),
     ("filters that set subset hints are before the picker", filters::hints),
@@ -26,6 +29,7 @@ pub(super) const ALL: [(&str, Check); 22] = [
     ("requests whose server fails are tried again", steering::retries),
     ("the agent can be read", |facts| Some(agent::readable(facts))),
     ("the agent has the pickers' pools", agent::pools),
+    ("the pickers' pools serve requests", agent::refusals),
     ("the pickers have the agent's snapshot", agent::snapshots),
     ("the pickers' agents agree", agent::agreement),
     ("the agent has the pickers' reports", agent::reports),

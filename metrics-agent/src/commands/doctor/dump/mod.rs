@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use cluster::{Cluster, DestinationSource, LB_METADATA};
 pub(crate) use listener::{HttpConnectionManager, Listener};
-pub(crate) use route::{RetryPolicy, RouteConfiguration, TypedConfigs};
+pub(crate) use route::{RetryPolicy, Route, RouteConfiguration, TypedConfigs, VirtualHost};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::extension::NAME;
+use crate::extension::pool::MARK;
+
 /// Configurations of HTTP filters, by the filters' names.
 pub(crate) type TypedConfigs = BTreeMap<String, Value>;
 
@@ -36,6 +39,31 @@ pub(crate) struct Route {
     /// Absent for a redirect or a direct response.
     pub(crate) route: Option<RouteAction>,
     pub(crate) typed_per_filter_config: TypedConfigs,
+    metadata: Metadata,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    filter_metadata: BTreeMap<String, Value>,
+}
+
+/// The mark of the extension server on a route.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Mark {
+    pools: Vec<MarkedPool>,
+}
+
+/// A pool that a route of a gateway leads to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MarkedPool {
+    #[serde(rename = "pool")]
+    pub(crate) name: String,
+    /// Whether the filter picks for it.
+    #[serde(rename = "own")]
+    pub(crate) is_own: bool,
 }
 
 /// The clusters of a route.
@@ -69,6 +97,20 @@ pub(crate) struct RetryPolicy {
 }
 
 impl Route {
+    /// The pools that the extension server has found among the route's backends.
+    pub(crate) fn marked_pools(&self) -> Vec<MarkedPool> {
+        let mark = self.metadata.filter_metadata.get(MARK);
+        mark.and_then(|mark| Mark::deserialize(mark).ok()).unwrap_or_default().pools
+    }
+
+    /// Whether the route, or one of its clusters, has a configuration of the extension server's filter.
+    pub(crate) fn has_filter_settings(&self) -> bool {
+        let clusters = self.route.iter().flat_map(RouteAction::clusters).filter_map(|(_, configs)| configs);
+        core::iter::once(&self.typed_per_filter_config)
+            .chain(clusters)
+            .any(|configs| configs.contains_key(NAME))
+    }
+
     /// Its name, or the condition that it matches.
     pub(crate) fn label(&self) -> String {
         if !self.name.is_empty() {
