@@ -90,16 +90,16 @@ fn module_cluster(
         .bytes(2, NAME)
         .bytes(3, any_text(&settings.filter.of_cluster(pool)));
     let cluster_type = extension("envoy.clusters.dynamic_modules", 2, any(MODULE_CLUSTER, config));
-    let rest = [&REPLACED[..], &[CIRCUIT_BREAKERS, EXTENSION_OPTIONS]].concat();
-    let mut cluster = Builder::default().bytes(NAME_OF_CLUSTER, name);
+    // Envoy Gateway always sets a timeout, so its default of 10 s counts as not set.
+    let connect_timeout = template.message(CONNECT_TIMEOUT).filter(|set| **set != *duration(10, 0).as_ref());
+    let connect_timeout = connect_timeout.unwrap_or_else(|| duration(1, 0).into_bytes().into());
+    let rest = [&REPLACED[..], &[CONNECT_TIMEOUT, CIRCUIT_BREAKERS, EXTENSION_OPTIONS]].concat();
+    let mut cluster = Builder::default().bytes(NAME_OF_CLUSTER, name).bytes(CONNECT_TIMEOUT, connect_timeout);
     template
         .fields()
         .iter()
         .filter(|field| !rest.contains(&field.number))
         .for_each(|field| cluster.copy(field));
-    if !template.has(CONNECT_TIMEOUT) {
-        cluster = cluster.bytes(CONNECT_TIMEOUT, duration(1, 0));
-    }
     let mut cluster = cluster
         .number(LB_POLICY, CLUSTER_PROVIDED)
         .bytes(CIRCUIT_BREAKERS, circuit_breakers(&template)?)

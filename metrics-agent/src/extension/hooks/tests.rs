@@ -164,7 +164,7 @@ fn a_route_to_a_pool_gets_its_configuration_and_the_pools_cluster() {
         (message.number(2), message.has(3), message.has(41), message.number(6)),
         (None, false, false, Some(6))
     );
-    assert_eq!(at(&after.clusters[1], &[4]), [8, 10], "the time to connect stays");
+    assert_eq!(at(&after.clusters[1], &[4]), [8, 1], "the time to connect is not Envoy Gateway's default");
 }
 
 #[test]
@@ -245,6 +245,11 @@ fn limits_and_protocols_of_the_cluster_are_completed_and_the_users_stay() {
     assert_eq!(limits, [Some(65536), Some(65536), Some(77), Some(1024)]);
     assert_eq!(at(&options[0], &[2, 2, 1, 1]), [8, 4], "idle connections are closed after 4 s");
     assert!(Message::read(&at(&options[0], &[2, 2, 3])).unwrap().has(1), "HTTP/1");
+
+    let mut users = translation(&[route_to(&[pool("chat", &json!({}))])]);
+    users.clusters[1] = Builder::after(users.clusters[1].to_vec()).bytes(4, [16, 1]).into_bytes().into();
+    let users = translate(&settings(), &Weights::default(), users);
+    assert_eq!(at(&users.clusters[1], &[4]), [8, 10, 16, 1], "10 s and 1 ns are the user's");
 
     let h2c = json!({"appProtocol": "kubernetes.io/h2c"});
     let users = unknown().bytes(1, Builder::default().bytes(1, [8, 9])).bytes(5, []).bytes(6, "filters");
