@@ -56,6 +56,10 @@ test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the
 kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl and helm for test-kube (into .tools/kube; ten minutes, once)
 	@tools/kube/setup
 
+.PHONY: conformance-tools
+conformance-tools: ## Build the conformance suite and the programs of its pods (into .tools/conformance; three minutes of one core, once)
+	@tools/conformance/setup
+
 .PHONY: clean
 clean: ## Remove everything built and the kept logs; .tools/ stays
 	$(CARGO) clean

@@ -33,15 +33,13 @@ test-kube: kube-tools build wasm native ## Run the tests on a real API server wi
 	RUST_TEST_THREADS=6 $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test kube --test watches -- $(T)
 
 .PHONY: conformance
-conformance: kube-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B')
-	@tools/conformance/setup
+conformance: kube-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B'; QUICK=1: without the slow one)
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
-	CONFORMANCE_TESTS='$(T)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
+	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
 
 .PHONY: test-extension
-test-extension: kube-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
+test-extension: kube-tools conformance-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	@tools/kube/crane
-	@tools/conformance/setup
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test extension -- $(T)
 
