@@ -3,7 +3,7 @@
 //! The usage does not depend on how the answer is cut; that of a plain JSON answer is the one in its parsed tree.
 #![no_main]
 
-use endpoint_picker::response::usage::{Usage, UsageReader};
+use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -21,12 +21,11 @@ fuzz_target!(|input: &[u8]| {
         left = after;
     }
     pieces.push(left);
-    let is_streamed = reader.is_streamed();
     assert_eq!(in_pieces(reader, &pieces), whole, "in pieces");
 
     let most = 1_000_000_000;
     assert!(whole.input <= most && whole.output <= most && whole.cached.is_none_or(|cached| cached <= most));
-    if !is_streamed
+    if !is_stream(content_type.as_bytes())
         && let Ok(tree) = serde_json::from_slice::<Value>(answer)
         && whole != Usage::default()
     {

@@ -50,6 +50,8 @@ pub enum Abstention {
     NoSnapshot,
     /// As much of the body has arrived as can be held, and its model is not in it.
     BodyTooLarge,
+    /// The first message of the body is compressed.
+    BodyCompressed,
 }
 
 impl Abstention {
@@ -58,6 +60,7 @@ impl Abstention {
         match self {
             Self::NoSnapshot => "no-snapshot",
             Self::BodyTooLarge => "body-too-large",
+            Self::BodyCompressed => "body-compressed",
         }
     }
 }

@@ -4,6 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::borrow::Cow;
 
+use crate::grpc::Status;
 use crate::request::body::BodyError;
 
 /// Maximum length of a name that is repeated to the client, in characters; names come from clients and may have the length of a body.
@@ -36,6 +37,17 @@ impl Code {
             Self::PayloadTooLarge => 413,
             Self::ResourceExhausted => 429,
             Self::ServiceUnavailable => 503,
+        }
+    }
+
+    /// The status that clients of gRPC get.
+    pub fn grpc_status(self) -> Status {
+        match self {
+            Self::BadRequest => Status::INVALID_ARGUMENT,
+            Self::NotFound => Status::NOT_FOUND,
+            Self::PreconditionFailed => Status::FAILED_PRECONDITION,
+            Self::PayloadTooLarge | Self::ResourceExhausted => Status::RESOURCE_EXHAUSTED,
+            Self::ServiceUnavailable => Status::UNAVAILABLE,
         }
     }
 
@@ -123,6 +135,12 @@ impl Rejection {
             "the request body is too large: its model must be within the first {most} bytes, and a body in which the \
              model is replaced must not be longer"
         );
+        Self::new(Code::PayloadTooLarge, message)
+    }
+
+    /// As much of a message has arrived as can be held, and it lacks the input that the decision needs.
+    pub fn message_too_large(most: usize) -> Self {
+        let message = format!("the message is too large: its input must begin within the first {most} bytes");
         Self::new(Code::PayloadTooLarge, message)
     }
 

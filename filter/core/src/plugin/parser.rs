@@ -31,6 +31,10 @@ parsers! {
     VllmhttpParser => VllmHttp,
     /// `sglanghttp-parser`: SGLang's own APIs.
     SglanghttpParser => SglangHttp,
+    /// `vllmgrpc-parser`: vLLM's own service of gRPC.
+    VllmgrpcParser => VllmGrpc,
+    /// `vertexai-parser`: Vertex AI's service of predictions.
+    VertexaiParser => VertexAi,
     /// `passthrough-parser`: any other path; the body is not read.
     PassthroughParser => Passthrough,
 }

@@ -94,6 +94,10 @@ impl Policy {
             return self.resolve(headers, asked, rng);
         }
         let priority = self.objectives.priority(headers).unwrap_or(0);
+        if api.takes_model_from_header() {
+            let model = headers.get_either(REWRITE_HEADERS).unwrap_or_default();
+            return Ok(ModelResolution { model, priority, rewrite: None });
+        }
         Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 

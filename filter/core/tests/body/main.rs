@@ -14,6 +14,7 @@ mod inputs;
 mod invocations;
 mod items;
 mod media;
+mod messages;
 mod model_span;
 mod oracle;
 mod paths;

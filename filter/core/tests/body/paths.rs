@@ -77,6 +77,26 @@ fn the_longest_claim_wins_whatever_the_order() {
 }
 
 #[test]
+fn methods_of_grpc_are_read_if_their_parser_is_configured() {
+    let parsers = Parsers::new(&[Parser::VllmGrpc, Parser::VertexAi]);
+    for (path, api) in [
+        ("/vllm.grpc.engine.VllmEngine/Generate", Api::GrpcGenerate),
+        ("/vllm.grpc.engine.VllmEngine/Embed", Api::GrpcEmbed),
+        ("/google.cloud.aiplatform.v1beta1.PredictionService/ChatCompletions", Api::VertexChat),
+        ("/google.cloud.aiplatform.v1beta1.PredictionService/RawPredict", Api::VertexRawPredict),
+        ("/google.cloud.aiplatform.v1beta1.PredictionService/StreamRawPredict", Api::VertexStreamRawPredict),
+    ] {
+        assert_eq!(parsers.api(path), Ok(api), "{path}");
+        assert_eq!(Parsers::default().api(path), Ok(Api::Raw), "{path}");
+    }
+    let error = parsers.api("/vllm.grpc.engine.VllmEngine/Abort").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no parser registered matching path suffix for: /vllm.grpc.engine.VllmEngine/Abort"
+    );
+}
+
+#[test]
 fn an_unclaimed_path_goes_through_unread_by_default() {
     assert_eq!(Parsers::default().api("/v1/models/load"), Ok(Api::Raw));
     assert_eq!(Parsers::new(&[]), Parsers::default());
@@ -176,5 +196,5 @@ fn parsers_are_found_by_their_plugin_types() {
     for parser in Parser::ALL {
         assert_eq!(Parser::from_type_name(parser.type_name()), Some(parser));
     }
-    assert_eq!(Parser::from_type_name("vertexai-parser"), None);
+    assert_eq!(Parser::from_type_name("max-score-picker"), None);
 }

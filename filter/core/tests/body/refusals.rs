@@ -214,7 +214,7 @@ fn the_other_parsers_name_the_field_at_fault() {
 
 #[test]
 fn a_body_without_the_fields_of_its_api_is_refused() {
-    for &api in Api::ALL {
+    for &api in Api::ALL.iter().filter(|api| !api.reads_first_message()) {
         let sample = APIS.iter().find(|(sampled, ..)| *sampled == api);
         match sample {
             Some((_, _, required)) => {

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod messages;
 mod properties;
 
 use core::time::Duration;
 
-use endpoint_picker::response::usage::{Usage, UsageReader};
+use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -187,7 +188,7 @@ fn neither_a_long_answer_nor_a_long_line_hides_its_usage_but_a_long_usage_does()
 fn answers_are_read_by_their_type_if_they_are_not_compressed() {
     let is_read = |content_type: &str, encoding: Option<&str>| {
         UsageReader::new(content_type.as_bytes(), encoding.map(str::as_bytes))
-            .map(|reader| reader.is_streamed())
+            .map(|_| is_stream(content_type.as_bytes()))
     };
     assert_eq!(is_read("application/json", None), Some(false));
     assert_eq!(is_read("Application/JSON ; charset=utf-8", Some("Identity")), Some(false));

@@ -3,14 +3,16 @@
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::flow_control::Config;
+use endpoint_picker::grpc::is_grpc;
+use endpoint_picker::headers::Headers;
 
-use super::decider::{Decided, RenamedBody};
+use super::decider::{Decided, ExpectedTokens, RenamedBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
 use super::served::Served;
 use super::{Flow, Progress, Turn};
 use crate::config::Mode;
-use crate::metrics::{Labels, MetricSink};
-use crate::proxy::error_body::error_body;
+use crate::metrics::MetricSink;
+use crate::proxy::error_body::ErrorResponse;
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result, headers};
 use crate::worker_pool::WorkerPool;
@@ -23,8 +25,8 @@ const BUFFER_OVERFLOW: &[u8] = b"request_payload_too_large";
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Acts on a decision.
     pub(super) fn act(&mut self, decided: Decided) -> Result<Flow> {
-        let (directive, models) = match decided {
-            Decided::Made { directive, models } => (directive, models),
+        let (directive, tokens) = match decided {
+            Decided::Made { directive, tokens } => (directive, tokens),
             Decided::Waits => return Ok(Flow::Wait),
             Decided::Refused(rejection) => return self.refuse(&rejection),
         };
@@ -50,9 +52,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             }
         }
         match (action, other) {
-            (Action::Route(route), _) => self.send(*route, models),
+            (Action::Route(route), _) => self.send(*route, tokens),
             (Action::Pass(passed), _) => {
-                exchange.response.models = models;
+                exchange.response.expected = tokens;
                 exchange.assignment = passed.assignment;
                 Ok(Flow::Continue)
             }
@@ -84,10 +86,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Sends the request to its endpoint.
-    fn send(&mut self, route: Route, models: Option<Labels>) -> Result<Flow> {
+    fn send(&mut self, route: Route, tokens: ExpectedTokens) -> Result<Flow> {
         let Self { exchange, proxy, .. } = self;
         exchange.response.headers.extend(route.response_headers);
-        exchange.response.models = models;
+        exchange.response.expected = tokens;
         exchange.assignment = route.assignment;
         let has_limits = exchange.assignment.limits.is_some();
         for (name, value) in route.request_headers {
@@ -136,7 +138,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Responds to the request with an error.
     pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.exchange.progress = Progress::Rejected;
-        let mut headers = vec![("content-type", "application/json")];
+        let ErrorResponse { header, body } = ErrorResponse::new(rejection, self.exchange.head.is_grpc());
+        let mut headers = vec![(header.0, &*header.1)];
         if let Some(reason) = rejection.reason {
             headers.push((headers::DROPPED_REASON, reason.as_str()));
         }
@@ -146,7 +149,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         headers.extend(seconds.as_deref().map(|seconds| (headers::RETRY_AFTER, seconds)));
         let of_response = &self.exchange.response.headers;
         headers.extend(of_response.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        self.proxy.send_response(rejection.code.status(), &headers, &error_body(rejection))?;
+        self.proxy.send_response(rejection.code.status(), &headers, &body)?;
         Ok(Flow::Hold)
     }
 
@@ -184,7 +187,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let Self { exchange, pool, proxy } = self;
         let mode = pool.config.mode;
         let head = ResponseHead::take(*proxy, mode)?;
-        if exchange.is_held() && head.status == 413 {
+        if exchange.is_held() && (head.status == 413 || head.grpc_status.is_some()) {
             return self.explain_overflow(has_body);
         }
         // The picker has routed nothing, so there is no load to end.
@@ -192,7 +195,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return Ok(());
         }
         let view = pool.view();
-        let served = Served::read(*proxy, &view, &exchange.assignment, head.status)?;
+        let served = Served::read(*proxy, &view, &exchange.assignment, head.is_server_error())?;
         // A shadow cannot tell: the request follows the choice of another picker.
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
@@ -209,13 +212,14 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             response.headers.extend(pipeline.response_headers(endpoint));
         }
         // Errors and the proxy's own responses do not show how long a model takes to its first byte.
-        if served.by.is_some() && !served.is_failure {
+        if served.by.is_some() && served.is_failure != Some(true) {
             response.awaited_since = Some(exchange.assignment.at);
             response.served_by = served.endpoint;
         }
+        response.judged_by_trailers = served.endpoint.filter(|_| served.is_failure.is_none());
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
-        response.begin(*proxy, &head, has_body)
+        response.begin(*proxy, &head, exchange.head.api, has_body)
     }
 
     /// Replaces the proxy's own response to a held request whose next chunk did not fit into the proxy's
@@ -224,24 +228,28 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// proxy's response comes first; it is not JSON.
     pub(super) fn explain_overflow(&mut self, has_body: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
-        let (mut is_413, mut is_json) = (false, false);
+        let (mut is_413, mut is_json, mut is_grpc) = (false, false, false);
         proxy.read_response_headers(|name, value| match name {
             b":status" => is_413 = value == b"413",
             b"content-type" => is_json = value == b"application/json",
+            b"grpc-status" => is_grpc = true,
             _ => {}
         })?;
-        // The filter's own rejection is JSON, the proxy's response is not.
-        let is_overflow = has_body && is_413 && !is_json;
+        // The filter's own rejection is JSON, the proxy's response is not. Of two responses of gRPC, the filter's stays.
+        let is_overflow = if is_grpc { !exchange.is_rejected() } else { has_body && is_413 && !is_json };
         if !is_overflow || !exchange.is_rejected() && proxy.response_details()? != BUFFER_OVERFLOW {
             return Ok(());
         }
-        let rejection = Rejection::body_too_large(pool.config.limits.max_held_bytes);
+        let rejection = exchange.head.too_large(pool.config.limits.max_held_bytes);
         if !exchange.is_rejected() {
             exchange.progress = Progress::Rejected;
             pool.metrics.count_rejected(rejection.code);
         }
-        let body = error_body(&rejection);
-        proxy.set_response_header("content-type", "application/json")?;
+        let ErrorResponse { header: (name, value), body } = ErrorResponse::new(&rejection, is_grpc);
+        proxy.set_response_header(name, &value)?;
+        if is_grpc {
+            return proxy.set_response_header("grpc-message", &rejection.message);
+        }
         proxy.set_response_header(CONTENT_LENGTH, &body.len().to_string())?;
         exchange.response.replacement = Some(body);
         Ok(())
@@ -257,6 +265,9 @@ pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
     let message = "the proxy does not pass the request's body on to the endpoint picker";
     let rejection = Rejection::new(Code::ServiceUnavailable, message);
     pool.metrics.count_rejected(rejection.code);
-    let headers = [("content-type", "application/json")];
-    proxy.send_response(rejection.code.status(), &headers, &error_body(&rejection))
+    let headers = proxy.request_headers()?;
+    let content_type = Headers(&headers).get("content-type").unwrap_or_default();
+    let ErrorResponse { header: (name, value), body } =
+        ErrorResponse::new(&rejection, is_grpc(content_type.as_bytes()));
+    proxy.send_response(rejection.code.status(), &[(name, &value)], &body)
 }

@@ -4,17 +4,20 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use endpoint_picker::decision::Outcome;
 use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::decision::{Abstention, Outcome};
+use endpoint_picker::grpc::{PREFIX, Prefix};
 use endpoint_picker::policy::{name_model, name_model_in_form};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, BodyError, complete};
+use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::restore::Restore;
 
 use super::head::{RequestHead, subset_hint};
 use super::other_picker::RoutedRequest;
 use super::queueing::{QueuePlace, Step};
+use crate::config::UnreadBody;
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
@@ -27,20 +30,25 @@ use crate::worker_pool::store::PoolStore;
 /// The decision for one request.
 pub(super) enum Decided {
     /// It is decided.
-    Made {
-        directive: Directive,
-        /// The labels of the response's tokens, if those are counted.
-        models: Option<Labels>,
-    },
+    Made { directive: Directive, tokens: ExpectedTokens },
     /// It waits in the queue.
     Waits,
     /// The queue turns it away.
     Refused(Rejection),
 }
 
+/// The tokens of a response, as far as they are known before it begins.
+#[derive(Debug, Default)]
+pub(super) struct ExpectedTokens {
+    /// Their labels, if they are counted.
+    pub(super) models: Option<Labels>,
+    /// Whether the client requests them as a stream. Of a response over HTTP, the content type shows it.
+    pub(super) are_streamed: bool,
+}
+
 impl From<Directive> for Decided {
     fn from(directive: Directive) -> Self {
-        Self::Made { directive, models: None }
+        Self::Made { directive, tokens: ExpectedTokens::default() }
     }
 }
 
@@ -65,8 +73,8 @@ impl From<BodyError> for Decided {
 /// The outcome of reading the beginning of a body.
 pub(super) enum Peek {
     Decided(Decided),
-    /// The beginning does not have enough.
-    TooShort,
+    /// The beginning does not have enough. This many bytes may.
+    More(usize),
     /// The model has to be replaced in the body.
     NeedsWhole,
 }
@@ -126,7 +134,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let body = match Body::read_bytes(&bytes, api, &options) {
             Ok(body) => body,
             Err(error) if self.passes_unread(api, &error) => Body::default(),
-            Err(error) => return Ok((error.into(), None)),
+            Err(error) => return Ok((self.refused(error), None)),
         };
         let asked = body.model.as_deref();
         let resolution = match self.resolve(api, asked) {
@@ -150,6 +158,11 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     /// completely, if it is held that long.
     pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
         let api = self.head.api;
+        if api.reads_first_message() {
+            return self.by_first_message(length);
+        }
+        // The length doubles each time, so all attempts together read about twice the bytes of the last one.
+        let more = Peek::More(length.saturating_mul(2));
         let headers = self.head.headers();
         let needs_model = match self.other {
             None => self.view.policy().needs_model(api, headers),
@@ -162,26 +175,77 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let body = match completed.as_deref().and_then(read) {
             Some(body) => body,
             None if api.may_lack_model() && !needs_model => Body::default(),
-            None => return Ok(Peek::TooShort),
+            None => return Ok(more),
         };
         let asked = body.model.as_deref();
         match asked.filter(|_| api.names_model()) {
-            None if needs_model => return Ok(Peek::TooShort),
+            None if needs_model => return Ok(more),
             // Another picker has renamed the model already.
             Some(asked) if self.other.is_none() && self.view.policy().may_rename(headers, asked) => {
                 return Ok(Peek::NeedsWhole);
             }
             Some(_) | None => {}
         }
-        let mut decided = match self.resolve(api, asked) {
-            Ok(resolution) => self.route_or_wait(&body, resolution, length)?,
-            Err(rejection) => rejection.into(),
+        self.by_beginning_of_body(&body, length).map(Peek::Decided)
+    }
+
+    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is not awaited: the client
+    /// may send it in reply to messages of the response. A long message is decided by its beginning.
+    fn by_first_message(&mut self, length: usize) -> Result<Peek> {
+        let api = self.head.api;
+        let options = self.view.body_options(self.head.headers());
+        let bytes = self.body(length)?;
+        let Some(prefix) = Prefix::read(&bytes) else { return Ok(Peek::More(PREFIX)) };
+        let enough = prefix.end().min(self.pool.config.limits.peek_bytes);
+        if length < enough && !prefix.is_compressed {
+            return Ok(Peek::More(enough));
+        }
+        let read = if length < prefix.end() {
+            Body::read_beginning(&bytes, api, &options)
+        } else {
+            Some(Body::read_bytes(&bytes, api, &options))
         };
+        Ok(match read {
+            None => Peek::More(length.saturating_mul(2).min(prefix.end())),
+            Some(Ok(body)) if length < prefix.end() => {
+                Peek::Decided(self.by_beginning_of_body(&body, length)?)
+            }
+            Some(Ok(body)) => Peek::Decided(self.by_body(&body, length)?),
+            Some(Err(error)) => Peek::Decided(self.refused(error)),
+        })
+    }
+
+    /// Decides by a body that is read, as far as it has arrived: `length` bytes.
+    fn by_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
+        match self.resolve(self.head.api, body.model.as_deref()) {
+            Ok(resolution) => self.route_or_wait(body, resolution, length),
+            Err(rejection) => Ok(rejection.into()),
+        }
+    }
+
+    /// The same by a body whose rest was not read.
+    fn by_beginning_of_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
+        let mut decided = self.by_body(body, length)?;
         // The usage will count the whole prompt.
         if let Decided::Made { directive, .. } = &mut decided {
             directive.drop_predictions();
         }
-        Ok(Peek::Decided(decided))
+        Ok(decided)
+    }
+
+    /// The decision for a request whose body is refused.
+    fn refused(&mut self, error: BodyError) -> Decided {
+        match self.pool.config.limits.unread_body {
+            UnreadBody::Abstain if error == BodyError::Compressed => self.abstain(Abstention::BodyCompressed),
+            UnreadBody::Abstain | UnreadBody::Reject => error.into(),
+        }
+    }
+
+    /// Leaves the request to the proxy.
+    pub(super) fn abstain(&mut self, reason: Abstention) -> Decided {
+        // Another picker has chosen among the hinted endpoints already.
+        let subset = if self.other.is_none() { subset_hint(self.proxy) } else { Subset::All };
+        Outcome::abstain(reason, &subset, &mut self.pool.draws.acting).into()
     }
 
     /// The body, or its first `max_bytes` bytes.
@@ -213,6 +277,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let (policy, headers) = (self.view.policy(), self.head.headers());
         match self.other {
             None => policy.resolve_at(api, headers, asked, &mut self.pool.draws.acting),
+            Some(_) if api.takes_model_from_header() => {
+                policy.resolve_at(api, headers, asked, &mut self.pool.draws.acting)
+            }
             Some(_) if asked.is_none() && api.names_model() && !api.may_lack_model() => {
                 Err(BodyError::NoModel.into())
             }
@@ -248,7 +315,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });
-        Ok(Decided::Made { directive, models })
+        let tokens = ExpectedTokens { models, are_streamed: body.stream };
+        Ok(Decided::Made { directive, tokens })
     }
 
     /// Decides, and measures the time that it takes.

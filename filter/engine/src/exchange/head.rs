@@ -1,5 +1,7 @@
 //! The heads of a request and its response, without the headers that only the picker may set.
 
+use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::grpc::{Status, is_grpc};
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
@@ -101,6 +103,21 @@ impl RequestHead {
         self.headers().get(CONTENT_LENGTH)?.parse().ok()
     }
 
+    /// The rejection when as much of the body has arrived as can be held.
+    pub(super) fn too_large(&self, max_bytes: usize) -> Rejection {
+        let reads_first_message = self.api.reads_first_message();
+        if reads_first_message {
+            Rejection::message_too_large(max_bytes)
+        } else {
+            Rejection::body_too_large(max_bytes)
+        }
+    }
+
+    /// Whether the client is one of gRPC.
+    pub(super) fn is_grpc(&self) -> bool {
+        self.headers().get("content-type").is_some_and(|content_type| is_grpc(content_type.as_bytes()))
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.has(name)
     }
@@ -113,12 +130,22 @@ pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) content_type: Vec<u8>,
     pub(super) content_encoding: Option<Vec<u8>>,
+    /// Whether it is one of gRPC.
+    pub(super) is_grpc: bool,
+    /// The status of a gRPC response that has ended with its head.
+    pub(super) grpc_status: Option<Status>,
 }
 
 impl ResponseHead {
     /// Reads the response's headers, and where the filter picks removes those that a server must not set.
     pub(super) fn take(proxy: &mut impl Proxy, mode: Mode) -> Result<Self> {
-        let mut head = Self { status: 0, content_type: Vec::new(), content_encoding: None };
+        let mut head = Self {
+            status: 0,
+            content_type: Vec::new(),
+            content_encoding: None,
+            is_grpc: false,
+            grpc_status: None,
+        };
         let mut reserved = Vec::new();
         proxy.read_response_headers(|name, value| match name {
             b":status" => {
@@ -126,15 +153,26 @@ impl ResponseHead {
                 head.status = status.unwrap_or(0);
             }
             b"content-type" => head.content_type = value.to_vec(),
+            b"grpc-status" => head.grpc_status = Status::read(value),
             b"content-encoding" => head.content_encoding = Some(value.to_vec()),
             _ => reserved.extend(listed(name, &OF_ANSWERS)),
         })?;
+        head.is_grpc = is_grpc(&head.content_type);
+        head.grpc_status = head.grpc_status.filter(|_| head.is_grpc);
         if mode == Mode::Pick {
             for name in reserved {
                 proxy.remove_response_header(name)?;
             }
         }
         Ok(head)
+    }
+
+    /// Whether the status is that of a server's failure; `None` if the trailers of a gRPC response will show it.
+    pub(super) fn is_server_error(&self) -> Option<bool> {
+        if self.status >= 500 || !self.is_grpc {
+            return Some(self.status >= 500);
+        }
+        self.grpc_status.map(Status::is_server_failure)
     }
 }
 

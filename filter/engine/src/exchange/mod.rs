@@ -16,15 +16,16 @@ pub use acting::refuse_withheld_body;
 
 use std::sync::Arc;
 
+use endpoint_picker::decision::Abstention;
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::decision::{Abstention, Outcome};
-use endpoint_picker::request::subset::Subset;
+use endpoint_picker::grpc::PREFIX;
 
 use self::decider::{Decider, Peek};
-use self::head::{RequestHead, RequestOwner, subset_hint};
+use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
+use self::served::judge_by_trailers;
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
@@ -267,6 +268,11 @@ impl Exchange {
         proxy: &impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
+        if let Some(endpoint) = self.response.judged_by_trailers.take()
+            && let Err(error) = judge_by_trailers(&mut pool.store, proxy, endpoint)
+        {
+            log::error!("{error}; whether the endpoint failed is not known");
+        }
         self.complete(pool, proxy);
     }
 
@@ -324,6 +330,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         }
         // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
         let api = self.exchange.head.find_api(&view.topology().pipeline);
+        if self.exchange.head.api.reads_first_message() {
+            self.exchange.progress = Progress::Reading { until: PREFIX };
+        }
         let mut decider = self.decider(view);
         let decided = if has_body {
             decider
@@ -354,22 +363,15 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             let view = &self.pool.view();
             match self.decider(view).by_beginning(until)? {
                 Peek::Decided(decided) => return self.act(decided),
-                Peek::TooShort if until < max_held_bytes => {
-                    // The length doubles each time, so all attempts together read about twice the bytes of
-                    // the last one.
-                    let until = until.saturating_mul(2).min(max_held_bytes);
-                    self.exchange.progress = Progress::Reading { until };
+                Peek::More(next) if until < max_held_bytes => {
+                    self.exchange.progress = Progress::Reading { until: next.min(max_held_bytes) };
                 }
-                Peek::TooShort => match unread_body {
+                Peek::More(_) => match unread_body {
                     // Here the body has reached the limit, so it is rejected below.
                     UnreadBody::Reject => break,
                     UnreadBody::Abstain => {
-                        // Another picker has chosen among the hinted endpoints already.
-                        let is_own = self.exchange.other.is_none();
-                        let subset = if is_own { subset_hint(self.proxy) } else { Subset::All };
-                        let rng = &mut self.pool.draws.acting;
-                        let outcome = Outcome::abstain(Abstention::BodyTooLarge, &subset, rng);
-                        return self.act(outcome.into());
+                        let decided = self.decider(view).abstain(Abstention::BodyTooLarge);
+                        return self.act(decided);
                     }
                 },
                 // This ends the loop: later chunks are not read before the end of the body.
@@ -379,6 +381,6 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if size < max_held_bytes {
             return Ok(Flow::Hold);
         }
-        self.act(Rejection::body_too_large(max_held_bytes).into())
+        self.act(self.exchange.head.too_large(max_held_bytes).into())
     }
 }

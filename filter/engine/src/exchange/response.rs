@@ -3,9 +3,11 @@
 use core::time::Duration;
 
 use endpoint_picker::flow_control::Tokens;
+use endpoint_picker::request::body::Api;
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
 
+use super::decider::ExpectedTokens;
 use super::head::ResponseHead;
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
@@ -27,8 +29,10 @@ pub(super) struct Response {
     pub(super) served: Option<Change>,
     /// Its body is a stream of tokens.
     is_streamed: bool,
-    /// The labels of its tokens until it begins, if those are counted.
-    pub(super) models: Option<Labels>,
+    /// Its tokens, as far as they are known before it begins.
+    pub(super) expected: ExpectedTokens,
+    /// The endpoint, by its key, that has failed the request or not by the trailers that are to come.
+    pub(super) judged_by_trailers: Option<u64>,
     /// The body that the client gets in the place of the proxy's.
     pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
@@ -46,16 +50,17 @@ impl Response {
         &mut self,
         proxy: &mut impl Proxy,
         head: &ResponseHead,
+        api: Api,
         has_body: bool,
     ) -> Result<()> {
         for (name, value) in self.headers.drain(..) {
             proxy.set_response_header(&name, &value)?;
         }
-        self.is_streamed = is_stream(&head.content_type);
-        let models = self.models.take();
+        let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
+        self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
         let has_reader = models.is_some() || self.counts_service || self.is_sample;
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
-            self.tokens = ResponseTokens::begin(models, head, chosen);
+            self.tokens = ResponseTokens::begin(models, head, api, chosen);
         }
         if self.restore.is_some() {
             let encoding = head.content_encoding.as_deref();
@@ -93,7 +98,7 @@ impl Response {
             self.served = self.served_by.map(|endpoint| Change::Endpoint { endpoint, kind });
             let took = self.is_streamed.then_some(first_byte);
             first = Some(FirstChunk { at: now, took, by: self.served_by });
-            if let Some(tokens) = &mut self.tokens {
+            if let Some(tokens) = self.tokens.as_mut().filter(|_| self.is_streamed) {
                 tokens.note_first_byte(now);
             }
         }
@@ -151,17 +156,26 @@ pub(super) struct ResponseTokens {
     reader: UsageReader,
     /// The time at which the endpoint was chosen.
     chosen: Duration,
+    /// The time of the first byte of a stream of tokens.
     first_byte: Option<Duration>,
 }
 
 impl ResponseTokens {
     /// Begins to read the response; `None` if responses with such a head are not read.
-    pub(super) fn begin(models: Option<Labels>, head: &ResponseHead, chosen: Duration) -> Option<Self> {
-        let reader = UsageReader::new(&head.content_type, head.content_encoding.as_deref())?;
+    pub(super) fn begin(
+        models: Option<Labels>,
+        head: &ResponseHead,
+        api: Api,
+        chosen: Duration,
+    ) -> Option<Self> {
+        let reader = match api.response_message().filter(|_| head.is_grpc) {
+            Some(message) => UsageReader::of_messages(message),
+            None => UsageReader::new(&head.content_type, head.content_encoding.as_deref())?,
+        };
         Some(Self { models, reader, chosen, first_byte: None })
     }
 
-    /// Notes the time of the body's first byte.
+    /// Notes the time of the first byte of a stream of tokens.
     pub(super) fn note_first_byte(&mut self, now: Duration) {
         self.first_byte = Some(now);
     }
@@ -174,7 +188,6 @@ impl ResponseTokens {
     /// Counts the tokens of the response, which ends now. Returns them.
     pub(super) fn count<M: MetricSink>(self, metrics: &mut Metrics<M>, now: Duration) -> Usage {
         let Self { models, reader, chosen, first_byte } = self;
-        let first_byte = first_byte.filter(|_| reader.is_streamed());
         let response = ResponseUsage {
             usage: reader.finish(),
             whole: now.saturating_sub(chosen),

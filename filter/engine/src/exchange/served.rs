@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use endpoint_picker::grpc::Status;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker::state::latency::CompleteResponse;
@@ -10,6 +11,7 @@ use endpoint_picker::state::prefix::{CachedTokens, Prediction};
 
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
+use crate::proxy::error_body::GRPC_STATUS;
 use crate::proxy::{Proxy, Result};
 use crate::worker_pool::directive::{Assignment, FirstChunk, ResponseProgress};
 use crate::worker_pool::store::PoolStore;
@@ -21,17 +23,17 @@ pub(super) struct Served {
     pub(super) by: Option<SocketAddr>,
     /// Its key; `None` if it is not in the pool.
     pub(super) endpoint: Option<u64>,
-    /// The server sent no response, or an error of its own.
-    pub(super) is_failure: bool,
+    /// Whether the server sent no response, or an error of its own; `None` if the trailers of its gRPC response will show it.
+    pub(super) is_failure: Option<bool>,
 }
 
 impl Served {
-    /// Reads the server of the response with this status to a request of this assignment.
+    /// Reads the server of the response to a request of this assignment, whose status is that of an error or not.
     pub(super) fn read(
         proxy: &impl Proxy,
         view: &PoolView,
         assignment: &Assignment,
-        status: u16,
+        is_server_error: Option<bool>,
     ) -> Result<Self> {
         let first = assignment.destinations.first().and_then(|&key| view.pool().of_key(key));
         let by = proxy.upstream_address(first)?;
@@ -39,7 +41,10 @@ impl Served {
             first.filter(|first| first.address() == address).or_else(|| view.endpoint_at(address))
         });
         let endpoint = endpoint.map(Endpoint::key);
-        let is_failure = by.is_some() && status >= 500 && is_servers_fault(&proxy.response_details()?);
+        let is_failure = match is_server_error {
+            Some(true) => Some(by.is_some() && is_servers_fault(&proxy.response_details()?)),
+            Some(false) | None => is_server_error,
+        };
         Ok(Self { by, endpoint, is_failure })
     }
 }
@@ -184,6 +189,24 @@ impl Assignment {
     }
 }
 
+/// The trailers of a gRPC response of this endpoint have come, and show whether it failed the request.
+pub(super) fn judge_by_trailers(store: &mut impl PoolStore, proxy: &impl Proxy, endpoint: u64) -> Result<()> {
+    let mut status = None;
+    proxy.read_response_trailers(|name, value| {
+        if name == GRPC_STATUS.as_bytes() {
+            status = Status::read(value);
+        }
+    })?;
+    let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
+    let is_failure = status.map(Status::is_server_failure);
+    let failures = Failures::of(&[], endpoint, is_failure, is_failing);
+    if !failures.is_empty() {
+        let now = proxy.now()?;
+        store.apply(failures.changes(now).collect());
+    }
+    Ok(())
+}
+
 /// The endpoints that failed a request, and an endpoint that recovered.
 #[derive(Debug, Default)]
 struct Failures {
@@ -193,13 +216,13 @@ struct Failures {
 
 impl Failures {
     /// The destinations before the serving endpoint have failed, and the serving endpoint too if its response
-    /// is a failure.
-    fn of(destinations: &[u64], served: u64, is_failure: bool, is_failing: bool) -> Self {
+    /// is a failure, as far as that is known.
+    fn of(destinations: &[u64], served: u64, is_failure: Option<bool>, is_failing: bool) -> Self {
         // A server outside the list got the request after all destinations had failed.
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);
         Self {
-            failed: tried_before.copied().chain(is_failure.then_some(served)).collect(),
-            recovered: (!is_failure && is_failing).then_some(served),
+            failed: tried_before.copied().chain((is_failure == Some(true)).then_some(served)).collect(),
+            recovered: (is_failure == Some(false) && is_failing).then_some(served),
         }
     }
 

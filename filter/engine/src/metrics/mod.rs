@@ -54,6 +54,7 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) served_elsewhere: Counter<M>,
     abstained_no_snapshot: Counter<M>,
     abstained_body_too_large: Counter<M>,
+    abstained_body_compressed: Counter<M>,
     rejected: [(Code, Counter<M>); 6],
     /// Snapshots that arrived and can be used.
     snapshots: Counter<M>,
@@ -157,6 +158,7 @@ impl<M: MetricSink> Metrics<M> {
             served_elsewhere: counter("served_elsewhere"),
             abstained_no_snapshot: abstained("no_snapshot"),
             abstained_body_too_large: abstained("body_too_large"),
+            abstained_body_compressed: abstained("body_compressed"),
             rejected: [
                 Code::BadRequest,
                 Code::NotFound,
@@ -241,6 +243,7 @@ impl<M: MetricSink> Metrics<M> {
         match reason {
             Abstention::NoSnapshot => self.abstained_no_snapshot.increment(),
             Abstention::BodyTooLarge => self.abstained_body_too_large.increment(),
+            Abstention::BodyCompressed => self.abstained_body_compressed.increment(),
         }
     }
 
@@ -316,6 +319,7 @@ impl<M: MetricSink> Metrics<M> {
             &self.served_elsewhere,
             &self.abstained_no_snapshot,
             &self.abstained_body_too_large,
+            &self.abstained_body_compressed,
             &self.snapshots,
             &self.snapshot_failures,
             &self.topology_changes,
@@ -365,7 +369,9 @@ impl<M: MetricSink> Metrics<M> {
         Totals {
             routed: self.routed.value(),
             served_elsewhere: self.served_elsewhere.value(),
-            abstained: self.abstained_no_snapshot.value() + self.abstained_body_too_large.value(),
+            abstained: self.abstained_no_snapshot.value()
+                + self.abstained_body_too_large.value()
+                + self.abstained_body_compressed.value(),
             rejected: rejected
                 .map(|(status, requests)| report::Rejected { status: status.into(), requests })
                 .collect(),

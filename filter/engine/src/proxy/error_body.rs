@@ -1,7 +1,30 @@
-//! Rejections as the JSON error objects that OpenAI clients read.
+//! Rejections as responses: the JSON error objects that OpenAI clients read, and the statuses that clients of gRPC read.
 
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use serde::Serialize;
+
+/// The header with the status of a finished call of gRPC.
+pub(crate) const GRPC_STATUS: &str = "grpc-status";
+
+/// A rejection as a response, without the headers that do not depend on the protocol.
+#[derive(Debug)]
+pub(crate) struct ErrorResponse {
+    /// The header that tells clients how to read the response.
+    pub(crate) header: (&'static str, String),
+    /// The body. Envoy turns that of a response to a gRPC request into `grpc-message`.
+    pub(crate) body: Vec<u8>,
+}
+
+impl ErrorResponse {
+    /// The response to a request that is one of gRPC or not.
+    pub(crate) fn new(rejection: &Rejection, is_grpc: bool) -> Self {
+        if is_grpc {
+            let status = rejection.code.grpc_status().0.to_string();
+            return Self { header: (GRPC_STATUS, status), body: rejection.message.as_bytes().to_vec() };
+        }
+        Self { header: ("content-type", "application/json".to_owned()), body: error_body(rejection) }
+    }
+}
 
 #[derive(Serialize)]
 struct Envelope<'a> {
@@ -17,7 +40,7 @@ struct Error<'a> {
 }
 
 /// The JSON error object of a rejection.
-pub(crate) fn error_body(rejection: &Rejection) -> Vec<u8> {
+fn error_body(rejection: &Rejection) -> Vec<u8> {
     let error = Error {
         message: &rejection.message,
         r#type: error_type(rejection.code),
@@ -41,6 +64,22 @@ fn error_type(code: Code) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_of_grpc_get_a_status_and_the_message() {
+        for (code, status) in [
+            (Code::BadRequest, "3"),
+            (Code::NotFound, "5"),
+            (Code::PreconditionFailed, "9"),
+            (Code::PayloadTooLarge, "8"),
+            (Code::ResourceExhausted, "8"),
+            (Code::ServiceUnavailable, "14"),
+        ] {
+            let response = ErrorResponse::new(&Rejection::new(code, "a \"b\""), true);
+            assert_eq!(response.header, ("grpc-status", status.to_owned()));
+            assert_eq!(response.body, b"a \"b\"");
+        }
+    }
 
     #[test]
     fn the_type_depends_on_the_status() {

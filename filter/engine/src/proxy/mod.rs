@@ -107,6 +107,9 @@ pub trait Proxy {
     /// Reads all response headers, in their order: their names and values.
     fn read_response_headers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()>;
 
+    /// Reads all trailers of the response, in their order: their names and values.
+    fn read_response_trailers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()>;
+
     /// Sets a response header and replaces its old values.
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()>;
 

@@ -6,6 +6,7 @@ mod answers;
 mod bodies;
 mod explanations;
 mod fixture;
+mod grpc;
 mod heads;
 mod hints;
 mod late_snapshot;

@@ -41,6 +41,7 @@ pub(crate) struct FakeProxy {
     pub(crate) details: &'static str,
     pub(crate) response_headers: Vec<(String, Vec<u8>)>,
     pub(crate) chunk: Vec<u8>,
+    pub(crate) response_trailers: Vec<(String, Vec<u8>)>,
     /// How often the queue has resumed the request.
     pub(crate) resumes: Arc<AtomicUsize>,
     /// Calls that the proxy refuses.
@@ -170,6 +171,14 @@ impl Proxy for FakeProxy {
     fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
         self.check("read_response_headers")?;
         for (name, value) in &self.response_headers {
+            read(name.as_bytes(), value);
+        }
+        Ok(())
+    }
+
+    fn read_response_trailers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.check("read_response_trailers")?;
+        for (name, value) in &self.response_trailers {
             read(name.as_bytes(), value);
         }
         Ok(())

@@ -18,6 +18,8 @@ pub enum HeaderMap {
     Request = 0,
     /// The response's headers.
     Response = 2,
+    /// The response's trailers.
+    ResponseTrailers = 3,
 }
 
 /// A part of a body.

@@ -306,6 +306,11 @@ impl Proxy for Envoy<'_, '_> {
         Ok(())
     }
 
+    fn read_response_trailers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.request.for_each_header(HeaderMap::ResponseTrailers, read);
+        Ok(())
+    }
+
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
         done(self.request.set_header(HeaderMap::Response, name, Some(value)), "http_set_header")
     }

@@ -118,6 +118,13 @@ impl Proxy for Envoy {
         Ok(())
     }
 
+    fn read_response_trailers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        for (name, value) in headers(MapType::HttpResponseTrailers, "get_map(response trailers)")? {
+            read(name.as_bytes(), &value);
+        }
+        Ok(())
+    }
+
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
         hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value))
             .map_err(refused("set_map_value(response header)"))

@@ -142,6 +142,8 @@ registry! {
     TopologyExtractor = "topology-extractor",
     UtilizationDetector = "utilization-detector",
     UtilizationFilter = "utilization-filter",
+    VertexaiParser = "vertexai-parser",
+    VllmgrpcParser = "vllmgrpc-parser",
     VllmhttpParser = "vllmhttp-parser",
     WeightedRandomPicker = "weighted-random-picker",
 }

@@ -30,6 +30,19 @@ pub enum BodyError {
         /// The rule that the form breaks.
         cause: &'static str,
     },
+    /// The first message of a gRPC body has not arrived completely.
+    NoMessage,
+    /// The first message of a gRPC body is compressed.
+    Compressed,
+    /// The first message of a gRPC body cannot be read.
+    Message {
+        /// The step that failed.
+        step: &'static str,
+        /// Name of the message.
+        request: &'static str,
+        /// The rule that the message breaks.
+        cause: String,
+    },
     /// The body is not one JSON object.
     NotAnObject {
         /// The API whose body it should be.
@@ -85,6 +98,13 @@ impl fmt::Display for BodyError {
                 write!(f, "request body is not UTF-8: invalid byte at offset {offset}")
             }
             Self::NotAForm { cause } => write!(f, "the form cannot be read: {cause}"),
+            Self::NoMessage => {
+                f.write_str("invalid or unsupported gRPC payload: it ends within its first message")
+            }
+            Self::Compressed => {
+                f.write_str("invalid or unsupported gRPC payload: its first message is compressed")
+            }
+            Self::Message { step, request, cause } => write!(f, "{step} {request}: {cause}"),
             Self::NotAnObject { api, cause } => write!(f, "{}{cause}", api.rules().not_an_object),
             Self::Invalid { api, fault } => match (api.rules().broken_field, fault) {
                 (Some(broken_field), Some(fault)) => write!(f, "{broken_field}{fault}"),

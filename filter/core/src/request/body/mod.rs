@@ -11,6 +11,7 @@ mod field;
 mod form;
 mod format;
 mod json_text;
+mod message;
 mod object;
 mod parsers;
 
@@ -76,8 +77,11 @@ pub struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads the body of a request to `api` from its bytes.
+    /// Reads the body of a request to `api` from its bytes. Of a body of gRPC only the first message is read.
     pub fn read_bytes(bytes: &'a [u8], api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
+        if let Some(messages) = &api.rules().messages {
+            return messages.read_whole(bytes, api, options);
+        }
         if let Some(boundary) = options.boundary(api) {
             return form::read(bytes, &boundary?);
         }
@@ -87,9 +91,25 @@ impl<'a> Body<'a> {
         Self::read(utf8(bytes)?, api, options)
     }
 
+    /// Reads the first message of a body to `api`, which [is the request](Api::reads_first_message), from its beginning: at least its
+    /// [prefix](crate::grpc::Prefix). `None` if the part that has arrived lacks the prompt, or `api` is another one.
+    pub fn read_beginning(
+        beginning: &'a [u8],
+        api: Api,
+        options: &Options<'_>,
+    ) -> Option<Result<Self, BodyError>> {
+        match api.rules().messages.as_ref()?.read(beginning, api, options) {
+            Err(BodyError::Invalid { .. } | BodyError::NoMessage) => None,
+            read => Some(read),
+        }
+    }
+
     /// Reads the body of a request to `api`, which is JSON. The body of a request to [`Api::Raw`] is not read. Half a surrogate
     /// pair is read as U+FFFD.
     pub fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
+        if let Some(messages) = &api.rules().messages {
+            return messages.read_whole(text.as_bytes(), api, options);
+        }
         let mut read = api.read(text, options);
         // Halves of pairs are rare, and `serde_json` refuses them: only a refused body is searched for them.
         if let Err(BodyError::NotAnObject { .. }) = read

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::de::{MapAccess, SeqAccess};
 
 use super::field::{IfString, IsTrue, Scope};
+use super::message::Messages;
 use super::{Body, Fault, Options, Parser};
 use crate::json::{self, Number, Pass, Reader, Str, key, pass_array, value};
 use crate::request::prompt::Prompt;
@@ -60,6 +61,8 @@ pub(super) struct Rules {
     pub(super) serves: fn(&str) -> bool,
     /// The model in bodies.
     pub(super) model: Model,
+    /// How a body is read whose first message is the request; `None`: it is JSON.
+    pub(super) messages: Option<Messages>,
     /// Whether the field `cache_salt` is read.
     pub(super) has_cache_salt: bool,
     /// Whether a `stream` that is not a boolean is refused.
@@ -87,6 +90,8 @@ pub(super) enum Model {
     Only,
     /// It is not read.
     Unread,
+    /// It is not replaced, and only a header names the model that serves.
+    InHeader,
 }
 
 impl Rules {
@@ -97,6 +102,7 @@ impl Rules {
             paths,
             serves: |_| true,
             model: Model::Required,
+            messages: None,
             has_cache_salt: true,
             checks_stream: false,
             may_be_form: false,

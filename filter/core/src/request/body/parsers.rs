@@ -19,14 +19,25 @@ pub enum Parser {
     VllmHttp,
     /// `sglanghttp-parser`
     SglangHttp,
+    /// `vllmgrpc-parser`
+    VllmGrpc,
+    /// `vertexai-parser`
+    VertexAi,
     /// `passthrough-parser`
     Passthrough,
 }
 
 impl Parser {
     /// Every parser.
-    pub const ALL: [Self; 5] =
-        [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::SglangHttp, Self::Passthrough];
+    pub const ALL: [Self; 7] = [
+        Self::OpenAi,
+        Self::Anthropic,
+        Self::VllmHttp,
+        Self::SglangHttp,
+        Self::VllmGrpc,
+        Self::VertexAi,
+        Self::Passthrough,
+    ];
 
     /// The plugin type's name in the EPP's configuration.
     pub fn type_name(self) -> &'static str {
@@ -35,6 +46,8 @@ impl Parser {
             Self::Anthropic => "anthropic-parser",
             Self::VllmHttp => "vllmhttp-parser",
             Self::SglangHttp => "sglanghttp-parser",
+            Self::VllmGrpc => "vllmgrpc-parser",
+            Self::VertexAi => "vertexai-parser",
             Self::Passthrough => "passthrough-parser",
         }
     }

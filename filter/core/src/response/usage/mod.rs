@@ -7,11 +7,14 @@
 //!
 //! Only usage is kept of a response, so a response or a line of it may have any length.
 
+mod messages;
 mod scanner;
 
 use core::time::Duration;
 
 use memchr::memchr;
+use messages::MessageReader;
+pub use messages::ResponseMessage;
 use scanner::Scanner;
 use serde::de::MapAccess;
 
@@ -73,9 +76,18 @@ fn mean(time: Duration, tokens: u64) -> Option<Duration> {
 #[derive(Clone, Debug)]
 pub struct UsageReader {
     scanner: Scanner,
-    /// `None` for a plain response, which is one JSON text.
-    line: Option<Line>,
+    encoding: Encoding,
     usage: Usage,
+}
+
+#[derive(Clone, Debug)]
+enum Encoding {
+    /// One JSON text.
+    Json,
+    /// Lines of events.
+    Events(Line),
+    /// Messages of gRPC.
+    Messages(Box<MessageReader>),
 }
 
 /// The line of a stream of events that is being read.
@@ -102,30 +114,39 @@ impl UsageReader {
     /// events, or is compressed.
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
-        let line = if is_stream(content_type) {
-            Some(Line::Begins(0))
+        let encoding = if is_stream(content_type) {
+            Encoding::Events(Line::Begins(0))
         } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
-            None
+            Encoding::Json
         } else {
             return None;
         };
-        is_plain.then(|| Self { scanner: Scanner::default(), line, usage: Usage::default() })
+        is_plain.then(|| Self::of(encoding))
     }
 
-    /// Whether the response is a stream of events.
-    pub fn is_streamed(&self) -> bool {
-        self.line.is_some()
+    /// A reader for a response of gRPC, whose usage is in messages of this type.
+    pub fn of_messages(message: ResponseMessage) -> Self {
+        Self::of(Encoding::Messages(Box::new(MessageReader::new(message))))
+    }
+
+    fn of(encoding: Encoding) -> Self {
+        Self { scanner: Scanner::default(), encoding, usage: Usage::default() }
     }
 
     /// Reads the next chunk of the response.
-    pub fn read_chunk(&mut self, mut chunk: &[u8]) {
-        if !self.is_streamed() {
-            return self.scanner.read(chunk);
+    pub fn read_chunk(&mut self, chunk: &[u8]) {
+        match &mut self.encoding {
+            Encoding::Json => self.scanner.read(chunk),
+            Encoding::Events(_) => self.read_lines(chunk),
+            Encoding::Messages(reader) => reader.read(chunk, &mut self.usage),
         }
+    }
+
+    fn read_lines(&mut self, mut chunk: &[u8]) {
         while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
             self.read_part_of_line(line);
             self.end_text();
-            self.line = Some(Line::Begins(0));
+            self.encoding = Encoding::Events(Line::Begins(0));
             chunk = chunk.get(line.len() + 1..).unwrap_or_default();
         }
         // The rest is a line that the next chunk continues.
@@ -139,18 +160,19 @@ impl UsageReader {
     }
 
     fn read_part_of_line(&mut self, mut part: &[u8]) {
-        if let Some(Line::Begins(received)) = self.line {
+        let Encoding::Events(line) = &mut self.encoding else { return };
+        if let Line::Begins(received) = *line {
             let missing = DATA.get(received..).unwrap_or_default();
-            self.line = Some(if let Some(text) = part.strip_prefix(missing) {
+            *line = if let Some(text) = part.strip_prefix(missing) {
                 part = text;
                 Line::Data
             } else if missing.starts_with(part) {
                 Line::Begins(received + part.len())
             } else {
                 Line::Other
-            });
+            };
         }
-        if let Some(Line::Data) = self.line {
+        if let Line::Data = line {
             self.scanner.read(part);
         }
     }

@@ -289,6 +289,10 @@ impl Proxy for SimulatedProxy {
         Ok(())
     }
 
+    fn read_response_trailers(&self, _: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        Ok(())
+    }
+
     fn set_response_header(&mut self, _: &str, _: &str) -> Result<()> {
         Ok(())
     }

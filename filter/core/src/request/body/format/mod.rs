@@ -11,9 +11,12 @@ pub(super) mod invocations;
 pub(super) mod items;
 mod messages;
 pub(super) mod model_only;
+pub(super) mod vertex;
+pub(super) mod vllm_grpc;
 
 use super::object::{Format, Model, Refusal, Rules};
 use super::{Body, BodyError, Options};
+use crate::response::usage::ResponseMessage;
 
 /// Declares the APIs, one a line: the name and the type that reads its bodies.
 macro_rules! apis {
@@ -65,6 +68,16 @@ apis! {
     Generate = generate::Generate,
     /// SGLang's own generation from token ids.
     SglangGenerate = generate::SglangGenerate<'_>,
+    /// vLLM's `Generate` over gRPC.
+    GrpcGenerate = vllm_grpc::GrpcGenerate,
+    /// vLLM's `Embed` over gRPC.
+    GrpcEmbed = vllm_grpc::GrpcEmbed,
+    /// Vertex AI's chats over gRPC.
+    VertexChat = vertex::VertexChat,
+    /// Vertex AI's raw predictions over gRPC.
+    VertexRawPredict = vertex::VertexRawPredict,
+    /// Vertex AI's raw predictions over gRPC, streamed.
+    VertexStreamRawPredict = vertex::VertexStreamRawPredict,
     /// `/invocations`, as on Amazon's platform for models, whose bodies are chats, completions, embeddings, or others.
     Invocations = invocations::Invocations,
     /// Other paths with a model: `/tokenize` and `/detokenize`, `/rerank`, `/score`, `/classify`, `/pooling` and `/embed`; only the
@@ -79,7 +92,22 @@ apis! {
 impl Api {
     /// Whether the decision depends on a model named in the body, which a policy may replace.
     pub fn names_model(self) -> bool {
-        self.rules().model != Model::Unread
+        matches!(self.rules().model, Model::Required | Model::Optional | Model::Only)
+    }
+
+    /// Whether only a header names the model that serves.
+    pub fn takes_model_from_header(self) -> bool {
+        self.rules().model == Model::InHeader
+    }
+
+    /// Whether the request is the first message of the body, in the framing of gRPC, and the rest of the body may follow later.
+    pub fn reads_first_message(self) -> bool {
+        self.rules().messages.is_some()
+    }
+
+    /// The message with the usage in responses, where they are messages of gRPC.
+    pub fn response_message(self) -> Option<ResponseMessage> {
+        self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
     /// Whether only the model of the body is read.

@@ -1,0 +1,117 @@
+//! Usage in the messages of a gRPC response.
+
+use super::scanner::Scanner;
+use super::{MAX_TOKENS, Usage};
+use crate::grpc::{PREFIX, Prefix};
+use crate::protobuf::{Field, FieldUse, MessageScanner, Visitor};
+
+/// The message with the usage in responses of an API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseMessage {
+    /// vLLM's `GenerateResponse`: the counts so far in each `chunk`, and those of all in `complete`.
+    Generate,
+    /// vLLM's `EmbedResponse`.
+    Embed,
+    /// `google.api.HttpBody` with JSON.
+    HttpBody,
+}
+
+/// The messages of a response as far as they have come. Compressed ones are passed over.
+#[derive(Clone, Debug)]
+pub(super) struct MessageReader {
+    /// The prefix of the message as far as it has come.
+    prefix: Vec<u8>,
+    /// Bytes of the message that are to come.
+    left: usize,
+    is_compressed: bool,
+    scanner: MessageScanner,
+    counts: Counts,
+}
+
+/// The usage in one message.
+#[derive(Clone, Debug)]
+struct Counts {
+    message: ResponseMessage,
+    usage: Usage,
+    json: Scanner,
+}
+
+impl MessageReader {
+    pub(super) fn new(message: ResponseMessage) -> Self {
+        Self {
+            prefix: Vec::new(),
+            left: 0,
+            is_compressed: false,
+            scanner: MessageScanner::default(),
+            counts: Counts { message, usage: Usage::default(), json: Scanner::default() },
+        }
+    }
+
+    /// Reads the next chunk, and merges the usage of each message that ends in it.
+    pub(super) fn read(&mut self, mut chunk: &[u8], usage: &mut Usage) {
+        while !chunk.is_empty() {
+            if self.prefix.len() < PREFIX {
+                let missing = PREFIX - self.prefix.len();
+                let (part, rest) = chunk.split_at_checked(missing).unwrap_or((chunk, &[]));
+                self.prefix.extend_from_slice(part);
+                chunk = rest;
+                let Some(prefix) = Prefix::read(&self.prefix) else { return };
+                (self.left, self.is_compressed) = (prefix.length, prefix.is_compressed);
+            }
+            let (part, rest) = chunk.split_at_checked(self.left).unwrap_or((chunk, &[]));
+            if !self.is_compressed {
+                self.scanner.read(part, &mut self.counts);
+            }
+            self.left -= part.len();
+            chunk = rest;
+            if self.left == 0 {
+                usage.merge(self.counts.end());
+                self.scanner = MessageScanner::default();
+                self.prefix.clear();
+            }
+        }
+    }
+}
+
+impl Counts {
+    /// Ends the message, and returns its usage.
+    fn end(&mut self) -> Usage {
+        if let Some(usage) = core::mem::take(&mut self.json).finish() {
+            self.usage.merge(usage);
+        }
+        core::mem::take(&mut self.usage)
+    }
+}
+
+impl Visitor for Counts {
+    fn field_use(&self, number: u32) -> FieldUse {
+        match (self.message, number) {
+            (ResponseMessage::Generate, 1 | 2) => FieldUse::Message,
+            (ResponseMessage::HttpBody, 2) => FieldUse::Bytes,
+            (ResponseMessage::Generate | ResponseMessage::Embed | ResponseMessage::HttpBody, _) => {
+                FieldUse::Pass
+            }
+        }
+    }
+
+    fn number(&mut self, field: Field, value: u64) {
+        if value > MAX_TOKENS {
+            return;
+        }
+        let Usage { input, output, cached, .. } = &mut self.usage;
+        match (self.message, field.parent, field.number) {
+            (ResponseMessage::Generate, 1, 2)
+            | (ResponseMessage::Generate, 2, 3)
+            | (ResponseMessage::Embed, 0, 2) => {
+                *input = value;
+            }
+            (ResponseMessage::Generate, 1, 3) | (ResponseMessage::Generate, 2, 4) => *output = value,
+            (ResponseMessage::Generate, 1, 4) | (ResponseMessage::Generate, 2, 5) => *cached = Some(value),
+            _ => {}
+        }
+    }
+
+    fn bytes(&mut self, _: u32, bytes: &[u8]) {
+        self.json.read(bytes);
+    }
+}
