@@ -33,6 +33,13 @@ pub fn asgi_python() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Python with the packages of `tests/grpc/requirements.txt`.
+pub fn grpc_python() -> Result<PathBuf> {
+    let path = root().join(".tools/grpc/bin/python");
+    ensure!(path.is_file(), "no Python with grpcio at {}: run `make test-tools`", path.display());
+    Ok(path)
+}
+
 /// A store that agents share changes through: Valkey, or Redis, on `PATH`.
 pub fn store() -> Result<PathBuf> {
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();

@@ -4,6 +4,7 @@ mod bad_bodies;
 mod bad_input;
 mod ext_proc;
 mod framing;
+mod grpc;
 mod large_bodies;
 mod paths;
 mod rewriting;

@@ -1,0 +1,57 @@
+//! Model servers on the Python libraries that vLLM and SGLang use as well.
+
+use super::process::Process;
+use crate::eventually::within;
+use crate::tools;
+use anyhow::{Context, Result};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running server; it ends when dropped.
+#[derive(Debug)]
+pub struct PythonServer {
+    _process: Process,
+    address: SocketAddr,
+}
+
+impl PythonServer {
+    /// Starts the routes of `tests/asgi/app.py`, on Starlette and uvicorn; its output goes to `log`.
+    pub async fn asgi(log: &Path) -> Result<Self> {
+        let mut command = Command::new(tools::asgi_python()?);
+        command.arg(tools::root().join("tests/asgi/app.py"));
+        Self::start("ASGI server", command, log).await
+    }
+
+    /// Starts the service of `tests/grpc/peer.py`, on grpcio; its output goes to `log`.
+    pub async fn grpc(log: &Path) -> Result<Self> {
+        let mut command = Command::new(tools::grpc_python()?);
+        command.arg(tools::root().join("tests/grpc/peer.py")).arg("serve");
+        Self::start("gRPC server", command, log).await
+    }
+
+    /// Starts a program that prints the free port on which it listens.
+    async fn start(name: &'static str, command: Command, log: &Path) -> Result<Self> {
+        let mut process = Process::start(name, command, log)?;
+        let ready = within(READY_DEADLINE, async || {
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            let output = process.output()?;
+            let address = output.lines().find_map(|line| line.strip_prefix("listening on "));
+            let address = address.context("it has not printed its address yet")?;
+            anyhow::Ok(Ok(address.parse()?))
+        });
+        let address =
+            ready.await.map_err(anyhow::Error::msg).with_context(|| format!("the {name} is not ready"))??;
+        Ok(Self { _process: process, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
