@@ -49,7 +49,7 @@ bench-proxies: tools native build-studies ## Compare sharing proxies with a sing
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,proxies)
 
 .PHONY: bench-choosing
-bench-choosing: tools native build-studies ## Compare the configurations of examples/choosing, 11 minutes (QUICK=1: 2; WRITE=1 into docs/benchmarks)
+bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, four hours (WORKLOADS=agents,ShareGPT WAYS=default,epp LOADS=0.8 SEEDS=1 WORKERS=1 PHASE=30; QUICK=1; WRITE=1 into docs/benchmarks)
 	@$(call study,choosing)
 
 .PHONY: simulate

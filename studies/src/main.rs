@@ -1,24 +1,26 @@
 //! Studies: comparisons that are repeated when our picker, the EPP or the machine is new. `studies --help` lists them.
 
+mod choosing;
 mod epp;
 mod proxies;
 mod schedule;
 mod timed_servers;
 
-use crate::epp::choosing;
+use crate::choosing::{ChoosingPlan, WORKLOADS, Way};
 use crate::epp::cost::{self, CostPlan};
 use crate::epp::cost_report::CostTables;
-use crate::epp::quality::{self, ALL_ROUNDS, CHOOSING_ROUND, QUICK_ROUND, QualityPlan};
+use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
 use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::program::Store;
+use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ struct Run {
     write: bool,
 }
 
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Study {
     /// Cost and choices of our picker, in both forms, compared with the EPP and with round robin: 25 minutes.
     Epp {
@@ -56,8 +58,8 @@ enum Study {
         #[arg(long)]
         only: Option<Part>,
     },
-    /// The configurations of `examples/choosing`, without the EPP: 11 minutes.
-    Choosing,
+    /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
+    Choosing(Choosing),
     /// Proxies that share, compared with one proxy, with proxies that do not share and with EPPs: 20 minutes.
     Proxies {
         /// The form of our filter. A native module leaves more of a small machine to the other processes.
@@ -72,15 +74,67 @@ enum Part {
     Quality,
 }
 
+/// What to compare.
+#[derive(Clone, Debug, Args)]
+struct Choosing {
+    /// Workloads whose names contain one of these; six without it.
+    #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
+    workloads: Vec<String>,
+    /// Ways to choose: files of `examples/choosing`, `round-robin`, `omniscient`, `epp`. The others are compared with the first one.
+    #[arg(
+        long,
+        env = "WAYS",
+        value_delimiter = ',',
+        default_value = "default,expected-latency,lmetric,omniscient"
+    )]
+    ways: Vec<Way>,
+    /// Loads, as fractions of the capacity.
+    #[arg(long, env = "LOADS", value_delimiter = ',', default_values_t = [0.8, 0.95])]
+    loads: Vec<f64>,
+    /// Number of seeds, the first of which is `--seed`.
+    #[arg(long, env = "SEEDS", default_value_t = 3)]
+    seeds: u64,
+    /// Numbers of Envoy's workers.
+    #[arg(long, env = "WORKERS", value_delimiter = ',', default_values_t = [1, 4])]
+    workers: Vec<u32>,
+    /// How many seconds requests are measured; half of this time they are sent before.
+    #[arg(long, env = "PHASE", default_value_t = 30)]
+    phase: u32,
+}
+
+impl Choosing {
+    fn plan(self, run: &Run) -> Result<ChoosingPlan> {
+        let Self { workloads: names, ways, loads, seeds, workers, phase } = self;
+        let name = |drawn: &Drawn| Workload::Drawn(*drawn).name().to_owned();
+        let is_chosen =
+            |drawn: &Drawn| names.is_empty() || names.iter().any(|part| name(drawn).contains(part));
+        let workloads: Vec<Drawn> = WORKLOADS.into_iter().filter(is_chosen).collect();
+        ensure!(
+            !workloads.is_empty(),
+            "no such workload; there are {}",
+            WORKLOADS.map(|drawn| name(&drawn)).join(", ")
+        );
+        if let Some(load) = loads.iter().find(|load| !(0.01..=2.0).contains(*load)) {
+            bail!("a load is {load}; must be 0.01 to 2");
+        }
+        ensure!(phase > 0 && seeds > 0, "phase and seeds must be above 0");
+        let phase = Duration::from_secs(run.pick(5, phase).into());
+        let seeds = run.seed..run.seed + run.pick(1, seeds);
+        let epp = if ways.contains(&Way::Epp) { binary(&run.epp)? } else { run.epp.clone() };
+        let (seeds, warm_up) = (seeds.collect(), phase / 2);
+        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, epp })
+    }
+}
+
 impl Run {
     fn pick<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 
-    fn quality(&self, rounds: &'static [&'static [quality::Phases]], warm_up: u64) -> QualityPlan {
+    fn quality(&self) -> QualityPlan {
         let seconds = Duration::from_secs;
-        let (rounds, phase) = self.pick((QUICK_ROUND, seconds(3)), (rounds, seconds(5)));
-        QualityPlan { rounds, phase, warm_up: seconds(warm_up), seed: self.seed }
+        let (rounds, phase) = self.pick((QUICK_ROUND, seconds(3)), (ALL_ROUNDS, seconds(5)));
+        QualityPlan { rounds, phase, warm_up: seconds(4), seed: self.seed }
     }
 
     /// Prints a part with its machine, and writes it into the notebook, if it is to be written.
@@ -97,7 +151,7 @@ impl Run {
         let epp = binary(&self.epp)?;
         let machine = Machine::read(vec![epp_version(&epp), wrk::version()?])?;
         let cost = CostPlan { rounds: self.pick(1, 3), turn: Duration::from_secs(2) };
-        let quality = self.quality(ALL_ROUNDS, 4);
+        let quality = self.quality();
         let has = |part| only.is_none_or(|only| only == part);
         let expected = [(Part::Cost, cost.expected()), (Part::Quality, quality.expected())];
         let expected =
@@ -116,12 +170,12 @@ impl Run {
         Ok(())
     }
 
-    async fn compare_configurations(&self) -> Result<()> {
+    async fn compare_ways(&self, choosing: Choosing) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
-        let plan = self.quality(CHOOSING_ROUND, 3);
-        let progress = Progress::begin(choosing::expected(&plan));
-        let tables = choosing::measure(plan, &progress).await?.to_string();
-        self.finish(&machine, &progress, &tables, "Configurations")
+        let plan = choosing.plan(self)?;
+        let progress = Progress::begin(plan.expected());
+        let tables = plan.measure(&progress).await?.to_string();
+        self.finish(&machine, &progress, &tables, "Choosing")
     }
 
     async fn compare_proxies(&self, filter: Filter, epp: &Path) -> Result<()> {
@@ -142,7 +196,7 @@ async fn main() -> Result<()> {
     let Options { study, run } = Options::parse();
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
-        Study::Choosing => run.compare_configurations().await,
+        Study::Choosing(choosing) => run.compare_ways(choosing).await,
         Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
     }
 }

@@ -1,7 +1,7 @@
 //! Model servers that take time for a request, for the comparisons of choices.
 
-use anyhow::Result;
-use endpoint_picker_model_server::{ModelServer, PrefixCacheCounts, ServiceTimes};
+use anyhow::{Context, Result};
+use endpoint_picker_model_server::{BatchRequest, ModelServer, Outlook, PrefixCacheCounts, ServiceTimes};
 use std::net::SocketAddr;
 
 /// Number of servers in the comparisons of choices.
@@ -30,6 +30,18 @@ impl TimedServers {
             queried: sum.queried + one.queried,
             hit: sum.hit + one.hit,
         })
+    }
+
+    /// What a request would meet at each of them now.
+    pub(crate) fn outlooks(&self, request: &BatchRequest) -> Result<Vec<Outlook>> {
+        let outlook =
+            |server: &ModelServer| server.outlook(request).context("a server without service times");
+        self.0.iter().map(outlook).collect()
+    }
+
+    /// The number of requests that each received since its records were dropped; drops them.
+    pub(crate) fn take_requests(&self) -> Vec<usize> {
+        self.0.iter().map(|server| server.take_requests().len()).collect()
     }
 
     /// Drops the records of requests, which would grow.

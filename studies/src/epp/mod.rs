@@ -5,12 +5,11 @@
 //! under the same load, one at a time: an idle picker takes processor time too, and must not disturb the measured one. Each round
 //! begins with another one; figures are medians over the rounds.
 
-pub(crate) mod choosing;
 pub(crate) mod cost;
 mod cost_cells;
 pub(crate) mod cost_report;
 pub(crate) mod quality;
 pub(crate) mod quality_report;
-mod rules;
+pub(crate) mod rules;
 mod running;
-mod variant;
+pub(crate) mod variant;

@@ -76,8 +76,6 @@ const MORE_WORKERS: Phases = (4, &[USUAL_LOAD]);
 /// Three rounds, two of them with more workers, within the time of a run.
 pub(crate) const ALL_ROUNDS: &[&[Phases]] =
     &[&[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER, MORE_WORKERS], &[ONE_WORKER]];
-/// The usual and the highest load, once with each number of workers, for the comparison of configurations.
-pub(crate) const CHOOSING_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD, 0.95]), (4, &[USUAL_LOAD, 0.95])]];
 /// The usual load, once.
 pub(crate) const QUICK_ROUND: &[&[Phases]] = &[&[(1, &[USUAL_LOAD])]];
 

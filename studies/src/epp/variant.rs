@@ -28,6 +28,8 @@ pub(crate) const USUAL_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) enum Variant {
     /// Envoy alone, with round robin.
     NoPicker,
+    /// Envoy alone, with the endpoint that the client names in the destination header.
+    NamedByClient,
     /// Our filter in this form, with the metrics agent.
     Filter(Filter),
     /// The EPP, over `ext_proc`.
@@ -77,6 +79,7 @@ impl Variant {
         let (config, picker) = match self {
             // Without the picker nothing connects to the agent's port.
             Self::NoPicker => (without_picker(folder)?, None),
+            Self::NamedByClient => (named_by_client(folder)?, None),
             Self::Filter(filter) => {
                 let agent = start_agent(folder, agent_rules, &list, &interval).await?;
                 let mut config = shipped_proxy::config(filter, folder, agent.address().port())?;
@@ -103,15 +106,21 @@ impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPicker => f.write_str("no picker"),
+            Self::NamedByClient => f.write_str("named by the client"),
             Self::Filter(filter) => filter.fmt(f),
             Self::Epp => f.write_str("EPP"),
         }
     }
 }
 
-fn without_picker(folder: &Path) -> Result<Config> {
+fn named_by_client(folder: &Path) -> Result<Config> {
     let mut config = shipped_proxy::config(Filter::Wasm, folder, 1)?;
     config.remove_picker()?;
+    Ok(config)
+}
+
+fn without_picker(folder: &Path) -> Result<Config> {
+    let mut config = named_by_client(folder)?;
     http_filters(&mut config)?.retain(|filter| filter["name"] != COPY);
     Ok(config)
 }

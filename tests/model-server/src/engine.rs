@@ -11,12 +11,13 @@ mod forecast;
 mod kv_cache;
 
 pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
-pub use forecast::Forecast;
+pub use forecast::{Forecast, Outlook};
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
 use crate::protocol::MODEL;
 use crate::service_times::ServiceTimes;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -31,9 +32,17 @@ pub(crate) struct Engine {
 
 #[derive(Debug)]
 struct EngineState {
-    batch: Mutex<Batch<Client>>,
+    steps: Mutex<Steps>,
     /// Wakes the server when a request has come.
     work: Notify,
+}
+
+/// The batch, and the step in flight.
+#[derive(Debug)]
+struct Steps {
+    batch: Batch<Client>,
+    /// The end of the step in flight, if there is one.
+    end: Option<Instant>,
 }
 
 /// The receiver of a request's tokens.
@@ -49,7 +58,10 @@ pub(crate) struct Work(mpsc::UnboundedReceiver<u64>);
 impl Engine {
     /// Starts it, in the runtime it is called in.
     pub(crate) fn new(times: ServiceTimes) -> Self {
-        let shared = Arc::new(EngineState { batch: Mutex::new(Batch::new(times)), work: Notify::new() });
+        let shared = Arc::new(EngineState {
+            steps: Mutex::new(Steps { batch: Batch::new(times), end: None }),
+            work: Notify::new(),
+        });
         let steps = tokio::spawn(run(Arc::clone(&shared), times.stream_interval.max(1)));
         Self { times, shared, _steps: AbortOnDropHandle::new(steps) }
     }
@@ -59,13 +71,13 @@ impl Engine {
         let adapter = Some(model).filter(|model| self.times.max_loras > 0 && *model != MODEL);
         let (pieces, work) = mpsc::unbounded_channel();
         let request = BatchRequest::new(adapter, prompt, answer_tokens);
-        self.shared.batch().add(request, Client { pieces, sent: 0 });
+        self.shared.steps().batch.add(request, Client { pieces, sent: 0 });
         self.shared.work.notify_one();
         Work(work)
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
-        let mut batch = self.shared.batch();
+        let batch = &mut self.shared.steps().batch;
         batch.retain_waiting(Client::is_connected);
         let [running, waiting] = batch.adapters();
         let max = self.times.max_loras;
@@ -80,13 +92,20 @@ impl Engine {
     }
 
     pub(crate) fn prefix_cache(&self) -> PrefixCacheCounts {
-        self.shared.batch().prefix_cache()
+        self.shared.steps().batch.prefix_cache()
+    }
+
+    pub(crate) fn outlook(&self, request: &BatchRequest) -> Outlook {
+        let steps = self.shared.steps();
+        let mut forecast = steps.batch.forecast(request);
+        forecast.first_token += steps.end.map_or(Duration::ZERO, |end| end - Instant::now());
+        Outlook { requests: steps.batch.waiting() + steps.batch.running(), forecast }
     }
 }
 
 impl EngineState {
-    fn batch(&self) -> MutexGuard<'_, Batch<Client>> {
-        self.batch.lock().expect("no holder of this lock panics")
+    fn steps(&self) -> MutexGuard<'_, Steps> {
+        self.steps.lock().expect("no holder of this lock panics")
     }
 }
 
@@ -95,19 +114,21 @@ impl EngineState {
 async fn run(shared: Arc<EngineState>, interval: u64) {
     let mut end = Instant::now();
     loop {
-        let step = {
-            let mut batch = shared.batch();
-            batch.retain_waiting(Client::is_connected);
-            batch.begin_step()
+        let step_end = {
+            let steps = &mut *shared.steps();
+            steps.batch.retain_waiting(Client::is_connected);
+            let step = steps.batch.begin_step();
+            steps.end = step.map(|step| end + step);
+            steps.end
         };
-        let Some(step) = step else {
+        let Some(step_end) = step_end else {
             shared.work.notified().await;
             end = Instant::now();
             continue;
         };
-        end += step;
+        end = step_end;
         sleep_until(end).await;
-        shared.batch().end_step(|client, progress| client.send(progress, interval));
+        shared.steps().batch.end_step(|client, progress| client.send(progress, interval));
     }
 }
 

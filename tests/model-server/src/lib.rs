@@ -17,7 +17,9 @@ mod service_times;
 mod state;
 mod typed_events;
 
-pub use engine::{BLOCK_TOKENS, Batch, BatchRequest, Forecast, PrefixCacheCounts, Progress, TOKEN_BYTES};
+pub use engine::{
+    BLOCK_TOKENS, Batch, BatchRequest, Forecast, Outlook, PrefixCacheCounts, Progress, TOKEN_BYTES,
+};
 pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 pub use request::{Behaviour, ReceivedRequest};

@@ -1,7 +1,7 @@
 //! A running server.
 
 use super::connection;
-use super::engine::{Engine, PrefixCacheCounts};
+use super::engine::{BatchRequest, Engine, Outlook, PrefixCacheCounts};
 use super::metrics::Metrics;
 use super::request::{Behaviour, ReceivedRequest};
 use super::service_times::ServiceTimes;
@@ -131,6 +131,11 @@ impl ModelServer {
     /// Lookups and hits of its prefix cache; zero for a server without service times.
     pub fn prefix_cache(&self) -> PrefixCacheCounts {
         self.shared.engine.as_ref().map_or_else(PrefixCacheCounts::default, Engine::prefix_cache)
+    }
+
+    /// What a request would meet now; `None` for a server without service times.
+    pub fn outlook(&self, request: &BatchRequest) -> Option<Outlook> {
+        self.shared.engine.as_ref().map(|engine| engine.outlook(request))
     }
 
     /// How often `/metrics` was read.

@@ -13,6 +13,15 @@ pub struct Forecast {
     pub own: Duration,
 }
 
+/// What a new request would meet at a server with its requests, from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// Requests there.
+    pub requests: usize,
+    /// The times, the rest of the step in flight included.
+    pub forecast: Forecast,
+}
+
 impl<T> Batch<T> {
     /// What this request would meet. Contents of the cache, queue and lengths of answers are the true ones; what happens is computed
     /// in sums, not step by step: everything before it is read and answered as in steps like the next one.

@@ -2,7 +2,9 @@
 
 use crate::servers::BatchServer;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker_model_server::{BatchRequest, Forecast, PrefixCacheCounts, Progress, ServiceTimes};
+use endpoint_picker_model_server::{
+    BatchRequest, Forecast, Outlook, PrefixCacheCounts, Progress, ServiceTimes,
+};
 use endpoint_picker_wire::{reading_from_core, v1};
 use std::ops::Range;
 use std::time::Duration;
@@ -124,12 +126,6 @@ impl RunningFleet {
         self.servers[server].slowness * if is_slow { Self::SLOW.1 } else { 1.0 }
     }
 
-    /// Requests at a server.
-    pub fn requests(&self, server: usize) -> usize {
-        let batch = self.servers[server].batch.batch();
-        batch.waiting() + batch.running()
-    }
-
     /// Prompt tokens of a request that a server has cached.
     pub fn cached_tokens(&self, server: usize, work: &BatchRequest) -> usize {
         self.servers[server].batch.batch().cached_tokens(work)
@@ -141,14 +137,16 @@ impl RunningFleet {
     }
 
     /// What a request would meet at a server, from now on.
-    pub fn forecast(&self, server: usize, work: &BatchRequest, now: Duration) -> Forecast {
-        let forecast = self.servers[server].batch.batch().forecast(work);
+    pub fn outlook(&self, server: usize, work: &BatchRequest, now: Duration) -> Outlook {
+        let batch = self.servers[server].batch.batch();
+        let forecast = batch.forecast(work);
         let slowness = self.slowness(server, now);
         let step_left = self.servers[server].step_end.map_or(Duration::ZERO, |end| end.saturating_sub(now));
-        Forecast {
+        let forecast = Forecast {
             first_token: step_left + forecast.first_token.mul_f64(slowness),
             own: forecast.own.mul_f64(slowness),
-        }
+        };
+        Outlook { requests: batch.waiting() + batch.running(), forecast }
     }
 
     /// Prompt tokens that the servers have looked up and found.

@@ -4,10 +4,10 @@ mod engine;
 mod omniscient;
 mod variant;
 
+pub use omniscient::Omniscient;
 pub use variant::{Mechanism, VARIANTS, Variant};
 
 use self::engine::EnginePicker;
-use self::omniscient::Omniscient;
 use super::fleet::RunningFleet;
 use super::request::SimulatedRequest;
 use endpoint_picker_wire::v1;
@@ -49,7 +49,10 @@ impl Picker {
                 *next = (*next + 1) % fleet.len();
                 *next
             }
-            Kind::Omniscient(omniscient) => omniscient.pick(request, fleet, now),
+            Kind::Omniscient(omniscient) => {
+                let outlook = |server| fleet.outlook(server, request.work(), now);
+                omniscient.pick(&(0..fleet.len()).map(outlook).collect::<Vec<_>>(), now)
+            }
         }
     }
 

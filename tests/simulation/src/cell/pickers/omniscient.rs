@@ -1,7 +1,6 @@
 //! A picker that knows everything but the future.
 
-use crate::cell::fleet::RunningFleet;
-use crate::cell::request::SimulatedRequest;
+use endpoint_picker_model_server::Outlook;
 use std::time::Duration;
 
 /// Picks by the true contents of the caches, the true queues and the true lengths of all answers, without delay.
@@ -11,7 +10,7 @@ use std::time::Duration;
 /// `expected-latency-scorer`: by 1 plus the requests there as a share of the mean, which stall while the prompt is read, and by the requests that
 /// come meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Omniscient {
+pub struct Omniscient {
     /// Requests a second of the last ones, and the time of the last one.
     rate: f64,
     last: Duration,
@@ -23,22 +22,21 @@ const RATE_OVER: f64 = 200.0;
 const WAIT_FOR_IT: f64 = 0.3;
 
 impl Omniscient {
-    pub(super) fn pick(&mut self, request: &SimulatedRequest, fleet: &RunningFleet, now: Duration) -> usize {
+    /// The position of the best server, of what the request would meet at each.
+    pub fn pick(&mut self, servers: &[Outlook], now: Duration) -> usize {
         let gap = now.saturating_sub(self.last).as_secs_f64();
         self.last = now;
         // The mean of the gaps, not of their reciprocals.
         let mean_gap = if self.rate > 0.0 { 1.0 / self.rate } else { gap };
         self.rate = 1.0 / (mean_gap + (gap - mean_gap) / RATE_OVER).max(1e-6);
-        let servers = fleet.len() as f64;
-        let requests: Vec<f64> = (0..fleet.len()).map(|server| fleet.requests(server) as f64).collect();
-        let mean = (requests.iter().sum::<f64>() / servers).max(1.0);
-        let cost = |server: usize| {
-            let forecast = fleet.forecast(server, request.work(), now);
-            let come_meanwhile = self.rate / servers * forecast.own.as_secs_f64();
-            forecast.first_token.as_secs_f64()
-                * (1.0 + requests[server] / mean + WAIT_FOR_IT * come_meanwhile)
+        let number = servers.len() as f64;
+        let mean = (servers.iter().map(|server| server.requests as f64).sum::<f64>() / number).max(1.0);
+        let cost = |server: &Outlook| {
+            let come_meanwhile = self.rate / number * server.forecast.own.as_secs_f64();
+            server.forecast.first_token.as_secs_f64()
+                * (1.0 + server.requests as f64 / mean + WAIT_FOR_IT * come_meanwhile)
         };
-        let costs: Vec<f64> = (0..fleet.len()).map(cost).collect();
-        (0..fleet.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b])).unwrap_or(0)
+        let costs: Vec<f64> = servers.iter().map(cost).collect();
+        (0..costs.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b])).unwrap_or(0)
     }
 }

@@ -1,0 +1,129 @@
+//! Clients: each sends the requests of one session.
+
+use super::figures::{RunFigures, Served};
+use super::servers::Oracle;
+use anyhow::{Context, Result, ensure};
+use endpoint_picker_model_server::{BatchRequest, MODEL};
+use endpoint_picker_simulation::cell::request::{SimulatedRequest, Texts};
+use endpoint_picker_simulation::cell::sessions::Arrival;
+use reqwest::{Client, StatusCode};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, sleep_until, timeout};
+
+/// A response that takes longer has failed.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// The header with a request's session.
+const SESSION: &str = "x-session-id";
+/// The header with the server that the client names.
+const DESTINATION: &str = "x-gateway-destination-endpoint";
+
+/// All clients of a run.
+#[derive(Debug)]
+pub(super) struct Clients<'a> {
+    http: Client,
+    url: String,
+    texts: &'a Texts,
+    /// Where the clients choose the server.
+    oracle: Option<Oracle<'a>>,
+    begin: Instant,
+    /// The requests that are sent from then on are measured.
+    measured_from: Duration,
+    /// No request is sent from then on.
+    end: Duration,
+    figures: Mutex<RunFigures>,
+}
+
+impl<'a> Clients<'a> {
+    pub(super) fn new(
+        proxy: SocketAddr,
+        texts: &'a Texts,
+        oracle: Option<Oracle<'a>>,
+        measured_from: Duration,
+        end: Duration,
+    ) -> Result<Self> {
+        let http = Client::builder().no_proxy().http1_only().build()?;
+        let url = format!("http://{proxy}/v1/completions");
+        let (begin, figures) = (Instant::now(), Mutex::default());
+        Ok(Self { http, url, texts, oracle, begin, measured_from, end, figures })
+    }
+
+    /// The instant this long after the beginning.
+    fn at(&self, after: Duration) -> tokio::time::Instant {
+        (self.begin + after).into()
+    }
+
+    /// When the measurement begins.
+    pub(super) fn measured_from(&self) -> tokio::time::Instant {
+        self.at(self.measured_from)
+    }
+
+    /// Sends the requests of a session, each some time after the response before.
+    pub(super) async fn session(&self, arrival: &Arrival) {
+        sleep_until(self.at(arrival.at)).await;
+        for (number, turn) in arrival.session.turns.iter().enumerate() {
+            if number > 0 {
+                sleep(turn.pause).await;
+            }
+            let sent = self.begin.elapsed();
+            if sent >= self.end {
+                return;
+            }
+            let result = timeout(DEADLINE, self.send(&turn.request)).await;
+            let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("not complete after {DEADLINE:?}")));
+            let has_failed = result.is_err();
+            if sent >= self.measured_from {
+                let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+                match result {
+                    Ok(served) => figures.add(&served),
+                    Err(reason) => figures.failures.push(format!("{reason:#}")),
+                }
+            }
+            if has_failed {
+                return;
+            }
+        }
+    }
+
+    /// Sends one request and reads the whole response.
+    async fn send(&self, request: &SimulatedRequest) -> Result<Served> {
+        let mut prompt = Vec::new();
+        request.write_prompt(self.texts, &mut prompt);
+        let prompt = String::from_utf8(prompt).context("a text of letters")?;
+        let tokens = request.work().answer_tokens();
+        let mut builder = self.http.post(&self.url);
+        if let Some(session) = request.session {
+            builder = builder.header(SESSION, format!("session-{session}"));
+        }
+        if let Some(oracle) = &self.oracle {
+            let work = BatchRequest::new(request.adapter.as_deref(), prompt.as_bytes(), tokens);
+            builder = builder.header(DESTINATION, oracle.pick(&work)?.to_string());
+        }
+        let model = request.adapter.as_deref().unwrap_or(MODEL);
+        let body = json!({"model": model, "prompt": prompt, "max_tokens": tokens, "stream": true});
+        let builder = builder.json(&body);
+        let sent = Instant::now();
+        let mut response = builder.send().await.context("no response")?;
+        ensure!(response.status() == StatusCode::OK, "{} {}", response.status(), response.text().await?);
+        let (mut first, mut end) = (None, [0_u8; 14]);
+        while let Some(chunk) = response.chunk().await.context("the response broke off")? {
+            first.get_or_insert_with(Instant::now);
+            let kept = chunk.len().min(end.len());
+            end.rotate_left(kept);
+            let from = end.len() - kept;
+            end[from..].copy_from_slice(&chunk[chunk.len() - kept..]);
+        }
+        let first = first.filter(|_| end == *b"data: [DONE]\n\n").context("a response without an end")?;
+        Ok(Served { first_token: first - sent, rest: first.elapsed(), tokens })
+    }
+
+    /// The figures of all measured requests.
+    pub(super) fn into_figures(self) -> RunFigures {
+        let mut figures = self.figures.into_inner().unwrap_or_else(PoisonError::into_inner);
+        figures.lasting = self.end.saturating_sub(self.measured_from);
+        figures.sort();
+        figures
+    }
+}
