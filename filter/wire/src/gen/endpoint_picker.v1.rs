@@ -250,7 +250,7 @@ pub struct Reading {
     #[prost(message, optional, tag = "11")]
     pub models: ::core::option::Option<ModelList>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelList {
     #[prost(message, repeated, tag = "1")]
     pub models: ::prost::alloc::vec::Vec<ServedModel>,

@@ -65,5 +65,5 @@ fn equal_options_give_equal_tables() {
     };
     let (first, second) = (table(1), table(3));
     assert_eq!(first, second);
-    assert_eq!(first.lines().filter(|line| line.contains("% | default")).count(), 2, "{first}");
+    assert_eq!(first.lines().filter(|line| line.contains("% | default |")).count(), 2, "{first}");
 }
