@@ -179,7 +179,7 @@ DCGM_FI_DEV_GPU_UTIL_X{gpu="0",pod="llama-1"} 99
 
     #[test]
     fn a_series_with_too_many_labels_is_skipped() {
-        let labels: String = (0..200).map(|n| format!("l{n}=\"\",")).collect();
+        let labels = "l=\"\",".repeat(200);
         let text = format!(
             "# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{{{labels}}} 99\nDCGM_FI_DEV_GPU_UTIL 1\n"
         );

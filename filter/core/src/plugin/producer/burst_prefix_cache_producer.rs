@@ -208,7 +208,7 @@ mod tests {
                     primary: &stage,
                     rated: None,
                     hashes: Some(&hashes),
-                    block_size: 64,
+                    matches: None,
                 };
                 producer.record(cycle, &routed)
             });

@@ -162,7 +162,8 @@ async fn refusals_of_the_picker_are_responses_of_grpc() {
     eventually("no endpoint is left", async || match client.generate("stream 1").await {
         Err(status) if status.metadata().get("x-llm-d-request-dropped-reason").is_some() => {
             assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-            assert_eq!(status.metadata()["x-llm-d-request-dropped-reason"], "rejected-no-endpoints");
+            let reason = status.metadata().get("x-llm-d-request-dropped-reason");
+            assert_eq!(reason.unwrap(), "rejected-no-endpoints");
             assert_eq!(status.message(), "failed to find endpoint candidates for serving the request");
             Ok(())
         }
