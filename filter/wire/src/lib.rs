@@ -41,6 +41,12 @@ pub mod batch {
     include!("gen/endpoint_picker.batch.v1.rs");
 }
 
+/// The generated message with the models that the agent knows.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod models {
+    include!("gen/endpoint_picker.models.v1.rs");
+}
+
 /// The format of snapshots that this build reads and writes.
 pub const FORMAT: u32 = 1;
 
@@ -52,6 +58,9 @@ pub const CHANGES_FORMAT: u32 = 1;
 
 /// The format of batches that this build reads and writes.
 pub const BATCH_FORMAT: u32 = 1;
+
+/// The format of the list of models that this build reads and writes.
+pub const MODELS_FORMAT: u32 = 1;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH_PARTS: usize = 256;

@@ -6,6 +6,7 @@ mod changes;
 pub mod connections;
 mod health;
 pub mod metrics;
+mod models;
 pub mod pools;
 pub mod queues;
 pub mod reports;
@@ -58,13 +59,14 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     let read = Router::new()
         .route("/metrics", get(metrics::metrics))
         .merge(pools::routes())
+        .merge(models::routes())
         .merge(page::routes())
         .merge(batch::routes(proxies.clone().with_state(Arc::clone(&state))))
         .route_layer(guard(Right::Read));
     read.merge(proxies)
         .merge(health_routes())
         .fallback(|| async {
-            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /v1/batch, \
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /v1/models, /v1/batch, \
                            /healthz, /readyz and /metrics";
             error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
         })

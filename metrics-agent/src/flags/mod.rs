@@ -340,6 +340,7 @@ mod tests {
         let config_map = |flag: &str| watched(&format!("--picker-config-map {flag}")).picker_config_map;
         assert_eq!(config_map("picker"), Some((None, "picker".to_owned())));
         assert_eq!(config_map("a/picker.v2"), Some((Some("a".to_owned()), "picker.v2".to_owned())));
+        assert!(watched("--base-model-config-maps").base_models && !watched("").base_models);
         let reports =
             settings("--kubernetes --kubernetes-events --kubernetes-status edge/gateway").object_reports;
         let parent = Parent { namespace: Some("edge".to_owned()), name: "gateway".to_owned() };
@@ -400,6 +401,10 @@ mod tests {
                 ["--kubernetes-namespace", "requires --kubernetes"],
             ),
             ("--endpoint 10.0.0.1:1 --picker-config-map x", ["--picker-config-map", "requires --kubernetes"]),
+            (
+                "--endpoint 10.0.0.1:1 --base-model-config-maps",
+                ["--base-model-config-maps", "requires --kubernetes"],
+            ),
             ("--kubernetes --kubernetes-namespace a.b", ["--kubernetes-namespace", "name of a namespace"]),
             ("--kubernetes --kubernetes-namespace=", ["--kubernetes-namespace", "name of a namespace"]),
             ("--kubernetes --picker-config-map a/b/c", ["--picker-config-map", "NAMESPACE/NAME"]),

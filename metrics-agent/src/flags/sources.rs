@@ -125,12 +125,18 @@ pub struct KubernetesFlags {
     /// A `ConfigMap` with picker configurations: each key that ends in .yaml, .yml or .json is read like a file of --manifests.
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = values::object)]
     picker_config_map: Option<(Option<String>, String)>,
+
+    /// Read the `ConfigMap`s with the label inference.networking.k8s.io/bbr-managed=true, of which each names a base model and its adapters,
+    /// for body-based routing. Requires the right to list `ConfigMap`s in these namespaces.
+    #[arg(long)]
+    base_model_config_maps: bool,
 }
 
 impl KubernetesFlags {
     /// Objects to watch.
     pub fn settings(self, limits: Limits) -> ClusterSettings {
-        let Self { kubernetes_namespace: mut names, picker_config_map } = self;
+        let Self { kubernetes_namespace: mut names, picker_config_map, base_model_config_maps: base_models } =
+            self;
         names.sort();
         names.dedup();
         let namespaces = if names.iter().any(|name| name == "*") {
@@ -138,7 +144,7 @@ impl KubernetesFlags {
         } else {
             (!names.is_empty()).then_some(Namespaces::Named(names))
         };
-        ClusterSettings { namespaces, picker_config_map, routes: None, limits }
+        ClusterSettings { namespaces, picker_config_map, base_models, routes: None, limits }
     }
 
     /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they need.
@@ -146,6 +152,7 @@ impl KubernetesFlags {
         let given = [
             (!self.kubernetes_namespace.is_empty(), "--kubernetes-namespace"),
             (self.picker_config_map.is_some(), "--picker-config-map"),
+            (self.base_model_config_maps, "--base-model-config-maps"),
         ];
         match given.into_iter().find(|(is_given, _)| *is_given) {
             Some((_, flag)) => Err(FlagError(format!("{flag} requires {requirement}"))),

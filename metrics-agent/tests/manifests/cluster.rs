@@ -1,6 +1,6 @@
 //! Objects of a cluster, of which each is valid by itself.
 
-mod fixture;
+pub(crate) mod fixture;
 mod follow;
 mod hostile;
 

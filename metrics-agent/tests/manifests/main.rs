@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod base_models;
 mod check;
 mod cluster;
 mod config_refusals;

@@ -202,11 +202,12 @@ pub(super) fn restrict(documents: &mut Documents, settings: &CatalogueSettings) 
 
 /// Refuses the youngest objects of a namespace that has too many of one kind. The objects are ordered by age.
 pub(super) fn limit(documents: &mut Documents, max: usize) {
-    let Documents { pools, objectives, rewrites, models, problems, .. } = documents;
+    let Documents { pools, objectives, rewrites, models, base_models, problems, .. } = documents;
     limit_kind(pools, max, problems);
     limit_kind(objectives, max, problems);
     limit_kind(rewrites, max, problems);
     limit_kind(models, max, problems);
+    limit_kind(base_models, max, problems);
 }
 
 fn limit_kind<S>(items: &mut Vec<Item<S>>, max: usize, problems: &mut Vec<Problem>) {

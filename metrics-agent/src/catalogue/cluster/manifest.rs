@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::CatalogueSettings;
 use crate::catalogue::manifests::Scope;
+use crate::catalogue::manifests::base_model::is_labelled;
 use crate::catalogue::manifests::document::{Documents, PARAMETERS};
 use crate::catalogue::manifests::fields::without_nulls_outside;
 use crate::sources::kubernetes::{ClusterObject, ObjectId};
@@ -28,10 +29,10 @@ enum Content<'a> {
 }
 
 impl<'a> Manifest<'a> {
-    /// The manifests of an object: one for each key of a `ConfigMap`.
+    /// The manifests of an object: one for each key of a `ConfigMap`, unless the `ConfigMap` is itself one of a base model.
     pub(super) fn of_object(object: &'a ClusterObject) -> Vec<Self> {
         let id = Arc::new(object.id.clone());
-        if !is_config_map(&id) {
+        if !is_config_map(&id) || is_labelled(&object.json) {
             return vec![Self { source: Source::Object(id), content: Content::Object(&object.json) }];
         }
         let data = object.json.get("data").and_then(Json::as_object);

@@ -3,6 +3,7 @@
 use deserr::{Deserr, deserialize};
 use serde_json::Value as Json;
 
+use super::base_model::{self, BaseModel};
 use super::fault::{Fault, Faults};
 use super::fields::{Metadata, MetadataFields, without_nulls_outside};
 use super::inference_model::{InferenceModel, InferenceObjective};
@@ -42,6 +43,7 @@ pub(crate) struct Documents {
     pub(crate) objectives: Vec<Item<InferenceObjective>>,
     pub(crate) rewrites: Vec<Item<InferenceModelRewrite>>,
     pub(crate) models: Vec<Item<InferenceModel>>,
+    pub(crate) base_models: Vec<Item<BaseModel>>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
 }
@@ -105,6 +107,12 @@ impl Documents {
         scope: &Scope,
         options: &Options,
     ) -> Result<(), Faults> {
+        if base_model::is_labelled(&manifest) {
+            let (metadata, spec) = BaseModel::read(manifest)?;
+            let metadata = Metadata::new(metadata, scope);
+            self.base_models.push(Item { origin: origin.clone(), metadata, spec });
+            return Ok(());
+        }
         let Header { api_version, kind } = deserialize(manifest.clone())?;
         let Some(kind) = Kind::of(&api_version, &kind)? else {
             let text = format!("{kind} of {api_version} is not read by the agent; the document is skipped");
@@ -140,23 +148,28 @@ impl Documents {
 
     /// Adds all manifests of `more`, with their problems and warnings.
     pub(crate) fn append(&mut self, more: Self) {
-        let Self { count, pools, configs, objectives, rewrites, models, problems, warnings } = more;
+        let Self { count, pools, configs, objectives, rewrites, models, base_models, problems, warnings } =
+            more;
         self.count += count;
         self.pools.extend(pools);
         self.configs.extend(configs);
         self.objectives.extend(objectives);
         self.rewrites.extend(rewrites);
         self.models.extend(models);
+        self.base_models.extend(base_models);
         self.problems.extend(problems);
         self.warnings.extend(warnings);
     }
 
-    /// Orders the objects, the oldest first; configurations, which have no age, keep their order.
+    /// Orders the objects, the oldest first; configurations, which have no age, keep their order. Base models are ordered by their last
+    /// updates.
     pub(crate) fn sort_by_age(&mut self) {
         self.pools.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.objectives.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.rewrites.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.models.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+        self.base_models.sort_by(|a, b| a.metadata.by_age(&b.metadata));
+        self.base_models.sort_by_key(|it| it.spec.version());
     }
 }
 

@@ -144,7 +144,7 @@ impl Weight {
 pub(crate) struct Model(pub(crate) String);
 
 impl Model {
-    fn new(model: String) -> Result<Self, String> {
+    pub(super) fn new(model: String) -> Result<Self, String> {
         if (1..=256).contains(&model.len()) {
             Ok(Self(model))
         } else {

@@ -1,5 +1,6 @@
 //! Reads manifests, from texts and from the objects of a cluster, and checks each by itself.
 
+pub(super) mod base_model;
 pub(super) mod document;
 pub(super) mod fault;
 pub(super) mod fields;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{models, v1};
 use members::Members;
 
 use super::dialect::Dialect;
@@ -28,6 +28,8 @@ use crate::sources::manifests::{File, Origin, Problem, Problems};
 pub struct Plan {
     /// The pools; of files, at least one.
     pub pools: Vec<PoolPlan>,
+    /// The base models of adapters: of several that list an adapter the last one counts.
+    pub base_models: Vec<models::BaseModel>,
     /// The endpoints file that a configuration names.
     pub endpoints_file: Option<PathBuf>,
     /// Number of documents.
@@ -45,7 +47,13 @@ impl Plan {
             policy: options.policy(),
             scraping: Scraping::default(),
         };
-        Self { pools: vec![pool], endpoints_file: None, documents: 0, warnings: Vec::new() }
+        Self {
+            pools: vec![pool],
+            base_models: Vec::new(),
+            endpoints_file: None,
+            documents: 0,
+            warnings: Vec::new(),
+        }
     }
 
     /// Refuses endpoints without a port where a pool of the flags has them: only an `InferencePool` has a port for them.
@@ -91,9 +99,10 @@ impl Plan {
         let endpoints_file = policies::apply_configs(&mut pools, configs, &mut documents.problems);
         policies::apply_shadows(&mut pools, shadows, endpoints_file.as_deref(), &mut documents);
         let without_effect = policies::apply(&mut pools, &mut documents);
-        let Documents { count, warnings, problems, .. } = documents;
+        let Documents { count, base_models, warnings, problems, .. } = documents;
         let pools = pools.into_iter().map(|pool| pool.plan).collect();
-        let plan = Self { pools, endpoints_file, documents: count, warnings };
+        let base_models = base_models.iter().map(|it| it.spec.on_the_wire()).collect();
+        let plan = Self { pools, base_models, endpoints_file, documents: count, warnings };
         Combined { plan, refused: problems, without_effect }
     }
 }
@@ -167,11 +176,12 @@ fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
 
 /// Removes objects of the same kind, namespace and name as an earlier one, and adds their problems.
 fn refuse(documents: &mut Documents) {
-    let Documents { pools, objectives, rewrites, models, problems, .. } = documents;
+    let Documents { pools, objectives, rewrites, models, base_models, problems, .. } = documents;
     refuse_among(pools, problems);
     refuse_among(objectives, problems);
     refuse_among(rewrites, problems);
     refuse_among(models, problems);
+    refuse_among(base_models, problems);
 }
 
 fn refuse_among<S>(items: &mut Vec<Item<S>>, problems: &mut Vec<Problem>) {

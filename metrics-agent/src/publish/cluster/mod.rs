@@ -198,7 +198,13 @@ mod tests {
         };
         let (uid, resource_version, json) = (String::new(), String::new(), serde_json::Value::Null);
         let objects = [Arc::new(ClusterObject { id, uid, generation: None, resource_version, json })];
-        let plan = Plan { pools: Vec::new(), endpoints_file: None, documents: 0, warnings: Vec::new() };
+        let plan = Plan {
+            pools: Vec::new(),
+            base_models: Vec::new(),
+            endpoints_file: None,
+            documents: 0,
+            warnings: Vec::new(),
+        };
         let parent = Parent { namespace: None, name: "gateway".to_owned() };
         let count =
             |refusals: &[Refusal]| patches(&objects, &plan, refusals, &parent, Timestamp::UNIX_EPOCH).len();

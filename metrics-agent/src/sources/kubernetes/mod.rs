@@ -9,7 +9,10 @@ mod services;
 mod watch;
 
 pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
-pub use objects::{ClusterObject, ClusterObjects, ObjectId, ObjectWatches, ObjectsResult, PickerConfigMap};
+pub use objects::{
+    BASE_MODEL_LABEL, ClusterObject, ClusterObjects, ConfigMaps, ObjectId, ObjectWatches, ObjectsResult,
+    PickerConfigMap,
+};
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use services::{ServiceWatches, Services, WatchedServices};
 pub use watch::WatchMetrics;
@@ -25,6 +28,8 @@ pub struct ClusterSettings {
     pub namespaces: Option<Namespaces>,
     /// The `ConfigMap` with picker configurations; without a namespace it is in the agent's own.
     pub picker_config_map: Option<(Option<String>, String)>,
+    /// Whether `ConfigMap`s of base models are read, which have a label.
+    pub base_models: bool,
     /// Watch the `HTTPRoute`s that lead to pools, and these Services that pools name; `None`: neither.
     pub routes: Option<WatchedServices>,
     /// Limits on the objects that are read.
@@ -73,7 +78,7 @@ impl Cluster {
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Result<Self, ConnectError> {
-        let ClusterSettings { namespaces, picker_config_map, routes, limits } = settings;
+        let ClusterSettings { namespaces, picker_config_map, base_models, routes, limits } = settings;
         let client = Client::connect().await?;
         let own = client.namespace().to_owned();
         let namespaces = namespaces.unwrap_or_else(|| Namespaces::Named(vec![own.clone()]));
@@ -81,7 +86,8 @@ impl Cluster {
             namespace: namespace.unwrap_or_else(|| own.clone()),
             name,
         });
-        let objects = ObjectWatches::start(&client, &namespaces, config_map, limits.objects, tasks, metrics);
+        let config_maps = ConfigMaps { picker: config_map, base_models };
+        let objects = ObjectWatches::start(&client, &namespaces, config_maps, limits.objects, tasks, metrics);
         let routes = routes.map(|services| {
             let routes = ObjectWatches::of_routes(&client, &namespaces, limits.objects, tasks, metrics);
             (routes, ServiceWatches::start(&client, &namespaces, services, tasks, metrics))

@@ -65,6 +65,18 @@ pub struct PickerConfigMap {
     pub name: String,
 }
 
+/// The label of `ConfigMap`s that name a base model and its adapters; its value is `true`.
+pub const BASE_MODEL_LABEL: &str = "inference.networking.k8s.io/bbr-managed";
+
+/// The `ConfigMap`s that are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigMaps {
+    /// The one with picker configurations.
+    pub picker: Option<PickerConfigMap>,
+    /// Whether those of base models are read.
+    pub base_models: bool,
+}
+
 const POOLS: &str = "inference.networking.k8s.io";
 /// The group of the older versions, and of the other kinds before they moved.
 const EXPERIMENTAL: &str = "inference.networking.x-k8s.io";
@@ -124,7 +136,7 @@ const ROUTES: Resource = Resource {
     name: "httproutes.gateway.networking.k8s.io",
 };
 
-/// The kind of the object with picker configurations.
+/// The kind of the object with picker configurations, and of objects with base models.
 const CONFIG_MAP: Resource = Resource { group: "", version: "v1", kind: "ConfigMap", name: "configmaps" };
 
 /// Gathers the objects of all watches, and publishes them once each watch has listed its objects or has none to list.

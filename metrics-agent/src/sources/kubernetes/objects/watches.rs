@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    CONFIG_MAP, ClusterObject, KINDS, ObjectId, ObjectStore, ObjectsResult, PickerConfigMap, ROUTES,
+    BASE_MODEL_LABEL, CONFIG_MAP, ClusterObject, ConfigMaps, KINDS, ObjectId, ObjectStore, ObjectsResult,
+    PickerConfigMap, ROUTES,
 };
 use crate::files::FileLimits;
 use crate::runtime::Tasks;
@@ -27,12 +28,12 @@ impl ObjectWatches {
     pub(in crate::sources::kubernetes) fn start(
         client: &Client,
         namespaces: &Namespaces,
-        config_map: Option<PickerConfigMap>,
+        config_maps: ConfigMaps,
         limits: FileLimits,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        Self::of_targets(client, targets(&KINDS, namespaces, config_map), limits, tasks, metrics)
+        Self::of_targets(client, targets(&KINDS, namespaces, config_maps), limits, tasks, metrics)
     }
 
     /// Watches the routes that lead to pools.
@@ -43,7 +44,13 @@ impl ObjectWatches {
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        Self::of_targets(client, targets(&[ROUTES], namespaces, None), limits, tasks, metrics)
+        Self::of_targets(
+            client,
+            targets(&[ROUTES], namespaces, ConfigMaps::default()),
+            limits,
+            tasks,
+            metrics,
+        )
     }
 
     fn of_targets(
@@ -72,20 +79,24 @@ impl ObjectWatches {
     }
 }
 
-fn targets(kinds: &[Resource], namespaces: &Namespaces, config_map: Option<PickerConfigMap>) -> Vec<Target> {
-    let of_kind = |resource: Resource| {
-        let target = move |namespace| Target { resource, namespace, selector: Selector::All };
+fn targets(kinds: &[Resource], namespaces: &Namespaces, config_maps: ConfigMaps) -> Vec<Target> {
+    let ConfigMaps { picker, base_models } = config_maps;
+    let selected = |resource: Resource, selector: &Selector| {
+        let target = |namespace| Target { resource, namespace, selector: selector.clone() };
         match namespaces {
             Namespaces::All => vec![target(None)],
             Namespaces::Named(names) => names.iter().cloned().map(Some).map(target).collect(),
         }
     };
-    let config_map = config_map.map(|PickerConfigMap { namespace, name }| Target {
+    let labelled = Selector::Labels(format!("{BASE_MODEL_LABEL}=true"));
+    let labelled = base_models.then(|| selected(CONFIG_MAP, &labelled));
+    let picker = picker.map(|PickerConfigMap { namespace, name }| Target {
         resource: CONFIG_MAP,
         namespace: Some(namespace),
         selector: Selector::Name(name),
     });
-    kinds.iter().copied().flat_map(of_kind).chain(config_map).collect()
+    let of_kinds = kinds.iter().flat_map(|&resource| selected(resource, &Selector::All));
+    of_kinds.chain(labelled.into_iter().flatten()).chain(picker).collect()
 }
 
 /// Reads the objects of one kind.
@@ -146,14 +157,17 @@ mod tests {
 
     #[test]
     fn every_kind_is_watched_in_every_namespace_and_one_config_map() {
-        let config_map = PickerConfigMap { namespace: "a".to_owned(), name: "picker".to_owned() };
+        let picker = PickerConfigMap { namespace: "a".to_owned(), name: "picker".to_owned() };
+        let config_maps = ConfigMaps { picker: Some(picker), base_models: true };
         let named = Namespaces::Named(["a", "b"].map(str::to_owned).into());
-        let targets = targets(&KINDS, &named, Some(config_map));
-        assert_eq!(targets.len(), 2 * KINDS.len() + 1);
+        let targets = targets(&KINDS, &named, config_maps);
+        assert_eq!(targets.len(), 2 * KINDS.len() + 3);
         let names: Vec<_> = targets.iter().map(Target::to_string).collect();
         assert_eq!(names[1], r#"inferencepools.inference.networking.k8s.io in "b""#);
         assert_eq!(names.last().unwrap(), r#"configmaps in "a" named "picker""#);
-        assert_eq!(super::targets(&KINDS, &Namespaces::All, None).len(), KINDS.len());
+        let labelled = r#"configmaps in "b" with "inference.networking.k8s.io/bbr-managed=true""#;
+        assert_eq!(names[names.len() - 2], labelled);
+        assert_eq!(super::targets(&KINDS, &Namespaces::All, ConfigMaps::default()).len(), KINDS.len());
     }
 
     #[test]
