@@ -3,7 +3,7 @@
 use core::fmt;
 
 use endpoint_picker::decision::FailureMode;
-use serde::de::Error;
+use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -92,6 +92,13 @@ impl Default for Limits {
     }
 }
 
+/// Fields that only the native module has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NativeFields {
+    body_based_routing: Option<IgnoredAny>,
+}
+
 /// Why a configuration is refused.
 #[derive(Debug)]
 pub enum ConfigError {
@@ -105,6 +112,8 @@ pub enum ConfigError {
     PeekBytes(Limits),
     /// One of `explain.header` and `explain.secret` is missing or not allowed.
     Explain,
+    /// `bodyBasedRouting` is there, which only the native module has.
+    BodyRouting,
 }
 
 impl fmt::Display for ConfigError {
@@ -127,6 +136,10 @@ impl fmt::Display for ConfigError {
                 "explain.header and explain.secret go together: a header's name in lower case, and {MIN_SECRET_BYTES} bytes \
                  or more"
             ),
+            Self::BodyRouting => f.write_str(
+                "bodyBasedRouting is a field of the native module: Envoy does not give a wasm filter the configuration of a route, so \
+                 the filter could not pick in the pool of the route that results",
+            ),
         }
     }
 }
@@ -135,7 +148,9 @@ impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Json(error) => Some(error),
-            Self::Pool(_) | Self::NoAgentCluster | Self::PeekBytes(_) | Self::Explain => None,
+            Self::Pool(_) | Self::NoAgentCluster | Self::PeekBytes(_) | Self::Explain | Self::BodyRouting => {
+                None
+            }
         }
     }
 }
@@ -143,6 +158,11 @@ impl core::error::Error for ConfigError {
 impl Config {
     /// Reads and checks a configuration of a shell without further fields.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        if serde_json::from_slice(json)
+            .is_ok_and(|NativeFields { body_based_routing }| body_based_routing.is_some())
+        {
+            return Err(ConfigError::BodyRouting);
+        }
         serde_json::from_slice::<Self>(json).map_err(ConfigError::Json)?.checked()
     }
 
@@ -154,9 +174,7 @@ impl Config {
         if self.agent_cluster.as_ref().is_some_and(String::is_empty) {
             return Err(ConfigError::NoAgentCluster);
         }
-        if !(MIN_PEEK_BYTES..=self.limits.max_held_bytes).contains(&self.limits.peek_bytes) {
-            return Err(ConfigError::PeekBytes(self.limits));
-        }
+        self.limits.checked()?;
         if !self.explain.is_valid() {
             return Err(ConfigError::Explain);
         }
@@ -175,6 +193,14 @@ fn is_pool_name(text: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.contains(is_refused);
     text.split_once('/')
         .map_or_else(|| is_part(text), |(namespace, name)| is_part(namespace) && is_part(name))
+}
+
+impl Limits {
+    /// The same limits, if they are allowed.
+    pub fn checked(self) -> Result<Self, ConfigError> {
+        let is_allowed = (MIN_PEEK_BYTES..=self.max_held_bytes).contains(&self.peek_bytes);
+        if is_allowed { Ok(self) } else { Err(ConfigError::PeekBytes(self)) }
+    }
 }
 
 impl Explain {
@@ -274,6 +300,8 @@ mod tests {
         let off = refusal(r#"{"pool": null, "agentCluster": "agent"}"#);
         assert!(off.starts_with("pool is null, which only the native module allows"), "{off}");
         assert!(refusal(r#"{"agentCluster": "agent"}"#).starts_with("missing field `pool`"));
+        let routing = refusal(r#"{"pool": "p", "agentCluster": "agent", "bodyBasedRouting": false}"#);
+        assert!(routing.starts_with("bodyBasedRouting is a field of the native module"), "{routing}");
         let without = Config::parse(br#"{"pool": "p"}"#).unwrap();
         assert!(matches!(without.required_agent_cluster(), Err(ConfigError::NoAgentCluster)));
         assert!(refusal("{").contains("EOF"));

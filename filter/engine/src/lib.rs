@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agent;
+pub mod body_routing;
 pub mod config;
 pub mod exchange;
 pub mod form;

@@ -10,7 +10,7 @@ use endpoint_picker::grpc::{PREFIX, Prefix};
 use endpoint_picker::policy::{name_model, name_model_in_form};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
-use endpoint_picker::request::body::{Api, Body, BodyError, complete};
+use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::restore::Restore;
 
@@ -126,22 +126,36 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Decides for a request whose body has arrived completely.
-    pub(super) fn by_whole_body(&mut self) -> Result<(Decided, Option<RenamedBody>)> {
-        let bytes = self.body(usize::MAX)?;
+    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that serves.
+    pub(super) fn by_whole_body(
+        &mut self,
+        reading: Option<&Reading<'_>>,
+    ) -> Result<(Decided, Option<RenamedBody>)> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
-        let body = match Body::read_bytes(&bytes, api, &options) {
+        let bytes = match reading {
+            Some(reading) => Cow::Borrowed(reading.bytes()),
+            None => self.body(usize::MAX)?,
+        };
+        let own;
+        let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
+            read
+        } else {
+            own = Body::read_bytes(&bytes, api, &options);
+            own.as_ref()
+        };
+        let unread = Body::default();
+        let body = match read {
             Ok(body) => body,
-            Err(error) if self.passes_unread(api, &error) => Body::default(),
-            Err(error) => return Ok((self.refused(error), None)),
+            Err(error) if self.passes_unread(api, error) => &unread,
+            Err(error) => return Ok((self.refused(error.clone()), None)),
         };
         let asked = body.model.as_deref();
         let resolution = match self.resolve(api, asked) {
             Ok(resolution) => resolution,
             Err(rejection) => return Ok((rejection.into(), None)),
         };
-        let decided = self.route_or_wait(&body, resolution, bytes.len())?;
+        let decided = self.route_or_wait(body, resolution, bytes.len())?;
         // Only a routed request gets another body: with another picker, requests pass unchanged.
         let is_renamed = api.names_model()
             && asked.unwrap_or_default() != resolution.model
@@ -154,9 +168,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok((decided, renamed))
     }
 
-    /// Decides by the first `length` bytes of the body, if they have enough. A malformed body is refused when it has arrived
-    /// completely, if it is held that long.
-    pub(super) fn by_beginning(&mut self, length: usize) -> Result<Peek> {
+    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A malformed body is refused
+    /// when it has arrived completely, if it is held that long.
+    pub(super) fn by_beginning(&mut self, length: usize, reading: Option<&Reading<'_>>) -> Result<Peek> {
         let api = self.head.api;
         if api.reads_first_message() {
             return self.by_first_message(length);
@@ -169,12 +183,19 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Some(_) => api.names_model() && !api.may_lack_model(),
         };
         let options = self.view.body_options(headers);
-        // The cut body is closed first, so that the same reader can read it.
-        let completed = complete(self.body(length)?.into_owned(), api, &options);
-        let read = |bytes| Body::read_bytes(bytes, api, &options).ok();
-        let body = match completed.as_deref().and_then(read) {
+        let (completed, own);
+        let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
+            read.ok()
+        } else {
+            // The cut body is closed first, so that the same reader can read it.
+            completed = complete(self.body(length)?.into_owned(), api, &options);
+            own = completed.as_deref().and_then(|bytes| Body::read_bytes(bytes, api, &options).ok());
+            own.as_ref()
+        };
+        let unread = Body::default();
+        let body = match read {
             Some(body) => body,
-            None if api.may_lack_model() && !needs_model => Body::default(),
+            None if api.may_lack_model() && !needs_model => &unread,
             None => return Ok(more),
         };
         let asked = body.model.as_deref();
@@ -186,7 +207,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             }
             Some(_) | None => {}
         }
-        self.by_beginning_of_body(&body, length).map(Peek::Decided)
+        self.by_beginning_of_body(body, length).map(Peek::Decided)
     }
 
     /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is not awaited: the client

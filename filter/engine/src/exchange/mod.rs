@@ -19,6 +19,7 @@ use std::sync::Arc;
 use endpoint_picker::decision::Abstention;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::grpc::PREFIX;
+use endpoint_picker::request::body::Reading;
 
 use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
@@ -174,8 +175,31 @@ impl Exchange {
             }
         };
         let result = arrived.and_then(|(size, is_whole)| {
-            if is_whole { turn.decide_by_whole_body() } else { turn.decide_by_beginning(size) }
+            if is_whole { turn.decide_by_whole_body(None) } else { turn.decide_by_beginning(size, None) }
         });
+        turn.settle(result)
+    }
+
+    /// The same for a body that was read before the request had its route.
+    pub fn request_body_read(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        size: usize,
+        reading: &Reading<'_>,
+    ) -> Flow {
+        if !self.is_undecided() {
+            return Flow::Continue;
+        }
+        if let Some(other) = &mut self.other {
+            other.body.extend_from_slice(reading.bytes());
+        }
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let result = if reading.is_whole() {
+            turn.decide_by_whole_body(Some(reading))
+        } else {
+            turn.decide_by_beginning(size, Some(reading))
+        };
         turn.settle(result)
     }
 
@@ -193,7 +217,7 @@ impl Exchange {
             return Flow::Continue;
         }
         let mut turn = Turn { exchange: self, pool, proxy };
-        let result = turn.decide_by_whole_body();
+        let result = turn.decide_by_whole_body(None);
         turn.settle(result)
     }
 
@@ -344,10 +368,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
     }
 
-    fn decide_by_whole_body(&mut self) -> Result<Flow> {
+    fn decide_by_whole_body(&mut self, reading: Option<&Reading<'_>>) -> Result<Flow> {
         self.exchange.place.has_whole_body = true;
         let view = &self.pool.view();
-        let (decided, renamed) = self.decider(view).by_whole_body()?;
+        let (decided, renamed) = self.decider(view).by_whole_body(reading)?;
         if let Some(renamed) = renamed {
             self.rename(renamed)?;
         }
@@ -355,13 +379,13 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Decides by the part of the body that has arrived, if it has enough.
-    fn decide_by_beginning(&mut self, size: usize) -> Result<Flow> {
+    fn decide_by_beginning(&mut self, size: usize, mut reading: Option<&Reading<'_>>) -> Result<Flow> {
         let Limits { max_held_bytes, unread_body, .. } = self.pool.config.limits;
         while let Progress::Reading { until } = self.exchange.progress
             && until <= size
         {
             let view = &self.pool.view();
-            match self.decider(view).by_beginning(until)? {
+            match self.decider(view).by_beginning(until, reading.take())? {
                 Peek::Decided(decided) => return self.act(decided),
                 Peek::More(next) if until < max_held_bytes => {
                     self.exchange.progress = Progress::Reading { until: next.min(max_held_bytes) };

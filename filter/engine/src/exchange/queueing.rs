@@ -91,9 +91,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 if !self.exchange.is_held() {
                     Ok(flow)
                 } else if self.exchange.place.has_whole_body {
-                    self.decide_by_whole_body()
+                    self.decide_by_whole_body(None)
                 } else {
-                    self.decide_by_beginning(size)
+                    self.decide_by_beginning(size, None)
                 }
             }
         }

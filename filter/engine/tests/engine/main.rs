@@ -4,6 +4,7 @@
 
 mod answers;
 mod bodies;
+mod body_routing;
 mod explanations;
 mod fixture;
 mod grpc;

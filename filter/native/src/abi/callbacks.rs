@@ -95,6 +95,8 @@ callbacks! {
     fn http_set_upstream_override_host(filter: EnvoyPtr, host: Buffer, strict: bool) -> bool;
     /// The worker that runs the request, from 0; the main thread has the next number.
     fn http_filter_get_worker_index(filter: EnvoyPtr) -> u32;
+    /// Has Envoy find the request's route again, at the next use of it.
+    fn http_clear_route_cache(filter: EnvoyPtr);
     /// The module's own configuration of the most specific route that has one, or null.
     fn get_most_specific_route_config(filter: EnvoyPtr) -> ModulePtr;
 

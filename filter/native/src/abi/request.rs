@@ -373,6 +373,12 @@ impl RequestHandle<'_> {
         unsafe { callbacks::http_filter_get_worker_index(self.filter) }
     }
 
+    /// Has Envoy find the request's route again, by its headers as they are now.
+    pub fn clear_route_cache(&mut self) {
+        // SAFETY: the pointer is valid during the hook. The old route's configuration is borrowed from the handle.
+        unsafe { callbacks::http_clear_route_cache(self.filter) }
+    }
+
     /// The module's configuration of the request's route.
     pub(super) fn route_config(&self) -> ModulePtr {
         // SAFETY: the pointer is valid during the hook.

@@ -3,12 +3,14 @@
 //! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, two
 //! [threads](link_thread) send the requests over connections of their own: one polls and reports, the other exchanges changes, which a poll would
 //! keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
-//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date.
+//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date. [`models`] are polled by a thread of
+//! their own where requests are routed by their bodies.
 
 mod batch;
 mod connection;
 mod credentials;
 mod link_thread;
+pub(crate) mod models;
 mod resolver;
 mod tls_advice;
 mod updated_pool;

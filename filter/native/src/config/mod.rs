@@ -24,6 +24,25 @@ pub struct ModuleConfig {
     pub steering: Steering,
 }
 
+/// The JSON of the configuration in the filter chain: a picker for routes without a configuration, and the part that acts before a
+/// request has its route.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainConfig {
+    /// `None`: the picker is off, unless a route has one.
+    pub(crate) picker: Option<ModuleConfig>,
+    /// `None`: bodies are not read to find routes.
+    pub(crate) body_routing: Option<BodyRoutingConfig>,
+}
+
+/// Body-based routing.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyRoutingConfig {
+    /// The way to the agent, which knows the base models of adapters.
+    pub(crate) agent: AgentAccess,
+    /// How much of a body is held.
+    pub(crate) limits: Limits,
+}
+
 /// The way to the agent: the module's own connections to one of several equal agents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AgentAccess {
@@ -89,6 +108,8 @@ pub enum ConfigError {
     Address(String),
     /// An address begins with `https`, and `agent.tls` is missing, or the other way round.
     Tls,
+    /// `bodyBasedRouting` is in the configuration of a route or a cluster.
+    BodyRoutingOfRoute,
     /// Only one of `agent.tls.certFile` and `agent.tls.keyFile` is present.
     CertificateAndKey,
 }
@@ -113,6 +134,9 @@ impl fmt::Display for ConfigError {
                 "agent.tls and https go together: agent.tls.caFile names the trusted authorities if an address begins with \
                  https, and is not allowed otherwise",
             ),
+            Self::BodyRoutingOfRoute => f.write_str(
+                "bodyBasedRouting is allowed in the filter chain only: a request has its route after its body was read",
+            ),
             Self::CertificateAndKey => {
                 f.write_str("agent.tls.certFile and agent.tls.keyFile go together: the module's certificate and its key")
             }
@@ -129,6 +153,7 @@ impl core::error::Error for ConfigError {
             | Self::Addresses(_)
             | Self::Address(_)
             | Self::Tls
+            | Self::BodyRoutingOfRoute
             | Self::CertificateAndKey => None,
         }
     }
@@ -167,10 +192,11 @@ struct Fields {
     count_tokens: bool,
     #[serde(default)]
     steering: Steering,
+    body_based_routing: Option<bool>,
 }
 
 /// The field `agent`, as it is written.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct AgentFields {
     addresses: Vec<String>,
@@ -178,7 +204,7 @@ pub(crate) struct AgentFields {
     token_file: Option<PathBuf>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TlsFields {
     ca_file: PathBuf,
@@ -190,16 +216,43 @@ impl ModuleConfig {
     /// Reads and checks a configuration. Files that it names are read later. `None`: its pool is `null`, so the picker is off, and
     /// its other fields have no effect.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, ConfigError> {
-        if serde_json::from_slice(json).is_ok_and(|RemovedFields { agent_cluster }| agent_cluster.is_some()) {
-            return Err(ConfigError::AgentCluster);
+        let fields = Fields::parse(json)?;
+        if fields.body_based_routing.is_some() {
+            return Err(ConfigError::BodyRoutingOfRoute);
         }
-        let fields: Fields = serde_json::from_slice(json).map_err(config::ConfigError::Json)?;
-        let Fields { pool, agent, mode, failure_mode, limits, explain, count_tokens, steering } = fields;
+        Self::of(fields)
+    }
+
+    fn of(fields: Fields) -> Result<Option<Self>, ConfigError> {
+        let Fields { pool, agent, mode, failure_mode, limits, explain, count_tokens, steering, .. } = fields;
         let Some(pool) = pool else { return Ok(None) };
         let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
             .checked()?;
         let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
         Ok(Some(Self { engine, agent, steering }))
+    }
+}
+
+impl ChainConfig {
+    /// Reads and checks the configuration of the filter in the chain.
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        let fields = Fields::parse(json)?;
+        let routing = |fields: &Fields| {
+            let agent = fields.agent.clone().ok_or(ConfigError::NoAgent)?.checked()?;
+            Ok::<_, ConfigError>(BodyRoutingConfig { agent, limits: fields.limits.checked()? })
+        };
+        let body_routing =
+            fields.body_based_routing.unwrap_or(false).then(|| routing(&fields)).transpose()?;
+        Ok(Self { picker: ModuleConfig::of(fields)?, body_routing })
+    }
+}
+
+impl Fields {
+    fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        if serde_json::from_slice(json).is_ok_and(|RemovedFields { agent_cluster }| agent_cluster.is_some()) {
+            return Err(ConfigError::AgentCluster);
+        }
+        Ok(serde_json::from_slice(json).map_err(config::ConfigError::Json)?)
     }
 }
 

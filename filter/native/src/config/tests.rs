@@ -126,3 +126,23 @@ fn a_refusal_names_the_field_and_what_is_allowed() {
     }
     assert!(refusal(r#"{"pool": "a b", "agent": {"addresses": ["http://h:1"]}}"#).starts_with("pool is"));
 }
+
+#[test]
+fn bodies_are_routed_by_in_the_chain_only() {
+    let agent = r#""agent": {"addresses": ["http://h:1"]}"#;
+    let chain = |fields: &str| ChainConfig::parse(format!("{{\"pool\": null, {fields}}}").as_bytes());
+    assert!(chain("\"countTokens\": true").unwrap().body_routing.is_none());
+    assert!(chain("\"bodyBasedRouting\": false").unwrap().body_routing.is_none());
+    let both =
+        chain(&format!("\"bodyBasedRouting\": true, \"limits\": {{\"peekBytes\": 2048}}, {agent}")).unwrap();
+    assert!(both.picker.is_none());
+    assert_eq!(both.body_routing.unwrap().limits.peek_bytes, 2048);
+    let without = chain("\"bodyBasedRouting\": true").unwrap_err();
+    assert!(matches!(without, ConfigError::NoAgent), "{without}");
+    let limits = chain(&format!("\"bodyBasedRouting\": true, \"limits\": {{\"peekBytes\": 1}}, {agent}"));
+    assert!(limits.unwrap_err().to_string().starts_with("limits.peekBytes is 1;"));
+    for fields in ["\"bodyBasedRouting\": true", "\"bodyBasedRouting\": false"] {
+        let refused = refusal(&format!("{{\"pool\": \"p\", {fields}, {agent}}}"));
+        assert!(refused.starts_with("bodyBasedRouting is allowed in the filter chain only"), "{refused}");
+    }
+}

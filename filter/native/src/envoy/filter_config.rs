@@ -3,12 +3,14 @@
 use std::io;
 use std::sync::{Arc, LazyLock};
 
+use super::body_router::WorkerRouter;
 use super::filter_pool::{FilterPool, Worker, define_metrics};
 use super::per_worker::PerWorker;
 use crate::abi::ConfigHandle;
 use crate::agent::PoolHandle;
+use crate::agent::models::ModelsHandle;
 use crate::agent::wakes::{self, WakeSubscription};
-use crate::config::ModuleConfig;
+use crate::config::{ChainConfig, ModuleConfig};
 use crate::metrics::flusher::Flusher;
 use crate::process::proxy_name::proxy_name;
 use crate::process::registry::Registry;
@@ -31,6 +33,8 @@ pub(crate) struct WorkerConfig {
     pub(super) flusher: Arc<Flusher>,
     /// `None`: the picker is off, unless the request's route has one.
     pub(super) worker: Option<Arc<Worker>>,
+    /// `None`: requests have their routes without their bodies.
+    pub(super) router: Option<WorkerRouter>,
 }
 
 /// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an update of the routes has them
@@ -45,24 +49,30 @@ struct Picker {
 }
 
 impl Picker {
-    /// Takes a configuration into use; `None` if the picker is off. The error is the reason of a refusal.
-    fn new(json: &[u8]) -> Result<Option<Arc<Self>>, String> {
-        let Some(config) = ModuleConfig::parse(json).map_err(|error| error.to_string())? else {
-            return Ok(None);
-        };
+    /// Takes the configuration of this text into use; `None` if the picker is off. The error is the reason of a refusal.
+    fn new(json: &[u8], config: Option<ModuleConfig>) -> Result<Option<Arc<Self>>, String> {
+        let Some(config) = config else { return Ok(None) };
         let start = || {
             let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name())?;
             Ok(Self { pool: FilterPool::new(&config, &handle), _handle: handle })
         };
         let picker = PICKERS.get_or_make(json.into(), start);
-        picker.map(Some).map_err(|error: io::Error| format!("no thread for the agent: {error}"))
+        picker.map(Some).map_err(|error| without_thread(&error))
     }
+}
+
+fn without_thread(error: &io::Error) -> String {
+    format!("no thread for the agent: {error}")
 }
 
 impl FilterConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(handle: &mut ConfigHandle<'_>, json: &[u8]) -> Result<Self, String> {
-        let picker = Picker::new(json)?;
+        let ChainConfig { picker, body_routing } =
+            ChainConfig::parse(json).map_err(|error| error.to_string())?;
+        let picker = Picker::new(json, picker)?;
+        let models = body_routing.as_ref().map(|routing| ModelsHandle::of(&routing.agent));
+        let routing = body_routing.zip(models.transpose().map_err(|error| without_thread(&error))?);
         let scheduler = handle.scheduler().ok_or("Envoy has no scheduler for the configuration")?;
         // Routes may have pickers also where this configuration has none.
         define_metrics();
@@ -70,6 +80,7 @@ impl FilterConfig {
         let workers = PerWorker::new(|index| WorkerConfig {
             flusher: Arc::clone(&flusher),
             worker: picker.as_ref().map(|picker| Arc::clone(picker.pool.worker(index))),
+            router: routing.as_ref().map(|(config, models)| WorkerRouter::new(config, models)),
         });
         let wakes = wakes::subscribe(Box::new(move || scheduler.commit(WAKE)));
         Ok(Self { workers, flusher, _wakes: wakes, _picker: picker })
@@ -96,7 +107,8 @@ pub(crate) struct RouteConfig {
 impl RouteConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
-        Picker::new(json).map(|picker| Self { picker })
+        let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
+        Picker::new(json, config).map(|picker| Self { picker })
     }
 
     /// The pool of a worker; `None`: the picker is off.

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 
+use endpoint_picker_engine::body_routing::BodyRouter;
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
@@ -28,6 +29,11 @@ pub(crate) type Pool = WorkerPool<SharedStore, Sink>;
 
 /// Bytes that Envoy may buffer above the engine's limit: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
+
+/// Bytes that Envoy has to be able to buffer for a request with these limits.
+pub(super) fn buffer_limit(limits: &Limits) -> u64 {
+    u64::try_from(limits.max_held_bytes).unwrap_or(u64::MAX).saturating_add(BUFFER_MARGIN)
+}
 
 /// One pool as one worker uses it, and the configuration that requests need.
 ///
@@ -62,7 +68,7 @@ impl Worker {
 
     /// Bytes that Envoy has to be able to buffer for a request.
     pub(crate) fn buffer_limit(&self) -> u64 {
-        u64::try_from(self.limits.max_held_bytes).unwrap_or(u64::MAX).saturating_add(BUFFER_MARGIN)
+        buffer_limit(&self.limits)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -146,6 +152,7 @@ impl Drop for FilterPool {
 pub(super) fn define_metrics() {
     panics(&DefinitionsOnly, "");
     Metrics::new(&DefinitionsOnly, "", Form::Native, true);
+    BodyRouter::new(Limits::default(), &DefinitionsOnly);
 }
 
 /// The counter of panics that hooks have caught.

@@ -88,6 +88,11 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         Self { request, event, steering, first: String::new(), pick, reply: None }
     }
 
+    /// The request, for calls that are not the engine's.
+    pub(super) fn handle(&mut self) -> &mut RequestHandle<'hook> {
+        self.request
+    }
+
     /// Whether the received part of the request's body holds bytes that are not buffered.
     fn has_received_part(&self) -> bool {
         self.event == Event::Body && !self.request.received_is_buffered()

@@ -1,5 +1,6 @@
 //! Requests and configurations of Envoy.
 
+mod body_router;
 pub(crate) mod filter_config;
 mod filter_pool;
 mod host;

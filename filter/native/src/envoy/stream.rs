@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use endpoint_picker::request::body::Reading;
+use endpoint_picker_engine::body_routing::AwaitedBody;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 
@@ -37,11 +39,16 @@ enum Part {
     Passive,
 }
 
+/// Finds the configuration of the route that a request has now.
+type RouteOf = for<'r> fn(&'r RequestHandle<'_>) -> Option<&'r RouteConfig>;
+
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Stream {
     config: Arc<WorkerConfig>,
-    /// `None`: the picker is off, or the head has not arrived yet.
+    /// The body is awaited, because the request's route depends on it.
+    awaited: Option<AwaitedBody>,
+    /// `None`: the picker is off, or the route is not known yet.
     picking: Option<Picking>,
     part: Part,
 }
@@ -64,23 +71,29 @@ impl Picking {
 impl Stream {
     /// A request before its head.
     pub(crate) fn new(config: &Arc<WorkerConfig>) -> Self {
-        Self { config: Arc::clone(config), picking: None, part: Part::Active }
+        Self { config: Arc::clone(config), awaited: None, picking: None, part: Part::Active }
     }
 
-    /// The request's head has arrived. `route` is the configuration of its route.
+    /// The request's head has arrived.
     pub(crate) fn request_headers(
         &mut self,
         request: &mut RequestHandle<'_>,
-        route: Option<&RouteConfig>,
+        route_of: RouteOf,
         end_of_stream: bool,
     ) -> Outcome {
         self.config.flusher.flush_if_due(request);
-        self.picking = self.worker_for(request, route).map(|worker| Picking::new(&worker));
+        let router = self.config.router.as_ref().filter(|_| !end_of_stream);
+        self.awaited = router.and_then(|router| router.request_headers(request));
+        if self.awaited.is_some() {
+            return Outcome::Hold;
+        }
+        self.picking = self.worker(request, route_of).map(|worker| Picking::new(&worker));
         self.begin(request, end_of_stream)
     }
 
-    fn worker_for(&self, request: &RequestHandle<'_>, route: Option<&RouteConfig>) -> Option<Arc<Worker>> {
-        let worker = match route {
+    /// The pool of the request's route.
+    fn worker(&self, request: &RequestHandle<'_>, route_of: RouteOf) -> Option<Arc<Worker>> {
+        let worker = match route_of(request) {
             Some(route) => route.worker(request.worker_index()),
             None => self.config.worker.as_ref(),
         };
@@ -98,19 +111,66 @@ impl Stream {
         outcome
     }
 
-    /// Whether another route may still bring another pool: its request is held for its body.
-    pub(crate) fn follows_route(&self) -> bool {
-        let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
-        self.part == Part::Active && reads_body
-    }
-
-    /// Follows the route of a held request, which a filter before the picker may have changed with the body. `Some`: this event is over.
-    pub(crate) fn follow_route(
+    /// Reads the body of a request whose route depends on it. `Some`: this event is over.
+    fn route_by_body(
         &mut self,
         request: &mut RequestHandle<'_>,
-        route: Option<&RouteConfig>,
+        route_of: RouteOf,
+        event: Event,
+        is_whole: bool,
     ) -> Option<Outcome> {
-        let worker = self.worker_for(request, route);
+        let mut awaited = self.awaited.take()?;
+        let config = Arc::clone(&self.config);
+        let router = config.router.as_ref()?;
+        let route = |request: &mut RequestHandle<'_>, reading: Option<&Reading<'_>>| {
+            self.begin_on_route(request, route_of, event, reading)
+        };
+        match router.request_body(&mut awaited, request, (event, is_whole), route) {
+            (Some(Some(outcome)), _) => Some(outcome),
+            // Its pool reads the body.
+            (Some(None), _) => None,
+            (None, Some(reply)) => {
+                self.part = Part::Answered;
+                Some(Outcome::Reply(reply))
+            }
+            (None, None) => {
+                self.awaited = Some(awaited);
+                Some(Outcome::Hold)
+            }
+        }
+    }
+
+    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading of its body if there is one.
+    /// `None`: the pool has yet to read the body.
+    fn begin_on_route(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        route_of: RouteOf,
+        event: Event,
+        reading: Option<&Reading<'_>>,
+    ) -> Option<Outcome> {
+        request.clear_route_cache();
+        self.picking = self.worker(request, route_of).map(|worker| Picking::new(&worker));
+        match self.begin(request, false) {
+            Outcome::Hold => {
+                let reading = reading?;
+                Some(self.in_request(request, event, |exchange, pool, envoy| {
+                    let size = envoy.request_body_size();
+                    exchange.request_body_read(pool, envoy, size, reading)
+                }))
+            }
+            outcome => Some(outcome),
+        }
+    }
+
+    /// Follows the route of a request that is held for its body, which a filter before the picker may have changed with the body. `Some`: this
+    /// event is over.
+    fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
+        let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
+        if self.part != Part::Active || !reads_body {
+            return None;
+        }
+        let worker = self.worker(request, route_of);
         let current = self.picking.as_ref().map(|picking| &picking.worker);
         if worker.as_ref().map(Arc::as_ptr) == current.map(Arc::as_ptr) {
             return None;
@@ -122,8 +182,31 @@ impl Stream {
         }
     }
 
+    /// The end of an event of the request's body, if its route ends it.
+    fn route(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        route_of: RouteOf,
+        event: Event,
+        is_whole: bool,
+    ) -> Option<Outcome> {
+        if self.awaited.is_some() {
+            self.route_by_body(request, route_of, event, is_whole)
+        } else {
+            self.follow_route(request, route_of)
+        }
+    }
+
     /// A chunk of the request's body has arrived.
-    pub(crate) fn request_body(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
+    pub(crate) fn request_body(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        route_of: RouteOf,
+        end_of_stream: bool,
+    ) -> Outcome {
+        if let Some(outcome) = self.route(request, route_of, Event::Body, end_of_stream) {
+            return outcome;
+        }
         self.in_request(request, Event::Body, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
             exchange.request_body(pool, envoy, size, end_of_stream)
@@ -131,7 +214,10 @@ impl Stream {
     }
 
     /// The request's trailers have arrived, and so has its whole body.
-    pub(crate) fn request_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+    pub(crate) fn request_trailers(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Outcome {
+        if let Some(outcome) = self.route(request, route_of, Event::Other, true) {
+            return outcome;
+        }
         self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.request_trailers(pool, envoy))
     }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bodies;
+mod body_routing;
 mod clusters;
 mod defects;
 mod envoy;

@@ -2,10 +2,12 @@
 
 use core::ops::Deref;
 use core::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use endpoint_picker_engine::testing;
+use endpoint_picker_wire::models::Models;
 use endpoint_picker_wire::report::Report;
 use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};
@@ -70,6 +72,9 @@ struct State {
     /// The paths of polls.
     polls: Mutex<Vec<String>>,
     reports: Mutex<Vec<Report>>,
+    /// For body-based routing, and whether the module has them.
+    models: Mutex<Models>,
+    has_models: AtomicBool,
 }
 
 impl Agent {
@@ -91,6 +96,23 @@ impl Agent {
     /// Has the next polls get this snapshot.
     pub(crate) fn publish(&self, snapshot: Vec<u8>) {
         *self.state.snapshot.lock().unwrap() = snapshot;
+    }
+
+    /// Has the next polls for models get these.
+    pub(crate) fn publish_models(&self, models: &Models) {
+        *self.state.models.lock().unwrap() = models.clone();
+    }
+
+    /// Waits until the module polls for newer models than the agent's.
+    pub(crate) fn wait_until_models_taken(&self) {
+        let start = Instant::now();
+        while !self.state.has_models.load(Ordering::SeqCst) {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "no poll with the models' version within 20 s"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The number of polls.
@@ -127,6 +149,14 @@ impl State {
         if request.is_report() {
             self.reports.lock().unwrap().push(Report::decode(request.body.as_slice()).unwrap());
             return Reply::Answer(204, vec![]);
+        }
+        if request.path.starts_with("/v1/models?") {
+            let models = self.models.lock().unwrap();
+            if request.path.ends_with(&format!("?version={}", models.version)) {
+                self.has_models.store(models.format > 0, Ordering::SeqCst);
+                return Reply::Answer(204, vec![]);
+            }
+            return Reply::Answer(200, models.encode_to_vec());
         }
         assert!(request.path.contains("/snapshot"), "{request:?}");
         let snapshot = self.snapshot.lock().unwrap().clone();

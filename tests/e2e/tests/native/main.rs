@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod body_routing;
 mod choosing;
 mod clusters;
 mod many_pools;

@@ -53,20 +53,28 @@ fn lua(name: &str, code: &str) -> Value {
     }})
 }
 
-/// One picker that is off, and a configuration of a pool for each route of `examples/two-pools`.
-fn pools_by_route(config: &mut Config) -> Result<()> {
+/// The per-route configuration with the picker of a pool.
+pub(crate) type OfPool<'a> = dyn Fn(&str) -> Value + 'a;
+
+/// Puts these routes into `examples/two-pools`, of which each may have a pool, and in the chain a picker with these fields in place of its own
+/// and `agent`. Returns the filters, of which that picker is the first.
+pub(crate) fn pools_by_route<'a>(
+    config: &'a mut Config,
+    chain: &Value,
+    routes: impl FnOnce(&OfPool<'_>) -> Value,
+) -> Result<&'a mut Vec<Value>> {
     let manager = config.document().pointer_mut(MANAGER).context("a connection manager")?;
     let filters = manager["http_filters"].as_array_mut().context("filters")?;
     let shipped: Value = filters[0]["typed_config"].clone();
     let fields = shipped["filter_config"]["value"].as_str().context("the picker's configuration")?;
     let fields: Value = serde_json::from_str(fields)?;
     let with = |fields: &Value| json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": fields.to_string()});
-    let mut off = shipped.clone();
-    off["filter_config"] = with(&json!({"pool": null}));
+    let mut in_chain = shipped.clone();
+    let mut of_chain = chain.clone();
+    of_chain["agent"] = fields["agent"].clone();
+    in_chain["filter_config"] = with(&of_chain);
     filters.retain(|filter| filter["typed_config"]["filter_name"] != "endpoint-picker");
-    filters.insert(0, lua("changes-route", CHANGES_ROUTE));
-    filters.insert(1, json!({"name": "endpoint-picker", "typed_config": off}));
-    filters.insert(2, lua("clears-route", CLEARS_ROUTE));
+    filters.insert(0, json!({"name": "endpoint-picker", "typed_config": in_chain}));
 
     let of_pool = |pool: &str| {
         let mut fields = fields.clone();
@@ -78,13 +86,26 @@ fn pools_by_route(config: &mut Config) -> Result<()> {
             "filter_config": with(&fields),
         }})
     };
+    manager["route_config"]["virtual_hosts"][0]["routes"] = routes(&of_pool);
+    manager["http_filters"].as_array_mut().context("filters")
+}
+
+/// One picker that is off, and routes that a client or another filter chooses.
+fn routes_by_header(config: &mut Config) -> Result<()> {
+    let filters = pools_by_route(config, &json!({"pool": null}), routes)?;
+    filters.insert(0, lua("changes-route", CHANGES_ROUTE));
+    filters.insert(2, lua("clears-route", CLEARS_ROUTE));
+    Ok(())
+}
+
+fn routes(of_pool: &OfPool<'_>) -> Value {
     let by_header =
         |route: &str| json!({"prefix": "/", "headers": [{"name": ROUTE, "string_match": {"exact": route}}]});
     let is_changed = json!({"prefix": "/", "dynamic_metadata": [
         {"filter": "test", "path": [{"key": "route"}], "value": {"string_match": {"exact": "embeddings"}}},
     ]});
     let weighted = |pool: &str, weight: u32| json!({"name": pool, "weight": weight, "typed_per_filter_config": of_pool(pool)});
-    manager["route_config"]["virtual_hosts"][0]["routes"] = json!([
+    json!([
         {"match": is_changed, "route": {"cluster": "embeddings"}, "typed_per_filter_config": of_pool("embeddings")},
         {"match": by_header("off"), "route": {"cluster": "chat"}},
         {"match": by_header("embeddings"), "route": {"cluster": "embeddings"}, "typed_per_filter_config": of_pool("embeddings")},
@@ -92,8 +113,7 @@ fn pools_by_route(config: &mut Config) -> Result<()> {
             "clusters": [weighted("chat", CHAT_WEIGHT), weighted("embeddings", 100 - CHAT_WEIGHT)],
         }}},
         {"match": {"prefix": "/"}, "route": {"cluster": "chat"}, "typed_per_filter_config": of_pool("chat")},
-    ]);
-    Ok(())
+    ])
 }
 
 /// The servers 0 and 2 are the pool `chat`, the servers 1 and 3 the pool `embeddings`; 2 and 1 are the best of theirs.
@@ -101,7 +121,7 @@ async fn start() -> Stack {
     let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
     let pools = pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right");
     let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&pools);
-    let stack = builder.one_eds_file_per_pool().change(pools_by_route).start().await;
+    let stack = builder.one_eds_file_per_pool().change(routes_by_header).start().await;
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = if [1, 2].contains(&index) { 0 } else { 50 });
     }

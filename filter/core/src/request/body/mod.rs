@@ -14,6 +14,7 @@ mod json_text;
 mod message;
 mod object;
 mod parsers;
+mod reading;
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ pub use error::{BodyError, Fault};
 use form::{Boundary, is_form};
 pub use format::Api;
 pub use parsers::{Parser, Parsers, opens_tunnel, request_path};
+pub use reading::Reading;
 
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]

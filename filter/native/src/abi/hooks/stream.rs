@@ -74,15 +74,10 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
 }
 
 /// The configuration of the route that the request has now.
-fn route_config<'hook>(request: &RequestHandle<'hook>) -> Option<&'hook RouteConfig> {
-    // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it during the hook.
+fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
+    // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it until the request gets another
+    // route, which takes the handle mutably.
     unsafe { request.route_config().cast::<RouteConfig>().as_ref() }
-}
-
-/// Has the stream follow the request's route, if that may still have changed.
-fn follow_route(stream: &mut Stream, request: &mut RequestHandle<'_>) -> Option<Outcome> {
-    let route = stream.follows_route().then(|| route_config(request))?;
-    stream.follow_route(request, route)
 }
 
 /// A request arrived. Envoy fails it if the pointer is null.
@@ -113,9 +108,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
-        run(filter, stream, |stream, request| {
-            stream.request_headers(request, route_config(request), end_of_stream)
-        })
+        run(filter, stream, |stream, request| stream.request_headers(request, route_config, end_of_stream))
     };
     status(outcome.as_ref(), (STOP, STOP, STOP))
 }
@@ -128,9 +121,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
-        run(filter, stream, |stream, request| {
-            follow_route(stream, request).unwrap_or_else(|| stream.request_body(request, end_of_stream))
-        })
+        run(filter, stream, |stream, request| stream.request_body(request, route_config, end_of_stream))
     };
     status(outcome.as_ref(), (STOP_AND_BUFFER, STOP_AND_WATERMARK, STOP_AND_DROP))
 }
@@ -141,11 +132,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     stream: ModulePtr,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let outcome = unsafe {
-        run(filter, stream, |stream, request| {
-            follow_route(stream, request).unwrap_or_else(|| stream.request_trailers(request))
-        })
-    };
+    let outcome =
+        unsafe { run(filter, stream, |stream, request| stream.request_trailers(request, route_config)) };
     status(outcome.as_ref(), (STOP, STOP, STOP))
 }
 

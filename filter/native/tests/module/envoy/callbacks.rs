@@ -52,7 +52,8 @@ callbacks! {
     fn http_set_header(envoy: *mut c_void, map: u32, name: Buffer, value: Buffer) -> bool {
         let headers = &mut request(envoy).headers.borrow_mut()[map as usize];
         headers.retain(|(header, _)| header != name.bytes());
-        if !value.ptr.is_null() {
+        // As Envoy, which sets no empty header.
+        if !value.ptr.is_null() && value.length > 0 {
             headers.push((name.bytes().to_vec(), value.bytes().to_vec()));
         }
         true
@@ -199,6 +200,7 @@ callbacks! {
         true
     }
     fn http_filter_get_worker_index(envoy: *mut c_void) -> u32 { request(envoy).worker }
+    fn http_clear_route_cache(envoy: *mut c_void) { request(envoy).find_route(); }
     fn get_most_specific_route_config(envoy: *mut c_void) -> *const c_void { request(envoy).route.get() }
 
     fn http_filter_config_define_counter(

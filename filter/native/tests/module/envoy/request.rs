@@ -102,6 +102,9 @@ pub(crate) struct EnvoyRequest {
     pub(super) numbers: RefCell<HashMap<u32, u64>>,
     pub(super) override_host: RefCell<Option<(String, bool)>>,
     pub(super) route: Cell<*const c_void>,
+    /// The routes' configurations by the model's header, and the number of times that the route was found again.
+    pub(super) routes: RefCell<HashMap<String, *const c_void>>,
+    pub(super) cleared: Cell<u32>,
     pub(super) reply: RefCell<Option<Reply>>,
     pub(super) panics: RefCell<Vec<Panic>>,
     /// Events that schedulers have sent.
@@ -123,6 +126,17 @@ pub(super) fn of_pointer<'a>(envoy: *mut c_void) -> &'a EnvoyRequest {
 impl EnvoyRequest {
     fn pointer(&self) -> *mut c_void {
         (&raw const *self).cast_mut().cast()
+    }
+
+    /// Finds the route by the model's header; without a match the route stays.
+    pub(super) fn find_route(&self) {
+        self.cleared.set(self.cleared.get() + 1);
+        let headers = self.headers.borrow();
+        let model = headers[0].iter().find(|(name, _)| name == b"x-gateway-model-name");
+        let model = model.and_then(|(_, model)| String::from_utf8(model.clone()).ok());
+        if let Some(route) = model.and_then(|model| self.routes.borrow().get(&model).copied()) {
+            self.route.set(route);
+        }
     }
 
     pub(super) fn panics_at(&self, call: Panic) -> bool {
@@ -196,6 +210,16 @@ impl Request {
     /// A filter before the module chooses a route with this configuration, or one without.
     pub(crate) fn set_route(&self, route: Option<&Route>) {
         self.envoy.route.set(route.map_or(core::ptr::null(), |route| route.0));
+    }
+
+    /// Requests for this model have a route with this configuration.
+    pub(crate) fn set_route_of(&self, model: &str, route: &Route) {
+        self.envoy.routes.borrow_mut().insert(model.to_owned(), route.0);
+    }
+
+    /// The number of times that the module had Envoy find the route again.
+    pub(crate) fn cleared_routes(&self) -> u32 {
+        self.envoy.cleared.get()
     }
 
     /// Sets a request header.

@@ -1,0 +1,84 @@
+//! The models that the agent knows, for body-based routing.
+
+use core::time::Duration;
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use endpoint_picker_engine::agent::{AgentRequest, AgentResponse, CallError, RecentErrors};
+use endpoint_picker_engine::body_routing::BaseModels;
+use parking_lot::RwLock;
+
+use super::POLL;
+use super::connection::Connection;
+use crate::config::AgentAccess;
+use crate::process::clock;
+use crate::process::registry::Registry;
+use crate::process::thread::{Stop, Thread};
+
+/// Time between two polls. Models change with the objects of a cluster, not with requests.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes of a refusal that are logged.
+const MAX_REFUSAL: usize = 256;
+
+/// The models of the process, by the way to their agent.
+static MODELS: LazyLock<Registry<AgentAccess, ModelsHandle>> = LazyLock::new(Registry::new);
+
+/// The models that an agent knows, kept up to date by a thread until the last user is gone.
+#[derive(Debug)]
+pub(crate) struct ModelsHandle {
+    current: Arc<RwLock<Arc<BaseModels>>>,
+    _thread: Thread,
+}
+
+impl ModelsHandle {
+    /// The models of these agents. The error is one of the system: no thread can be started.
+    pub(crate) fn of(access: &AgentAccess) -> io::Result<Arc<Self>> {
+        MODELS.get_or_make(access.clone(), || {
+            let current = Arc::<RwLock<Arc<BaseModels>>>::default();
+            let (shared, polled) = (Arc::clone(&current), access.clone());
+            let thread = Thread::start("epp-models", move |stop| poll(&polled, &shared, stop))?;
+            Ok(Self { current, _thread: thread })
+        })
+    }
+
+    /// The newest models; none before the first poll.
+    pub(crate) fn current(&self) -> Arc<BaseModels> {
+        Arc::clone(&self.current.read())
+    }
+}
+
+/// Polls the agents, one of them until a poll fails, then the next.
+fn poll(access: &AgentAccess, current: &RwLock<Arc<BaseModels>>, stop: &Arc<Stop>) {
+    let mut connection = Connection::new(access, Arc::clone(stop));
+    let mut errors = RecentErrors::default();
+    let mut agent = 0;
+    while !stop.is_stopped() {
+        let request = AgentRequest { path: current.read().path(), body: None, timeout: POLL.timeout };
+        match newer(connection.send(agent, &request, clock::now())) {
+            Ok(Some(models)) => *current.write() = Arc::new(models),
+            Ok(None) => {}
+            Err(_) if stop.is_stopped() => return,
+            Err(error) => {
+                if errors.is_new(error.clone(), clock::now()) {
+                    log::warn!("no list of base models: {error}; the last one stays in use");
+                }
+                agent = (agent + 1) % access.addresses.len();
+            }
+        }
+        stop.wait(POLL_EVERY);
+    }
+}
+
+/// The models in a response; `None`: they have not changed.
+fn newer(response: Result<AgentResponse, CallError>) -> Result<Option<BaseModels>, String> {
+    let AgentResponse { status, mut body } = response.map_err(|error| error.to_string())?;
+    match status {
+        200 => BaseModels::decode(&body).map(Some).map_err(|error| error.to_string()),
+        204 => Ok(None),
+        status => {
+            body.truncate(MAX_REFUSAL);
+            Err(format!("the agent answered {status}: {:?}", String::from_utf8_lossy(&body)))
+        }
+    }
+}
