@@ -17,6 +17,9 @@ args:
   {{- with include "endpoint-picker.configMap" .root }}
   - --picker-config-map={{ . }}
   {{- end }}
+  {{- if $values.gateway.bodyBasedRouting }}
+  - --base-model-config-maps
+  {{- end }}
   {{- if $values.agent.events }}
   - --kubernetes-events
   {{- end }}

@@ -39,7 +39,14 @@ pub struct HookSettings {
 
 /// The module's configuration without a pool: the way to the agents, limits, and `failureMode` for pools that do not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilterConfig(Map<String, Json>);
+pub struct FilterConfig {
+    fields: Map<String, Json>,
+    /// `bodyBasedRouting`, which acts before a request has its route.
+    body_routing: Option<Json>,
+}
+
+/// The setting of body-based routing.
+const BODY_ROUTING: &str = "bodyBasedRouting";
 
 /// A file that is not such a configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +67,7 @@ impl FilterConfig {
     /// Reads the text of `file`. The module checks the fields; those that depend on the route are refused here.
     pub fn read(file: &Path, text: &[u8]) -> Result<Self, FilterConfigError> {
         let refuse = |problem: String| FilterConfigError { file: file.to_owned(), problem };
-        let fields: Map<String, Json> =
+        let mut fields: Map<String, Json> =
             serde_json::from_slice(text).map_err(|error| refuse(format!("is not a JSON object: {error}")))?;
         if let Some(field) = ["pool", "steering"].into_iter().find(|field| fields.contains_key(*field)) {
             return Err(refuse(format!(
@@ -74,12 +81,24 @@ impl FilterConfig {
                     .to_owned(),
             ));
         }
-        Ok(Self(fields))
+        let body_routing = fields.remove(BODY_ROUTING);
+        Ok(Self { fields, body_routing })
+    }
+
+    /// The configuration of the filter in the chain: it is off, unless it reads bodies to find routes.
+    pub(super) fn of_chain(&self) -> String {
+        let mut chain = Map::from_iter([("pool".to_owned(), Json::Null)]);
+        if let Some(body_routing) = self.body_routing.clone().filter(|it| *it != false) {
+            chain.insert(BODY_ROUTING.to_owned(), body_routing);
+            let needed = ["agent", "limits"].into_iter();
+            chain.extend(needed.filter_map(|name| Some((name.to_owned(), self.fields.get(name)?.clone()))));
+        }
+        Json::Object(chain).to_string()
     }
 
     /// The configuration of a route to this pool.
     pub(super) fn of_route(&self, pool: &RoutePool) -> String {
-        let mut fields = self.0.clone();
+        let mut fields = self.fields.clone();
         fields.insert("pool".to_owned(), pool.name.clone().into());
         fields.insert("steering".to_owned(), "cluster".into());
         if let Some(mode) = pool.failure_mode {
@@ -92,7 +111,7 @@ impl FilterConfig {
     pub(super) fn of_cluster(&self, pool: &RoutePool) -> String {
         let mut fields = Map::new();
         fields.insert("pool".to_owned(), pool.name.clone().into());
-        if let Some(agent) = self.0.get("agent") {
+        if let Some(agent) = self.fields.get("agent") {
             fields.insert("agent".to_owned(), agent.clone());
         }
         Json::Object(fields).to_string()
@@ -116,5 +135,27 @@ mod tests {
             assert!(refusal.contains(part), "{refusal}");
         }
         assert!(read(r#"{"agent": {"addresses": ["http://10.0.0.1:9095"]}}"#).is_ok());
+    }
+
+    #[test]
+    fn only_the_filter_in_the_chain_routes_by_bodies() {
+        let config = |routing: &str| {
+            let text = format!(r#"{{"agent": {{}}, "limits": {{}}, "countTokens": true{routing}}}"#);
+            FilterConfig::read(Path::new("filter.json"), text.as_bytes()).unwrap()
+        };
+        for routing in ["", r#", "bodyBasedRouting": false"#] {
+            assert_eq!(config(routing).of_chain(), r#"{"pool":null}"#);
+        }
+        let config = config(r#", "bodyBasedRouting": true"#);
+        let chain = r#"{"agent":{},"bodyBasedRouting":true,"limits":{},"pool":null}"#;
+        assert_eq!(config.of_chain(), chain);
+        let pool = serde_json::json!({
+            "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
+            "metadata": {"name": "chat", "namespace": "team"},
+        });
+        let pool = RoutePool::read(pool.to_string().as_bytes(), &Ownership::default()).unwrap();
+        let route = r#"{"agent":{},"countTokens":true,"limits":{},"pool":"team/chat","steering":"cluster"}"#;
+        assert_eq!(config.of_route(&pool), route);
+        assert_eq!(config.of_cluster(&pool), r#"{"agent":{},"pool":"team/chat"}"#);
     }
 }

@@ -17,6 +17,12 @@
 {{/* The same, and what the agent writes: nothing of the objects themselves. */}}
 {{- define "endpoint-picker.rules" -}}
 {{- include "endpoint-picker.readRules" . }}
+{{- if .Values.gateway.bodyBasedRouting }}
+# Those with the label of base models; a right cannot name it.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch]
+{{- end }}
 {{- if .Values.gateway.extension }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]

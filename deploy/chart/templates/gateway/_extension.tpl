@@ -17,7 +17,11 @@
 
 {{/* The module's configuration without a pool, which the extension server gives to each route. */}}
 {{- define "endpoint-picker.extension.filterConfig" -}}
-{{- mergeOverwrite (dict "agent" (include "endpoint-picker.gateway.nativeAgent" . | fromJson)) (deepCopy .Values.gateway.filter) | toJson }}
+{{- $own := dict "agent" (include "endpoint-picker.gateway.nativeAgent" . | fromJson) }}
+{{- if .Values.gateway.bodyBasedRouting }}
+{{- $_ := set $own "bodyBasedRouting" true }}
+{{- end }}
+{{- mergeOverwrite $own (deepCopy .Values.gateway.filter) | toJson }}
 {{- end }}
 
 {{/* The agent's flags. */}}

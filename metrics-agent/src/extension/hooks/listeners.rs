@@ -29,9 +29,6 @@ const HTTP_FILTERS: u32 = 5;
 const STREAM_IDLE_TIMEOUT: u32 = 24;
 const EARLY_HEADER_MUTATIONS: u32 = 52;
 
-/// The filter's configuration on routes without a pool.
-const OFF: &str = r#"{"pool": null}"#;
-
 /// Headers that only the picker sets, as in `envoy.yaml`: a client would choose its server or model by them.
 const CLIENT_HEADERS: [&str; 3] =
     ["x-gateway-destination-endpoint", "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"];
@@ -142,8 +139,9 @@ fn is_router(filter: &[u8]) -> Result<bool, Malformed> {
     Ok(Message::read(&any)?.text(1) == Some(ROUTER))
 }
 
-/// The filter, which does nothing until a route names a pool.
+/// The filter, which picks for no pool until a route names one.
 fn filter(settings: &HookSettings) -> Builder {
-    let filter = Builder::default().bytes(1, module(&settings.module)).bytes(2, NAME).bytes(3, any_text(OFF));
+    let config = any_text(&settings.filter.of_chain());
+    let filter = Builder::default().bytes(1, module(&settings.module)).bytes(2, NAME).bytes(3, config);
     extension(NAME, TYPED_CONFIG, any(FILTER, filter))
 }

@@ -181,7 +181,7 @@ fn only_listeners_with_routes_to_pools_get_the_filter_before_the_router() {
         // `disabled` = 6 and its older place 7.
         let picker = Message::read(filters[1]).unwrap();
         assert!(!picker.has(6) && !picker.has(7));
-        assert_eq!(at(filters[1], &[4, 2, 3, 2, 1]), br#"{"pool": null}"#);
+        assert_eq!(at(filters[1], &[4, 2, 3, 2, 1]), br#"{"pool":null}"#);
         let mutations: Vec<_> = manager.all(52).collect();
         assert_eq!(at(mutations[0], &[1]), b"users");
         assert_eq!(at(mutations[1], &[2, 2, 1, 1]), b"x-gateway-destination-endpoint");
