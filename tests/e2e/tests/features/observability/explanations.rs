@@ -66,7 +66,10 @@ async fn only_a_client_with_the_secret_gets_the_explanation() {
 
 /// The numbers of each endpoint in words of either teller: its scores, and the total.
 fn numbers(words: &str) -> Vec<f64> {
-    words.split([' ', 'x']).filter(|word| word.contains('.')).filter_map(|word| word.parse().ok()).collect()
+    // Without the readings behind the scores, which are in parentheses.
+    let scores = words.split('(').map(|part| part.split_once(')').map_or(part, |(_, scores)| scores));
+    let scores = scores.flat_map(|part| part.split([' ', 'x']));
+    scores.filter(|word| word.contains('.')).filter_map(|word| word.parse().ok()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
