@@ -38,9 +38,17 @@ async fn start(manifest: &str, servers: &[&Server]) -> Stack {
     let stack = builder.picker_field("countTokens", true).start().await;
     let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
     stack.set_endpoints(&addresses);
+    // The picker and the cluster get them a moment after each other. Until both have them, calls are not served where they are picked.
     if !addresses.is_empty() {
-        eventually("calls reach the servers", async || {
-            Client::connect(stack.envoy().listener()).await.generate("stream 1").await.map(drop)
+        let picks = |address| format!("picks{{pool=\"default\",endpoint=\"{address}\"}}");
+        eventually("calls are picked for a server, and reach it", async || {
+            Client::connect(stack.envoy().listener()).await.generate("stream 1").await?;
+            let statistics = statistics(&stack).await;
+            ensure!(
+                addresses.iter().any(|address| statistics.count(&picks(address)) > 0),
+                "no call was picked"
+            );
+            anyhow::Ok(())
         })
         .await;
     }
