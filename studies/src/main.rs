@@ -170,11 +170,11 @@ impl Run {
         Ok(())
     }
 
-    async fn compare_ways(&self, choosing: Choosing) -> Result<()> {
+    async fn compare_ways(&self, chosen: Choosing) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
-        let plan = choosing.plan(self)?;
+        let plan = chosen.plan(self)?;
         let progress = Progress::begin(plan.expected());
-        let tables = plan.measure(&progress).await?.to_string();
+        let tables = choosing::measure(plan, &progress).await?.to_string();
         self.finish(&machine, &progress, &tables, "Choosing")
     }
 
@@ -196,7 +196,7 @@ async fn main() -> Result<()> {
     let Options { study, run } = Options::parse();
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
-        Study::Choosing(choosing) => run.compare_ways(choosing).await,
+        Study::Choosing(chosen) => run.compare_ways(chosen).await,
         Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
     }
 }

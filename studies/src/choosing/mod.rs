@@ -6,10 +6,12 @@
 
 mod clients;
 mod figures;
+mod plan;
 mod report;
 mod run;
 mod servers;
 mod way;
 
-pub(crate) use run::{ChoosingPlan, WORKLOADS};
+pub(crate) use plan::{ChoosingPlan, WORKLOADS};
+pub(crate) use run::measure;
 pub(crate) use way::Way;

@@ -1,7 +1,7 @@
 //! The figures of all runs as tables.
 
 use super::figures::RunFigures;
-use super::run::ChoosingPlan;
+use super::plan::ChoosingPlan;
 use super::way::Way;
 use endpoint_picker_bench::report::markdown::{met, table};
 use endpoint_picker_bench::report::{median, rounded};

@@ -2,6 +2,7 @@
 
 use super::clients::Clients;
 use super::figures::RunFigures;
+use super::plan::ChoosingPlan;
 use super::report::{Choice, Choices};
 use super::servers::{self, Oracle};
 use super::way::Way;
@@ -14,44 +15,12 @@ use endpoint_picker_harness::program::process_tree::cpu_time;
 use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::request::Texts;
 use endpoint_picker_simulation::cell::sessions::Arrival;
-use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::time::sleep_until;
 
-/// The workloads that are compared.
-pub(crate) const WORKLOADS: [Drawn; 6] = [
-    Drawn::SharedPrompts,
-    Drawn::Conversations,
-    Drawn::Adapters,
-    Drawn::ShareGpt,
-    Drawn::Agents,
-    Drawn::LongMix,
-];
-
-/// Starting and ending a way, and the responses in flight at the end, take about this long.
-const AROUND: Duration = Duration::from_secs(6);
 const MAX_FAILURES_SHOWN: usize = 3;
-
-/// What to compare: every workload at every load with every seed and number of workers, by every way.
-#[derive(Clone, Debug)]
-pub(crate) struct ChoosingPlan {
-    pub(crate) workloads: Vec<Drawn>,
-    /// Fractions of the capacity.
-    pub(crate) loads: Vec<f64>,
-    pub(crate) seeds: Vec<u64>,
-    /// Numbers of Envoy's workers.
-    pub(crate) workers: Vec<u32>,
-    /// The first one is compared with the others.
-    pub(crate) ways: Vec<Way>,
-    /// How long requests are measured.
-    pub(crate) phase: Duration,
-    /// How long requests are sent before.
-    pub(crate) warm_up: Duration,
-    /// The EPP's binary.
-    pub(crate) epp: PathBuf,
-}
 
 /// One run.
 struct Run<'a> {
@@ -63,53 +32,44 @@ struct Run<'a> {
     texts: &'a Texts,
 }
 
-impl ChoosingPlan {
-    /// How long all runs should take.
-    pub(crate) fn expected(&self) -> Duration {
-        let runs =
-            self.workloads.len() * self.loads.len() * self.seeds.len() * self.workers.len() * self.ways.len();
-        (AROUND + self.warm_up + self.phase) * u32::try_from(runs).unwrap_or(u32::MAX)
-    }
-
-    /// Measures all in turns.
-    pub(crate) async fn measure(self, progress: &Progress) -> Result<Choices> {
-        /// The seed with which capacities are found.
-        const SEED: u64 = 1;
-        let texts = Texts::new();
-        let mut choices = Vec::new();
-        let mut capacities = Vec::new();
-        let mut turn = 0;
-        for &drawn in &self.workloads {
-            let workload = Workload::Drawn(drawn);
-            let capacity = capacity::of(&workload, SEED);
-            progress.print(&format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
-            capacities.push(capacity);
-            for (&load, &seed) in
-                self.loads.iter().flat_map(|load| self.seeds.iter().map(move |seed| (load, seed)))
-            {
-                let arrivals = workload.arrivals(capacity * load, self.warm_up + self.phase, seed);
-                for &workers in &self.workers {
-                    for way in in_turns(&self.ways, turn) {
-                        let run = Run {
-                            way,
-                            workload: &workload,
-                            workers,
-                            arrivals: &arrivals,
-                            plan: &self,
-                            texts: &texts,
-                        };
-                        let figures = run.measure().await?;
-                        let choice = Choice { way, workload: drawn, workers, load, seed, figures };
-                        progress.print(&choice.to_string());
-                        choices.push(choice);
-                    }
-                    // Another way begins.
-                    turn += 1;
+/// Measures all in turns.
+pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<Choices> {
+    /// The seed with which capacities are found.
+    const SEED: u64 = 1;
+    let texts = Texts::new();
+    let mut choices = Vec::new();
+    let mut capacities = Vec::new();
+    let mut turn = 0;
+    for &drawn in &plan.workloads {
+        let workload = Workload::Drawn(drawn);
+        let capacity = capacity::of(&workload, SEED);
+        progress.print(&format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
+        capacities.push(capacity);
+        for (&load, &seed) in
+            plan.loads.iter().flat_map(|load| plan.seeds.iter().map(move |seed| (load, seed)))
+        {
+            let arrivals = workload.arrivals(capacity * load, plan.warm_up + plan.phase, seed);
+            for &workers in &plan.workers {
+                for way in in_turns(&plan.ways, turn) {
+                    let run = Run {
+                        way,
+                        workload: &workload,
+                        workers,
+                        arrivals: &arrivals,
+                        plan: &plan,
+                        texts: &texts,
+                    };
+                    let figures = run.measure().await?;
+                    let choice = Choice { way, workload: drawn, workers, load, seed, figures };
+                    progress.print(&choice.to_string());
+                    choices.push(choice);
                 }
+                // Another way begins.
+                turn += 1;
             }
         }
-        Ok(Choices { plan: self, capacities, choices })
     }
+    Ok(Choices { plan, capacities, choices })
 }
 
 impl Run<'_> {

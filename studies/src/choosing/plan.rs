@@ -1,0 +1,47 @@
+//! What to compare.
+
+use super::way::Way;
+use endpoint_picker_simulation::cell::workloads::Drawn;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The workloads that are compared.
+pub(crate) const WORKLOADS: [Drawn; 6] = [
+    Drawn::SharedPrompts,
+    Drawn::Conversations,
+    Drawn::Adapters,
+    Drawn::ShareGpt,
+    Drawn::Agents,
+    Drawn::LongMix,
+];
+
+/// Starting and ending a way, and the responses in flight at the end, take about this long.
+const AROUND: Duration = Duration::from_secs(6);
+
+/// What to compare: every workload at every load with every seed and number of workers, by every way.
+#[derive(Clone, Debug)]
+pub(crate) struct ChoosingPlan {
+    pub(crate) workloads: Vec<Drawn>,
+    /// Fractions of the capacity.
+    pub(crate) loads: Vec<f64>,
+    pub(crate) seeds: Vec<u64>,
+    /// Numbers of Envoy's workers.
+    pub(crate) workers: Vec<u32>,
+    /// The first one is compared with the others.
+    pub(crate) ways: Vec<Way>,
+    /// How long requests are measured.
+    pub(crate) phase: Duration,
+    /// How long requests are sent before.
+    pub(crate) warm_up: Duration,
+    /// The EPP's binary.
+    pub(crate) epp: PathBuf,
+}
+
+impl ChoosingPlan {
+    /// How long all runs should take.
+    pub(crate) fn expected(&self) -> Duration {
+        let runs =
+            self.workloads.len() * self.loads.len() * self.seeds.len() * self.workers.len() * self.ways.len();
+        (AROUND + self.warm_up + self.phase) * u32::try_from(runs).unwrap_or(u32::MAX)
+    }
+}
