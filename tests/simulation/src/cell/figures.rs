@@ -16,6 +16,7 @@ pub struct Figures {
     queried: u64,
     hit: u64,
     unanswered: usize,
+    refused: usize,
     is_sorted: bool,
 }
 
@@ -45,6 +46,7 @@ impl Figures {
             queried: 0,
             hit: 0,
             unanswered: 0,
+            refused: 0,
             is_sorted: true,
         }
     }
@@ -65,6 +67,10 @@ impl Figures {
         (self.queried, self.hit) = (queried, hit);
     }
 
+    pub(super) fn refused(&mut self, is_measured: bool) {
+        self.refused += usize::from(is_measured);
+    }
+
     /// Ends the run with this many requests that were never answered: their times are the longest.
     pub(super) fn unanswered(&mut self, requests: usize) {
         self.unanswered = requests;
@@ -81,6 +87,17 @@ impl Figures {
         let all = self.requests() as f64;
         let place = share * all / self.first_token.len().max(1) as f64;
         if place > 1.0 { f64::INFINITY } else { percentile(&self.first_token, place).as_secs_f64() * 1e3 }
+    }
+
+    /// Share of the requests that were refused.
+    pub fn share_refused(&self) -> f64 {
+        self.refused as f64 / (self.refused + self.requests()).max(1) as f64
+    }
+
+    /// Share of the requests that were not refused whose first token came within this time.
+    pub fn share_within(&self, limit: Duration) -> f64 {
+        let kept = self.first_token.iter().filter(|took| **took < limit).count();
+        kept as f64 / self.requests().max(1) as f64
     }
 
     /// Mean milliseconds for a token after the first one.

@@ -26,6 +26,8 @@ pub struct Cell {
     pub seed: u64,
     /// Time between two scrapes of a server; `None`: nothing is ever scraped.
     pub scrape_interval: Option<Duration>,
+    /// The limit that each request has for its first token, and by which it may be refused. The client of a refused request gives up.
+    pub limit: Option<Duration>,
 }
 
 /// Requests before those that are measured, as a part of these: they fill the caches.
@@ -95,7 +97,7 @@ impl Cell {
         let fleet = self.workload.fleet();
         // A slow spell begins after a quarter of the measured time.
         let fleet = RunningFleet::new(&fleet, begin + measured / 4);
-        let picker = Picker::new(variant, fleet.len(), self.seed);
+        let picker = Picker::new(variant, fleet.len(), self.limit, self.seed);
         let sessions = arrivals.into_iter().map(|arrival| SessionState { arrival, next: 0 }).collect();
         let figures = Figures::new(fleet.len(), measured);
         let sent = Vec::new();
@@ -145,8 +147,11 @@ impl Run<'_> {
         let request = state.arrival.session.turns[state.next].request.clone();
         state.next += 1;
         let number = self.sent.len();
-        let server = self.picker.pick(&request, number, &self.fleet, now);
         let is_measured = now >= self.begin;
+        let Some(server) = self.picker.pick(&request, number, &self.fleet, now) else {
+            self.figures.refused(is_measured);
+            return;
+        };
         self.open += usize::from(is_measured);
         let work = request.work().clone();
         let answer_tokens = work.answer_tokens();

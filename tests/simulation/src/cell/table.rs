@@ -69,6 +69,7 @@ impl Plan {
                 requests: self.requests,
                 seed,
                 scrape_interval: self.scrape_interval,
+                limit: None,
             };
             let figures = cell.run(variant);
             let p90 = figures.percentile(0.9);

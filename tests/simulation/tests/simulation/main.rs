@@ -5,6 +5,7 @@
 mod cells;
 mod crowd;
 mod herds;
+mod limits;
 mod queues;
 mod rounds;
 

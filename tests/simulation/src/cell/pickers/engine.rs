@@ -42,6 +42,8 @@ pub(super) struct EnginePicker {
     readings_version: u64,
     requests: HashMap<usize, InFlight>,
     has_exact_contents: bool,
+    /// The limit of each request for its first token.
+    limit: Option<Duration>,
     /// The body of the request that is decided.
     body: Vec<u8>,
 }
@@ -59,7 +61,7 @@ static TEXTS: LazyLock<Texts> = LazyLock::new(Texts::new);
 const PATH: &str = "/v1/completions";
 
 impl EnginePicker {
-    pub(super) fn new(variant: &Variant, servers: usize, seed: u64) -> Self {
+    pub(super) fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64) -> Self {
         let Mechanism::Rules { config, has_exact_contents } = variant.mechanism else {
             panic!("{} has no rules", variant.name)
         };
@@ -75,6 +77,7 @@ impl EnginePicker {
             readings_version: 0,
             requests: HashMap::new(),
             has_exact_contents,
+            limit,
             body: Vec::new(),
         };
         // Before the first scrape.
@@ -97,7 +100,7 @@ impl EnginePicker {
         number: usize,
         fleet: &RunningFleet,
         now: Duration,
-    ) -> usize {
+    ) -> Option<usize> {
         let mut body = core::mem::take(&mut self.body);
         write_body(request, &mut body);
         if self.has_exact_contents {
@@ -105,8 +108,16 @@ impl EnginePicker {
         }
         let size = body.len();
         let session = request.session.map(|session| session.to_string());
-        let proxy =
-            SimulatedProxy { now: START + now, session, body, destination: None, chunk: String::new() };
+        let limit = self.limit.map(|limit| (limit.as_secs_f64() * 1e3).to_string());
+        let proxy = SimulatedProxy {
+            now: START + now,
+            session,
+            limit,
+            body,
+            destination: None,
+            is_refused: false,
+            chunk: String::new(),
+        };
         let exchange = Exchange::new(&self.pool.config.limits);
         let mut flight = InFlight { exchange, proxy, prompt_tokens: request.work().prompt_tokens() };
         let InFlight { exchange, proxy, .. } = &mut flight;
@@ -115,9 +126,13 @@ impl EnginePicker {
             exchange.request_body(&mut self.pool, proxy, size, true);
         }
         self.body = core::mem::take(&mut proxy.body);
+        if proxy.is_refused {
+            exchange.end(&mut self.pool);
+            return None;
+        }
         let destination = proxy.destination.unwrap();
         self.requests.insert(number, flight);
-        self.topology.pool.index_at(destination).unwrap()
+        Some(self.topology.pool.index_at(destination).unwrap())
     }
 
     pub(super) fn first_token(&mut self, number: usize, now: Duration) {
@@ -175,6 +190,9 @@ impl fmt::Debug for EnginePicker {
     }
 }
 
+/// The objective of requests with a limit.
+const SHEDDABLE: &str = "sheddable";
+
 /// The policy of a configuration, as the agent makes it.
 fn policy(name: &str, config: &str) -> v1::Policy {
     let file = File { path: Path::new(name).into(), bytes: config.as_bytes().to_vec() };
@@ -189,7 +207,9 @@ fn policy(name: &str, config: &str) -> v1::Policy {
     };
     let plan = Plan::read(&[file], &options);
     let mut plan = plan.unwrap_or_else(|problems| panic!("the configuration of {name}: {problems}"));
-    plan.pools.pop().unwrap().policy
+    let mut policy = plan.pools.pop().unwrap().policy;
+    policy.objectives.push(v1::Objective { name: SHEDDABLE.to_owned(), priority: -1 });
+    policy
 }
 
 /// The body of a request. Clients do not know how long the answer will be, so none limits it.
@@ -206,9 +226,12 @@ fn write_body(request: &SimulatedRequest, body: &mut Vec<u8>) {
 struct SimulatedProxy {
     now: Duration,
     session: Option<String>,
+    /// The limit for the first token in milliseconds.
+    limit: Option<String>,
     /// The request's body, until it is decided.
     body: Vec<u8>,
     destination: Option<SocketAddr>,
+    is_refused: bool,
     /// The chunk of the response's body that has arrived.
     chunk: String,
 }
@@ -221,7 +244,11 @@ impl Proxy for SimulatedProxy {
     fn request_headers(&self) -> Result<HeaderList> {
         let session = self.session.as_deref().map(|session| ("x-session-id", session));
         let all = [(":method", "POST"), (":path", PATH), ("content-type", "application/json")];
-        Ok(all.into_iter().chain(session).collect())
+        let limit = self
+            .limit
+            .as_deref()
+            .map(|limit| [("x-llm-d-slo-ttft-ms", limit), ("x-llm-d-inference-objective", SHEDDABLE)]);
+        Ok(all.into_iter().chain(session).chain(limit.into_iter().flatten()).collect())
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -268,7 +295,13 @@ impl Proxy for SimulatedProxy {
     }
 
     fn send_response(&mut self, status: u16, _: &[(&str, &str)], body: &[u8]) -> Result<()> {
-        panic!("the picker responded itself: {status} {}", body.escape_ascii())
+        assert!(
+            status == 429 && self.limit.is_some(),
+            "the picker responded itself: {status} {}",
+            body.escape_ascii()
+        );
+        self.is_refused = true;
+        Ok(())
     }
 
     fn upstream_address(&self, _: Option<&Endpoint>) -> Result<Option<SocketAddr>> {

@@ -26,32 +26,35 @@ enum Kind {
 }
 
 impl Picker {
-    /// A picker that has seen no request. The seed is that of its random numbers.
-    pub fn new(variant: &Variant, servers: usize, seed: u64) -> Self {
+    /// A picker that has seen no request. The seed is that of its random numbers. With a limit, each request is sheddable and has it for
+    /// its first token.
+    pub fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64) -> Self {
         Self(match variant.mechanism {
             Mechanism::RoundRobin => Kind::RoundRobin { next: 0 },
             Mechanism::Omniscient => Kind::Omniscient(Omniscient::default()),
-            Mechanism::Rules { .. } => Kind::Engine(Box::new(EnginePicker::new(variant, servers, seed))),
+            Mechanism::Rules { .. } => {
+                Kind::Engine(Box::new(EnginePicker::new(variant, servers, limit, seed)))
+            }
         })
     }
 
-    /// Picks a server for a request, which is then in flight there.
+    /// Picks a server for a request, which is then in flight there; `None`: it is refused.
     pub fn pick(
         &mut self,
         request: &Arc<SimulatedRequest>,
         number: usize,
         fleet: &RunningFleet,
         now: Duration,
-    ) -> usize {
+    ) -> Option<usize> {
         match &mut self.0 {
             Kind::Engine(engine) => engine.pick(request, number, fleet, now),
             Kind::RoundRobin { next } => {
                 *next = (*next + 1) % fleet.len();
-                *next
+                Some(*next)
             }
             Kind::Omniscient(omniscient) => {
                 let outlook = |server| fleet.outlook(server, request.work(), now);
-                omniscient.pick(&(0..fleet.len()).map(outlook).collect::<Vec<_>>(), now)
+                Some(omniscient.pick(&(0..fleet.len()).map(outlook).collect::<Vec<_>>(), now))
             }
         }
     }
