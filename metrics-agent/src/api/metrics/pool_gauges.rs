@@ -103,6 +103,10 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let picks = families.counter("picks", "Requests, or stages of requests, sent to an endpoint");
     let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
+    let help = "Tokens of prompts that the index of prompts had for an endpoint, of responses that report their cached tokens";
+    let predicted = families.counter("index_predicted_tokens", help);
+    let help = "Tokens of these prompts that the endpoint had cached";
+    let cached = families.counter("index_cached_tokens", help);
     let mut budget = SeriesBudget::default();
     for pool in pools {
         reporting.get_or_create(&vec![("pool", pool.pool.clone())]).set(pool.proxies.len() as f64);
@@ -138,6 +142,11 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             picks.get_or_create(&labels).inc_by(sent.picks);
             in_flight.get_or_create(&labels).inc_by(sent.requests as f64);
             tokens.get_or_create(&labels).inc_by(sent.tokens as f64);
+            // Most pools have no responses with cached tokens.
+            if sent.predicted_cached_tokens > 0 || sent.cached_tokens > 0 {
+                predicted.get_or_create(&labels).inc_by(sent.predicted_cached_tokens);
+                cached.get_or_create(&labels).inc_by(sent.cached_tokens);
+            }
         }
     }
 }

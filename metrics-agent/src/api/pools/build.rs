@@ -16,7 +16,7 @@ use crate::api::queues::status::QueueStatus;
 use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
 use crate::api::reports::recent::RecentTraffic;
-use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
+use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -55,7 +55,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
             let entries = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
-            traffic_to_endpoint(reports.picks.get(&key).copied().unwrap_or(0), entries)
+            traffic_to_endpoint(reports.totals.get(&key).copied().unwrap_or_default(), entries)
         })
     };
     let pool = &topology.pool;
@@ -198,11 +198,12 @@ fn milliseconds(time: Duration) -> u64 {
 
 /// Traffic to one endpoint.
 pub(super) fn traffic_to_endpoint<'a>(
-    picks: u64,
+    totals: EndpointTotals,
     entries: impl Iterator<Item = &'a EndpointTraffic>,
 ) -> TrafficStatus {
-    let mut sum = TrafficStatus { picks, ..TrafficStatus::default() };
-    let mut first_byte = Waits::default();
+    let EndpointTotals { picks, predicted_cached_tokens, cached_tokens } = totals;
+    let mut sum = TrafficStatus { picks, predicted_cached_tokens, cached_tokens, ..TrafficStatus::default() };
+    let (mut first_byte, mut predicted, mut cached) = (Waits::default(), 0_u64, 0_u64);
     for entry in entries {
         add_rate(&mut sum.picks_per_second, entry.picks_per_second);
         add_rate(&mut sum.errors_per_second, entry.responses.errors_per_second);
@@ -210,8 +211,11 @@ pub(super) fn traffic_to_endpoint<'a>(
         sum.tokens = sum.tokens.saturating_add(entry.tokens);
         sum.failing |= entry.failing;
         first_byte.add(&entry.responses.first_byte);
+        predicted = predicted.saturating_add(entry.responses.predicted_cached_tokens);
+        cached = cached.saturating_add(entry.responses.cached_tokens);
     }
-    TrafficStatus { first_byte_ms: times(&first_byte), ..sum }
+    let cached_of_predicted = (predicted > 0).then(|| cached as f64 / predicted as f64);
+    TrafficStatus { first_byte_ms: times(&first_byte), cached_of_predicted, ..sum }
 }
 
 /// Traffic to the pool; `None`: no proxy reports.

@@ -228,6 +228,16 @@ pub struct TrafficStatus {
     /// s; absent: there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<ResponseTimes>,
+    /// Tokens of prompts that the index of prompts had for the endpoint, of responses that report their cached tokens, since the first
+    /// report that the agent received.
+    #[serde(default)]
+    pub predicted_cached_tokens: u64,
+    /// Tokens of these prompts that the endpoint had cached.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// The latter over the former in the last 30 to 60 s; absent: there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_of_predicted: Option<f64>,
 }
 
 /// One proxy, as of its last report.

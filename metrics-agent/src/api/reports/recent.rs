@@ -40,6 +40,8 @@ struct ResponseCounts {
 struct EndpointCounts {
     failures: u64,
     first_byte: Waits,
+    predicted_cached_tokens: u64,
+    cached_tokens: u64,
 }
 
 /// The counts of earlier reports of a proxy.
@@ -82,6 +84,10 @@ pub struct RecentResponses {
     pub errors_per_second: Option<f64>,
     /// Times to the first byte.
     pub first_byte: Waits,
+    /// Tokens of prompts that the index of prompts had for the endpoint, of responses that report their cached tokens.
+    pub predicted_cached_tokens: u64,
+    /// Tokens of these prompts that the endpoint had cached.
+    pub cached_tokens: u64,
 }
 
 impl Counts {
@@ -93,7 +99,12 @@ impl Counts {
         };
         let known = report.endpoints.iter().filter(|entry| is_known(entry.endpoint));
         let endpoint = |it: &EndpointReport| {
-            let counts = EndpointCounts { failures: it.failures, first_byte: waits(&it.first_byte)? };
+            let counts = EndpointCounts {
+                failures: it.failures,
+                first_byte: waits(&it.first_byte)?,
+                predicted_cached_tokens: it.predicted_cached_tokens,
+                cached_tokens: it.cached_tokens,
+            };
             Ok((it.endpoint, counts))
         };
         Ok(Self {
@@ -164,6 +175,10 @@ impl EarlierCounts {
         RecentResponses {
             errors_per_second: rate(failures, self.responses.elapsed(now)),
             first_byte: newer.first_byte.without(&older.first_byte),
+            predicted_cached_tokens: newer
+                .predicted_cached_tokens
+                .saturating_sub(older.predicted_cached_tokens),
+            cached_tokens: newer.cached_tokens.saturating_sub(older.cached_tokens),
         }
     }
 }

@@ -31,9 +31,36 @@ pub struct Reports {
 pub struct PoolReports {
     /// The last report of each proxy, by the proxy's name.
     pub proxies: BTreeMap<String, Arc<ProxyReport>>,
-    /// Picks of each endpoint by all proxies since the first report on the pool, by the endpoint's key. The counts never decrease,
-    /// even when proxies join and leave.
-    pub picks: HashMap<u64, u64>,
+    /// Counts of each endpoint by all proxies since the first report on the pool, by the endpoint's key. They never decrease, even when
+    /// proxies join and leave.
+    pub totals: HashMap<u64, EndpointTotals>,
+}
+
+/// Counts of one endpoint that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointTotals {
+    /// Picks.
+    pub picks: u64,
+    /// Tokens of prompts that the index of prompts had for it, of responses that report their cached tokens.
+    pub predicted_cached_tokens: u64,
+    /// Tokens of these prompts that it had cached.
+    pub cached_tokens: u64,
+}
+
+impl EndpointTotals {
+    fn read(entry: &EndpointReport) -> Self {
+        let EndpointReport { picks, predicted_cached_tokens, cached_tokens, .. } = *entry;
+        Self { picks, predicted_cached_tokens, cached_tokens }
+    }
+
+    /// Each count with its part in both.
+    fn zip(&mut self, newer: Self, older: Self) -> [(&mut u64, u64, u64); 3] {
+        [
+            (&mut self.picks, newer.picks, older.picks),
+            (&mut self.predicted_cached_tokens, newer.predicted_cached_tokens, older.predicted_cached_tokens),
+            (&mut self.cached_tokens, newer.cached_tokens, older.cached_tokens),
+        ]
+    }
 }
 
 /// The last report of one proxy.
@@ -68,8 +95,8 @@ pub struct ProxyReport {
 /// Traffic of one proxy to one endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointTraffic {
-    /// Picks, since a time that depends on the proxy.
-    pub picks: u64,
+    /// Its counts, since a time that depends on the proxy.
+    pub totals: EndpointTotals,
     /// Picks per second since the report before; `None` for the first report.
     pub picks_per_second: Option<f64>,
     /// Requests in flight.
@@ -106,8 +133,8 @@ impl Reports {
         let counts = Counts::read(&report, |key| pool.index_of(key).is_some())?;
         let now = self.clock.now();
         let mut pools = self.pools.lock();
-        let PoolReports { proxies, picks } = pools.entry(pool.name().to_owned()).or_default();
-        picks.retain(|key, _| pool.index_of(*key).is_some());
+        let PoolReports { proxies, totals } = pools.entry(pool.name().to_owned()).or_default();
+        totals.retain(|key, _| pool.index_of(*key).is_some());
         proxies.retain(|_, report| report.is_current(now));
         if proxies.len() >= self.max_proxies && !proxies.contains_key(&report.proxy) {
             return Err(ReportError::TooManyProxies(self.max_proxies));
@@ -119,14 +146,17 @@ impl Reports {
         let elapsed = last.map(|last| now.saturating_sub(last.at)).filter(|elapsed| !elapsed.is_zero());
         let mut traffic = |entry: &EndpointReport| {
             // The first report adds nothing, because its picks may be from before the agent's start.
-            let before =
-                last.map(|last| last.endpoints.get(&entry.endpoint).map_or(0, |traffic| traffic.picks));
-            let more = before.and_then(|before| entry.picks.checked_sub(before));
-            let all = picks.entry(entry.endpoint).or_default();
-            *all = all.saturating_add(more.unwrap_or(0));
+            let before = last.map(|last| last.endpoints.get(&entry.endpoint));
+            let before = before.map(|traffic| traffic.map_or(EndpointTotals::default(), |it| it.totals));
+            let own = EndpointTotals::read(entry);
+            let all = totals.entry(entry.endpoint).or_default();
+            for (total, newer, older) in all.zip(own, before.unwrap_or(own)) {
+                *total = total.saturating_add(newer.saturating_sub(older));
+            }
+            let more = before.and_then(|before| own.picks.checked_sub(before.picks));
             let picks_per_second = more.zip(elapsed).map(|(more, time)| more as f64 / time.as_secs_f64());
             EndpointTraffic {
-                picks: entry.picks,
+                totals: own,
                 picks_per_second,
                 requests: entry.requests,
                 tokens: entry.tokens,

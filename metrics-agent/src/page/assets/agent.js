@@ -20,6 +20,7 @@
  * @property {boolean} failing
  * @property {number} [errors_per_second] failed requests
  * @property {ResponseTimes} [first_byte_ms] absent: no response lately
+ * @property {number} [cached_of_predicted] tokens that the endpoint had cached over those that the index of prompts had for it, in the last minute
  */
 
 /** @typedef {{p50: number, p95: number}} ResponseTimes of the last minute, in milliseconds */

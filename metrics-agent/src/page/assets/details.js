@@ -80,6 +80,7 @@ export class Details {
       "Tokens in flight": sent ? formatWhole(sent.tokens) : MISSING,
       "Errors per second": sent?.errors_per_second === undefined ? MISSING : formatRate(sent.errors_per_second),
       "Time to first byte": times ? `p50 ${formatTime(times.p50)}, p95 ${formatTime(times.p95)}` : MISSING,
+      "Cached tokens": sent?.cached_of_predicted === undefined ? MISSING : `${formatShare(sent.cached_of_predicted)} of those predicted`,
       "KV cache": endpoint.num_blocks ? `${formatWhole(endpoint.num_blocks)} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
       "LoRA adapters": lora ? `${formatAdapters(lora)} (${lora.running.length} of ${lora.max})` : MISSING,
       ...endpoint.attributes,

@@ -30,6 +30,8 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
             requests: 2,
             tokens: 300,
             failing: false,
+            predicted_cached_tokens: 100 * waiting,
+            cached_tokens: 60 * waiting,
             ..TrafficStatus::default()
         }),
     }
@@ -117,9 +119,17 @@ fn proxies_and_their_traffic_are_reported() {
         r#"endpoint_picker_picks_total{pool="p",endpoint="a"} 5"#,
         r#"endpoint_picker_in_flight_requests{pool="p",endpoint="a"} 2.0"#,
         r#"endpoint_picker_in_flight_tokens{pool="p",endpoint="a"} 300.0"#,
+        r#"endpoint_picker_index_predicted_tokens_total{pool="p",endpoint="a"} 500"#,
+        r#"endpoint_picker_index_cached_tokens_total{pool="p",endpoint="a"} 300"#,
     ] {
         assert_has(&text, line);
     }
+}
+
+#[test]
+fn cached_tokens_show_only_where_responses_report_them() {
+    let text = text(vec![endpoint("a", 5, 0.1, Some(0)), endpoint("b", 0, 0.1, Some(0))]);
+    assert!(!text.contains(r#"tokens_total{pool="p",endpoint="b"}"#), "{text}");
 }
 
 #[test]

@@ -198,6 +198,8 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
             endpoint: pool.as_slice()[0].key(),
             failures: 500 + second,
             first_byte: Some(Waits { counts: vec![0, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
+            predicted_cached_tokens: 9_000 + 200 * second,
+            cached_tokens: 7_000 + 150 * second,
             ..EndpointReport::default()
         }],
         ..Report::default()
@@ -209,11 +211,13 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         let reports = reports.of("p");
         let recent = traffic_to_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
         let key = pool.as_slice()[0].key();
-        (recent, traffic_to_endpoint(0, reports.proxies.values().map(|report| &report.endpoints[&key])))
+        let totals = reports.totals[&key];
+        (recent, traffic_to_endpoint(totals, reports.proxies.values().map(|report| &report.endpoints[&key])))
     };
     let (first, endpoint) = send(0);
     assert_eq!(first, PoolTraffic::default(), "the counts before are not recent");
     assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (None, None));
+    assert_eq!((endpoint.cached_of_predicted, endpoint.cached_tokens), (None, 0));
     for second in 1..=100 {
         tokio::time::advance(Duration::from_secs(1)).await;
         let (recent, endpoint) = send(second);
@@ -224,6 +228,9 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         let times = recent.first_token_ms.unwrap();
         assert_eq!((times.p50, times.p95), (75.0, 97.5));
         assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (Some(2.0), Some(times)));
+        assert_eq!(endpoint.cached_of_predicted, Some(0.75));
+        let totals = (endpoint.predicted_cached_tokens, endpoint.cached_tokens);
+        assert_eq!(totals, (400 * second, 300 * second));
     }
     let malformed =
         Report { first_token: Some(Waits { counts: vec![0; 18], seconds: 0.0 }), ..report("a", 101) };

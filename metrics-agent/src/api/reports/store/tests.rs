@@ -82,7 +82,7 @@ async fn endpoints_that_the_pool_does_not_have_are_left_out() {
     let stored = &reports.of("p").proxies["a"];
     assert_eq!(stored.endpoints.keys().collect::<Vec<_>>(), [&key(0)]);
     let traffic = &stored.endpoints[&key(0)];
-    assert_eq!((traffic.picks, traffic.requests, traffic.tokens), (5, 2, 300));
+    assert_eq!((traffic.totals.picks, traffic.requests, traffic.tokens), (5, 2, 300));
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ async fn reports_without_bounds_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn picks_of_all_proxies_add_up_and_never_decrease() {
     let reports = Reports::new(Clock::start(), MAX_PROXIES);
-    let picks = || reports.of("p").picks[&key(0)];
+    let picks = || reports.of("p").totals[&key(0)].picks;
     reports.add(&pool(), report("a", 1, 1000)).unwrap();
     reports.add(&pool(), report("b", 1, 500)).unwrap();
     assert_eq!(picks(), 0, "picks before the first report are not counted");

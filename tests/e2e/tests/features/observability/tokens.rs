@@ -1,5 +1,6 @@
 //! Token counts from the usage of answers.
 
+use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, TEXT};
 use endpoint_picker_e2e::policy_fixture::{PolicyFixture, rewriting};
 use endpoint_picker_e2e::statistics::statistics;
@@ -188,4 +189,47 @@ async fn an_invalid_value_of_the_option_is_refused_with_its_name() {
     let refused = Envoy::start(&config, dir.path(), 1).await.map(drop).unwrap_err();
     let message = r#"countTokens is "yes"; allowed are true and false"#;
     assert!(format!("{refused:?}").contains(message), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cached_tokens_are_compared_with_those_that_the_index_predicted() {
+    const REQUESTS: u64 = 6;
+    let stack = counting().start().await;
+    let agent = async |path: &str| -> anyhow::Result<String> {
+        let url = format!("http://{}{path}", stack.agent_address());
+        Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
+    };
+    eventually("the proxy reports", async || {
+        let pool: Value = serde_json::from_str(&agent("/v1/pools/default").await?)?;
+        pool["proxies"][0]["routed"].as_u64().context(pool)
+    })
+    .await;
+    // The server counts a token for each byte, and half of them as cached.
+    let body = json!({"model": "m", "input": "x".repeat(4_000), "stream": false});
+    let mut cached = 0;
+    for _ in 0..REQUESTS {
+        let whole: Value = serde_json::from_str(&answer(&stack, "/v1/responses", &body, &[]).await).unwrap();
+        cached += whole["usage"]["input_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    }
+    eventually("the agent has the cached tokens", async || {
+        let metrics = agent("/metrics").await?;
+        let sum = |name: &str| -> u64 {
+            let lines = metrics
+                .lines()
+                .filter(|line| line.starts_with(&format!("endpoint_picker_index_{name}_tokens_total{{")));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        };
+        ensure!(sum("cached") == cached, "{metrics}");
+        // All but the first request of each server found the whole prompt.
+        let whole = 2 * cached / REQUESTS;
+        let found = sum("predicted") / whole;
+        ensure!(
+            (1..REQUESTS).contains(&found) && sum("predicted").is_multiple_of(whole),
+            "{found} of {metrics}"
+        );
+        let pool = agent("/v1/pools/default").await?;
+        ensure!(pool.contains(r#""cached_of_predicted":"#), "{pool}");
+        Ok(())
+    })
+    .await;
 }
