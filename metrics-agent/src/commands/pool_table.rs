@@ -298,6 +298,7 @@ mod tests {
                 failing: false,
                 errors_per_second: Some(0.25),
                 first_byte_ms: Some(ResponseTimes { p50: 42.4, p95: 1234.0 }),
+                ..TrafficStatus::default()
             }),
             ..endpoint("default/a", EndpointState::Saturated)
         };

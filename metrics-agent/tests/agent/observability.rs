@@ -50,7 +50,8 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
                 # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
                 # TYPE metrics_agent_kubernetes_watch_errors counter\n\
                 # TYPE metrics_agent_store_read_behind_seconds gauge\n# TYPE metrics_agent_store_write_behind_seconds gauge\n\
-                # TYPE metrics_agent_store_unwritten_messages gauge\n";
+                # TYPE metrics_agent_store_unwritten_messages gauge\n\
+                # TYPE endpoint_picker_index_predicted_tokens counter\n# TYPE endpoint_picker_index_cached_tokens counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let known: BTreeSet<String> = described

@@ -163,7 +163,7 @@ fn print_what_to_try(options: &Options, folder: &Path, endpoints: &[String]) {
         println!("  {endpoint}{name}");
     }
     if is_demo {
-        println!("\nTry, and see in {SERVED_BY} which of them answered:");
+        println!("\nTry, and see in {SERVED_BY} which server answered:");
     } else {
         println!("\nTry, with a model of yours:");
     }
