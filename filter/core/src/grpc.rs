@@ -1,5 +1,8 @@
 //! gRPC over HTTP: the content type, the prefix of a message, and the statuses.
 
+/// The content type without the name of an encoding.
+const CONTENT_TYPE: &[u8] = b"application/grpc";
+
 /// Length of the prefix of each message, in bytes.
 pub const PREFIX: usize = 5;
 
@@ -27,11 +30,17 @@ impl Prefix {
     }
 }
 
-/// Whether a request or response with this `content-type` is gRPC; as in Envoy, which turns a local response to such a request
-/// into the trailers of a call: `application/grpc-web` is not.
+/// Whether a request or response with this `content-type` is gRPC: `application/grpc`, alone or followed by `+` and an encoding. It is
+/// Envoy's rule (`Grpc::Common::hasGrpcContentType`), by which Envoy turns a local response into the trailers of a call.
 pub fn is_grpc(content_type: &[u8]) -> bool {
-    let subtype = content_type.strip_prefix(b"application/grpc");
-    subtype.is_some_and(|subtype| subtype.first().is_none_or(|&next| next == b'+' || next == b';'))
+    let rest = content_type.strip_prefix(CONTENT_TYPE);
+    rest.is_some_and(|rest| rest.first().is_none_or(|&next| next == b'+'))
+}
+
+/// Whether a body of this `content-type` is a stream of messages: of gRPC, whatever the case and parameters, or of gRPC-Web.
+pub fn has_messages(content_type: &[u8]) -> bool {
+    let prefix = content_type.get(..CONTENT_TYPE.len());
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(CONTENT_TYPE))
 }
 
 /// The status of a finished call.
@@ -43,7 +52,7 @@ impl Status {
     pub const INVALID_ARGUMENT: Self = Self(3);
     /// Something that the request names does not exist.
     pub const NOT_FOUND: Self = Self(5);
-    /// The request is larger than allowed, or there is no capacity for it.
+    /// More of the body would have to be held than `limits.maxHeldBytes`, or the pool has no capacity for the request.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// A condition of the client is not met.
     pub const FAILED_PRECONDITION: Self = Self(9);
@@ -78,17 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn grpc_is_told_from_other_content_types() {
-        for (content_type, expected) in [
-            ("application/grpc", true),
-            ("application/grpc+proto", true),
-            ("application/grpc;charset=utf-8", true),
-            ("application/grpc-web", false),
-            ("application/grpcs", false),
-            ("application/json", false),
-            ("", false),
+    fn grpc_has_the_content_types_that_envoy_takes_for_it() {
+        for (content_type, is_grpc_type, is_stream) in [
+            ("application/grpc", true, true),
+            ("application/grpc+proto", true, true),
+            ("Application/gRPC", false, true),
+            ("application/grpc;charset=utf-8", false, true),
+            ("application/grpc-web", false, true),
+            ("application/json", false, false),
+            ("", false, false),
         ] {
-            assert_eq!(is_grpc(content_type.as_bytes()), expected, "{content_type}");
+            assert_eq!(is_grpc(content_type.as_bytes()), is_grpc_type, "{content_type}");
+            assert_eq!(has_messages(content_type.as_bytes()), is_stream, "{content_type}");
         }
     }
 

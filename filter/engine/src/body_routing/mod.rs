@@ -6,6 +6,7 @@
 mod base_models;
 
 use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::grpc::has_messages;
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::request::body::{Api, Options, Reading, complete, opens_tunnel, request_path};
 
@@ -76,7 +77,7 @@ impl<M: MetricSink> BodyRouter<M> {
     pub fn request_headers(&self, proxy: &mut impl Proxy) -> Result<Option<AwaitedBody>> {
         let headers = proxy.request_headers()?;
         let all = Headers(&headers);
-        if opens_tunnel(all) || all.get("content-type").is_some_and(has_messages) {
+        if opens_tunnel(all) || all.get("content-type").is_some_and(|it| has_messages(it.as_bytes())) {
             return Ok(None);
         }
         for name in [MODEL_NAME, BASE_MODEL_NAME] {
@@ -100,7 +101,7 @@ impl<M: MetricSink> BodyRouter<M> {
         (size, is_whole): (usize, bool),
         route: impl FnOnce(&mut P, Option<&Reading<'_>>) -> T,
     ) -> Option<T> {
-        let Self { limits: Limits { max_held_bytes, unread_body, .. }, .. } = *self;
+        let Limits { max_held_bytes, unread_body, .. } = self.limits;
         while is_whole || awaited.until <= size {
             let options = self.options(&awaited.headers);
             let length = if is_whole { usize::MAX } else { awaited.until };
@@ -189,10 +190,4 @@ impl<M: MetricSink> BodyRouter<M> {
             self.sink.add(series, 1);
         }
     }
-}
-
-/// Whether a body of this content type is a stream of messages of gRPC or gRPC-Web, and not JSON.
-fn has_messages(content_type: &str) -> bool {
-    let prefix = content_type.get(.."application/grpc".len());
-    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case("application/grpc"))
 }
