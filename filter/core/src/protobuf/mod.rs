@@ -4,8 +4,6 @@
 
 mod scanner;
 
-use core::fmt;
-
 pub(crate) use scanner::{Field, FieldUse, MessageScanner, Visitor};
 
 /// Maximum number of a field.
@@ -14,12 +12,6 @@ const MAX_FIELD: u64 = (1 << 29) - 1;
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
 
 type Result<T> = core::result::Result<T, Malformed>;
 

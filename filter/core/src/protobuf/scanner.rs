@@ -30,8 +30,8 @@ pub(crate) trait Visitor {
     /// An integer has come.
     fn number(&mut self, field: Field, value: u64);
 
-    /// The next bytes of a field have come.
-    fn bytes(&mut self, number: u32, bytes: &[u8]);
+    /// The next bytes of the field whose bytes are read have come.
+    fn bytes(&mut self, bytes: &[u8]);
 }
 
 /// A message as far as it has come. The rest of a malformed message is ignored.
@@ -52,10 +52,10 @@ enum State {
     Number(u32),
     /// The length of a value comes next.
     Length(u32),
-    /// So many bytes are passed over.
+    /// This number of bytes is passed over.
     Pass(u64),
-    /// So many bytes of a field are read.
-    Bytes(u32, u64),
+    /// This number of bytes of a field is read.
+    Bytes(u64),
     Malformed,
 }
 
@@ -70,10 +70,10 @@ impl MessageScanner {
                     self.state = rest_of(left, taken, State::Pass);
                     taken
                 }
-                State::Bytes(number, left) => {
+                State::Bytes(left) => {
                     let taken = shorter(left, chunk.len());
-                    visitor.bytes(number, chunk.get(..taken).unwrap_or_default());
-                    self.state = rest_of(left, taken, |left| State::Bytes(number, left));
+                    visitor.bytes(chunk.get(..taken).unwrap_or_default());
+                    self.state = rest_of(left, taken, State::Bytes);
                     taken
                 }
                 State::Key | State::Number(_) | State::Length(_) => {
@@ -108,11 +108,11 @@ impl MessageScanner {
                     self.inner = Some((number, value.saturating_add(1)));
                     State::Key
                 }
-                FieldUse::Bytes => rest_of(value, 0, |left| State::Bytes(number, left)),
+                FieldUse::Bytes => rest_of(value, 0, State::Bytes),
                 FieldUse::Pass => rest_of(value, 0, State::Pass),
             },
             State::Length(_) => rest_of(value, 0, State::Pass),
-            State::Pass(_) | State::Bytes(..) | State::Malformed => State::Malformed,
+            State::Pass(_) | State::Bytes(_) | State::Malformed => State::Malformed,
         };
     }
 
@@ -176,7 +176,7 @@ mod tests {
             self.numbers.push((parent, number, value));
         }
 
-        fn bytes(&mut self, _: u32, bytes: &[u8]) {
+        fn bytes(&mut self, bytes: &[u8]) {
             self.bytes.extend_from_slice(bytes);
         }
     }

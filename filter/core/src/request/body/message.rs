@@ -1,16 +1,18 @@
 //! Bodies whose first message, in the framing of gRPC, is the request.
 
 use super::{Api, Body, BodyError, Options};
-use crate::grpc::Prefix;
+use crate::grpc::{PREFIX, Prefix};
 use crate::protobuf::{Malformed, Payload};
 use crate::response::usage::ResponseMessage;
+
+/// Reads the first message of a body, or the part of it that has arrived.
+pub(super) type ReadMessage = for<'a> fn(Payload<'a>, &Options<'_>) -> Result<Body<'a>, MessageError>;
 
 /// How the bodies of an API of gRPC are read.
 pub(super) struct Messages {
     /// Name of the request's message, for errors.
     pub(super) request: &'static str,
-    /// Reads the first message, or the part of it that has arrived.
-    pub(super) read: for<'a> fn(Payload<'a>, &Options<'_>) -> Result<Body<'a>, MessageError>,
+    pub(super) read: ReadMessage,
     /// The message with the usage in responses.
     pub(super) response: ResponseMessage,
 }
@@ -55,7 +57,7 @@ impl Messages {
         if prefix.is_compressed {
             return Err(BodyError::Compressed);
         }
-        let rest = bytes.get(crate::grpc::PREFIX..).unwrap_or_default();
+        let rest = bytes.get(PREFIX..).unwrap_or_default();
         (self.read)(Payload::new(rest, prefix.length), options).map_err(|error| error.of(api, self.request))
     }
 

@@ -111,7 +111,7 @@ impl Visitor for Counts {
         }
     }
 
-    fn bytes(&mut self, _: u32, bytes: &[u8]) {
+    fn bytes(&mut self, bytes: &[u8]) {
         self.json.read(bytes);
     }
 }

@@ -222,14 +222,14 @@ impl<'a> Reader<'a> for Fields {
             }
         }
         // `prompt_tokens` and inputs with details include the cached tokens.
-        let is_apart = prompt_tokens.is_none() && input_details.is_none();
-        let apart = [cache_read, cache_creation].into_iter().flatten().filter(|_| is_apart);
+        let excludes_cached = prompt_tokens.is_none() && input_details.is_none();
+        let cached = [cache_read, cache_creation].into_iter().flatten().filter(|_| excludes_cached);
         // Of several names for one number the EPP takes the first in this order.
         Ok(Usage {
             input: prompt_tokens.or(input_tokens).unwrap_or(0),
             output: completion_tokens.or(output_tokens).unwrap_or(0),
             cached: input_details.or(prompt_details).or(cache_read),
-            beyond_input: apart.sum(),
+            beyond_input: cached.sum(),
         })
     }
 }

@@ -1,18 +1,23 @@
 //! Vertex AI's service of predictions, whose requests carry the JSON of another API.
 
 use crate::protobuf::{Payload, Value};
-use crate::request::body::message::{MessageError, Messages};
+use crate::request::body::message::{MessageError, Messages, ReadMessage};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Api, Body, Options, Parser, beginning};
 use crate::response::usage::ResponseMessage;
 
-/// Rules of a method with a request of this name, whose JSON `read` reads.
-const fn rules(messages: Messages, incomplete: &'static str, paths: &'static [&'static str]) -> Rules {
+/// Rules of a method at this path, whose request has this name.
+const fn rules(
+    path: &'static [&'static str],
+    request: &'static str,
+    read: ReadMessage,
+    incomplete: &'static str,
+) -> Rules {
     Rules {
         model: Model::InHeader,
-        messages: Some(messages),
+        messages: Some(Messages { request, read, response: ResponseMessage::HttpBody }),
         incomplete,
-        ..Rules::new(Parser::VertexAi, paths)
+        ..Rules::new(Parser::VertexAi, path)
     }
 }
 
@@ -22,13 +27,10 @@ pub(super) struct VertexChat;
 
 impl Format<'_> for VertexChat {
     const RULES: Rules = rules(
-        Messages {
-            request: "ChatCompletionsRequest",
-            read: |request, options| read(request, Api::Chat, options),
-            response: ResponseMessage::HttpBody,
-        },
-        "ChatCompletionsRequest has no HttpBody",
         &["PredictionService/ChatCompletions"],
+        "ChatCompletionsRequest",
+        read_chat,
+        "ChatCompletionsRequest has no HttpBody",
     );
 }
 
@@ -38,13 +40,10 @@ pub(super) struct VertexRawPredict;
 
 impl Format<'_> for VertexRawPredict {
     const RULES: Rules = rules(
-        Messages {
-            request: "RawPredictRequest",
-            read: |request, options| read(request, Api::Responses, options),
-            response: ResponseMessage::HttpBody,
-        },
-        "RawPredictRequest has no HttpBody",
         &["PredictionService/RawPredict"],
+        "RawPredictRequest",
+        read_responses,
+        "RawPredictRequest has no HttpBody",
     );
 }
 
@@ -54,14 +53,19 @@ pub(super) struct VertexStreamRawPredict;
 
 impl Format<'_> for VertexStreamRawPredict {
     const RULES: Rules = rules(
-        Messages {
-            request: "StreamRawPredictRequest",
-            read: |request, options| read(request, Api::Responses, options),
-            response: ResponseMessage::HttpBody,
-        },
-        "StreamRawPredictRequest has no HttpBody",
         &["PredictionService/StreamRawPredict"],
+        "StreamRawPredictRequest",
+        read_responses,
+        "StreamRawPredictRequest has no HttpBody",
     );
+}
+
+fn read_chat<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a>, MessageError> {
+    read(request, Api::Chat, options)
+}
+
+fn read_responses<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a>, MessageError> {
+    read(request, Api::Responses, options)
 }
 
 /// Reads the body in the `data` of the request's `google.api.HttpBody`, as a body of `api`.
