@@ -14,7 +14,7 @@ pub const AUTHORITY: &str = "metrics-agent";
 /// The `content-type` of a body for the agent.
 pub const CONTENT_TYPE: &str = "application/x-protobuf";
 
-/// Bytes of a proxy's reason that are logged.
+/// Bytes of the reason for a refusal that are logged.
 const MAX_REASON: usize = 256;
 
 /// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one segment.
@@ -52,9 +52,13 @@ impl AgentResponse {
         if self.status < 500 || is_dated {
             return Ok(self);
         }
-        let mut reason = self.body;
-        reason.truncate(MAX_REASON);
-        Err(CallError::NoResponse(String::from_utf8_lossy(&reason).into_owned()))
+        Err(CallError::NoResponse(self.reason()))
+    }
+
+    /// The reason for a refusal: the beginning of the body.
+    pub(crate) fn reason(mut self) -> String {
+        self.body.truncate(MAX_REASON);
+        String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 

@@ -28,9 +28,6 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Pause after a poll that failed.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Bytes of a refusal that are logged.
-const MAX_REFUSAL: usize = 256;
-
 /// Polls the agent for snapshots of one pool.
 #[derive(Debug)]
 pub struct SnapshotClient {
@@ -197,16 +194,12 @@ impl SnapshotClient {
         have: Option<Versions>,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> core::result::Result<PollOutcome, PollError> {
-        let AgentResponse { status, mut body } = response;
-        match status {
+        match response.status {
             200 => {}
             204 => return Ok(PollOutcome::Unchanged),
-            _ => {
-                body.truncate(MAX_REFUSAL);
-                return Err(PollError::Status { status, body: String::from_utf8_lossy(&body).into_owned() });
-            }
+            status => return Err(PollError::Status { status, body: response.reason() }),
         }
-        let mut readings = wire::decode(&body).map_err(PollError::Malformed)?;
+        let mut readings = wire::decode(&response.body).map_err(PollError::Malformed)?;
         let version = readings.topology_version;
         let topology = readings.topology.take();
         let has_topology = topology.is_some();
@@ -224,7 +217,7 @@ impl SnapshotClient {
         if !has_topology && have.map(|have| have.topology) != Some(version) {
             return Err(PollError::NoTopology);
         }
-        publish(NewSnapshot { bytes: &body, readings, has_topology })
+        publish(NewSnapshot { bytes: &response.body, readings, has_topology })
             .map_err(|error| PollError::Call(error.into()))?;
         Ok(PollOutcome::Published)
     }

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use endpoint_picker_wire::models::Models;
 use endpoint_picker_wire::{DecodeError, MODELS_FORMAT, Message as _};
 
+use crate::agent::AgentResponse;
+
 /// Base models by the names of their adapters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseModels {
@@ -13,9 +15,16 @@ pub struct BaseModels {
     bases: HashMap<String, String>,
 }
 
-/// Why the agent's message cannot be used.
+/// Why the agent's response cannot be used.
 #[derive(Debug)]
 pub enum BaseModelsError {
+    /// The agent responded with another status than 200 and 204.
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: String,
+    },
     /// It is not protobuf.
     Malformed(DecodeError),
     /// It has another format.
@@ -25,6 +34,7 @@ pub enum BaseModelsError {
 impl fmt::Display for BaseModelsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Status { status, body } => write!(f, "the agent answered {status}: {body:?}"),
             Self::Malformed(error) => write!(f, "the list of models is malformed: {error}"),
             Self::UnknownFormat(found) => write!(
                 f,
@@ -38,7 +48,7 @@ impl core::error::Error for BaseModelsError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Malformed(error) => Some(error),
-            Self::UnknownFormat(_) => None,
+            Self::Status { .. } | Self::UnknownFormat(_) => None,
         }
     }
 }
@@ -47,6 +57,18 @@ impl BaseModels {
     /// The path of the agent's list, which responds with 204 while its version is that of these models.
     pub fn path(&self) -> String {
         format!("/v1/models?version={}", self.version)
+    }
+
+    /// Reads the agent's response to a request for [its list](Self::path); `None`: the models have not changed.
+    ///
+    /// # Errors
+    /// The agent refuses the request, or its list is not one that this build reads.
+    pub fn newer(response: AgentResponse) -> Result<Option<Self>, BaseModelsError> {
+        match response.status {
+            200 => Self::decode(&response.body).map(Some),
+            204 => Ok(None),
+            status => Err(BaseModelsError::Status { status, body: response.reason() }),
+        }
     }
 
     /// Reads the agent's list.
@@ -102,6 +124,16 @@ mod tests {
             assert_eq!(models.base_of(model), base, "{model}");
         }
         assert_eq!(models.path(), "/v1/models?version=7");
+    }
+
+    #[test]
+    fn only_a_list_or_no_change_is_a_good_response() {
+        let newer = |status, body: &[u8]| BaseModels::newer(AgentResponse { status, body: body.to_vec() });
+        let message = Models { format: MODELS_FORMAT, version: 3, base_models: vec![] }.encode_to_vec();
+        assert_eq!(newer(200, &message).unwrap(), Some(BaseModels { version: 3, ..BaseModels::default() }));
+        assert_eq!(newer(204, b"").unwrap(), None);
+        let refused = newer(401, &[b'x'; 300]).unwrap_err().to_string();
+        assert_eq!(refused, format!("the agent answered 401: \"{}\"", "x".repeat(256)));
     }
 
     #[test]

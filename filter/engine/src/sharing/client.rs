@@ -35,9 +35,6 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 /// Minimum time between two requests for a resync: after each, the others send prompts in full for a while.
 const RESYNC_EVERY: Duration = Duration::from_secs(5);
 
-/// Bytes of a refusal that are logged.
-const MAX_REFUSAL: usize = 256;
-
 /// Exchanges changes with other proxies through the agent, for all workers of this proxy.
 #[derive(Debug)]
 pub struct SharingClient {
@@ -271,17 +268,12 @@ impl SharingClient {
 
 /// The feed of a response; `None`: the agent does not share.
 fn read(response: AgentResponse) -> Result<Option<Feed>, SharingError> {
-    let AgentResponse { status, mut body } = response;
-    match status {
+    match response.status {
         200 => {}
         404 => return Ok(None),
-        _ => {
-            body.truncate(MAX_REFUSAL);
-            let body = String::from_utf8_lossy(&body).into_owned();
-            return Err(SharingError::Status { status, body });
-        }
+        status => return Err(SharingError::Status { status, body: response.reason() }),
     }
-    let feed = Feed::decode(body.as_slice()).map_err(SharingError::Malformed)?;
+    let feed = Feed::decode(response.body.as_slice()).map_err(SharingError::Malformed)?;
     match feed.format {
         CHANGES_FORMAT => Ok(Some(feed)),
         format => Err(SharingError::Format(format)),

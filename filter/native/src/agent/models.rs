@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{AgentRequest, AgentResponse, CallError, RecentErrors};
+use endpoint_picker_engine::agent::{AgentRequest, RecentErrors};
 use endpoint_picker_engine::body_routing::BaseModels;
 use parking_lot::RwLock;
 
@@ -17,9 +17,6 @@ use crate::process::thread::{Stop, Thread};
 
 /// Time between two polls. Models change with the objects of a cluster, not with requests.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-
-/// Bytes of a refusal that are logged.
-const MAX_REFUSAL: usize = 256;
 
 /// The models of the process, by the way to their agent.
 static MODELS: LazyLock<Registry<AgentAccess, ModelsHandle>> = LazyLock::new(Registry::new);
@@ -55,7 +52,8 @@ fn poll(access: &AgentAccess, current: &RwLock<Arc<BaseModels>>, stop: &Arc<Stop
     let mut agent = 0;
     while !stop.is_stopped() {
         let request = AgentRequest { path: current.read().path(), body: None, timeout: POLL.timeout };
-        match newer(connection.send(agent, &request, clock::now())) {
+        let response = connection.send(agent, &request, clock::now()).map_err(|error| error.to_string());
+        match response.and_then(|response| BaseModels::newer(response).map_err(|error| error.to_string())) {
             Ok(Some(models)) => *current.write() = Arc::new(models),
             Ok(None) => {}
             Err(_) if stop.is_stopped() => return,
@@ -67,18 +65,5 @@ fn poll(access: &AgentAccess, current: &RwLock<Arc<BaseModels>>, stop: &Arc<Stop
             }
         }
         stop.wait(POLL_EVERY);
-    }
-}
-
-/// The models in a response; `None`: they have not changed.
-fn newer(response: Result<AgentResponse, CallError>) -> Result<Option<BaseModels>, String> {
-    let AgentResponse { status, mut body } = response.map_err(|error| error.to_string())?;
-    match status {
-        200 => BaseModels::decode(&body).map(Some).map_err(|error| error.to_string()),
-        204 => Ok(None),
-        status => {
-            body.truncate(MAX_REFUSAL);
-            Err(format!("the agent answered {status}: {:?}", String::from_utf8_lossy(&body)))
-        }
     }
 }
