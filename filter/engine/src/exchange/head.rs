@@ -105,8 +105,7 @@ impl RequestHead {
 
     /// The rejection when as much of the body has arrived as can be held.
     pub(super) fn too_large(&self, max_bytes: usize) -> Rejection {
-        let reads_first_message = self.api.reads_first_message();
-        if reads_first_message {
+        if self.api.reads_first_message() {
             Rejection::message_too_large(max_bytes)
         } else {
             Rejection::body_too_large(max_bytes)

@@ -145,8 +145,9 @@ impl Assignment {
         self.usage_predictions.iter().any(Prediction::is_learning)
     }
 
-    /// The changes that the usage in the response of this endpoint makes: what plugins learn, and the counts of its cached tokens.
-    fn compare(&mut self, usage: &Usage, by: u64) -> Vec<Change> {
+    /// The changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
+    /// tokens.
+    fn changes_by_usage(&mut self, usage: &Usage, by: u64) -> Vec<Change> {
         let predictions = core::mem::take(&mut self.usage_predictions);
         let of_server = || predictions.iter().filter(|predicted| predicted.endpoint() == by);
         let samples = of_server().filter_map(|predicted| predicted.sample(usage, self.at));
@@ -181,7 +182,7 @@ impl Assignment {
             changes.extend(Change::ended(load.endpoint, rest));
         }
         changes.extend(served);
-        changes.extend(usage.into_iter().flat_map(|(usage, by)| self.compare(&usage, by)));
+        changes.extend(usage.into_iter().flat_map(|(usage, by)| self.changes_by_usage(&usage, by)));
         for expected in self.expectations.drain(..) {
             changes.push(Change::State(expected.ended(self.at, is_answered, response.as_ref())));
         }

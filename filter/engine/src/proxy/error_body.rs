@@ -9,7 +9,7 @@ pub(crate) const GRPC_STATUS: &str = "grpc-status";
 /// A rejection as a response, without the headers that do not depend on the protocol.
 #[derive(Debug)]
 pub(crate) struct ErrorResponse {
-    /// The header that tells clients how to read the response.
+    /// The header by which clients read the response: the content type, or the status of gRPC.
     pub(crate) header: (&'static str, String),
     /// The body. Envoy turns that of a response to a gRPC request into `grpc-message`.
     pub(crate) body: Vec<u8>,

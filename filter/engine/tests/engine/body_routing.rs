@@ -33,7 +33,7 @@ struct Request {
     awaited: Option<AwaitedBody>,
 }
 
-/// What the router has done with a part of a body.
+/// The router's action on a part of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Held,

@@ -1,4 +1,4 @@
-//! What the index of prompts learns from the usage in responses, and the counts of predicted and cached tokens.
+//! Usage in responses: samples for the index of prompts, and the counts of predicted and cached tokens.
 
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::exchange::Flow;

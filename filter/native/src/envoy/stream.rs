@@ -111,15 +111,17 @@ impl Stream {
         outcome
     }
 
-    /// Reads the body of a request whose route depends on it. `Some`: this event is over.
-    fn route_by_body(
+    /// Finds the route of a request whose body has grown: by the body if the route depends on it. `Some`: this event is over.
+    fn route(
         &mut self,
         request: &mut RequestHandle<'_>,
         route_of: RouteOf,
         event: Event,
         is_whole: bool,
     ) -> Option<Outcome> {
-        let mut awaited = self.awaited.take()?;
+        let Some(mut awaited) = self.awaited.take() else {
+            return self.follow_route(request, route_of);
+        };
         let config = Arc::clone(&self.config);
         let router = config.router.as_ref()?;
         let route = |request: &mut RequestHandle<'_>, reading: Option<&Reading<'_>>| {
@@ -179,21 +181,6 @@ impl Stream {
         match self.begin(request, false) {
             Outcome::Hold => None,
             outcome => Some(outcome),
-        }
-    }
-
-    /// The end of an event of the request's body, if its route ends it.
-    fn route(
-        &mut self,
-        request: &mut RequestHandle<'_>,
-        route_of: RouteOf,
-        event: Event,
-        is_whole: bool,
-    ) -> Option<Outcome> {
-        if self.awaited.is_some() {
-            self.route_by_body(request, route_of, event, is_whole)
-        } else {
-            self.follow_route(request, route_of)
         }
     }
 
