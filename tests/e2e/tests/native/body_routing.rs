@@ -7,13 +7,11 @@ use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::MODEL;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use std::fs;
 
-use crate::routes::{OfPool, pools_by_route};
+use crate::routes::{OfPool, pools, pools_by_route};
 
 const MODEL_NAME: &str = "x-gateway-model-name";
 const BASE_MODEL_NAME: &str = "x-gateway-base-model-name";
@@ -39,14 +37,12 @@ fn routes(of_pool: &OfPool<'_>) -> Value {
 }
 
 async fn start() -> Stack {
-    let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
-    let pools = pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right");
     let change = |config: &mut Config| -> Result<()> {
         let limits = json!({"peekBytes": 16384, "maxHeldBytes": 65536});
         let chain = json!({"pool": null, "bodyBasedRouting": true, "limits": limits});
         pools_by_route(config, &chain, routes).map(drop)
     };
-    let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&(pools + BASE_MODEL));
+    let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&(pools() + BASE_MODEL));
     let stack = builder.one_eds_file_per_pool().change(change).start().await;
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = if [1, 2].contains(&index) { 0 } else { 50 });
@@ -140,9 +136,7 @@ async fn a_request_without_a_body_keeps_its_route_and_a_base_model_may_change() 
     let response = list.send().await.unwrap();
     assert_eq!((response.status(), stack.served_by(&response) % 2), (StatusCode::OK, 1));
 
-    let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
-    let pools = pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right");
-    stack.set_manifests(&(pools + &BASE_MODEL.replace("[lora]", "[other]")));
+    stack.set_manifests(&(pools() + &BASE_MODEL.replace("[lora]", "[other]")));
     for (model, best) in [("lora", 2), ("other", 1)] {
         eventually("the adapter has the route of its base model", async || {
             let served = send(&stack, model, &[]).await;

@@ -116,11 +116,15 @@ fn routes(of_pool: &OfPool<'_>) -> Value {
     ])
 }
 
-/// The servers 0 and 2 are the pool `chat`, the servers 1 and 3 the pool `embeddings`; 2 and 1 are the best of theirs.
-async fn start() -> Stack {
+/// The pools of `examples/two-pools`: the servers 0 and 2 are the pool `chat`, the servers 1 and 3 the pool `embeddings`.
+pub(crate) fn pools() -> String {
     let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
-    let pools = pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right");
-    let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&pools);
+    pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right")
+}
+
+/// The servers 2 and 1 are the best of their pools.
+async fn start() -> Stack {
+    let builder = Stack::builder().servers(4).config("examples/two-pools").manifests(&pools());
     let stack = builder.one_eds_file_per_pool().change(routes_by_header).start().await;
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = if [1, 2].contains(&index) { 0 } else { 50 });

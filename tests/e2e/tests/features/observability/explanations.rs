@@ -64,7 +64,7 @@ async fn only_a_client_with_the_secret_gets_the_explanation() {
     .await;
 }
 
-/// The numbers of each endpoint in words of either teller: its scores, and the total.
+/// The numbers of each endpoint in an explanation: its scores, and the total.
 fn numbers(words: &str) -> Vec<f64> {
     // Without the readings behind the scores, which are in parentheses.
     let scores = words.split('(').map(|part| part.split_once(')').map_or(part, |(_, scores)| scores));

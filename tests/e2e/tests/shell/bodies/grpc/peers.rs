@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::client::conn::http2;
 use hyper::service::service_fn;
-use hyper::{Request, Uri};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::{Message, Oneof};
 use std::convert::Infallible;
@@ -13,7 +14,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio_util::task::AbortOnDropHandle;
@@ -87,6 +87,7 @@ fn complete(number: u32) -> GenerateResponse {
 
 #[derive(Debug, Default)]
 struct Calls {
+    begun: AtomicUsize,
     texts: Mutex<Vec<String>>,
     cancelled: AtomicUsize,
 }
@@ -124,6 +125,11 @@ impl Server {
         self.address
     }
 
+    /// Calls whose head has arrived.
+    pub(super) fn begun(&self) -> usize {
+        self.calls.begun.load(Ordering::SeqCst)
+    }
+
     /// The texts of the calls since the last time.
     pub(super) fn take_texts(&self) -> Vec<String> {
         std::mem::take(&mut *self.calls.texts.lock().unwrap())
@@ -137,6 +143,7 @@ impl Server {
 
 async fn serve(stream: TcpStream, calls: Arc<Calls>) {
     let service = service_fn(move |request: Request<Incoming>| {
+        calls.begun.fetch_add(1, Ordering::SeqCst);
         let engine = Engine(Arc::clone(&calls));
         async move {
             let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
@@ -223,32 +230,13 @@ async fn respond(
     }
 }
 
-/// A connection over HTTP/2.
-pub(super) struct Connection(http2::SendRequest<Body>);
-
-impl tower_service::Service<Request<Body>> for Connection {
-    type Response = hyper::Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
-}
-
 /// A client with a connection of its own.
-pub(super) struct Client(Grpc<Connection>);
+pub(super) struct Client(Grpc<legacy::Client<HttpConnector, Body>>);
 
 impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Self {
-        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
-        tokio::spawn(connection);
-        Self(Grpc::with_origin(Connection(sender), Uri::from_static("http://model")))
+    pub(super) fn new(address: SocketAddr) -> Self {
+        let client = legacy::Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+        Self(Grpc::with_origin(client, format!("http://{address}").parse().unwrap()))
     }
 
     /// Calls with these messages and headers.
