@@ -5,7 +5,7 @@ use endpoint_picker_simulation::cell::workloads::Drawn;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The workloads that are compared.
+/// The workloads that are compared, each of which has equal servers.
 pub(crate) const WORKLOADS: [Drawn; 6] = [
     Drawn::SharedPrompts,
     Drawn::Conversations,

@@ -98,7 +98,8 @@ impl Engine {
     pub(crate) fn outlook(&self, request: &BatchRequest) -> Outlook {
         let steps = self.shared.steps();
         let mut forecast = steps.batch.forecast(request);
-        forecast.first_token += steps.end.map_or(Duration::ZERO, |end| end - Instant::now());
+        forecast.first_token +=
+            steps.end.map_or(Duration::ZERO, |end| end.saturating_duration_since(Instant::now()));
         Outlook { requests: steps.batch.waiting() + steps.batch.running(), forecast }
     }
 }
