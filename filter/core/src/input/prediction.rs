@@ -12,7 +12,7 @@ pub(crate) const TTFT_LIMIT: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"
 /// The limit of the time for each further token in milliseconds, and its older spelling.
 const TPOT_LIMIT: [&str; 2] = ["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
 
-/// A longer limit counts as this many milliseconds, eleven days.
+/// Maximum of a limit in milliseconds, eleven days; a longer limit counts as the maximum.
 const MAX_LIMIT: f64 = 1e9;
 
 /// The limits that a client has for the latency of its request, in milliseconds; 0: none.
@@ -25,7 +25,7 @@ pub struct LatencyLimits {
 }
 
 impl LatencyLimits {
-    /// Reads the headers of a request. A value that is not a number above 0 is no limit.
+    /// Reads the limits from the headers of a request. A header whose value is not a number above 0 is ignored.
     pub fn read(headers: Headers<'_>) -> Self {
         let limit = |names| {
             let number = headers.get_either(names).and_then(|text| text.parse::<f64>().ok());
@@ -34,17 +34,17 @@ impl LatencyLimits {
         Self { ttft: limit(TTFT_LIMIT), tpot: limit(TPOT_LIMIT) }
     }
 
-    /// Whether there is one.
+    /// Whether the client has a limit.
     pub fn is_any(&self) -> bool {
         self.ttft > 0.0 || self.tpot > 0.0
     }
 
-    /// Whether a time to the first token keeps its limit; `None`: there is none.
+    /// Whether a time to the first token keeps the limit for it; `None` without a limit.
     pub fn keeps_ttft(&self, milliseconds: f64) -> Option<bool> {
         (self.ttft > 0.0).then_some(milliseconds < self.ttft)
     }
 
-    /// The same for the time of each further token.
+    /// Whether a time for each further token keeps the limit for it; `None` without a limit.
     pub fn keeps_tpot(&self, milliseconds: f64) -> Option<bool> {
         (self.tpot > 0.0).then_some(milliseconds < self.tpot)
     }
@@ -60,17 +60,18 @@ pub struct ResponseLimits {
 }
 
 impl ResponseLimits {
-    /// Whether a first chunk that came this long after the decision keeps its limit; `None`: it has none.
+    /// Whether a first chunk that came this long after the decision keeps its limit; `None`: there is no limit for the first chunk.
     pub fn keeps_first_chunk(&self, took: Duration) -> Option<bool> {
         if self.is_whole { None } else { self.limits.keeps_ttft(took.as_secs_f64() * 1e3) }
     }
 
-    /// Whether a complete response keeps the limit for its end; `None`: it has none.
+    /// Whether a complete response keeps the limit for its end; `None`: there is no limit for its end.
     pub fn keeps_end(&self, response: &CompleteResponse) -> Option<bool> {
         if self.is_whole { self.limits.keeps_ttft(response.whole.as_secs_f64() * 1e3) } else { None }
     }
 
-    /// Whether a complete response keeps the limit for tokens; `None`: it has none, or is no stream of several tokens.
+    /// Whether the tokens after the first one of a complete response keep their limit; `None`: they have no limit, or the response is not
+    /// a stream of several tokens.
     pub fn keeps_tokens(&self, response: &CompleteResponse) -> Option<bool> {
         if self.is_whole { None } else { self.limits.keeps_tpot(response.token_milliseconds()?) }
     }
@@ -83,9 +84,9 @@ pub struct Prediction {
     pub ttft: f64,
     /// Time of each further token.
     pub tpot: f64,
-    /// The limit of the former less the predicted time; without a limit the limit counts as 0.
+    /// The limit of the time to the first token minus `ttft`; a missing limit counts as 0.
     pub ttft_headroom: f64,
-    /// The same for further tokens; 0 where they are not predicted.
+    /// The limit of the time of each further token minus `tpot`, in the same way; 0 where `tpot` is not predicted.
     pub tpot_headroom: f64,
     /// Whether each limit that the client has would be kept.
     pub is_valid: bool,

@@ -50,9 +50,7 @@ impl Attribute<'_> {
             Self::Tokens => Some(load.tokens),
         }
     }
-}
 
-impl Attribute<'_> {
     /// The value that an endpoint is rated by, its source and its age, in words.
     pub(crate) fn explain(self, cycle: &Cycle<'_>, endpoint: usize) -> String {
         let known = Attribute::ALL.iter().find(|(.., attribute)| *attribute == self);

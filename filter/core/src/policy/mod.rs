@@ -42,7 +42,7 @@ pub struct Policy {
     pub emit_endpoint_scores: bool,
     /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it is not avoided.
     pub avoid_failing: Duration,
-    /// Why every request is rejected; `None`: requests are decided.
+    /// Reason for which every request is rejected; `None`: requests are decided.
     pub refusal: Option<String>,
 }
 

@@ -17,16 +17,16 @@ use crate::rng::Rng;
 
 /// May turn a request away before it is scheduled.
 pub trait Admitter: Debug + Send + Sync {
-    /// Why the request is turned away, if it is.
+    /// Admits the request, or turns it away with a reason.
     fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Result<(), NotAdmitted>;
 }
 
 /// A request that is turned away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAdmitted {
-    /// Why.
+    /// The reason, for the client.
     pub reason: String,
-    /// Time after which it may be admitted; `None`: not known.
+    /// Time after which the client may retry; `None`: not known.
     pub retry_after: Option<Duration>,
 }
 

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 /// Keeps the endpoints at the end of the tree; with a `random-picker` the profile decides as those versions did.
 ///
-/// A node that would keep none is passed by. Missing values count as 0, as the versions had them.
+/// A node that would keep none is skipped. Missing values count as 0, as in these versions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LegacyFilterTree {

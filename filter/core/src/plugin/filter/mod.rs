@@ -50,11 +50,11 @@ pub trait Filter: Debug + Send + Sync {
 /// Whether a filter is about which endpoints could serve a request. If such filters alone leave none, the request gets 503 in place of 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// It is about their state.
+    /// The filter is about the state of endpoints.
     No,
-    /// It is about their labels, which counts by the rules of the EPP's main branch.
+    /// The filter is about the labels of endpoints, which counts by the rules of the EPP's main branch.
     OfMain,
-    /// It is about the models that they serve, which counts by all rules.
+    /// The filter is about the models that endpoints serve, which counts by all rules.
     Always,
 }
 

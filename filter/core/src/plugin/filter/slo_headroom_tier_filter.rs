@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_kept_where_nothing_can_be_told_apart() {
+    fn all_are_kept_where_all_have_headroom_or_none_has_and_without_predictions() {
         let always = filter(r#"{"epsilonExploreNeg": 1}"#);
         assert_eq!(fixture(&MIXED[1..3]).kept(&always, 1), [0, 1]);
         assert_eq!(fixture(&[MIXED[0], MIXED[3]]).kept(&always, 1), [0, 1]);

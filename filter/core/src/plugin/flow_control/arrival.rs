@@ -124,6 +124,7 @@ mod tests {
         }
         assert_read(&[("x-llm-d-slo-ttft-ms", "9223372036854")], "default-flow", Some(9_223_372_036_854));
     }
+
     #[test]
     fn a_client_may_set_the_time_for_which_its_request_waits() {
         let deadline = |value: &str| {

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_recognized_by_so_many_blocks() {
+    fn the_blocks_of_a_prompt_that_count_are_bounded() {
         let default = BurstPrefixCacheProducer::default();
         assert_eq!((default.max_blocks(64), default.max_prompt_bytes()), (2048, 4 * 64 * 2048));
         let short = producer(json!({"blockSizeTokens": 10, "maxPrefixTokensToMatch": 35}));

@@ -14,7 +14,7 @@ use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
 use crate::state::{PluginState, StateChange};
 
-/// So that rounding errors of a time do not decide how it is rounded.
+/// Addend of a time before it is rounded, in microseconds, so that errors of floating-point arithmetic do not decide.
 const TIE: f64 = 1e-6;
 
 /// Predicts by the rule of `expected-latency-scorer`, where the EPP asks processes that it trains. The time to the first token is the

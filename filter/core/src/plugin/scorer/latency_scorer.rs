@@ -12,7 +12,7 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 /// Headrooms that differ by less are equal.
 const EQUAL: f64 = 1e-9;
 
-/// So that rounding errors do not decide how a score is cut.
+/// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not decide.
 const TIE: f64 = 1e-6;
 
 /// Rates the candidates whose limits would be kept, or if there are none the candidates that miss least of them, by the distance of
@@ -79,10 +79,11 @@ impl Scorer for LatencyScorer {
         let at = |endpoint: usize| predictions.at(endpoint).copied().unwrap_or_default();
         let group = Group::of(cycle, candidates, at);
         let [mut ttft, mut tpot] = [Range::NONE; 2];
-        for prediction in candidates.iter().map(|&endpoint| (endpoint, at(endpoint))) {
-            if group.has(cycle, prediction.0, &prediction.1) {
-                ttft.add(prediction.1.ttft_headroom.abs());
-                tpot.add(prediction.1.tpot_headroom.abs());
+        for &endpoint in candidates {
+            let prediction = at(endpoint);
+            if group.has(cycle, endpoint, &prediction) {
+                ttft.add(prediction.ttft_headroom.abs());
+                tpot.add(prediction.tpot_headroom.abs());
             }
         }
         let (alpha, beta) = self.weights(&ttft, &tpot);

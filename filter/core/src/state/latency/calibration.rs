@@ -17,7 +17,8 @@ const MARGINS: (f64, f64) = (0.25, 16.0);
 /// A shorter prediction counts as this many milliseconds.
 const SHORTEST: f64 = 1.0;
 
-/// Token limits of one endpoint that are told apart; a request with another one counts as one without a limit.
+/// Maximum number of different token limits that are counted for an endpoint. Beyond it, a request with another limit counts as a request
+/// without one.
 const MAX_LIMITS: usize = 64;
 
 /// A predicted time, and the time that it took, in milliseconds.
@@ -41,7 +42,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Nothing is known.
+    /// The values before the first response.
     pub(super) fn new() -> Self {
         Self {
             tokens: Moments::default(),
@@ -80,7 +81,7 @@ impl Calibration {
     }
 }
 
-/// Milliseconds for each token to read, where there are none.
+/// Prior of the milliseconds for each token to read. It has no effect, because samples of the times of tokens have none to read.
 const NO_TOKENS: f64 = 1.0;
 
 /// The factor by which predictions have to be multiplied so that nine of ten hold, learnt by stochastic approximation of this quantile
@@ -112,35 +113,35 @@ impl TokenLimits {
     /// Limits of no request.
     pub(super) const NONE: Self = Self(Vec::new());
 
-    /// The lowest one; `None` while no request is in flight, or one without a limit is.
+    /// The lowest limit; `None` if no request is in flight, or one of them has no limit.
     pub(super) fn least(&self) -> Option<Duration> {
         let least = self.0.iter().map(|&(limit, _)| limit).min()?;
         (least > 0).then(|| Duration::from_micros(least.into()))
     }
 
     pub(super) fn add(&mut self, limit: u32) {
-        let known = |limits: &Self, limit| limits.0.iter().position(|&(known, _)| known == limit);
-        let is_full = self.0.len() >= MAX_LIMITS;
-        let at = known(self, limit).or_else(|| known(self, 0).filter(|_| is_full));
-        match at.and_then(|at| self.0.get_mut(at)) {
+        let counted = if self.0.len() < MAX_LIMITS || self.has(limit) { limit } else { 0 };
+        match self.0.iter_mut().find(|(known, _)| *known == counted) {
             Some((_, requests)) => *requests = requests.saturating_add(1),
-            None => self.0.push((if is_full { 0 } else { limit }, 1)),
+            None => self.0.push((counted, 1)),
         }
     }
 
     pub(super) fn remove(&mut self, limit: u32) {
-        // One that was not told apart was counted as none.
-        let counted = if self.0.iter().any(|&(known, _)| known == limit) { limit } else { 0 };
-        for (known, requests) in &mut self.0 {
-            if *known == counted {
-                *requests -= 1;
-            }
+        // A limit beyond the maximum was counted as none.
+        let counted = if self.has(limit) { limit } else { 0 };
+        if let Some((_, requests)) = self.0.iter_mut().find(|(known, _)| *known == counted) {
+            *requests -= 1;
         }
         self.0.retain(|&(_, requests)| requests > 0);
     }
 
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    fn has(&self, limit: u32) -> bool {
+        self.0.iter().any(|&(known, _)| known == limit)
     }
 }
 
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_beyond_those_that_are_told_apart_count_as_none() {
+    fn limits_beyond_the_maximum_count_as_none() {
         let mut limits = TokenLimits::default();
         let all = 1..=u32::try_from(MAX_LIMITS).unwrap() + 10;
         for limit in all.clone() {

@@ -201,7 +201,7 @@ pub struct Expectation {
     pub(crate) milliseconds: f64,
     /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint reads.
     pub(crate) is_sample: bool,
-    /// How its times were predicted; `None`: they were not.
+    /// The kind of prediction of its times; `None`: they were not predicted.
     pub(crate) predicted: Option<PredictedTimes>,
 }
 
@@ -223,12 +223,12 @@ pub struct CompleteResponse {
     pub rest: Option<Duration>,
     /// Its chunks. Each counts as a token, as in the EPP.
     pub chunks: u64,
-    /// The endpoint that sent it, by its key; `None` if that is not in the pool.
+    /// The key of the endpoint that sent it; `None` if the endpoint is not in the pool.
     pub by: Option<u64>,
 }
 
 impl CompleteResponse {
-    /// Milliseconds for each token after the first; `None`: it is no stream of several tokens.
+    /// Milliseconds for each token after the first; `None`: the response is not a stream of several tokens.
     pub fn token_milliseconds(&self) -> Option<f64> {
         let rest = self.rest.filter(|_| self.chunks > 1)?;
         Some(milliseconds(rest) / (self.chunks - 1) as f64)
