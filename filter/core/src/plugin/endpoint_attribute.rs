@@ -54,15 +54,8 @@ impl Attribute<'_> {
     /// The value that an endpoint is rated by, its source and its age, in words.
     pub(crate) fn explain(self, cycle: &Cycle<'_>, endpoint: usize) -> String {
         let known = Attribute::ALL.iter().find(|(.., attribute)| *attribute == self);
-        let (name, producer) = match self {
-            Self::Custom(name) => (name, EXTRACTOR),
-            Self::Waiting
-            | Self::Running
-            | Self::KvUsage
-            | Self::GpuUtilization
-            | Self::Requests
-            | Self::Tokens => known.map_or(("", EXTRACTOR), |&(name, producer, _)| (name, producer)),
-        };
+        let custom = if let Self::Custom(name) = self { name } else { "" };
+        let (name, producer) = known.map_or((custom, EXTRACTOR), |&(name, producer, _)| (name, producer));
         let Some(value) = self.value(cycle, endpoint) else { return format!("no {name} of {producer}") };
         let age = match (self, cycle.reading(endpoint).age(cycle.now)) {
             (Self::Requests | Self::Tokens, _) => "now".to_owned(),
