@@ -116,6 +116,17 @@ impl LatencyChange {
         }
     }
 
+    /// Whether other proxies learn from it: it has a sample, or a time that was predicted.
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::Sent(_) => false,
+            Self::Answered { sample, outcome } => sample.is_some() || outcome.is_some(),
+            Self::Ended { predicted, .. } => {
+                predicted.is_some_and(|end| end.token.is_some() || end.whole.is_some())
+            }
+        }
+    }
+
     /// Its words.
     pub(super) fn words(self) -> Vec<u64> {
         match self {

@@ -283,10 +283,7 @@ impl PluginState for LatencyState {
     ///
     /// A sample that arrives late or twice is learnt from late or twice, which the means forget.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
-        if !self.is_shared(words) {
-            return;
-        }
-        let Some(change) = LatencyChange::read(words) else { return };
+        let Some(change) = LatencyChange::read(words).filter(LatencyChange::is_shared) else { return };
         match change {
             LatencyChange::Sent(_) => {}
             LatencyChange::Answered { sample, outcome } => {
@@ -299,15 +296,8 @@ impl PluginState for LatencyState {
         }
     }
 
-    /// A sample, or a time that was predicted.
     fn is_shared(&self, words: &[u64]) -> bool {
-        match LatencyChange::read(words) {
-            None | Some(LatencyChange::Sent(_)) => false,
-            Some(LatencyChange::Answered { sample, outcome }) => sample.is_some() || outcome.is_some(),
-            Some(LatencyChange::Ended { predicted, .. }) => {
-                predicted.is_some_and(|end| end.token.is_some() || end.whole.is_some())
-            }
-        }
+        LatencyChange::read(words).is_some_and(|change| change.is_shared())
     }
 
     fn remap(&mut self, moves: &[Option<usize>]) {
