@@ -1,4 +1,4 @@
-//! The steps of a decision around [scheduling](super::schedule): prepare, admit, look up, record.
+//! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit, record.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{Prediction, PrefixIndex, PrefixMatch, TokenScale};
+use crate::state::prefix::{Prediction, PrefixMatch};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -143,12 +143,7 @@ impl Pipeline {
             let PromptHashes { producer, block_size, ref hashes } = *prompt;
             let mut matched = vec![0; cycle.pool.as_slice().len()];
             slot.plugin.count_matches(&cycle.of(producer), hashes, &mut matched);
-            let mut scale = TokenScale::ONE;
-            if slot.plugin.learns_from_usage()
-                && let Some(index) = cycle.of(producer).state::<PrefixIndex>()
-            {
-                scale = index.token_scale(prepared.request.model);
-            }
+            let scale = slot.plugin.token_scale(&cycle.of(producer));
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
             let matches = PrefixMatch { matched, total, block_size, scale };
             prefixes.push(Prefix { producer: &slot.name, matches });
@@ -174,9 +169,9 @@ impl Pipeline {
         for slot in &self.recorders {
             // Of several runs that used the plugin, the last one counts.
             let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
-            // A request has matches for each of its prompts.
-            let prompts = prepared.prompts.iter().zip(cycle.prefixes);
-            let prompt = prompts.into_iter().find(|(prompt, _)| prompt.producer == slot.key);
+            // The matches are in the order of the prompts.
+            let mut prompts = prepared.prompts.iter().zip(cycle.prefixes);
+            let prompt = prompts.find(|(prompt, _)| prompt.producer == slot.key);
             let hashes = prompt.map(|(prompt, _)| &prompt.hashes);
             let matches = prompt.map(|(_, prefix)| &prefix.matches);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, matches };

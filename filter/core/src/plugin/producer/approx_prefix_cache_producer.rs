@@ -9,7 +9,7 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{Prediction, PrefixIndex, model_key};
+use crate::state::prefix::{Prediction, PrefixIndex, TokenScale, model_key};
 use crate::state::{PluginState, StateChange};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
@@ -145,8 +145,9 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
         }
     }
 
-    fn learns_from_usage(&self) -> bool {
-        self.learn_from_usage
+    fn token_scale(&self, cycle: &Cycle<'_>) -> TokenScale {
+        let index = cycle.state::<PrefixIndex>().filter(|_| self.learn_from_usage);
+        index.map_or(TokenScale::ONE, |index| index.token_scale(cycle.request.model))
     }
 
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {

@@ -153,10 +153,6 @@ impl PrefixProducer for BurstPrefixCacheProducer {
         }
     }
 
-    fn learns_from_usage(&self) -> bool {
-        false
-    }
-
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
         let group = hashes.digest().and_then(|prompt| self.group(cycle, prompt));
         if let Some(blocks) = group.and_then(|(endpoint, ..)| matched.get_mut(endpoint)) {

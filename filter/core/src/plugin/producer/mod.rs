@@ -33,6 +33,7 @@ use crate::plugin::Stage;
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::rng::Rng;
+use crate::state::prefix::TokenScale;
 
 /// Determines how prompts are cut into blocks.
 pub trait PrefixProducer: Debug + Send + Sync {
@@ -45,8 +46,11 @@ pub trait PrefixProducer: Debug + Send + Sync {
     /// Bytes of one prompt that can matter, at four bytes a token.
     fn max_prompt_bytes(&self) -> usize;
 
-    /// Whether the usage in responses corrects the tokens of prompts and the capacities of endpoints.
-    fn learns_from_usage(&self) -> bool;
+    /// Tokens of the request's model; the estimate unless the producer learns from the usage in responses.
+    fn token_scale(&self, cycle: &Cycle<'_>) -> TokenScale {
+        let _ = cycle;
+        TokenScale::ONE
+    }
 
     /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before.
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]);
