@@ -2,9 +2,8 @@
 
 use core::time::Duration;
 
-use hashbrown::HashMap;
-
 use super::PluginState;
+use super::generations::Generations;
 
 /// Maximum number of prompts in one of the two generations, 4096 in all.
 const PROMPTS: usize = 2048;
@@ -12,15 +11,9 @@ const PROMPTS: usize = 2048;
 /// Groups of requests with the same prompt that came within one window. A prompt is given by its hash, an endpoint by its index.
 ///
 /// The words of a change are the prompt, the nanoseconds since its group began, and the number of requests that the group has with this
-/// one. As with [session bindings](super::SessionBindings), two generations bound the memory without a sweep.
+/// one.
 #[derive(Clone, Debug)]
-pub struct Bursts {
-    window: Duration,
-    young: HashMap<u64, Group>,
-    old: HashMap<u64, Group>,
-    /// When the young generation began.
-    since: Duration,
-}
+pub struct Bursts(Generations<Group>);
 
 /// The requests with one prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +29,7 @@ pub(crate) struct Group {
 impl Bursts {
     /// Groups that last for this time from their first request on.
     pub(crate) fn new(window: Duration) -> Self {
-        Self { window, young: HashMap::new(), old: HashMap::new(), since: Duration::ZERO }
+        Self(Generations::new(PROMPTS, window))
     }
 
     /// The words of the change by which a group has this request.
@@ -46,21 +39,8 @@ impl Bursts {
 
     /// The group of this prompt at `now`, if its window has not ended.
     pub(crate) fn group(&self, prompt: u64, now: Duration) -> Option<Group> {
-        let group = self.find(prompt)?;
-        (now.abs_diff(group.began) <= self.window).then_some(group)
-    }
-
-    fn find(&self, prompt: u64) -> Option<Group> {
-        self.young.get(&prompt).or_else(|| self.old.get(&prompt)).copied()
-    }
-
-    fn insert(&mut self, prompt: u64, group: Group) {
-        let is_past = group.at.abs_diff(self.since) > self.window;
-        if is_past || self.young.len() >= PROMPTS && !self.young.contains_key(&prompt) {
-            self.old = core::mem::take(&mut self.young);
-            self.since = group.at;
-        }
-        self.young.insert(prompt, group);
+        let group = self.0.find(prompt)?;
+        (now.abs_diff(group.began) <= self.0.lifetime()).then_some(group)
     }
 }
 
@@ -78,7 +58,7 @@ impl PluginState for Bursts {
 
     fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         if let Some((prompt, group)) = read(endpoint, at, words) {
-            self.insert(prompt, group);
+            self.0.insert(prompt, group, group.at);
         }
     }
 
@@ -86,21 +66,13 @@ impl PluginState for Bursts {
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         let Some((prompt, group)) = read(endpoint, at, words) else { return };
         let order = |group: &Group| (group.at, group.endpoint, group.requests, group.began);
-        if self.find(prompt).is_none_or(|known| order(&known) < order(&group)) {
-            self.insert(prompt, group);
+        if self.0.find(prompt).is_none_or(|known| order(&known) < order(&group)) {
+            self.0.insert(prompt, group, group.at);
         }
     }
 
     fn remap(&mut self, moves: &[Option<usize>]) {
-        for generation in [&mut self.young, &mut self.old] {
-            generation.retain(|_, group| match moves.get(group.endpoint).copied().flatten() {
-                Some(moved) => {
-                    group.endpoint = moved;
-                    true
-                }
-                None => false,
-            });
-        }
+        self.0.remap(moves, |group| &mut group.endpoint);
     }
 }
 
@@ -135,7 +107,7 @@ mod tests {
         for prompt in 0..10_000 {
             bursts.apply(1, at(0), &Bursts::words(prompt, Duration::ZERO, 1));
         }
-        assert!(bursts.young.len() + bursts.old.len() <= 2 * PROMPTS);
+        assert!(bursts.0.len() <= 2 * PROMPTS);
         assert_eq!(endpoint(&bursts, 9_999, 50), Some(1));
         assert_eq!(endpoint(&bursts, 0, 50), None);
         let mut bursts = Bursts::new(WINDOW);

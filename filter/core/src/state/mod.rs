@@ -9,6 +9,7 @@ mod bursts;
 mod cold_order;
 #[expect(clippy::indexing_slicing, reason = "the place that is read was just made")]
 pub mod deferred_load;
+mod generations;
 #[expect(clippy::indexing_slicing, reason = "only `place` makes places, and the arrays grow with them")]
 pub mod in_flight;
 pub mod latency;

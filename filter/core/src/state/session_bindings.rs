@@ -2,27 +2,16 @@
 
 use core::time::Duration;
 
-use hashbrown::HashMap;
-
 use super::PluginState;
+use super::generations::Generations;
 
 /// Maximum number of sessions in one of the two generations.
 const SESSIONS: usize = 65_536;
 
 /// Bindings of sessions to endpoints. A session is given by the hash of its name, an endpoint by its index.
 /// The only word of a change is the session.
-///
-/// There are two generations. A session that is bound, or bound again, goes into the young one; when that is
-/// full or as old as bindings live, it becomes the old one, and the previous old one is forgotten. So memory
-/// is bounded without a sweep, and no binding in use is lost before `SESSIONS` others were used.
 #[derive(Debug)]
-pub struct SessionBindings {
-    lifetime: Duration,
-    young: HashMap<u64, Binding>,
-    old: HashMap<u64, Binding>,
-    /// When the young generation began.
-    since: Duration,
-}
+pub struct SessionBindings(Generations<Binding>);
 
 #[derive(Clone, Copy, Debug)]
 struct Binding {
@@ -33,23 +22,18 @@ struct Binding {
 impl SessionBindings {
     /// Bindings that are forgotten when they were not used for longer than `lifetime`.
     pub(crate) fn new(lifetime: Duration) -> Self {
-        Self { lifetime, young: HashMap::new(), old: HashMap::new(), since: Duration::ZERO }
+        Self(Generations::new(SESSIONS, lifetime))
     }
 
     /// The endpoint the session is bound to at `now`.
     pub fn endpoint(&self, session: u64, now: Duration) -> Option<usize> {
-        let binding = self.young.get(&session).or_else(|| self.old.get(&session))?;
-        (now.abs_diff(binding.used) <= self.lifetime).then_some(binding.endpoint)
+        let binding = self.0.find(session)?;
+        (now.abs_diff(binding.used) <= self.0.lifetime()).then_some(binding.endpoint)
     }
 
     /// Binds the session to an endpoint, or keeps it bound.
     fn bind(&mut self, session: u64, endpoint: usize, at: Duration) {
-        let is_past = at.abs_diff(self.since) > self.lifetime;
-        if is_past || self.young.len() >= SESSIONS && !self.young.contains_key(&session) {
-            self.old = core::mem::take(&mut self.young);
-            self.since = at;
-        }
-        self.young.insert(session, Binding { endpoint, used: at });
+        self.0.insert(session, Binding { endpoint, used: at }, at);
     }
 }
 
@@ -67,7 +51,7 @@ impl PluginState for SessionBindings {
     /// Binds the session, unless it was bound at a later time.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         let &[session] = words else { return };
-        let binding = self.young.get(&session).or_else(|| self.old.get(&session));
+        let binding = self.0.find(session);
         // Two proxies that bind a session at the same time have to agree, whichever change arrives first.
         if binding.is_none_or(|known| (known.used, known.endpoint) < (at, endpoint)) {
             self.bind(session, endpoint, at);
@@ -75,15 +59,7 @@ impl PluginState for SessionBindings {
     }
 
     fn remap(&mut self, moves: &[Option<usize>]) {
-        for generation in [&mut self.young, &mut self.old] {
-            generation.retain(|_, binding| match moves.get(binding.endpoint).copied().flatten() {
-                Some(moved) => {
-                    binding.endpoint = moved;
-                    true
-                }
-                None => false,
-            });
-        }
+        self.0.remap(moves, |binding| &mut binding.endpoint);
     }
 }
 
@@ -138,7 +114,7 @@ mod tests {
         for session in 0..many {
             bindings.bind(session, 1, at(1_000));
         }
-        assert!(bindings.young.len() + bindings.old.len() <= 2 * SESSIONS);
+        assert!(bindings.0.len() <= 2 * SESSIONS);
         assert_eq!(bindings.endpoint(many - SESSIONS as u64, at(1_000)), Some(1));
         assert_eq!(bindings.endpoint(0, at(1_000)), None);
     }
