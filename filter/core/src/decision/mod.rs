@@ -14,7 +14,7 @@ use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
-use crate::state::prefix::Prediction;
+use crate::state::prefix::UsagePrediction;
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +114,7 @@ pub struct Decision {
     /// Predicted latencies by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
     /// The usage that its response is predicted to have, by each index of prompts.
-    pub usage_predictions: Few<Prediction>,
+    pub usage_predictions: Few<UsagePrediction>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.

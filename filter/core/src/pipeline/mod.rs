@@ -186,11 +186,11 @@ impl Pipeline {
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
-        let Records { changes, expectations, predictions } = records;
+        let Records { changes, expectations, usage_predictions } = records;
         decision.changes = changes;
         decision.expectations = expectations;
         decision.limits = self.response_limits(prepared.request);
-        decision.usage_predictions = predictions;
+        decision.usage_predictions = usage_predictions;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

@@ -16,7 +16,7 @@ use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{Prediction, PrefixMatch};
+use crate::state::prefix::{PrefixMatch, UsagePrediction};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Records {
     /// The expected course of the request.
     pub(super) expectations: Few<Expectation>,
     /// The predicted usage in its response.
-    pub(super) predictions: Few<Prediction>,
+    pub(super) usage_predictions: Few<UsagePrediction>,
 }
 
 /// Prefix matches and sessions of one request.
@@ -178,7 +178,7 @@ impl Pipeline {
             let cycle = cycle.of(slot.key);
             records.changes.extend(slot.plugin.record(&cycle, &routed));
             records.expectations.extend(slot.plugin.expect(&cycle, &routed));
-            records.predictions.extend(slot.plugin.predict(&cycle, &routed));
+            records.usage_predictions.extend(slot.plugin.predict_usage(&cycle, &routed));
         }
         records
     }

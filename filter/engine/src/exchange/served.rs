@@ -7,7 +7,7 @@ use endpoint_picker::grpc::Status;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker::state::latency::CompleteResponse;
-use endpoint_picker::state::prefix::{CachedTokens, Prediction};
+use endpoint_picker::state::prefix::{CachedTokens, UsagePrediction};
 
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
@@ -142,7 +142,7 @@ impl Assignment {
 
     /// Whether plugins learn from the usage in the response.
     pub(super) fn learns_from_usage(&self) -> bool {
-        self.usage_predictions.iter().any(Prediction::is_learning)
+        self.usage_predictions.iter().any(UsagePrediction::is_learning)
     }
 
     /// The changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached

@@ -12,7 +12,7 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
-use endpoint_picker::state::prefix::Prediction;
+use endpoint_picker::state::prefix::UsagePrediction;
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -120,7 +120,7 @@ pub struct Assignment {
     /// Limits that its response has to keep.
     pub limits: Option<ResponseLimits>,
     /// The usage that its response is predicted to have; none if only a part of the prompt was read.
-    pub usage_predictions: Few<Prediction>,
+    pub usage_predictions: Few<UsagePrediction>,
     /// The time of the decision.
     pub at: Duration,
     /// The progress of its response.

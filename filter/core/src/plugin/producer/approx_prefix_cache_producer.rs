@@ -9,7 +9,7 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{Prediction, PrefixIndex, TokenScale, model_key};
+use crate::state::prefix::{PrefixIndex, TokenScale, UsagePrediction, model_key};
 use crate::state::{PluginState, StateChange};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
@@ -102,12 +102,12 @@ impl Recorder for ApproxPrefixCacheProducer {
     }
 
     /// Predicts nothing where an endpoint gets blocks from another one that computes the prompt: its cache does not show what it was sent.
-    fn predict(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<Prediction> {
+    fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let matches = routed.matches?;
         let mut endpoints = routed.endpoints();
         let endpoint = endpoints.next().filter(|_| endpoints.next().is_none())?;
         let block = u64::from(matches.block_size);
-        Some(Prediction {
+        Some(UsagePrediction {
             plugin: cycle.plugin,
             endpoint: cycle.endpoint(endpoint).key(),
             model: model_key(cycle.request.model),

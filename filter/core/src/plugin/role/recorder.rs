@@ -8,7 +8,7 @@ use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{Prediction, PrefixMatch};
+use crate::state::prefix::{PrefixMatch, UsagePrediction};
 use crate::state::{PluginState, StateChange};
 
 /// Remembers where requests went.
@@ -26,7 +26,7 @@ pub trait Recorder: Debug + Send + Sync {
     }
 
     /// The usage that the response of a routed request is predicted to have, if the plugin has an index of prompts.
-    fn predict(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<Prediction> {
+    fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let _ = (cycle, routed);
         None
     }

@@ -17,7 +17,7 @@ mod log;
 mod usage;
 
 pub(crate) use usage::model_key;
-pub use usage::{CachedTokens, Prediction, TokenScale};
+pub use usage::{CachedTokens, TokenScale, UsagePrediction};
 
 use core::fmt;
 use core::iter::once;

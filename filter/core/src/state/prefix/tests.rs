@@ -267,7 +267,7 @@ fn without_slack_and_without_an_end_the_index_agrees_with_the_obvious_one() {
 /// The words of responses whose prompt of 640 tokens was predicted to be cached, and was not, or the other way round.
 fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Vec<u64>> {
     let cached = Some(actual);
-    let prediction = Prediction {
+    let prediction = UsagePrediction {
         plugin: 0,
         endpoint: 0,
         model: 0,

@@ -68,7 +68,7 @@ impl TokenScale {
 
 /// The usage of a request as the index predicts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prediction {
+pub struct UsagePrediction {
     /// The plugin's [key](crate::plugin::Instance::key).
     pub(crate) plugin: u64,
     /// The endpoint's [key](crate::pool::Endpoint::key).
@@ -94,7 +94,7 @@ pub struct CachedTokens {
     pub actual: u64,
 }
 
-impl Prediction {
+impl UsagePrediction {
     /// The key of the endpoint that the request was sent to.
     pub fn endpoint(&self) -> u64 {
         self.endpoint
@@ -259,8 +259,8 @@ mod tests {
     }
 
     /// A prompt of 1000 estimated tokens, 640 of which the endpoint was sent before.
-    fn prediction() -> Prediction {
-        Prediction {
+    fn prediction() -> UsagePrediction {
+        UsagePrediction {
             plugin: 1,
             endpoint: 2,
             model: model_key("m"),
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(compare(1_000, Some(u64::MAX)), Some(cached(640, 1_000)), "not more than the prompt");
         assert_eq!(compare(1_000, None), None, "the server does not report them");
         assert_eq!(compare(0, Some(7)), None, "the usage has no prompt");
-        let without_prompt = Prediction { estimated: 0, matched: 0, ..prediction() };
+        let without_prompt = UsagePrediction { estimated: 0, matched: 0, ..prediction() };
         assert_eq!(without_prompt.cached_tokens(&usage(9, Some(9))), None);
     }
 
@@ -304,7 +304,7 @@ mod tests {
         for words in [&[][..], &[1, 2], &[1, 2, 3, 4], &[1, 2, 3, 4, 5, 6]] {
             assert_eq!(UsageSample::read(words), None);
         }
-        assert_eq!(Prediction { is_learning: false, ..prediction() }.sample(&usage(9, None), at), None);
+        assert_eq!(UsagePrediction { is_learning: false, ..prediction() }.sample(&usage(9, None), at), None);
         assert_eq!(prediction().sample(&usage(0, Some(9)), at), None);
     }
 
