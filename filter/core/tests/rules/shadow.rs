@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Fixture, NOW, best, compile, destinations, fresh, owned, pod, rejection};
+use crate::{Fixture, NOW, assert_near, best, compile, destinations, fresh, owned, pod, rejection, totals};
 
 /// An acting configuration and its shadow.
 struct ShadowFixture {
@@ -30,11 +30,20 @@ impl ShadowFixture {
     }
 
     fn send(&mut self, prompt: &str, headers: &[(&str, &str)], priority: i32) -> (Decision, ShadowDecision) {
-        let json = json!({"model": "m", "prompt": prompt}).to_string();
-        let headers = owned(headers);
+        self.send_body(Api::Completions, &json!({"model": "m", "prompt": prompt}), headers, priority)
+    }
+
+    fn send_body(
+        &mut self,
+        api: Api,
+        body: &Value,
+        headers: &[(&str, &str)],
+        priority: i32,
+    ) -> (Decision, ShadowDecision) {
+        let (json, headers) = (body.to_string(), owned(headers));
         let mut options = self.fixture.pipeline.body_options(Headers(&headers));
         options.keep_bytes = options.keep_bytes.max(self.shadow.pipeline().max_prompt_bytes());
-        let body = Body::read(&json, Api::Completions, &options).unwrap();
+        let body = Body::read(&json, api, &options).unwrap();
         let request = Request {
             model: "m",
             prompt: Some(&body.prompt),
@@ -202,6 +211,27 @@ fn a_prefix_scorer_of_other_blocks_learns_its_own() {
 fn a_session_scorer_that_does_not_act_binds_sessions_to_where_they_went() {
     let affinity = json!({"type": "session-affinity-scorer", "parameters": {"strategy": "session_id"}});
     assert_learns_where_requests_go(&of("queue-scorer"), &config(&[affinity]), &[("x-session-id", "")]);
+}
+
+#[test]
+fn a_media_cache_of_another_size_remembers_its_own() {
+    let cached = |parameters: Value| {
+        let producer = json!({"type": "mm-embeddings-cache-producer", "parameters": parameters});
+        config(&[json!({"type": "mm-embeddings-cache-scorer"}), producer])
+    };
+    let one_item = cached(json!({"cacheSizeInMBPerServer": 2}));
+    let mut both = ShadowFixture::new(&cached(json!({})), &one_item, vec![fresh()]);
+    let mut scores = |image: &str| {
+        let image =
+            json!({"type": "image_url", "image_url": {"url": format!("https://example.com/{image}")}});
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": [image]}]});
+        let (acted, shadowed) = both.send_body(Api::Chat, &body, &[], 0);
+        [totals(&acted), totals(&shadowed.decision)].concat()
+    };
+    assert_near(&scores("a.png"), &[0.0, 0.0]);
+    assert_near(&scores("b.png"), &[0.0, 0.0]);
+    assert_near(&scores("b.png"), &[1.0, 1.0]);
+    assert_near(&scores("a.png"), &[1.0, 0.0]);
 }
 
 #[test]
