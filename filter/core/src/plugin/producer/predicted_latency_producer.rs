@@ -113,12 +113,11 @@ impl PredictedLatencyProducer {
         CostParameters { prefix_producer, ..ExpectedLatencyScorer::DEFAULT_PARAMETERS }
     }
 
-    /// Calls `use_costs` with the terms of expected latencies, and with the state that they come from.
-    fn with_costs<T>(&self, cycle: &Cycle<'_>, use_costs: impl FnOnce(&Costs<'_>, &LatencyState) -> T) -> T {
+    /// Calls `use_costs` with the terms of expected latencies.
+    fn with_costs<T>(&self, cycle: &Cycle<'_>, use_costs: impl FnOnce(&Costs<'_>) -> T) -> T {
         let parameters = self.cost_parameters();
         let nothing = LatencyState::new(parameters.prior);
-        let costs = Costs::new(parameters, cycle, &nothing);
-        use_costs(&costs, cycle.state().unwrap_or(&nothing))
+        use_costs(&Costs::new(parameters, cycle, &nothing))
     }
 
     /// The client's limit for a token in microseconds, as the state counts it; 0 without one.
@@ -139,10 +138,11 @@ impl PredictedLatencyProducer {
         &self,
         cycle: &Cycle<'_>,
         limits: &LatencyLimits,
-        (costs, state): (&Costs<'_>, &LatencyState),
+        costs: &Costs<'_>,
         endpoint: usize,
     ) -> Prediction {
         let first = costs.first_chunk(endpoint);
+        let state = costs.state();
         let calibration = state.calibration();
         if !self.streaming_mode {
             let ttft = microseconds((first + state.time_to_end()) * calibration.margin());
@@ -184,10 +184,10 @@ impl LatencyPredictor for PredictedLatencyProducer {
         }
         let limits = LatencyLimits::read(cycle.request.headers);
         let mut by_endpoint = vec![None; cycle.pool.as_slice().len()];
-        self.with_costs(cycle, |costs, state| {
+        self.with_costs(cycle, |costs| {
             for &endpoint in candidates {
                 if let Some(slot) = by_endpoint.get_mut(endpoint) {
-                    *slot = Some(self.prediction(cycle, &limits, (costs, state), endpoint));
+                    *slot = Some(self.prediction(cycle, &limits, costs, endpoint));
                 }
             }
         });
@@ -206,7 +206,7 @@ impl Recorder for PredictedLatencyProducer {
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let token_limit = Some(self.token_limit(cycle));
-        self.with_costs(cycle, |costs, _| {
+        self.with_costs(cycle, |costs| {
             let changes = routed
                 .endpoints()
                 .map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, token_limit)));
@@ -217,7 +217,7 @@ impl Recorder for PredictedLatencyProducer {
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
         let is_whole = !self.streaming_mode;
         let predicted = Some(PredictedTimes { is_whole, token_limit: self.token_limit(cycle) });
-        self.with_costs(cycle, |costs, _| {
+        self.with_costs(cycle, |costs| {
             let expectations = costs.expectations(routed);
             expectations.map(|expectation| Expectation { predicted, ..expectation }).collect()
         })

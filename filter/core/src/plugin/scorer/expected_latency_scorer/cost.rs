@@ -130,6 +130,11 @@ impl<'a> Costs<'a> {
         self.decoding_share = if sum > 0.0 { requests.len() as f64 / sum } else { 0.0 };
     }
 
+    /// The state that the terms come from.
+    pub(in crate::plugin) fn state(&self) -> &'a LatencyState {
+        self.state
+    }
+
     /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
     pub(in crate::plugin) fn requests(&self, endpoint: usize) -> f64 {
         let known = self.cycle.comparable_load(endpoint).requests;
