@@ -8,9 +8,12 @@ use endpoint_picker_wire::v1;
 use fixture::{
     Fixture, OLD, Update, YOUNG, config, config_map, model, named, object, objective, pool, rewrite, settings,
 };
-use metrics_agent::catalogue::Plan;
+use metrics_agent::catalogue::cluster::CatalogueSettings;
 use metrics_agent::catalogue::plan::members::Members;
+use metrics_agent::catalogue::{Options, Plan};
 use serde_json::json;
+
+use crate::reading::options;
 
 fn policy<'a>(plan: &'a Plan, pool: &str) -> &'a v1::Policy {
     &plan.pools.iter().find(|it| it.name == pool).unwrap_or_else(|| panic!("{pool} in {plan:?}")).policy
@@ -233,24 +236,27 @@ fn a_second_configuration_and_one_of_an_unknown_pool_are_refused() {
 
 #[test]
 fn a_configuration_that_needs_tls_is_refused_without_the_flags_for_it() {
-    let text = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
-                plugins: [{type: metrics-data-source, parameters: {scheme: https, insecureSkipVerify: true}}, {type: queue-scorer}]";
-    let objects = || [pool("n", "llama", OLD), config_map("n", "picker", &[("a.yaml", text.to_owned())])];
-    let Update { plan, refusals } = Fixture::default().set(objects());
-    assert_eq!(policy(&plan, "n/llama").picker_config, None);
-    assert!(refusals[0].reasons[0].contains("requires --scrape-ca"), "{refusals:?}");
-    let mut with_tls =
-        Fixture::new(metrics_agent::catalogue::cluster::CatalogueSettings { has_tls: true, ..settings() });
-    assert_eq!(with_tls.set(objects()).refusals, []);
+    for plugins in [
+        "plugins: [{type: metrics-data-source, parameters: {scheme: https, insecureSkipVerify: true}}, {type: queue-scorer}]",
+        "plugins: [{type: models-data-source, parameters: {scheme: https}}, {type: models-data-extractor}, {type: served-model-filter}]\n\
+         dataLayer: {sources: [{pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}]}",
+    ] {
+        let text = format!("apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{plugins}");
+        let objects = || [pool("n", "llama", OLD), config_map("n", "picker", &[("a.yaml", text.clone())])];
+        let options = Options { allow_experimental_plugins: true, ..options() };
+        let of =
+            |has_tls| Fixture::new(CatalogueSettings { has_tls, options: options.clone(), ..settings() });
+        let Update { plan, refusals } = of(false).set(objects());
+        assert_eq!(policy(&plan, "n/llama").picker_config, None);
+        assert!(refusals[0].reasons[0].contains("requires --scrape-ca"), "{refusals:?}");
+        assert_eq!(of(true).set(objects()).refusals, []);
+    }
 }
 
 #[test]
 fn with_the_name_of_a_pool_all_others_and_their_objects_are_ignored() {
     for name in ["llama", "n/llama"] {
-        let mut fixture = Fixture::new(metrics_agent::catalogue::cluster::CatalogueSettings {
-            pool: Some(name.to_owned()),
-            ..settings()
-        });
+        let mut fixture = Fixture::new(CatalogueSettings { pool: Some(name.to_owned()), ..settings() });
         let mut bad = objective("n", "bad", "other", 0);
         bad.json["spec"]["priority"] = json!("x");
         let data = [("a.yaml", config("metadata: {name: other}", "queue-scorer"))];

@@ -95,8 +95,8 @@ pub(super) fn is_config_map(id: &ObjectId) -> bool {
 fn check_configs(documents: &mut Documents, settings: &CatalogueSettings) {
     let Documents { configs, problems, warnings, .. } = documents;
     for config in configs {
-        if config.lowered.scraping.https && !settings.has_tls {
-            let text = "https to the model servers requires --scrape-ca or --model-server-metrics-https-insecure-skip-verify";
+        if config.lowered.scraping.has_https() && !settings.has_tls {
+            let text = "https to the model servers or exporters requires --scrape-ca or --model-server-metrics-https-insecure-skip-verify";
             problems.push(config.origin.problem("dataLayer", text));
         }
         if config.lowered.endpoints_file.take().is_some() {

@@ -63,6 +63,11 @@ impl Default for Scraping {
 }
 
 impl Scraping {
+    /// Whether the metrics or another data source are read by https.
+    pub(crate) fn has_https(&self) -> bool {
+        self.https || [&self.gpu, &self.models].into_iter().flatten().any(|source| source.https)
+    }
+
     /// `at` is the path of the plugin's parameters.
     pub(super) fn set_source(&mut self, source: &MetricsDataSource, at: &str, findings: &mut Findings) {
         self.https = source.scheme == Scheme::Https;
