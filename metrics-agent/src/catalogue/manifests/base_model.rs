@@ -8,6 +8,7 @@ use super::fault::{Faults, quoted};
 use super::fields::{MetadataFields, Model};
 use crate::sources::kubernetes::BASE_MODEL_LABEL;
 
+/// A base model, and the adapters that one `ConfigMap` lists for it.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseModel {
     name: String,
@@ -43,7 +44,7 @@ impl TrimmedModel {
     }
 }
 
-/// A YAML list of names.
+/// A YAML list of names; blank ones are skipped.
 #[derive(Default, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::new -> String)]
 struct Adapters(Vec<String>);
@@ -55,16 +56,9 @@ impl Adapters {
             _ => serde_saphyr::from_str::<Vec<String>>(text)
                 .map_err(|_| format!("{} is not a list; allowed is a YAML list of names", quoted(text)))?,
         };
-        let names =
-            listed.iter().map(|name| TrimmedModel::new_or_blank(name)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self(names.into_iter().flatten().collect()))
-    }
-}
-
-impl TrimmedModel {
-    /// `None`: there is no name between the blanks.
-    fn new_or_blank(name: &str) -> Result<Option<String>, String> {
-        if name.trim().is_empty() { Ok(None) } else { Self::new(name).map(|Self(name)| Some(name)) }
+        let names = listed.iter().filter(|name| !name.trim().is_empty());
+        let names = names.map(|name| TrimmedModel::new(name).map(|TrimmedModel(name)| name));
+        names.collect::<Result<Vec<_>, _>>().map(Self)
     }
 }
 

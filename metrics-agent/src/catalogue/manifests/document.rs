@@ -161,15 +161,13 @@ impl Documents {
         self.warnings.extend(warnings);
     }
 
-    /// Orders the objects, the oldest first; configurations, which have no age, keep their order. Base models are ordered by their last
-    /// updates.
+    /// Orders the objects, the oldest first; configurations, which have no age, keep their order.
     pub(crate) fn sort_by_age(&mut self) {
         self.pools.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.objectives.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.rewrites.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.models.sort_by(|a, b| a.metadata.by_age(&b.metadata));
         self.base_models.sort_by(|a, b| a.metadata.by_age(&b.metadata));
-        self.base_models.sort_by_key(|it| it.spec.version());
     }
 }
 

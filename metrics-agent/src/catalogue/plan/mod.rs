@@ -89,6 +89,8 @@ impl Plan {
     /// left out.
     pub(crate) fn of_cluster(mut documents: Documents, scope: &Scope, options: &Options) -> Combined {
         refuse(&mut documents);
+        // Of two that list an adapter, the one that was updated last counts.
+        documents.base_models.sort_by_key(|it| it.spec.version());
         let pools = pools(&mut documents, scope, options);
         Self::combine(documents, pools)
     }
