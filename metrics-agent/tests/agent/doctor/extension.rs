@@ -119,6 +119,11 @@ fn calls_that_do_not_come() {
             "post: [Route, Endpoints, Translation]",
         ),
         (
+            ServerStatus { calls: only(1, 0), ..never() },
+            "never Translation",
+            "post: [Route, Endpoints, Translation]",
+        ),
+        (
             ServerStatus {
                 largest_translation: TranslationParts { routes: 0, ..calls().largest_translation },
                 ..calls()
@@ -154,7 +159,9 @@ fn calls_that_do_not_come() {
             remove(&mut envoy.routes()[0], field);
         }
         envoy.extension = Some(status);
-        dynamic(envoy).assert_finds(Error, problem, "extension server", fix);
+        let envoy = dynamic(envoy);
+        envoy.assert_finds(Error, problem, "extension server", fix);
+        assert!(!envoy.diagnose().passed().contains(&"a listener has the endpoint picker"), "{problem}");
     }
 }
 

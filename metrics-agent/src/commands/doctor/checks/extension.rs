@@ -31,17 +31,17 @@ fn fault(status: &ServerStatus, is_picking: bool) -> Option<(String, &'static st
     if is_picking {
         return None;
     }
-    Some(if status.connections == 0 && calls.translation == 0 {
+    Some(if calls.route > 0 {
+        (
+            "Envoy Gateway calls the hook Route, and never Translation: routes to InferencePools do not get the filter".to_owned(),
+            "the entry in extensionManagers needs `post: [Route, Endpoints, Translation]`",
+        )
+    } else if status.connections == 0 && calls.translation == 0 {
         (
             "Envoy Gateway has not connected to this agent: routes to InferencePools are not served"
                 .to_owned(),
             "enter the agents in config.envoyGateway.extensionManagers of Envoy Gateway, with their Service and port; its log has `loaded \
              extension manager`. It calls one of several agents: read the others with --agent",
-        )
-    } else if calls.route > 0 {
-        (
-            "Envoy Gateway calls the hook Route, and never Translation: routes to InferencePools do not get the filter".to_owned(),
-            "the entry in extensionManagers needs `post: [Route, Endpoints, Translation]`",
         )
     } else {
         (

@@ -34,16 +34,19 @@ pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
     refused.chain(unread).collect()
 }
 
-pub(super) fn presence(facts: &Facts) -> Vec<Finding> {
-    // Why a gateway lacks the filter is a finding of its own.
-    let absent = (facts.managers.is_empty() && !facts.is_of_extension()).then(|| {
-        Finding::error(
+/// Envoys without the picker. `None` for one that gets it from an extension server: the server's checks find the reason.
+pub(super) fn presence(facts: &Facts) -> Option<Vec<Finding>> {
+    if !facts.managers.is_empty() {
+        return Some(Vec::new());
+    }
+    let absent = || {
+        vec![Finding::error(
             "listeners",
             "no listener has the endpoint picker: Envoy balances all requests",
             "put the filter before envoy.filters.http.router into http_filters, as in envoy.yaml or envoy-native.yaml",
-        )
-    });
-    absent.into_iter().collect()
+        )]
+    };
+    (!facts.is_of_extension()).then(absent)
 }
 
 pub(super) fn routes(facts: &Facts) -> Option<Vec<Finding>> {

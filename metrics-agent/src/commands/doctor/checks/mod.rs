@@ -14,7 +14,7 @@ type Check = fn(&Facts) -> Option<Vec<Finding>>;
 /// All checks, each with the statement that holds when it finds nothing.
 pub(super) const ALL: [(&str, Check); 25] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
-    ("a listener has the endpoint picker", |facts| Some(filters::presence(facts))),
+    ("a listener has the endpoint picker", filters::presence),
     ("Envoy Gateway calls the agent", extension::calls),
     ("routes to InferencePools have the filter and its configuration", extension::routes),
     ("a picker runs on at least one route", filters::routes),
