@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-
 use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 

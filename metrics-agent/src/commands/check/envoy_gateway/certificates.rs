@@ -1,4 +1,4 @@
-//! The certificates by which Envoy Gateway and the agents know each other.
+//! The certificates by which Envoy Gateway and the agents authenticate each other.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: the parts of Envoy Gateway that have to know the agents, as the API server has
-//! them.
+//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: checks Envoy Gateway's configuration, certificates and rights, and the status of
+//! routes and pools, as the API server has them.
 
 mod certificates;
 mod entry;
@@ -170,9 +170,9 @@ async fn may_watch_pools(client: &Client, namespace: &str) -> Result<bool, ApiEr
         });
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let sent = client.send(Method::POST, path, "application/json", review.to_string().into_bytes());
-        let answer: Json =
+        let reviewed: Json =
             serde_json::from_slice(&sent.await?).map_err(|error| ApiError::Malformed(error.to_string()))?;
-        if answer["status"]["allowed"] != true {
+        if reviewed["status"]["allowed"] != true {
             return Ok(false);
         }
     }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_gateway_lacks_is_named_with_its_place() {
+    fn mistakes_of_envoy_gateway_are_named_with_their_place() {
         let report = problems(&facts());
         assert!(report.contains("the hook Translation is missing"), "{report}");
         assert!(report.contains("at:  ConfigMap envoy-gateway-system/envoy-gateway-config"), "{report}");

@@ -1,4 +1,4 @@
-//! The status of routes and pools, by which Envoy Gateway and the agents say how they are.
+//! Checks of the status of routes, which Envoy Gateway writes, and of pools, which the agents write.
 
 use std::sync::Arc;
 
@@ -7,6 +7,9 @@ use serde_json::Value as Json;
 use crate::commands::doctor::Finding;
 use crate::extension::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
 use crate::sources::kubernetes::ClusterObject;
+
+/// The group and the beginning of the version of the pools that the agents serve in gateways.
+const GROUP: &str = "inference.networking.k8s.io/";
 
 /// Routes to pools whose backends Envoy Gateway does not resolve.
 pub(super) fn routes(routes: &[Arc<ClusterObject>]) -> Vec<Finding> {
@@ -41,7 +44,10 @@ pub(super) fn routes(routes: &[Arc<ClusterObject>]) -> Vec<Finding> {
 pub(super) fn pools(pools: &[Arc<ClusterObject>], routes: &[Arc<ClusterObject>]) -> Vec<Finding> {
     let gateways = gateways(routes);
     let mut findings = Vec::new();
-    for pool in pools.iter().filter(|pool| pool.id.kind == "InferencePool") {
+    let is_pool = |object: &&Arc<ClusterObject>| {
+        object.id.kind == "InferencePool" && object.id.api_version.starts_with(GROUP)
+    };
+    for pool in pools.iter().filter(is_pool) {
         let Some(own) = gateways.get(&format!("{}/{}", pool.id.namespace, pool.id.name)) else { continue };
         let parents: Vec<_> = array(&pool.json, "/status/parents").collect();
         // Another controller writes for its own routes.
@@ -113,7 +119,7 @@ mod tests {
 
     fn object(kind: &str, mut json: Json) -> Arc<ClusterObject> {
         let id = ObjectId {
-            api_version: "v1".to_owned(),
+            api_version: "inference.networking.k8s.io/v1".to_owned(),
             kind: kind.to_owned(),
             namespace: "team".to_owned(),
             name: "chat".to_owned(),
@@ -169,5 +175,8 @@ mod tests {
         let missing = found(&json!([parent(CONTROLLER, &missing)]));
         assert!(missing.len() == 1 && missing[0].fix.contains("create the Service"), "{missing:?}");
         assert_eq!(pools(&[pool(&json!([]))], &[]), [], "no route leads to the pool");
+        let mut earlier = ClusterObject::clone(&pool(&json!([])));
+        "inference.networking.x-k8s.io/v1alpha2".clone_into(&mut earlier.id.api_version);
+        assert_eq!(pools(&[Arc::new(earlier)], &[route("ResolvedRefs")]), [], "routes lead to its namesake");
     }
 }
