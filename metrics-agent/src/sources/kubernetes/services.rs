@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Namespaces;
 use super::client::Client;
-use super::watch::{Decode, Resource, Selector, Target, Update, Watch, WatchMetrics};
+use super::watch::{DecodeName, Resource, Selector, Target, Update, Watch, WatchMetrics};
 use crate::runtime::Tasks;
 
 const SERVICES: Resource = Resource { group: "", version: "v1", kind: "Service", name: "services" };
@@ -126,30 +125,6 @@ fn set_part(sender: &watch::Sender<Services>, index: usize, update: Update<Servi
     });
 }
 
-/// Reads the name of a Service.
-struct DecodeName;
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-}
-
-impl Decode for DecodeName {
-    type Value = ServiceName;
-
-    fn decode(&self, json: &str) -> Result<Option<ServiceName>, String> {
-        let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        Ok(Some((metadata.namespace, metadata.name)))
-    }
-}
-
 #[cfg(test)]
 impl Services {
     /// All Services of all namespaces, which are these.
@@ -202,12 +177,5 @@ mod tests {
         set_part(&sender, 0, Update::Objects(vec![Arc::new(name("a", "one"))]));
         assert!(!receiver.has_changed().unwrap(), "the same names are no change");
         assert!(Services::all(&[("a", "one")]).lack("b", "one"));
-    }
-
-    #[test]
-    fn only_the_name_of_a_service_is_read() {
-        let json = r#"{"metadata": {"name": "one", "namespace": "a", "resourceVersion": "7"}, "spec": {}}"#;
-        assert_eq!(DecodeName.decode(json), Ok(Some(name("a", "one"))));
-        assert!(DecodeName.decode("{}").is_err());
     }
 }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-pub(crate) use replica::Decode;
+pub(crate) use replica::{Decode, DecodeName};
 use replica::{NextPage, Replica};
 use status::{Outlook, WatchStatus};
 pub(crate) use target::{Resource, Selector, Target};

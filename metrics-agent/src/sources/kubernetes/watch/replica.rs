@@ -17,6 +17,18 @@ pub(crate) trait Decode: Send + 'static {
     fn decode(&self, json: &str) -> Result<Option<Self::Value>, String>;
 }
 
+/// Reads only the namespace and name of an object.
+pub(crate) struct DecodeName;
+
+impl Decode for DecodeName {
+    type Value = Key;
+
+    fn decode(&self, json: &str) -> Result<Option<Key>, String> {
+        let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        Ok(Some((metadata.namespace, metadata.name)))
+    }
+}
+
 /// The objects of one watch. A list replaces them when it is complete, and events change them one by one.
 pub(super) struct Replica<D: Decode> {
     decode: D,

@@ -139,3 +139,10 @@ fn objects_beyond_the_limit_are_ignored() {
     assert!(replica.apply(&event("MODIFIED", &object("c", Some(1), 11))).unwrap().has_changed);
     assert_eq!((replica.objects().len(), replica.ignored()), (2, 1));
 }
+
+#[test]
+fn only_the_name_of_an_object_is_read() {
+    let json = r#"{"metadata": {"name": "one", "namespace": "a", "resourceVersion": "7"}, "spec": {}}"#;
+    assert_eq!(DecodeName.decode(json), Ok(Some(("a".to_owned(), "one".to_owned()))));
+    assert!(DecodeName.decode("{}").is_err());
+}
