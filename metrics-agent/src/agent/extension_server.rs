@@ -67,7 +67,7 @@ impl ExtensionServer {
     }
 }
 
-/// Begins to write the status of pools, if there is an extension server and a cluster. Returns the Services that they name, too.
+/// Begins to write the status of pools, if there is an extension server and a cluster. Returns the task, and the references of pools to Services.
 pub(super) fn start_status(
     settings: Option<&ServerSettings>,
     cluster: Option<&mut Cluster>,

@@ -7,7 +7,6 @@
 mod ai_gateway;
 mod conformance;
 mod envoy;
-pub(crate) use envoy::NAME;
 /// The generated messages and service.
 #[allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications, reason = "generated")]
 pub mod schema {
@@ -22,3 +21,5 @@ pub mod settings;
 pub mod status;
 pub mod weights;
 pub mod wire;
+
+pub(crate) use envoy::NAME;

@@ -9,7 +9,6 @@ use rustls::pki_types::ServerName;
 
 use super::error::{Reason, ScrapeError};
 use super::exposition::{GpuReader, Reader};
-use super::model_list::ModelListReader;
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::client::{Connection, ConnectionError, Get, GetError};
@@ -58,25 +57,6 @@ impl BodyReader for GpuReader {
 
     fn series(&self) -> usize {
         self.series()
-    }
-}
-
-impl BodyReader for ModelListReader {
-    fn accept(&self) -> HeaderValue {
-        HeaderValue::from_static("application/json")
-    }
-
-    fn start(&mut self) {
-        self.start();
-    }
-
-    fn feed(&mut self, chunk: &[u8]) {
-        self.feed(chunk);
-    }
-
-    /// A list has none.
-    fn series(&self) -> usize {
-        0
     }
 }
 

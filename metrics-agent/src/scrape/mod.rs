@@ -1,4 +1,5 @@
-//! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot.
+//! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM exporters and lists of models have
+//! tasks of their own.
 
 mod client;
 mod data_sources;
@@ -85,6 +86,7 @@ impl ScrapeMetrics {
     fn count_extract_error(&self, field: Field, fault: Fault) {
         self.extract_errors.get_or_create(&[("field", field.label()), ("reason", fault.label())]).inc();
     }
+
     /// Counts a scrape of a data source that failed, or gave an endpoint no value.
     fn count_source_error(&self, kind: SourceKind, reason: Reason) {
         self.source_errors.get_or_create(&source_labels(kind, reason)).inc();

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::ServedModel;
+use hyper::header::HeaderValue;
 use serde::Deserialize;
+
+use super::client::BodyReader;
 
 /// Maximum number of models of a server; others are not read.
 const MAX_MODELS: usize = 1024;
@@ -30,17 +33,27 @@ struct Model {
     parent: Option<String>,
 }
 
-impl ModelListReader {
-    /// Starts a new body, and forgets the last one.
-    pub(super) fn start(&mut self) {
+impl BodyReader for ModelListReader {
+    fn accept(&self) -> HeaderValue {
+        HeaderValue::from_static("application/json")
+    }
+
+    fn start(&mut self) {
         self.body.clear();
     }
 
     /// Reads the next chunk. The client limits the length of the body.
-    pub(super) fn feed(&mut self, chunk: &[u8]) {
+    fn feed(&mut self, chunk: &[u8]) {
         self.body.extend_from_slice(chunk);
     }
 
+    /// A list has none.
+    fn series(&self) -> usize {
+        0
+    }
+}
+
+impl ModelListReader {
     /// The models; `None`: the body is not such a list.
     pub(super) fn finish(&self) -> Option<Arc<[ServedModel]>> {
         let list: ModelList = serde_json::from_slice(&self.body).ok()?;

@@ -148,7 +148,7 @@ impl Slot {
 
     /// Replaces the scraped values; readiness stays.
     pub fn set_values(&self, mut values: Reading, now: Duration) {
-        // Readings of other agents have their exporter's value.
+        // A reading from another agent has it too, and each agent scrapes the exporters by itself.
         values.attributes.retain(|(name, _)| name != GPU_UTILIZATION);
         let mut reading = self.reading.lock();
         *reading = Reading { ready: reading.ready, updated: Some(now), ..values };

@@ -77,14 +77,16 @@ fn reads_models(declared: &[Declared], findings: &mut Findings) -> bool {
     let needs_models = |plugin: &Declared| {
         plugin.of_filter().is_some_and(|plugin| plugin.needs().iter().any(|need| need.name == MODELS))
     };
-    let is_read = declared.iter().any(needs_models);
+    if declared.iter().any(needs_models) {
+        return true;
+    }
     let publishers = declared.iter().filter(|it| [MODELS_SOURCE, MODELS_EXTRACTOR].contains(&&*it.type_name));
-    for (path, plugin) in publishers.filter_map(|it| Some((it.path.as_ref()?, it))).filter(|_| !is_read) {
+    for (path, plugin) in publishers.filter_map(|it| Some((it.path.as_ref()?, it))) {
         let text =
             format!("{:?} has no effect here: no plugin reads the models of servers", plugin.type_name);
         findings.warn(format!("{path}.type"), text);
     }
-    is_read
+    false
 }
 
 /// The plugin that finds endpoints, and the path of its name.
