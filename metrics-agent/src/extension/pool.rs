@@ -18,7 +18,8 @@ pub(crate) const MARK: &str = "endpoint-picker";
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 const MAX_POOLS: usize = 64;
 
-const GROUP: &str = "inference.networking.k8s.io/";
+/// The API group of the pools that routes may name, up to the version.
+pub(crate) const GROUP: &str = "inference.networking.k8s.io/";
 
 /// A pool among the backends of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::fault::{Faults, quoted};
 use super::fields::{MetadataFields, Model};
 use crate::sources::kubernetes::BASE_MODEL_LABEL;
 
-/// A base model, and the adapters that one `ConfigMap` lists for it.
+/// A base model, and its adapters in a `ConfigMap`.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseModel {
     name: String,

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::commands::doctor::Finding;
+use crate::extension::pool::GROUP;
 use crate::extension::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
 use crate::sources::kubernetes::ClusterObject;
-
-/// The group and the beginning of the version of the pools that the agents serve in gateways.
-const GROUP: &str = "inference.networking.k8s.io/";
 
 /// Routes to pools whose backends Envoy Gateway does not resolve.
 pub(super) fn routes(routes: &[Arc<ClusterObject>]) -> Vec<Finding> {
