@@ -41,7 +41,8 @@ pub(super) struct ExtensionFlags {
     #[arg(long, value_name = "PATH|NAME", requires = "extension_server", default_value = "endpoint_picker")]
     extension_module: String,
 
-    /// Pick for pools whose `endpointPickerRef` names this Service; may be repeated. Pools without a reference are always picked for.
+    /// Pick for pools whose `endpointPickerRef` names this Service; may be repeated. With --kubernetes their requests get 503 while the
+    /// Service does not exist. Pools without a reference are always picked for.
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "extension_server", value_parser = values::namespaced_object)]
     extension_picker_service: Vec<ObjectName>,
 
