@@ -26,8 +26,7 @@ pub struct LatencyScorer {
     ttft_weight: f64,
     /// Weight of the time of a token.
     tpot_weight: f64,
-    /// `most` prefers the candidates furthest from their limits, everything else those nearest to them.
-    headroom_selection_strategy: String,
+    headroom_selection_strategy: Strategy,
     #[serde(rename = "compositeKVWeight")]
     composite_kv_weight: f64,
     composite_queue_weight: f64,
@@ -38,12 +37,29 @@ pub struct LatencyScorer {
     latency_prediction_info_producer_name: String,
 }
 
+/// Which candidates are preferred among those that would keep their limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+enum Strategy {
+    /// The candidates nearest to their limits.
+    Least,
+    /// The candidates furthest from their limits.
+    Most,
+}
+
+impl From<String> for Strategy {
+    /// `most`; everything else is `Least`, as in the EPP.
+    fn from(name: String) -> Self {
+        if name == "most" { Self::Most } else { Self::Least }
+    }
+}
+
 impl Default for LatencyScorer {
     fn default() -> Self {
         Self {
             ttft_weight: 0.8,
             tpot_weight: 0.2,
-            headroom_selection_strategy: String::new(),
+            headroom_selection_strategy: Strategy::Least,
             composite_kv_weight: 1.0,
             composite_queue_weight: 1.0,
             composite_prefix_weight: 1.0,
@@ -87,7 +103,7 @@ impl Scorer for LatencyScorer {
             }
         }
         let (alpha, beta) = self.weights(&ttft, &tpot);
-        let is_most = group == Group::Positive && self.headroom_selection_strategy == "most";
+        let is_most = group == Group::Positive && self.headroom_selection_strategy == Strategy::Most;
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
             let prediction = at(endpoint);
             if group.has(cycle, endpoint, &prediction) {
