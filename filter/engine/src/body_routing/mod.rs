@@ -5,6 +5,8 @@
 
 mod base_models;
 
+use std::sync::Arc;
+
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::grpc::has_messages;
 use endpoint_picker::headers::{HeaderList, Headers};
@@ -96,7 +98,7 @@ impl<M: MetricSink> BodyRouter<M> {
     pub fn request_body<P: Proxy, T>(
         &self,
         awaited: &mut AwaitedBody,
-        base_models: &BaseModels,
+        base_models: impl FnOnce() -> Arc<BaseModels>,
         proxy: &mut P,
         (size, is_whole): (usize, bool),
         route: impl FnOnce(&mut P, Option<&Reading<'_>>) -> T,
@@ -120,7 +122,7 @@ impl<M: MetricSink> BodyRouter<M> {
                 let reading = Reading::new(&text, is_whole, awaited.api, &options);
                 match reading.model(&options) {
                     Ok(Some(model)) => {
-                        self.name(&model, base_models, proxy);
+                        self.name(&model, &base_models(), proxy);
                         return Some(route(proxy, Some(&reading)));
                     }
                     Ok(None) if is_whole => {

@@ -8,6 +8,7 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_wire::models::{BaseModel, Models};
 use endpoint_picker_wire::{MODELS_FORMAT, Message as _, v1};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use crate::fixture::{CHAT, Fixture, TEXT, address, fewest_waiting};
 use crate::proxy::FakeProxy;
@@ -15,10 +16,10 @@ use crate::sink::FakeSink;
 
 const HI: &str = r#"{"model": "lora", "messages": [{"role": "user", "content": "hi"}]}"#;
 
-fn base_models() -> BaseModels {
+fn base_models() -> Arc<BaseModels> {
     let llama = BaseModel { name: "llama".to_owned(), adapters: vec!["lora".to_owned()] };
     let message = Models { format: MODELS_FORMAT, version: 1, base_models: vec![llama] };
-    BaseModels::decode(&message.encode_to_vec()).unwrap()
+    BaseModels::decode(&message.encode_to_vec()).unwrap().into()
 }
 
 /// A router and its counts.
@@ -63,11 +64,10 @@ impl Routing {
         proxy.request_body.extend_from_slice(part);
         let size = proxy.request_body.len();
         let awaited = awaited.as_mut().expect("an awaited body");
-        let routed =
-            self.router.request_body(awaited, &base_models(), proxy, (size, is_whole), |proxy, _| {
-                let header = |name| proxy.request_header(name).map(str::to_owned);
-                Step::Routed(header(MODEL_NAME), header(BASE_MODEL_NAME))
-            });
+        let routed = self.router.request_body(awaited, base_models, proxy, (size, is_whole), |proxy, _| {
+            let header = |name| proxy.request_header(name).map(str::to_owned);
+            Step::Routed(header(MODEL_NAME), header(BASE_MODEL_NAME))
+        });
         let rejected = || proxy.local_answer.as_ref().map(|answer| Step::Rejected(answer.status));
         routed.or_else(rejected).unwrap_or(Step::Held)
     }
@@ -227,16 +227,13 @@ fn through(fixture: &mut Fixture, path: &str, body: &str, is_whole: bool) -> (Fa
     let awaited = request.awaited.as_mut().unwrap();
     let size = body.len();
     let arrived = (size, is_whole);
-    let flow = routing.router.request_body(
-        awaited,
-        &base_models(),
-        &mut request.proxy,
-        arrived,
-        |proxy, reading| match exchange.request_headers(&mut fixture.pool, proxy, false) {
-            Flow::Hold => exchange.request_body_read(&mut fixture.pool, proxy, size, reading.unwrap()),
-            flow => flow,
-        },
-    );
+    let flow =
+        routing.router.request_body(awaited, base_models, &mut request.proxy, arrived, |proxy, reading| {
+            match exchange.request_headers(&mut fixture.pool, proxy, false) {
+                Flow::Hold => exchange.request_body_read(&mut fixture.pool, proxy, size, reading.unwrap()),
+                flow => flow,
+            }
+        });
     exchange.end(&mut fixture.pool);
     (request.proxy, flow.expect("a routed request"))
 }

@@ -59,9 +59,8 @@ impl WorkerRouter {
         let mut pick = None;
         let mut envoy = Envoy::new(request, event, &self.steering, &mut pick);
         let arrived = (envoy.request_body_size(), is_whole);
-        let models = self.models.current();
         let route = |envoy: &mut Envoy<'_, '_>, reading: Option<&Reading<'_>>| route(envoy.handle(), reading);
-        let routed = self.router.request_body(awaited, &models, &mut envoy, arrived, route);
+        let routed = self.router.request_body(awaited, || self.models.current(), &mut envoy, arrived, route);
         (routed, envoy.reply)
     }
 }
