@@ -103,6 +103,8 @@ pub struct Rejection {
     pub message: Cow<'static, str>,
     /// Time after which the client may retry; `None`: not known.
     pub retry_after: Option<Duration>,
+    /// Whether no endpoint would keep the client's limits for the latency.
+    pub misses_limits: bool,
 }
 
 impl From<BodyError> for Rejection {
@@ -115,7 +117,7 @@ impl From<BodyError> for Rejection {
 impl Rejection {
     /// A response with this status and text, and nothing else.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, reason: None, message: message.into(), retry_after: None }
+        Self { code, reason: None, message: message.into(), retry_after: None, misses_limits: false }
     }
 
     /// The same with a reason in its header.

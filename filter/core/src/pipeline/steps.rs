@@ -10,7 +10,7 @@ use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
-use crate::plugin::{Routed, Stage};
+use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
@@ -113,7 +113,10 @@ impl Pipeline {
     ) -> Result<(), Rejection> {
         for slot in &self.admitters {
             let admission = slot.plugin.admit(&cycle.of(slot.key), candidates, rng);
-            admission.map_err(|refusal| Rejection::not_admitted(&refusal.reason, refusal.retry_after))?;
+            admission.map_err(|NotAdmitted { reason, retry_after, misses_limits }| Rejection {
+                misses_limits,
+                ..Rejection::not_admitted(&reason, retry_after)
+            })?;
         }
         Ok(())
     }

@@ -68,8 +68,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             }
             (Action::Reject(rejection), None) => {
                 pool.metrics.count_rejected(rejection.code);
-                // Of all plugins, only latency-slo-admitter knows when to retry.
-                if rejection.retry_after.is_some() {
+                if rejection.misses_limits {
                     pool.metrics.count_refused_by_limits();
                 }
                 self.reject(&rejection)

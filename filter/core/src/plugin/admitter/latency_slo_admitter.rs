@@ -41,7 +41,11 @@ impl Plugin for LatencySloAdmitter {
 
 impl Admitter for LatencySloAdmitter {
     fn admit(&self, cycle: &Cycle<'_>, candidates: &[usize], _: &mut dyn Rng) -> Result<(), NotAdmitted> {
-        if cycle.request.priority >= 0 || !LatencyLimits::read(cycle.request.headers).is_any() {
+        if cycle.request.priority >= 0 {
+            return Ok(());
+        }
+        let limits = LatencyLimits::read(cycle.request.headers);
+        if !limits.is_any() {
             return Ok(());
         }
         let predictions = cycle.predictions(&self.latency_prediction_info_producer_name);
@@ -54,10 +58,14 @@ impl Admitter for LatencySloAdmitter {
         if predicted().any(|prediction| prediction.is_valid) || candidates.iter().any(has_room) {
             return Ok(());
         }
-        let late = predicted().map(|prediction| -prediction.ttft_headroom).fold(f64::INFINITY, f64::min);
-        let late = Duration::try_from_secs_f64(late.max(0.0) / 1e3).unwrap_or(RETRY_AFTER.1);
+        // The time for a token does not shrink with the queue.
+        let late = predicted().filter(|_| limits.ttft > 0.0).map(|prediction| -prediction.ttft_headroom);
+        let late = late.reduce(f64::min).map_or(Duration::ZERO, |milliseconds| {
+            Duration::try_from_secs_f64(milliseconds.max(0.0) / 1e3).unwrap_or(RETRY_AFTER.1)
+        });
+        let retry_after = Some(late.clamp(RETRY_AFTER.0, RETRY_AFTER.1));
         let reason = "no valid endpoint available to serve the request".to_owned();
-        Err(NotAdmitted { reason, retry_after: Some(late.clamp(RETRY_AFTER.0, RETRY_AFTER.1)) })
+        Err(NotAdmitted { reason, retry_after, misses_limits: true })
     }
 }
 
@@ -99,6 +107,10 @@ mod tests {
         assert_eq!(refused.retry_after, Some(Duration::from_millis(2_300)));
         let retry_after = |late| admit(&fixture(&[late])).unwrap_err().retry_after.unwrap().as_secs();
         assert_eq!([0.5, 59_000.0, 1e30].map(retry_after), [1, 59, 60]);
+        // A limit for tokens alone: the headroom of the first token is that to a limit of 0.
+        let mut for_tokens = fixture(&[5_000.0]);
+        for_tokens.request.headers = headers(&[("x-llm-d-slo-tpot-ms", "100")]);
+        assert_eq!(admit(&for_tokens).unwrap_err().retry_after, Some(Duration::from_secs(1)));
     }
 
     #[test]

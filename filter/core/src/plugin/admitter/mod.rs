@@ -28,6 +28,8 @@ pub struct NotAdmitted {
     pub reason: String,
     /// Time after which the client may retry; `None`: not known.
     pub retry_after: Option<Duration>,
+    /// Whether the reason is that no endpoint would keep the client's limits for the latency.
+    pub misses_limits: bool,
 }
 
 /// `probabilistic-admitter`: turns a request of negative priority away with probability min(1, s^`power` · `k`), s the mean over the candidates of
@@ -79,7 +81,7 @@ impl Admitter for ProbabilisticAdmitter {
         if rng.unit() < probability {
             let reason =
                 format!("probabilistic-admitter: rejected, saturation={saturation:.3} prob={probability:.2}");
-            return Err(NotAdmitted { reason, retry_after: None });
+            return Err(NotAdmitted { reason, retry_after: None, misses_limits: false });
         }
         Ok(())
     }
