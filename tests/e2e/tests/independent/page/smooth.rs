@@ -10,10 +10,18 @@ use tempfile::TempDir;
 const ENDPOINTS: usize = 1000;
 
 /// Updates that are measured: one a second.
-const UPDATES: usize = 10;
+const UPDATES: usize = 20;
 
-/// Maximum time of the page's main thread for an update by compiled functions. It is the time of the processor.
-const MAX_UPDATE: Duration = Duration::from_millis(50);
+/// Maximum time of the page's main thread for the fastest update, as a multiple of the time of [`REFERENCE`] right after it: about twice
+/// the ratio that was measured, 2.3 to 2.5.
+const MAX_RATIO: f64 = 5.0;
+
+/// Work of the same thread that a slower processor slows down as much: reading and writing a text of a thousand endpoints.
+const REFERENCE: &str = "const endpoint = (n) => ({ address: `10.0.0.${n}:8000`, waiting: n, running: n, kv_cache_usage: n / 1000 });
+    const text = JSON.stringify(Array.from({ length: 1000 }, (_, n) => endpoint(n)));
+    let length = 0;
+    for (let n = 0; n < 50; n++) length += JSON.stringify(JSON.parse(text)).length;
+    return length;";
 
 /// Waits in the page for the update after `arguments[0]` updates, and returns the number of updates. Questions from outside would
 /// take time of the main thread themselves. What the page draws, it draws well within 300 ms.
@@ -35,7 +43,7 @@ async fn after_update(browser: &Browser, received: usize) -> (usize, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compiled_update_of_a_thousand_endpoints_takes_at_most_50_ms_and_the_pager_needs_no_scrolling() {
+async fn a_compiled_update_of_a_thousand_endpoints_is_cheap_and_the_pager_needs_no_scrolling() {
     // One server under a thousand addresses, all of which change at once.
     let server = ModelServer::start_at(Ipv4Addr::UNSPECIFIED).unwrap();
     let port = server.address().port();
@@ -56,20 +64,22 @@ async fn a_compiled_update_of_a_thousand_endpoints_takes_at_most_50_ms_and_the_p
     is_true(&browser, is_seen).await;
 
     browser.measure_threads().await.unwrap();
-    let mut updates = Vec::new();
+    let mut ratios = Vec::new();
     let (mut received, mut before) = after_update(&browser, 0).await;
     for running in (1..=UPDATES as u64).map(|n| n * 7) {
         server.update_metrics(|metrics| (metrics.waiting, metrics.running) = (running % 5, running));
         let (count, time) = after_update(&browser, received).await;
         // An update that a busy machine has delayed may be followed by the next one at once.
-        updates.push(time.checked_sub(before).unwrap() / u32::try_from(count - received).unwrap());
-        (received, before) = (count, time);
+        let update = time.checked_sub(before).unwrap() / u32::try_from(count - received).unwrap();
+        browser.page.execute(REFERENCE, vec![]).await.unwrap();
+        (received, before) = (count, browser.main_thread_time().await.unwrap());
+        let reference = before.checked_sub(time).unwrap();
+        println!("time of the main thread: update {update:?}, reference {reference:?}");
+        assert!(update > Duration::from_millis(1), "the page was updated");
+        ratios.push(update.as_secs_f64() / reference.as_secs_f64());
     }
-    println!("time of the main thread for each update: {updates:?}");
-    // Until the browser has compiled the page's functions, which takes seconds on a busy machine, an update takes several times as long. So
-    // the fastest quarter has to be within the limit.
-    updates.sort_unstable();
-    assert!(updates[UPDATES / 4] <= MAX_UPDATE, "{updates:?}");
-    let sum: Duration = updates.iter().sum();
-    assert!(sum > Duration::from_millis(10), "the page was updated: {updates:?}");
+    // Until the browser has compiled the page's functions, which takes seconds on a busy machine, and whenever it collects garbage, an
+    // update takes several times as long.
+    let fastest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    assert!(fastest <= MAX_RATIO, "{ratios:?}");
 }
