@@ -1,5 +1,6 @@
 """The Dockerfile: what each image contains, runs and is labelled with, read from its text."""
 
+import dataclasses
 import re
 import tomllib
 
@@ -10,29 +11,46 @@ from run import ROOT
 FILE = ROOT / "deploy/docker/Dockerfile"
 IGNORED = ROOT / "deploy/docker/Dockerfile.dockerignore"
 LABELS = {"title", "description", "source", "licenses", "version", "revision", "created"}
-# Each image: its base, what is copied into it, its user and its entry point.
+# Each image: what is copied into it in order, its user and its entry point.
 IMAGES = {
     "agent": (
-        "gcr.io/distroless/base-nossl-debian12:nonroot",
-        ("/out/metrics-agent", "/usr/local/bin/metrics-agent"),
+        {"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt", "metrics-agent": "/usr/local/bin/metrics-agent"},
         "65532:65532",
         ["/usr/local/bin/metrics-agent"],
     ),
     "model-server": (
-        "gcr.io/distroless/base-nossl-debian12:nonroot",
-        ("/out/endpoint-picker-model-server", "/usr/local/bin/endpoint-picker-model-server"),
+        {"endpoint-picker-model-server": "/usr/local/bin/endpoint-picker-model-server"},
         "65532:65532",
         ["/usr/local/bin/endpoint-picker-model-server"],
     ),
     # Envoy Gateway and Istio read the file plugin.wasm of the last layer, and start nothing.
-    "wasm": ("scratch", ("/out/plugin.wasm", "/plugin.wasm"), None, None),
+    "wasm": ({"plugin.wasm": "/plugin.wasm"}, None, []),
     "native": (
-        "busybox:1.37.0-musl",
-        ("/out/libendpoint_picker.so", "/libendpoint_picker.so"),
+        {"libendpoint_picker.so": "/libendpoint_picker.so", "install-module": "/install-module"},
         "65532:65532",
-        ["/bin/cp", "/libendpoint_picker.so"],
+        ["/install-module"],
     ),
 }
+
+
+@dataclasses.dataclass
+class Image:
+    """An image from scratch, as its stage describes it."""
+
+    base: str
+    # The path of each file in the image, by its name in the folder /out of the stage that builds it.
+    files: dict[str, str]
+    user: str | None
+    entry_point: list[str]
+    arguments: list[str]
+    ports: list[str]
+    # With the variables VERSION, REVISION and CREATED.
+    labels: dict[str, str]
+
+    @property
+    def name(self):
+        """The image's name, without registry and tag."""
+        return self.labels["org.opencontainers.image.title"]
 
 
 def stages():
@@ -51,21 +69,33 @@ def values(stage, name):
     return [list(command.value) for command in stage if command.cmd.upper() == name]
 
 
+def image(stage):
+    """What a stage describes."""
+    last = {name: (values(stage, name) or [[]])[-1] for name in ("USER", "ENTRYPOINT", "CMD")}
+    return Image(
+        base=values(stage, "FROM")[0][0],
+        files={source.removeprefix("/out/"): target for source, target in values(stage, "COPY")},
+        user=(last["USER"] or [None])[0],
+        entry_point=last["ENTRYPOINT"],
+        arguments=last["CMD"],
+        ports=[port for ports in values(stage, "EXPOSE") for port in ports],
+        labels={name: text.strip('"') for label in values(stage, "LABEL") for name, text in zip(label[::2], label[1::2], strict=True)},
+    )
+
+
 def image_faults(name, stage):
     """What differs from IMAGES, and the labels that are missing."""
-    base, (source, target), user, entry = IMAGES[name]
-    (line,) = values(stage, "FROM")
-    copies = [command for command in stage if command.cmd.upper() == "COPY"]
-    found = (line[0], [list(copy.value) for copy in copies], values(stage, "USER"), values(stage, "ENTRYPOINT"))
-    expected = (base, [[source, target]], [[user]] if user else [], [entry] if entry else [])
-    if found != expected:
-        yield f"image {name} has {found} in place of {expected}"
-    if [copy.flags for copy in copies] != [(f"--from=build-{name}",)]:
-        yield f"image {name} copies from {[copy.flags for copy in copies]}"
+    found = image(stage)
+    if found.base != "scratch":
+        yield f"image {name} is based on {found.base}"
+    if (found.files, found.user, found.entry_point) != IMAGES[name]:
+        yield f"image {name} is {found} in place of {IMAGES[name]}"
+    sources = {flag for command in stage if command.cmd.upper() == "COPY" for flag in command.flags}
+    if not sources <= {f"--from=build-{name}", "--from=source"}:
+        yield f"image {name} copies from {sources}"
     if name == "wasm" and stage[-1].cmd.upper() != "COPY":
         yield "image wasm: the last layer must be that of plugin.wasm"
-    labels = [text for label in values(stage, "LABEL") for text in label[::2]]
-    lacking = {f"org.opencontainers.image.{label}" for label in LABELS} - set(labels)
+    lacking = {f"org.opencontainers.image.{label}" for label in LABELS} - set(found.labels)
     if lacking:
         yield f"image {name} lacks the labels {sorted(lacking)}"
 
@@ -87,10 +117,12 @@ def check():
         yield "the last stage is not agent, which a build without a target makes"
 
     dist = (ROOT / "tools/release/dist").read_text()
+    requirements = (ROOT / "tools/deploy/requirements.txt").read_text()
     version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
     pinned = {
         "CARGO_ZIGBUILD_VERSION": re.search(r"^zigbuild_version=(\S+)", dist, re.MULTILINE)[1],
         "ZIG_VERSION": re.search(r"^zig_version=(\S+)", dist, re.MULTILINE)[1],
+        "CERTIFI_VERSION": re.search(r"^certifi==(\S+)", requirements, re.MULTILINE)[1],
         "VERSION": version,
     }
     yield from (f"{argument} is not {value}" for argument, value in pinned.items() if defaults().get(argument) != value)
