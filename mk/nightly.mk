@@ -1,15 +1,24 @@
 ## Nightly: slow and rarely failing
 
-# `make` targets in quotes, each with its variables.
-nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-wasm test-loom native-sanitize msrv deny lint-rare check-studies
+# `make` targets in quotes, each with its variables. The last fetches a database from the internet, so without it all others have run.
+nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release check-reproducible test-wasm test-loom \
+	native-sanitize msrv deny lint-rare check-studies advisories
 
 .PHONY: nightly
 nightly: ## Run all of this group, once before an issue is closed, with the time of each step
 	@.ci/run $(nightly_steps)
 
 .PHONY: test-dist
-test-dist: test-tools build dist-native ## Pick with the native modules of dist/ in a real Envoy, that for aarch64 in QEMU
+test-dist: test-tools build dist ## Pick with the native modules of dist/ in a real Envoy, that for aarch64 in QEMU
 	@tools/test/dist
+
+.PHONY: test-release
+test-release: ## Verify, publish, unpack, run and install the files of dist/, which `make dist` or `make release` has built
+	@tools/test/release
+
+.PHONY: check-reproducible
+check-reproducible: tools ## Build a release twice in different folders and compare all bytes (FULL=1: optimized and for both architectures)
+	@FULL='$(FULL)' tools/test/reproducible
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node.js

@@ -49,31 +49,31 @@ fn the_programs_of_the_compose_file_find_one_another() {
     assert!(health[0] == "CMD" && matches!(flags.command, Some(Subcommand::Snapshot { .. })), "{health:?}");
 
     // Envoy is in the agent's network, so the agent publishes its port.
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(service("agent")["image"].as_str().unwrap().ends_with(&format!("/metrics-agent:{version}")));
     assert_eq!(service("envoy")["network_mode"], "service:agent");
     assert_eq!(texts(&service("agent")["ports"]), ["10000:10000"]);
-    let folder = service("envoy")["working_dir"].as_str().unwrap();
     let eds = settings.eds.unwrap();
-    assert_eq!(
-        (eds.path.as_path(), eds.cluster.as_str()),
-        (&*Path::new(folder).join(EDS_FILE), "model-servers")
-    );
-    let eds_folder = format!("endpoints:{}", eds.path.parent().unwrap().display());
-    assert_eq!(texts(&service("agent")["volumes"]), [eds_folder.as_str()]);
-    let mounts = texts(&service("envoy")["volumes"]);
-    assert!(mounts.contains(&format!("{eds_folder}:ro").as_str()), "{mounts:?}");
+    assert_eq!(eds.cluster, "model-servers");
+    let folder = eds.path.parent().unwrap().display();
+    assert_eq!(texts(&service("agent")["volumes"]), [format!("endpoints:{folder}")]);
     let config = texts(&service("envoy")["command"])[1];
-    assert!(mounts.contains(&format!("./envoy.yaml:{config}:ro").as_str()), "{mounts:?}");
-    let default = "endpoint_picker.wasm";
-    for filter in [Filter::Wasm, Filter::Native] {
-        let file = Path::new(filter.shipped_path()).file_name().unwrap().to_str().unwrap();
-        let mounts: Vec<_> =
-            mounts.iter().map(|mount| mount.replace(&format!("${{MODULE:-{default}}}"), file)).collect();
-        let module = format!("../../{0}:{folder}/{0}:ro", filter.shipped_path());
-        assert!(mounts.contains(&module), "{mounts:?} lack {module}");
-        let mut config = Config::converted("examples/compose", filter).unwrap();
+    for form in [Filter::Wasm, Filter::Native] {
+        let mounts: Vec<_> = texts(&service("envoy")["volumes"])
+            .iter()
+            .map(|mount| mount.replace("${FORM:-wasm}", &form.to_string()))
+            .collect();
+        // `make dist` changes the paths of the example's configuration to these folders.
+        let expected = [
+            format!("./examples/compose-{form}.yaml:{config}:ro"),
+            format!(".:/opt/endpoint-picker/{version}:ro"),
+            format!("endpoints:{folder}:ro"),
+        ];
+        assert_eq!(mounts, expected);
+        let mut config = Config::converted("examples/compose", form).unwrap();
         let config = config.document().to_string();
-        for needed in [EDS_FILE, filter.shipped_path(), r#""address":"0.0.0.0","port_value":10000"#] {
-            assert!(config.contains(needed), "{filter}: {config} lacks {needed}");
+        for needed in [EDS_FILE, form.shipped_path(), r#""address":"0.0.0.0","port_value":10000"#] {
+            assert!(config.contains(needed), "{form}: {config} lacks {needed}");
         }
     }
 }

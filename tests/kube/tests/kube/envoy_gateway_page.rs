@@ -1,9 +1,8 @@
 //! The way from an empty cluster with Envoy Gateway to a picked request, with the commands of docs/install/envoy-gateway.md.
 //!
 //! What differs here, because the cluster has no containers:
-//! - Nothing builds images. The first command is run with `--dry-run`. Programs of the build stand for the images that it names, and crane puts that of the
-//!   wasm module together, which Envoy Gateway fetches.
-//! - `registry.example` is a registry of this test.
+//! - `registry.example` is a registry of this test, without TLS: helm gets the flag for that. It has the chart, and the image of the wasm module, which Envoy
+//!   Gateway fetches. Programs of the build stand for the other images. `make test-release` assembles, pushes and pulls all of them.
 //! - The second command gets further values: Envoy is a process and not a pod, so it reads the agents' token from a folder of this test.
 //! - No cloud gives the Gateway an address. The test sets it; Envoy listens there.
 
@@ -24,13 +23,17 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
     let _namespace = INFERENCE.lock().await;
     let ground = Ground::shared().await;
     let cluster = ground.cluster();
-    let [images, install, request] = commands().unwrap();
-
-    let built = cluster.shell(&images.replacen("make ", "make --dry-run ", 1)).await.unwrap();
-    assert!(built.contains("tools/release/images"), "{built}");
+    let [pull, install, request] = commands().unwrap();
     let registry = Registry::start(cluster.logs()).await.unwrap();
     let image = concat!("inference/endpoint-picker-wasm:", env!("CARGO_PKG_VERSION"));
     registry.push(image, &Filter::Wasm.module().unwrap(), "plugin.wasm").await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let charts = format!("oci://{}/inference/charts", registry.address());
+    let here = folder.path().display();
+    let package = format!("helm package deploy/chart --destination {here}");
+    let push =
+        format!("helm push --plain-http {here}/endpoint-picker-{}.tgz {charts}", env!("CARGO_PKG_VERSION"));
+    cluster.shell(&format!("{package}\n{push}")).await.unwrap();
 
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}});
     cluster.apply("default", &namespace.to_string()).await.unwrap();
@@ -39,12 +42,18 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
         "gateway": {"proxy": EnvoyGateway::proxy_settings(), "tokenFolder": token.folder()},
         "agent": {"token": {"secret": ProxyToken::SECRET}},
     });
-    let folder = tempfile::tempdir().unwrap();
     let values = folder.path().join("values.json");
     fs::write(&values, proxy.to_string()).unwrap();
-    assert!(install.contains(REGISTRY), "{install}");
-    let install = install.replace(REGISTRY, &format!("{}/inference", registry.address()));
-    cluster.shell(&format!("{install} --values {}", values.display())).await.unwrap();
+    for command in [&pull, &install] {
+        assert!(command.contains(REGISTRY) && command.contains(env!("CARGO_PKG_VERSION")), "{command}");
+    }
+    let here_too = |command: &str| command.replace(REGISTRY, &format!("{}/inference", registry.address()));
+    cluster.shell(&format!("cd {here}\n{} --plain-http", here_too(&pull))).await.unwrap();
+    let values = values.display();
+    cluster
+        .shell(&format!("cd {here}\n{} --plain-http --values {values}", here_too(&install)))
+        .await
+        .unwrap();
     assert_images_are_built(ground).await.unwrap();
 
     let address = json!({"spec": {"addresses": [{"type": "IPAddress", "value": Ipv4Addr::LOCALHOST}]}});

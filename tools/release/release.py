@@ -1,0 +1,51 @@
+"""What is released, and the folder with what was built for it."""
+
+import dataclasses
+import datetime
+import pathlib
+import re
+import subprocess
+
+from run import ROOT
+
+
+def git(*arguments):
+    """What git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@dataclasses.dataclass
+class Release:
+    """What is released."""
+
+    version: str
+    revision: str
+    # The time of the commit, in seconds since 1970.
+    epoch: int
+    architectures: list[str]
+
+    @property
+    def created(self):
+        """The time of the commit, as labels have it."""
+        return datetime.datetime.fromtimestamp(self.epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @classmethod
+    def of_checkout(cls, architectures):
+        """The release of the checked out commit; changes that are not committed are noted in its revision."""
+        version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+        is_changed = git("status", "--porcelain") != ""
+        return cls(version, git("rev-parse", "HEAD") + ("-dirty" if is_changed else ""), int(git("log", "-1", "--format=%ct")), architectures)
+
+
+@dataclasses.dataclass
+class Stage:
+    """The folder with what was built."""
+
+    folder: pathlib.Path
+
+    def file(self, name, architecture):
+        """A file for this architecture, or for all."""
+        for path in (self.folder / architecture / name, self.folder / name):
+            if path.exists():
+                return path
+        raise SystemExit(f"package: {self.folder} has no {name} for {architecture}")
