@@ -96,6 +96,7 @@ impl Default for Limits {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NativeFields {
+    fallback: Option<IgnoredAny>,
     body_based_routing: Option<IgnoredAny>,
 }
 
@@ -106,6 +107,8 @@ pub enum ConfigError {
     Json(serde_json::Error),
     /// `pool` has this value.
     Pool(String),
+    /// `fallback` is there, which only the native module has.
+    Fallback,
     /// `agentCluster` is missing or empty.
     NoAgentCluster,
     /// `limits.peekBytes` is out of range.
@@ -123,6 +126,9 @@ impl fmt::Display for ConfigError {
             Self::Pool(pool) => write!(
                 f,
                 "pool is {pool:?}; allowed are letters, digits, '-', '_' and '.', and a namespace with '/' before the name"
+            ),
+            Self::Fallback => f.write_str(
+                "fallback is a field of the native module; the wasm filter sends requests only to the endpoints of its own pool",
             ),
             Self::NoAgentCluster => f.write_str(
                 "agentCluster is missing or empty; it names the Envoy cluster of the metrics agent",
@@ -148,9 +154,12 @@ impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Json(error) => Some(error),
-            Self::Pool(_) | Self::NoAgentCluster | Self::PeekBytes(_) | Self::Explain | Self::BodyRouting => {
-                None
-            }
+            Self::Pool(_)
+            | Self::Fallback
+            | Self::NoAgentCluster
+            | Self::PeekBytes(_)
+            | Self::Explain
+            | Self::BodyRouting => None,
         }
     }
 }
@@ -158,10 +167,13 @@ impl core::error::Error for ConfigError {
 impl Config {
     /// Reads and checks a configuration of a shell without further fields.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        if serde_json::from_slice(json)
-            .is_ok_and(|NativeFields { body_based_routing }| body_based_routing.is_some())
-        {
-            return Err(ConfigError::BodyRouting);
+        if let Ok(NativeFields { fallback, body_based_routing }) = serde_json::from_slice(json) {
+            if fallback.is_some() {
+                return Err(ConfigError::Fallback);
+            }
+            if body_based_routing.is_some() {
+                return Err(ConfigError::BodyRouting);
+            }
         }
         serde_json::from_slice::<Self>(json).map_err(ConfigError::Json)?.checked()
     }
@@ -188,7 +200,7 @@ impl Config {
 }
 
 /// Whether this is `name` or `namespace/name`.
-fn is_pool_name(text: &str) -> bool {
+pub fn is_pool_name(text: &str) -> bool {
     let is_refused = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
     let is_part = |part: &str| !part.is_empty() && !part.contains(is_refused);
     text.split_once('/')
@@ -288,6 +300,7 @@ mod tests {
             (r#""limits": {"peekBytes": 4096, "maxHeldBytes": 2048}"#, "maxHeldBytes, which is 2048"),
             (r#""countTokens": "yes""#, r#"countTokens is "yes"; allowed are true and false"#),
             (r#""magic": 1"#, "unknown field `magic`"),
+            (r#""fallback": []"#, "fallback is a field of the native module"),
             (r#""mode": "observe""#, "unknown variant `observe`, expected `pick` or `shadow`"),
             (r#""failureMode": "Maybe""#, "unknown variant `Maybe`, expected `FailOpen` or `FailClose`"),
         ] {

@@ -146,7 +146,14 @@ fn decide_all(pool: &Arc<SharedPool>, chats: &[String], first: usize, start: &Ba
     for body in bodies.iter().cycle().skip(first).take(DECISIONS) {
         let request = Request::new(body, resolution, Headers::default(), Subset::default());
         let view = worker.view();
-        let routing = Routing { request: &request, has_body: true, other: None, explain: false, now: NOW };
+        let routing = Routing {
+            request: &request,
+            has_body: true,
+            other: None,
+            explain: false,
+            fallback: None,
+            now: NOW,
+        };
         let directive = worker.route(&view, &routing);
         let Action::Route(route) = directive.action else { panic!("{directive:?}") };
         let ended =

@@ -28,7 +28,8 @@ impl Stream {
 
 fn action(flow: Flow) -> Action {
     match flow {
-        Flow::Hold | Flow::Wait => Action::Pause,
+        // Requests neither wait nor move here.
+        Flow::Hold | Flow::Wait | Flow::Move(_) => Action::Pause,
         Flow::Continue => Action::Continue,
     }
 }

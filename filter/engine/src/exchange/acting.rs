@@ -15,8 +15,10 @@ use crate::metrics::MetricSink;
 use crate::proxy::error_body::ErrorResponse;
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result, headers};
+use crate::queue::room::Fallback;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::{Action, Directive, Route};
+use crate::worker_pool::fallback::OtherResponse;
 use crate::worker_pool::store::PoolStore;
 
 /// Envoy's response code details when a body exceeds the buffer limit.
@@ -28,6 +30,12 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let (directive, tokens) = match decided {
             Decided::Made { directive, tokens } => (directive, tokens),
             Decided::Waits => return Ok(Flow::Wait),
+            Decided::Moves { to, reason } => {
+                let Self { exchange, pool, .. } = self;
+                pool.metrics.count_fallback(reason);
+                exchange.fallback = Some(Fallback { from: pool.config.pool.clone(), reason });
+                return Ok(Flow::Move(to));
+            }
             Decided::Refused(rejection) => return self.refuse(&rejection),
         };
         self.show_wait();
@@ -99,6 +107,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             proxy.set_metadata(&Metadata::Scores(&scores))?;
         }
         self.direct(&route.destinations, route.is_hint)?;
+        if !route.retry_in.is_empty() {
+            self.proxy.set_metadata(&Metadata::RetryIn(&route.retry_in))?;
+        }
         self.pool.metrics.routed.increment();
         if has_limits {
             self.pool.metrics.count_admitted_with_limits();
@@ -111,7 +122,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
 
     /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later picker picks again.
     fn direct(&mut self, destinations: &str, is_hint: bool) -> Result<()> {
-        let Self { pool, proxy, .. } = self;
+        let Self { exchange, pool, proxy } = self;
         proxy.set_request_header(headers::DESTINATION, destinations)?;
         proxy.set_metadata(&Metadata::Destination(destinations))?;
         if is_hint {
@@ -119,7 +130,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         }
         // Envoy may not allow this call to the module. Without the mark, only a second picker for this pool
         // picks again.
-        let _ = proxy.mark_picked(&pool.config.pool);
+        let own = exchange.fallback.as_ref().map_or(&pool.config.pool, |fallback| &fallback.from);
+        let _ = proxy.mark_picked(own);
         Ok(())
     }
 
@@ -194,14 +206,20 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return Ok(());
         }
         let view = pool.view();
-        let served = Served::read(*proxy, &view, &exchange.assignment, head.is_server_error())?;
+        let mut served = Served::read(*proxy, &view, &exchange.assignment, head.is_server_error())?;
         // A shadow cannot tell: the request follows the choice of another picker.
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
         if is_elsewhere {
             pool.metrics.served_elsewhere.increment();
         }
-        exchange.assignment.begin_response(&mut pool.store, *proxy, served, is_elsewhere)?;
+        if let (false, None, Some(address)) = (pool.fallback.is_empty(), served.endpoint, served.by) {
+            let response = OtherResponse { address, is_failure: served.is_failure, at: proxy.now()? };
+            served.endpoint = pool.hand_over(&mut exchange.assignment, response);
+        }
+        if exchange.assignment.handed_over.is_none() {
+            exchange.assignment.begin_response(&mut pool.store, *proxy, served, is_elsewhere)?;
+        }
         let pipeline = &view.topology().pipeline;
         let response = &mut exchange.response;
         if mode == Mode::Pick

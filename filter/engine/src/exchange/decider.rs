@@ -22,6 +22,7 @@ use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Entry;
+use crate::queue::room::{Fallback, FallbackReason};
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::decision::Routing;
 use crate::worker_pool::directive::{Action, Directive};
@@ -33,6 +34,8 @@ pub(super) enum Decided {
     Made { directive: Directive, tokens: ExpectedTokens },
     /// It waits in the queue.
     Waits,
+    /// The pool at this place of the list takes it.
+    Moves { to: usize, reason: FallbackReason },
     /// The queue turns it away.
     Refused(Rejection),
 }
@@ -95,11 +98,16 @@ pub(super) struct Decider<'a, S, M: MetricSink, P> {
     pub(super) place: &'a mut QueuePlace,
     /// The choice of another picker, and the body that has passed.
     pub(super) other: Option<&'a RoutedRequest>,
+    /// The move by which the request came to this pool.
+    pub(super) fallback: Option<&'a Fallback>,
 }
 
 impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     /// Decides for a request without a body.
     pub(super) fn without_body(&mut self) -> Result<Decided> {
+        if let Some(moves) = self.move_on(0)? {
+            return Ok(moves);
+        }
         let subset = subset_hint(self.proxy);
         let request = Request { headers: self.head.headers(), subset, ..Request::default() };
         self.route(&request, false).map(Decided::from)
@@ -315,12 +323,24 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         resolution: ModelResolution<'_>,
         arrived: usize,
     ) -> Result<Decided> {
+        if let Some(moves) = self.move_on(resolution.priority)? {
+            return Ok(moves);
+        }
         if let Some(decided) = self.enter_queue(resolution, arrived)? {
             return Ok(decided);
         }
         let subset = subset_hint(self.proxy);
         let request = Request::new(body, resolution, self.head.headers(), subset);
-        let directive = self.route(&request, true)?;
+        let mut directive = self.route(&request, true)?;
+        // Headers name endpoints of this pool for other stages.
+        if !self.pool.fallback.is_empty()
+            && let Action::Route(route) = &mut directive.action
+            && !route.is_hint
+            && route.request_headers.is_empty()
+            && body.model.as_deref().unwrap_or_default() == resolution.model
+        {
+            route.retry_in = self.pool.retry_pools(self.head.api, self.head.headers(), resolution.model);
+        }
         // The ledger has the load of the request now, so the queue must not count it in addition.
         if let Some(ticket) = self.place.ticket {
             self.pool.store.with_queue(|queue| queue.decided(ticket));
@@ -344,7 +364,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     fn route(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
         let now = self.proxy.now()?;
         let other = self.other.map(|other| &other.pick);
-        let routing = Routing { request, has_body, other, explain: self.head.explains, now };
+        let routing =
+            Routing { request, has_body, other, explain: self.head.explains, fallback: self.fallback, now };
         let directive = self.pool.route(self.view, &routing);
         let metrics = &mut self.pool.metrics;
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
@@ -352,6 +373,21 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             metrics.count_pick(route.address());
         }
         Ok(directive)
+    }
+
+    /// Has another pool of the list take a request of this priority, if this pool has no room for it. A subset hint names endpoints of
+    /// this pool, so its requests stay.
+    fn move_on(&mut self, priority: i32) -> Result<Option<Decided>> {
+        if self.pool.fallback.is_empty()
+            || !self.place.is_before()
+            || self.other.is_some()
+            || self.view.policy().refusal.is_some()
+            || subset_hint(self.proxy).is_hint()
+        {
+            return Ok(None);
+        }
+        let other = self.pool.other_pool(self.head.headers(), priority, self.proxy.now()?);
+        Ok(other.map(|(to, reason)| Decided::Moves { to, reason }))
     }
 
     /// Whether the queue has yet to decide about the request. Requests of another picker do not wait.
@@ -371,13 +407,16 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         self.place.received = Some(now);
         let Some(priority) = view.policy().early_priority(self.head.headers()) else { return Ok(None) };
         let bytes = self.head.content_length().unwrap_or(0);
+        if self.pool.store.with_queue(|queue| queue.refuses(priority, bytes)) != Some(true) {
+            return Ok(None);
+        }
+        if let Some(moves) = self.move_on(priority)? {
+            return Ok(Some(moves));
+        }
         let headers = self.head.headers();
-        let refusal = self.pool.store.with_queue(|queue| {
-            // Its other headers are read only if the queue would refuse it.
-            let is_refused = queue.refuses(priority, bytes);
-            let arrival = || view.topology().pipeline.arrival(headers, priority, bytes, now);
-            is_refused.then(|| queue.turn_away(&arrival(), now)).flatten()
-        });
+        // Its other headers are read only if the queue would refuse it.
+        let arrival = view.topology().pipeline.arrival(headers, priority, bytes, now);
+        let refusal = self.pool.store.with_queue(|queue| queue.turn_away(&arrival, now));
         Ok(refusal.flatten().map(Decided::Refused))
     }
 

@@ -32,6 +32,7 @@ use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
 use crate::proxy::headers::CONTROL;
 use crate::proxy::{Proxy, ProxyError, Result};
+use crate::queue::room::Fallback;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;
@@ -46,6 +47,9 @@ pub enum Flow {
     Wait,
     /// Let the request pass, with all of its body that has arrived.
     Continue,
+    /// Have the pool at this place of the list [take the request over](Exchange::continue_in), in the same event. Only pools with
+    /// [such a list](WorkerPool::with_fallback) move requests.
+    Move(usize),
 }
 
 /// One request on its way through the filter.
@@ -58,6 +62,9 @@ pub struct Exchange {
     place: QueuePlace,
     /// The choice of another picker; `None`: this picker acts.
     other: Option<Box<RoutedRequest>>,
+    /// The move by which the request came to its pool; `None`: it is its own pool.
+    fallback: Option<Fallback>,
+    has_body: bool,
     assignment: Assignment,
     response: Response,
 }
@@ -90,6 +97,8 @@ impl Exchange {
             progress: Progress::Reading { until: limits.peek_bytes },
             place: QueuePlace::default(),
             other: None,
+            fallback: None,
+            has_body: false,
             assignment: Assignment::default(),
             response: Response::default(),
         }
@@ -124,6 +133,7 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) -> Flow {
+        self.has_body = !end_of_stream;
         let mut turn = Turn { exchange: self, pool, proxy };
         let result = match turn.pool.config.mode {
             Mode::Pick => {
@@ -234,6 +244,22 @@ impl Exchange {
         Some(turn.settle(result))
     }
 
+    /// Continues in the pool that takes the request, after [`Flow::Move`]. That pool decides by its own rules, from the request's
+    /// beginning. `size` are the bytes of its body that have arrived.
+    pub fn continue_in(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &mut impl Proxy,
+        size: usize,
+    ) -> Flow {
+        self.progress = Progress::Reading { until: pool.config.limits.peek_bytes };
+        let has_whole_body = self.place.has_whole_body;
+        self.place = QueuePlace { has_whole_body, ..QueuePlace::default() };
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let result = turn.decide_again(size);
+        turn.settle(result)
+    }
+
     /// The body of a held request will not arrive. The pool's failure mode decides, as without a snapshot.
     pub fn request_body_withheld(
         &mut self,
@@ -277,7 +303,7 @@ impl Exchange {
         if let Some(first) = first {
             pool.metrics.record_first_chunk(&self.assignment, &first);
         }
-        self.assignment.chunk(&mut pool.store, first);
+        self.assignment.chunk(pool.store_of(self.assignment.handed_over), first);
         if end_of_stream {
             self.complete(pool, proxy);
         } else {
@@ -293,7 +319,7 @@ impl Exchange {
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
         if let Some(endpoint) = self.response.judged_by_trailers.take()
-            && let Err(error) = judge_by_trailers(&mut pool.store, proxy, endpoint)
+            && let Err(error) = judge_by_trailers(pool.store_of(self.assignment.handed_over), proxy, endpoint)
         {
             log::error!("{error}; whether the endpoint failed is not known");
         }
@@ -335,15 +361,24 @@ impl Exchange {
     pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
         // All take their value out, so a second call has no effect.
         let Response { served, usage, served_by, .. } = &mut self.response;
-        self.assignment.end(&mut pool.store, served.take(), (*usage).zip(*served_by));
+        let store = pool.store_of(self.assignment.handed_over);
+        self.assignment.end(store, served.take(), (*usage).zip(*served_by));
         self.leave_queue(&pool.store);
     }
 }
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     fn decider<'a>(&'a mut self, view: &'a Arc<PoolView>) -> Decider<'a, S, M, P> {
-        let Exchange { head, place, other, .. } = &mut *self.exchange;
-        Decider { pool: self.pool, view, proxy: self.proxy, head, place, other: other.as_deref() }
+        let Exchange { head, place, other, fallback, .. } = &mut *self.exchange;
+        Decider {
+            pool: self.pool,
+            view,
+            proxy: self.proxy,
+            head,
+            place,
+            other: other.as_deref(),
+            fallback: fallback.as_ref(),
+        }
     }
 
     /// Decides at once for a request without a body, or with one that the decision does not depend on.
@@ -366,6 +401,18 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             Some(decider.without_body()?)
         };
         decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
+    }
+
+    /// Decides from the start, with the part of the body that has arrived: `size` bytes.
+    fn decide_again(&mut self, size: usize) -> Result<Flow> {
+        let flow = self.decide_by_head(self.exchange.has_body)?;
+        if flow != Flow::Hold || !self.exchange.is_held() {
+            Ok(flow)
+        } else if self.exchange.place.has_whole_body {
+            self.decide_by_whole_body(None)
+        } else {
+            self.decide_by_beginning(size, None)
+        }
     }
 
     fn decide_by_whole_body(&mut self, reading: Option<&Reading<'_>>) -> Result<Flow> {

@@ -85,17 +85,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 self.pool.metrics.count_rejected(rejection.code);
                 self.reject(&rejection)
             }
-            Verdict::Admitted => {
-                // From the start again: the snapshot may have changed, and nothing of the body was kept.
-                let flow = self.decide_by_head(true)?;
-                if !self.exchange.is_held() {
-                    Ok(flow)
-                } else if self.exchange.place.has_whole_body {
-                    self.decide_by_whole_body(None)
-                } else {
-                    self.decide_by_beginning(size, None)
-                }
-            }
+            // The snapshot may have changed, and nothing of the body was kept.
+            Verdict::Admitted => self.decide_again(size),
         }
     }
 

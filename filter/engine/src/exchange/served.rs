@@ -188,6 +188,12 @@ impl Assignment {
         }
         store.apply(changes);
     }
+
+    /// The ends of the expectations of a request that no endpoint of its pool has answered.
+    pub(crate) fn end_expectations(&mut self) -> Vec<Change> {
+        let at = self.at;
+        self.expectations.drain(..).map(|expected| Change::State(expected.ended(at, false, None))).collect()
+    }
 }
 
 /// The trailers of a gRPC response of this endpoint have come, and show whether it failed the request.

@@ -24,6 +24,7 @@ use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
+use crate::queue::room::FallbackReason;
 use crate::worker_pool::directive::{Assignment, FirstChunk};
 
 pub use series::MAX_SERIES;
@@ -52,6 +53,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) routed_stale: Counter<M>,
     /// Routed requests whose first attempt went to a server that is not among their destinations.
     pub(crate) served_elsewhere: Counter<M>,
+    /// Requests that another pool of the list took, by the reason; none in the wasm filter, where no request moves.
+    fallbacks: Vec<(FallbackReason, Counter<M>)>,
     abstained_no_snapshot: Counter<M>,
     abstained_body_too_large: Counter<M>,
     abstained_body_compressed: Counter<M>,
@@ -150,12 +153,19 @@ impl<M: MetricSink> Metrics<M> {
             |code: Code| (code, Counter::new(sink, &rejected, &Labels::new(&[&code.status().to_string()])));
         let abstained = family(MetricKind::Counter, "abstained", &["reason"]);
         let abstained = |reason| Counter::new(sink, &abstained, &Labels::new(&[reason]));
+        let fallback = |reason: FallbackReason| {
+            let family = family(MetricKind::Counter, "fallbacks", &["reason"]);
+            (reason, Counter::new(sink, &family, &Labels::new(&[reason.as_str()])))
+        };
+        let reasons = [FallbackReason::NoEndpoints, FallbackReason::Saturated, FallbackReason::Failed];
+        let fallbacks = reasons.into_iter().filter(|_| form == Form::Native).map(fallback).collect();
         let build_info = family(MetricKind::Gauge, "build_info", &["version", "form"]);
         Gauge::new(sink, &build_info, &Labels::new(&[VERSION, form.name()])).set(1);
         Self {
             routed: counter("routed"),
             routed_stale: counter("routed_stale"),
             served_elsewhere: counter("served_elsewhere"),
+            fallbacks,
             abstained_no_snapshot: abstained("no_snapshot"),
             abstained_body_too_large: abstained("body_too_large"),
             abstained_body_compressed: abstained("body_compressed"),
@@ -247,6 +257,13 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
+    /// Counts a request that another pool of the list takes.
+    pub(crate) fn count_fallback(&self, reason: FallbackReason) {
+        if let Some((_, counter)) = self.fallbacks.iter().find(|(counted, _)| *counted == reason) {
+            counter.increment();
+        }
+    }
+
     /// Counts snapshots that arrived and can be used.
     pub fn count_snapshots(&self, count: u64) {
         self.snapshots.add(count);
@@ -333,7 +350,8 @@ impl<M: MetricSink> Metrics<M> {
             &self.prompt_blocks_matched,
         ];
         let rejected = self.rejected.iter().map(|(_, counter)| counter);
-        counters.into_iter().chain(rejected).for_each(Counter::flush);
+        let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);
+        counters.into_iter().chain(rejected).chain(fallbacks).for_each(Counter::flush);
         for counter in [&self.picks, &self.requests, &self.rewrites] {
             counter.flush();
         }

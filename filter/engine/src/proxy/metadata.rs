@@ -1,6 +1,7 @@
 //! Values that the picker leaves in the request's metadata.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -27,6 +28,8 @@ pub enum Metadata<'a> {
     Destination(&'a str),
     /// The proxy must not balance when every destination has failed.
     NoFallback,
+    /// The names of other pools whose endpoints the proxy may try when every destination has failed.
+    RetryIn(&'a [Arc<str>]),
     /// The explanation of the decision.
     Explanation(&'a str),
     /// The explanation of a decision that does not act, when the request's headers may have passed already.
@@ -37,10 +40,11 @@ pub enum Metadata<'a> {
 
 impl Metadata<'_> {
     /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata` filter copies the header into
-    /// metadata. `None` for the destination, whose own header is copied, and for a shadow, which sets no header.
+    /// metadata. `None` for the destination, whose own header is copied, for a shadow, which sets no header, and for other pools, which such
+    /// a proxy does not have.
     pub fn as_header(&self) -> Option<(&'static str, Cow<'_, str>)> {
         match *self {
-            Self::Destination(_) | Self::ShadowExplanation(_) => None,
+            Self::Destination(_) | Self::RetryIn(_) | Self::ShadowExplanation(_) => None,
             Self::NoFallback => Some((FALLBACK, NO_FALLBACK.into())),
             Self::Explanation(text) => Some((EXPLANATION, text.into())),
             Self::Scores(scores) => {

@@ -63,4 +63,13 @@ impl Capacity {
     pub(super) fn has_endpoints(&self) -> bool {
         !self.stages.is_empty()
     }
+
+    /// Whether a request can go to an endpoint that is not avoided.
+    pub(super) fn has_unavoided_endpoints(&self, ledger: &Ledger, now: Duration) -> bool {
+        // The ledger may have the endpoints of a newer snapshot already, whose indices are others.
+        let has_same = self.view.as_ref().is_some_and(|view| Arc::ptr_eq(ledger.pool(), view.pool()));
+        let avoided = if has_same { ledger.avoided() } else { &[] };
+        let is_avoided = |&endpoint: &usize| avoided.get(endpoint).is_some_and(|period| period.contains(now));
+        !self.stages.all().iter().all(is_avoided)
+    }
 }

@@ -6,6 +6,7 @@
 
 mod capacity;
 mod report;
+pub mod room;
 
 use core::fmt;
 use core::time::Duration;
@@ -17,6 +18,7 @@ use endpoint_picker::plugin::Arrival;
 use hashbrown::{HashMap, HashSet};
 
 use self::capacity::Capacity;
+use self::room::Room;
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
 use crate::proxy::{Result, Resume};
@@ -88,6 +90,21 @@ impl Queue {
         if let Some(saturation) = self.capacity.measure(ledger, self.pending.len() as u64, now) {
             machine.capacity(saturation.effective, self.capacity.has_endpoints(), now);
         }
+    }
+
+    /// The pool's room for a request of this priority. To be called after [`Self::follow`].
+    pub fn room(&mut self, ledger: &Ledger, priority: i32, now: Duration) -> Room {
+        self.measure(ledger, now);
+        if !self.capacity.has_unavoided_endpoints(ledger, now) {
+            return Room::NoEndpoints;
+        }
+        let is_saturated = match &mut self.machine {
+            Some(machine) => machine.would_wait(priority),
+            None => {
+                self.capacity.measure(ledger, 0, now).is_some_and(|saturation| saturation.effective >= 1.0)
+            }
+        };
+        if is_saturated { Room::Saturated } else { Room::Free }
     }
 
     /// Flow control is off: all requests that wait are dispatched.

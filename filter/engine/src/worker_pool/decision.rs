@@ -16,6 +16,7 @@ use endpoint_picker::state::PluginStates;
 
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
+use crate::queue::room::Fallback;
 
 /// A request to route.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Routing<'a> {
     pub other: Option<&'a PickAddresses>,
     /// Whether the decision is explained.
     pub explain: bool,
+    /// The move by which the request came to the pool; `None`: it is the request's own pool.
+    pub fallback: Option<&'a Fallback>,
     /// The time of the decision.
     pub now: Duration,
 }

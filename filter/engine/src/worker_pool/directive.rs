@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
@@ -87,6 +88,8 @@ pub struct Route {
     pub destinations: String,
     /// Whether a subset hint limits the destinations, so that the request must not go elsewhere.
     pub is_hint: bool,
+    /// The names of other pools whose endpoints the proxy may try when every destination has failed.
+    pub retry_in: Vec<Arc<str>>,
     /// The score of each rated endpoint's `ip:port`, if the policy asks for them.
     pub scores: Option<Vec<(String, f64)>>,
     /// Further headers to set on the request.
@@ -123,6 +126,8 @@ pub struct Assignment {
     pub usage_predictions: Few<UsagePrediction>,
     /// The time of the decision.
     pub at: Duration,
+    /// The place in the list of other pools of the pool that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
+    pub(crate) handed_over: Option<usize>,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,
     /// Chunks of its response so far, without the last one.
@@ -219,10 +224,11 @@ impl PoolView {
             }
             (_, _, shadow) => shadow.as_ref().and_then(|shadow| shadow.difference(self.pool())),
         };
-        let comparison = comparison.unwrap_or_default();
+        let fallback = routing.fallback.map(|fallback| format!("; {fallback}"));
+        let rest = comparison.into_iter().chain(fallback).collect::<String>();
         let view = self.without_ledger(avoided);
         let why = self.topology().pipeline.explain(decision, routing.request, &view, routing.now);
-        why.within(headers::LONGEST_VALUE.saturating_sub(comparison.len())) + &comparison
+        why.within(headers::LONGEST_VALUE.saturating_sub(rest.len())) + &rest
     }
 
     fn action(&self, decision: Decision, pool: &Endpoints, is_hint: bool, now: Duration) -> Action {
@@ -237,6 +243,7 @@ impl PoolView {
         Action::Route(Box::new(Route {
             destinations: headers::destination_list(endpoints().map(Endpoint::printed_address)),
             is_hint,
+            retry_in: Vec::new(),
             scores,
             request_headers: decision.headers,
             response_headers: decision.response_headers,

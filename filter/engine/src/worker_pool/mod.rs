@@ -3,6 +3,7 @@
 pub mod decision;
 pub mod directive;
 mod elsewhere;
+pub mod fallback;
 pub mod store;
 
 use core::time::Duration;
@@ -21,6 +22,7 @@ use crate::pool_view::PoolView;
 use crate::worker_pool::decision::{Draws, Routing};
 use crate::worker_pool::directive::Directive;
 use crate::worker_pool::elsewhere::ElsewhereWatch;
+use crate::worker_pool::fallback::OtherPool;
 use crate::worker_pool::store::PoolStore;
 
 /// Time between two flushes of the metrics.
@@ -34,6 +36,8 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The worker's metrics.
     pub metrics: Metrics<M>,
     pub(crate) store: S,
+    /// The other pools that may take this pool's requests, in their order.
+    pub(crate) fallback: Vec<OtherPool<S>>,
     pub(crate) draws: Draws,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
@@ -49,11 +53,18 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             metrics: Metrics::new(sink, &config.pool, form, config.count_tokens),
             config,
             store,
+            fallback: Vec::new(),
             draws: Draws::new(seed),
             elsewhere: ElsewhereWatch::default(),
             picked_pool: Arc::default(),
             flush_pause: Period::default(),
         }
+    }
+
+    /// The same pool with other pools that may take its requests, in their order. Requests move only where the stores have queues.
+    #[must_use]
+    pub fn with_fallback(self, fallback: Vec<OtherPool<S>>) -> Self {
+        Self { fallback, ..self }
     }
 
     /// The newest view.

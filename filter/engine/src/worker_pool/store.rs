@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::ledger::{Change, Ledger, LedgerStore};
 use crate::pool_view::PoolView;
 use crate::queue::Queue;
+use crate::queue::room::Room;
 
 /// Keeps the view and the ledger of a pool.
 ///
@@ -42,6 +43,14 @@ pub trait PoolStore {
             queue.follow(&self.view(), now);
             self.read(|ledger| queue.measure(ledger, now));
             run(queue)
+        })
+    }
+
+    /// The room for a request of this priority; `None`: requests do not wait in this proxy.
+    fn room(&self, priority: i32, now: Duration) -> Option<Room> {
+        self.with_queue(|queue| {
+            queue.follow(&self.view(), now);
+            self.read(|ledger| queue.room(ledger, priority, now))
         })
     }
 }

@@ -59,7 +59,8 @@ fn a_decision_is_by_the_view_that_belongs_to_the_ledger() {
     let mut pool = WorkerPool::new(config, store, &FakeSink::default(), Form::Wasm, 1);
     let before = pool.view();
     let request = Request::default();
-    let routing = Routing { request: &request, has_body: true, other: None, explain: true, now: START };
+    let routing =
+        Routing { request: &request, has_body: true, other: None, explain: true, fallback: None, now: START };
     let directive = pool.route(&before, &routing);
     let Action::Route(route) = directive.action else { panic!("{directive:?}") };
     assert_eq!(route.address(), address(5));

@@ -6,6 +6,7 @@ mod answers;
 mod bodies;
 mod body_routing;
 mod explanations;
+mod fallback;
 mod fixture;
 mod grpc;
 mod heads;

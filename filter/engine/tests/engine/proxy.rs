@@ -33,6 +33,8 @@ pub(crate) struct FakeProxy {
     pub(crate) namespace: Option<Vec<u8>>,
     pub(crate) hint: Option<Vec<u8>>,
     pub(crate) picked_for: Option<Vec<u8>>,
+    /// The names of other pools whose endpoints the proxy may try.
+    pub(crate) retry_in: Vec<Arc<str>>,
     /// The explanation of a decision that does not act.
     pub(crate) shadow_explanation: Option<String>,
     pub(crate) local_answer: Option<LocalAnswer>,
@@ -131,6 +133,9 @@ impl Proxy for FakeProxy {
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         if let Metadata::ShadowExplanation(text) = metadata {
             self.shadow_explanation = Some((*text).to_owned());
+        }
+        if let Metadata::RetryIn(pools) = metadata {
+            self.retry_in = pools.to_vec();
         }
         match metadata.as_header() {
             Some((name, value)) => self.set_request_header(name, &value),

@@ -6,6 +6,7 @@ mod hosts;
 pub(crate) mod pick;
 
 use core::fmt;
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use serde::Deserialize;
 
 use crate::abi::{BalancerHandle, ClusterHandle};
 use crate::agent::{PoolHandle, pools_of_name};
-use crate::config::{AgentAccess, AgentFields};
+use crate::config::{AgentAccess, AgentFields, checked_fallback};
+use crate::pool::SharedPool;
 use crate::pool::watchers::{self, Wake, Watcher};
 use crate::process::clock;
 use crate::process::proxy_name::proxy_name;
@@ -39,6 +41,8 @@ const INIT_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct ClusterConfig {
     /// The pool, under the name that the filter's configuration has for it.
     pool: String,
+    /// The other pools that may take its requests, in their order.
+    fallback: Vec<String>,
     /// The way to the agent, if the cluster keeps the pool up to date too.
     agent: Option<AgentAccess>,
 }
@@ -48,6 +52,7 @@ pub(crate) struct ClusterConfig {
 #[serde(deny_unknown_fields)]
 struct Fields {
     pool: String,
+    fallback: Option<Vec<String>>,
     agent: Option<AgentFields>,
 }
 
@@ -57,16 +62,19 @@ impl ClusterConfig {
         if !BalancerHandle::reads_filter_state() {
             return Err("a cluster of the picker needs Envoy 1.39 or newer".to_owned());
         }
-        let Fields { pool, agent } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let Fields { pool, fallback, agent } =
+            serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let agent = agent.map(AgentFields::checked).transpose().map_err(|error| error.to_string())?;
-        Ok(Self { pool, agent })
+        let fallback = checked_fallback(&pool, fallback).map_err(|error| error.to_string())?;
+        Ok(Self { pool, fallback, agent })
     }
 }
 
 /// A cluster in use.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    pool: Arc<str>,
+    /// The pool, and the other pools that may take its requests.
+    pools: Vec<Arc<str>>,
     agent: Option<AgentAccess>,
     members: Arc<ArcSwap<Members>>,
     /// Only the main thread locks it.
@@ -76,13 +84,15 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     hosts: Hosts,
+    /// The last known endpoints of each pool, in the order of the cluster's list.
+    endpoints: Vec<Vec<SocketAddr>>,
     /// When the cluster's initialization ends without a snapshot; `None` after its end.
     init_until: Option<Duration>,
     /// `None` if Envoy has no scheduler: then the first update is the only one.
     wake: Option<Wake>,
-    watcher: Option<Subscription<Watcher>>,
+    watchers: Vec<Subscription<Watcher>>,
     timer: Option<Timer>,
-    handle: Option<PoolHandle>,
+    handles: Vec<PoolHandle>,
 }
 
 impl fmt::Debug for State {
@@ -93,8 +103,10 @@ impl fmt::Debug for State {
 
 impl Cluster {
     pub(crate) fn new(config: &ClusterConfig) -> Self {
-        let ClusterConfig { pool, agent } = config.clone();
-        Self { pool: pool.into(), agent, members: Arc::default(), state: Mutex::default() }
+        let ClusterConfig { pool, fallback, agent } = config.clone();
+        let pools: Vec<Arc<str>> = core::iter::once(pool).chain(fallback).map(Arc::from).collect();
+        let state = State { endpoints: vec![Vec::new(); pools.len()], ..State::default() };
+        Self { pools, agent, members: Arc::default(), state: Mutex::new(state) }
     }
 
     /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`].
@@ -104,48 +116,52 @@ impl Cluster {
         state.init_until = Some(clock::now() + INIT_WAIT);
         match wake {
             Some(wake) => {
-                state.watcher = Some(Watcher::subscribe(&self.pool, Arc::clone(&wake)));
+                let watcher = |pool| Watcher::subscribe(pool, Arc::clone(&wake));
+                state.watchers = self.pools.iter().map(watcher).collect();
                 state.wake = Some(wake);
             }
-            None => log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool),
+            None => log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool()),
         }
-        state.handle = self.attach();
+        state.handles = self.attach();
         drop(state);
         self.update(handle);
     }
 
-    /// Uses the pool as a filter configuration does, so that it is there before the first listener and stays behind the last one.
-    fn attach(&self) -> Option<PoolHandle> {
-        let attached = PoolHandle::new(&self.pool, self.agent.as_ref()?, &proxy_name());
-        attached.map_err(|error| log::error!("no thread for the agent: {error}")).ok()
+    /// The name of the first pool.
+    fn pool(&self) -> &str {
+        self.pools.first().map_or("", |pool| pool)
     }
 
-    /// Follows the pools of this name: there are several while the way to the agent changes.
+    /// Uses the pools as a filter configuration does, so that they are there before the first listener and stay behind the last one.
+    fn attach(&self) -> Vec<PoolHandle> {
+        let Some(agent) = &self.agent else { return Vec::new() };
+        let proxy = proxy_name();
+        let attached = self.pools.iter().map(|pool| PoolHandle::new(pool, agent, &proxy));
+        attached.collect::<io::Result<_>>().unwrap_or_else(|error| {
+            log::error!("no thread for the agent: {error}");
+            Vec::new()
+        })
+    }
+
+    /// Follows the pools of these names: there are several of one name while the way to the agent changes.
     pub(crate) fn update(&self, handle: &mut ClusterHandle<'_>) {
         // Read before the pools: a change that comes after this line wakes the cluster once more.
         let change = watchers::last_change();
         let now = clock::now();
         let mut state = self.state.lock();
-        let pools = pools_of_name(&self.pool);
-        let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
-        // Without a snapshot nothing is known: hosts of an earlier pool stay.
-        if !described.is_empty() {
-            let endpoints = described.iter().flat_map(|pool| pool.as_slice());
-            let refused = state.hosts.follow(handle, endpoints.map(Endpoint::address), now);
-            if let Some(first) = refused.first() {
-                let count = refused.len();
-                log::error!(
-                    "Envoy refuses {count} endpoints of pool {} as hosts, such as {first}",
-                    self.pool
-                );
-            }
+        let pools: Vec<_> = self.pools.iter().map(|name| (Arc::clone(name), pools_of_name(name))).collect();
+        let has_snapshot = state.describe(&pools);
+        let State { hosts, endpoints, .. } = &mut *state;
+        let refused = hosts.follow(handle, endpoints.iter().flatten().copied(), now);
+        if let Some(first) = refused.first() {
+            let count = refused.len();
+            log::error!("Envoy refuses {count} endpoints of pool {} as hosts, such as {first}", self.pool());
         }
         self.members.store(Arc::new(Members::new(pools, state.hosts.listed())));
         state.hosts.remove_left(handle, now);
-        if let Some(watcher) = &state.watcher {
+        for watcher in &state.watchers {
             watcher.update(|watcher| watcher.follow(change));
         }
-        let has_snapshot = !described.is_empty();
         let is_initialized = state.ends_init(has_snapshot, now);
         // Unlocked, because Envoy makes balancers inside `complete_init`.
         drop(state);
@@ -154,7 +170,7 @@ impl Cluster {
                 log::warn!(
                     "pool {} has no snapshot yet, and its cluster no hosts until one arrives: no configuration of the filter has \
                      this pool, or its agent does not answer",
-                    self.pool
+                    self.pool()
                 );
             }
             handle.complete_init();
@@ -163,11 +179,26 @@ impl Cluster {
 
     /// The balancer of one worker.
     pub(crate) fn balancer(&self) -> Balancer {
-        Balancer::new(&self.pool, &self.members)
+        Balancer::new(self.pool(), &self.members)
     }
 }
 
 impl State {
+    /// Notes the endpoints of these pools, by the cluster's list. Without a snapshot nothing is known of a pool, so its earlier ones
+    /// stay. Returns whether the first pool has a snapshot.
+    fn describe(&mut self, pools: &[(Arc<str>, Vec<Arc<SharedPool>>)]) -> bool {
+        let mut has_snapshot = false;
+        for (place, (endpoints, (_, pools))) in self.endpoints.iter_mut().zip(pools).enumerate() {
+            let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
+            if !described.is_empty() {
+                has_snapshot |= place == 0;
+                *endpoints =
+                    described.iter().flat_map(|pool| pool.as_slice()).map(Endpoint::address).collect();
+            }
+        }
+        has_snapshot
+    }
+
     /// Whether the initialization ends now. Sets the timer.
     fn ends_init(&mut self, has_snapshot: bool, now: Duration) -> bool {
         let is_waiting = self.init_until.is_some();

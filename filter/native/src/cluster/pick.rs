@@ -5,6 +5,7 @@
 use core::cell::RefCell;
 use core::net::SocketAddr;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 thread_local! {
     static PICKS: RefCell<Picks> = RefCell::default();
@@ -23,8 +24,23 @@ struct Progress {
     /// Bytes of the list that attempts have taken.
     taken: usize,
     may_leave: bool,
+    /// The name of the pick's pool.
+    pool: Arc<str>,
     /// The server of the last attempt.
     last: Option<SocketAddr>,
+    /// The names of other pools that attempts behind the list may go to.
+    retry_in: Vec<Arc<str>>,
+    /// The servers of all attempts, if there are such pools.
+    tried: Vec<SocketAddr>,
+    has_left: bool,
+}
+
+/// Where an attempt behind the list of a pick may go that may leave its pool.
+pub(super) struct Retry {
+    /// The names of pools, in their order.
+    pub(super) pools: Vec<Arc<str>>,
+    /// The servers that have failed.
+    pub(super) tried: Vec<SocketAddr>,
 }
 
 /// The key in filter state for the pick of this pool.
@@ -37,11 +53,20 @@ pub(crate) fn filter_state_key(pool: &str) -> String {
 pub(crate) struct Pick(u64);
 
 impl Pick {
-    /// A pick with these destinations: `ip:port`s, separated by commas.
-    pub(crate) fn new(list: &str) -> Self {
+    /// A pick of the pool with this name, with these destinations: `ip:port`s, separated by commas.
+    pub(crate) fn new(list: &str, pool: &Arc<str>) -> Self {
         PICKS.with_borrow_mut(|Picks { last_key, by_key }| {
             *last_key += 1;
-            let progress = Progress { list: list.to_owned(), taken: 0, may_leave: true, last: None };
+            let progress = Progress {
+                list: list.to_owned(),
+                taken: 0,
+                may_leave: true,
+                pool: Arc::clone(pool),
+                last: None,
+                retry_in: Vec::new(),
+                tried: Vec::new(),
+                has_left: false,
+            };
             by_key.insert(*last_key, progress);
             Self(*last_key)
         })
@@ -55,6 +80,11 @@ impl Pick {
     /// No attempt goes to any other endpoint.
     pub(crate) fn stay(&self) {
         Reference(self.0).with(|progress| progress.may_leave = false);
+    }
+
+    /// Attempts behind the list may go to these pools.
+    pub(crate) fn retry_in(&self, pools: &[Arc<str>]) {
+        Reference(self.0).with(|progress| progress.retry_in = pools.to_vec());
     }
 
     /// The server of the last attempt; `None` before the first one.
@@ -101,9 +131,33 @@ impl Reference {
         self.with(|progress| progress.may_leave).unwrap_or(true)
     }
 
+    /// The name of the pick's pool.
+    pub(super) fn pool(self) -> Option<Arc<str>> {
+        self.with(|progress| Arc::clone(&progress.pool))
+    }
+
+    /// Where an attempt behind the list may go; `None` if it must not leave its pool. Only the first of them stays in the pick's own
+    /// pool.
+    pub(super) fn retry(self) -> Option<Retry> {
+        let retry = |progress: &mut Progress| {
+            let has_left = core::mem::replace(&mut progress.has_left, true);
+            let own = (!has_left).then_some(&progress.pool);
+            Retry {
+                pools: own.into_iter().chain(&progress.retry_in).cloned().collect(),
+                tried: progress.tried.clone(),
+            }
+        };
+        self.with(|progress| (!progress.retry_in.is_empty()).then(|| retry(progress))).flatten()
+    }
+
     /// An attempt goes to this address.
     pub(super) fn note(self, address: SocketAddr) {
-        self.with(|progress| progress.last = Some(address));
+        self.with(|progress| {
+            progress.last = Some(address);
+            if !progress.retry_in.is_empty() {
+                progress.tried.push(address);
+            }
+        });
     }
 }
 
@@ -113,7 +167,7 @@ mod tests {
 
     #[test]
     fn destinations_are_taken_in_order_and_end() {
-        let pick = Pick::new("10.0.0.1:80,[::1]:80");
+        let pick = Pick::new("10.0.0.1:80,[::1]:80", &"a".into());
         let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
         let first = SocketAddr::from(([10, 0, 0, 1], 80));
         assert_eq!(reference.take(), Some((first, true)));
@@ -128,8 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn one_attempt_behind_the_list_stays_in_the_pool_and_the_next_ones_leave_it() {
+        let pick = Pick::new("10.0.0.1:80", &"a".into());
+        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        assert!(reference.retry().is_none());
+        pick.retry_in(&["b".into(), "c".into()]);
+        reference.note(reference.take().unwrap().0);
+        let Retry { pools, tried } = reference.retry().unwrap();
+        assert_eq!(pools, ["a".into(), "b".into(), "c".into()]);
+        assert_eq!(tried, ["10.0.0.1:80".parse().unwrap()]);
+        assert_eq!(reference.retry().unwrap().pools, ["b".into(), "c".into()]);
+    }
+
+    #[test]
     fn a_reference_finds_nothing_when_the_request_has_ended() {
-        let pick = Pick::new("10.0.0.1:80");
+        let pick = Pick::new("10.0.0.1:80", &"a".into());
         let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
         drop(pick);
         assert_eq!(reference.take(), None);

@@ -10,6 +10,9 @@ use http::uri::Scheme;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+/// Maximum number of other pools.
+const MAX_FALLBACK: usize = 8;
+
 /// Maximum number of agents.
 const MAX_ADDRESSES: usize = 8;
 
@@ -18,10 +21,20 @@ const MAX_ADDRESSES: usize = 8;
 pub struct ModuleConfig {
     /// The fields that every shell has.
     pub engine: Config,
+    /// The other pools that may take the pool's requests, in their order.
+    pub fallback: Vec<String>,
     /// The way to the agent.
     pub agent: AgentAccess,
     /// How a request is steered to its endpoint.
     pub steering: Steering,
+}
+
+impl ModuleConfig {
+    /// The same configuration for another pool of the list, which moves no request on.
+    pub(crate) fn of_fallback(&self, pool: &str) -> Self {
+        let engine = Config { pool: pool.to_owned(), ..self.engine.clone() };
+        Self { engine, fallback: Vec::new(), ..self.clone() }
+    }
 }
 
 /// The JSON of the configuration in the filter chain: a picker for routes without a configuration, and the part that acts before a
@@ -98,6 +111,12 @@ pub enum Steering {
 pub enum ConfigError {
     /// A field of every shell.
     Engine(config::ConfigError),
+    /// `fallback` has this many pools.
+    Fallback(usize),
+    /// `fallback` has this value, which is not the name of another pool, or is there twice.
+    FallbackPool(String),
+    /// `fallback` is there without the steering or the mode that it needs.
+    FallbackWithout(&'static str),
     /// `agent` is missing.
     NoAgent,
     /// `agentCluster` is there, which only the wasm filter has.
@@ -118,6 +137,19 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Engine(error) => error.fmt(f),
+            Self::Fallback(count) => {
+                write!(f, "fallback has {count} pools; allowed are 1 to {MAX_FALLBACK}")
+            }
+            Self::FallbackPool(pool) => write!(
+                f,
+                "fallback has {pool:?}; allowed are the names of other pools, each once: letters, digits, '-', '_' and '.', and a \
+                 namespace with '/' before the name"
+            ),
+            Self::FallbackWithout(field) => write!(
+                f,
+                "fallback needs {field}; only a cluster of the module, with the same pool and fallback, has the endpoints of all \
+                 pools"
+            ),
             Self::NoAgent => f.write_str("agent is missing; its addresses are those of the metrics agent"),
             Self::AgentCluster => f.write_str(
                 "agentCluster is a field of the wasm filter; the native module connects to the metrics agent itself: name it in \
@@ -148,7 +180,10 @@ impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Engine(error) => Some(error),
-            Self::NoAgent
+            Self::Fallback(_)
+            | Self::FallbackPool(_)
+            | Self::FallbackWithout(_)
+            | Self::NoAgent
             | Self::AgentCluster
             | Self::Addresses(_)
             | Self::Address(_)
@@ -179,6 +214,7 @@ struct Fields {
     // Read by a function, so that a configuration without the field is refused: only `null` switches the picker off.
     #[serde(deserialize_with = "Option::deserialize")]
     pool: Option<String>,
+    fallback: Option<Vec<String>>,
     agent: Option<AgentFields>,
     #[serde(default)]
     mode: Mode,
@@ -224,12 +260,21 @@ impl ModuleConfig {
     }
 
     fn of(fields: Fields) -> Result<Option<Self>, ConfigError> {
-        let Fields { pool, agent, mode, failure_mode, limits, explain, count_tokens, steering, .. } = fields;
+        let Fields {
+            pool, fallback, agent, mode, failure_mode, limits, explain, count_tokens, steering, ..
+        } = fields;
         let Some(pool) = pool else { return Ok(None) };
         let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
             .checked()?;
+        let fallback = checked_fallback(&engine.pool, fallback)?;
+        if !fallback.is_empty() && steering != Steering::Cluster {
+            return Err(ConfigError::FallbackWithout("\"steering\": \"cluster\""));
+        }
+        if !fallback.is_empty() && mode != Mode::Pick {
+            return Err(ConfigError::FallbackWithout("\"mode\": \"pick\""));
+        }
         let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
-        Ok(Some(Self { engine, agent, steering }))
+        Ok(Some(Self { engine, fallback, agent, steering }))
     }
 }
 
@@ -254,6 +299,21 @@ impl Fields {
         }
         Ok(serde_json::from_slice(json).map_err(config::ConfigError::Json)?)
     }
+}
+
+/// The other pools of this pool's list; none without a list.
+pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    if !(1..=MAX_FALLBACK).contains(&list.len()) {
+        return Err(ConfigError::Fallback(list.len()));
+    }
+    for (place, other) in list.iter().enumerate() {
+        let is_listed = list.iter().take(place).any(|earlier| earlier == other);
+        if is_listed || other == pool || !config::is_pool_name(other) {
+            return Err(ConfigError::FallbackPool(other.clone()));
+        }
+    }
+    Ok(list)
 }
 
 impl AgentFields {

@@ -113,7 +113,7 @@ fn a_refusal_names_the_field_and_what_is_allowed() {
     }
     let with = |field: &str| format!(r#"{{"pool": "p", "agent": {{"addresses": ["http://h:1"]}}, {field}}}"#);
     for (field, expected) in [
-        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `agent`, `mode`"),
+        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `fallback`, `agent`, `mode`"),
         (
             r#""steering": "magic""#,
             "unknown variant `magic`, expected one of `metadata`, `overrideHost`, `cluster`",
@@ -144,5 +144,30 @@ fn bodies_are_routed_by_in_the_chain_only() {
     for fields in ["\"bodyBasedRouting\": true", "\"bodyBasedRouting\": false"] {
         let refused = refusal(&format!("{{\"pool\": \"p\", {fields}, {agent}}}"));
         assert!(refused.starts_with("bodyBasedRouting is allowed in the filter chain only"), "{refused}");
+    }
+}
+
+#[test]
+fn other_pools_need_the_modules_cluster_and_a_picker_that_acts() {
+    let json = |fallback: &str, rest: &str| {
+        format!(
+            r#"{{"pool": "a/b", "fallback": {fallback}, "agent": {{"addresses": ["http://h:1"]}}, {rest}}}"#
+        )
+    };
+    let cluster = r#""steering": "cluster""#;
+    assert_eq!(parsed(&json(r#"["a/c", "d"]"#, cluster)).fallback, ["a/c", "d"]);
+    let of_other = parsed(&json(r#"["a/c", "d"]"#, cluster)).of_fallback("d");
+    assert_eq!((of_other.engine.pool.as_str(), of_other.fallback), ("d", vec![]));
+    for (fallback, rest, expected) in [
+        (r#"["d"]"#, r#""steering": "metadata""#, "fallback needs \"steering\": \"cluster\""),
+        (r#"["d"]"#, r#""steering": "cluster", "mode": "shadow""#, "fallback needs \"mode\": \"pick\""),
+        ("[]", cluster, "fallback has 0 pools; allowed are 1 to 8"),
+        (r#"["1", "2", "3", "4", "5", "6", "7", "8", "9"]"#, cluster, "fallback has 9 pools"),
+        (r#"["a/b"]"#, cluster, "fallback has \"a/b\"; allowed are the names of other pools, each once"),
+        (r#"["d", "d"]"#, cluster, "fallback has \"d\""),
+        (r#"["a b"]"#, cluster, "fallback has \"a b\""),
+    ] {
+        let refusal = refusal(&json(fallback, rest));
+        assert!(refusal.starts_with(expected), "{refusal}");
     }
 }

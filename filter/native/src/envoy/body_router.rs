@@ -28,7 +28,7 @@ impl WorkerRouter {
             router: BodyRouter::new(config.limits, &Sink::new()),
             models: Arc::clone(models),
             buffer_limit: buffer_limit(&config.limits),
-            steering: SteeringKeys::new(Steering::default(), ""),
+            steering: SteeringKeys::new(Steering::default(), "", ""),
         }
     }
 

@@ -9,6 +9,7 @@ use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
 use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::fallback::OtherPool;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::host::{Envoy, Event, SteeringKeys};
@@ -45,20 +46,31 @@ pub(crate) struct Worker {
     panics: Option<Series>,
     limits: Limits,
     steering: SteeringKeys,
+    /// The other pools that may take its requests, as the same worker uses them.
+    fallback: Vec<Arc<Self>>,
 }
 
 impl Worker {
-    fn new(config: &ModuleConfig, store: SharedStore) -> Self {
+    /// The pool of this store, and the other pools that may take its requests.
+    fn new(
+        config: &ModuleConfig,
+        steering: SteeringKeys,
+        store: SharedStore,
+        fallback: Vec<(OtherPool<SharedStore>, Arc<Self>)>,
+    ) -> Self {
         let sink = Sink::new();
-        let ModuleConfig { engine, steering, .. } = config;
+        let ModuleConfig { engine, .. } = config;
         // Seeded by the system once in each thread, and counted up.
         let seed = RandomState::new().hash_one(0);
+        let (stores, fallback) = fallback.into_iter().unzip();
+        let pool = WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed).with_fallback(stores);
         Self {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
-            steering: SteeringKeys::new(*steering, &engine.pool),
-            pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
+            steering,
+            pool: Mutex::new(pool),
             sink,
+            fallback,
         }
     }
 
@@ -69,6 +81,11 @@ impl Worker {
     /// Bytes that Envoy has to be able to buffer for a request.
     pub(crate) fn buffer_limit(&self) -> u64 {
         buffer_limit(&self.limits)
+    }
+
+    /// The pool at this place of the list of other pools.
+    pub(crate) fn fallback(&self, place: usize) -> Option<&Arc<Self>> {
+        self.fallback.get(place)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -100,15 +117,36 @@ impl Worker {
 #[derive(Debug)]
 pub(crate) struct FilterPool {
     workers: PerWorker<Worker>,
+    /// The other pools that may take its requests.
+    _fallback: Vec<Arc<Self>>,
     _publisher: Subscription<Weak<dyn Publisher>>,
 }
 
 impl FilterPool {
-    /// A picker for all workers of the process.
-    pub(crate) fn new(config: &ModuleConfig, handle: &PoolHandle) -> Arc<Self> {
-        let workers = PerWorker::new(|_| Worker::new(config, handle.new_store()));
+    /// A picker for all workers of the process. `others` are the parts in the pools of the configuration's list, in its order.
+    pub(crate) fn new(config: &ModuleConfig, handle: &PoolHandle, others: &[PoolHandle]) -> Arc<Self> {
+        let steering = |taken_by: &str| SteeringKeys::new(config.steering, &config.engine.pool, taken_by);
+        let of_other = |(pool, other): (&String, &PoolHandle)| {
+            let config = config.of_fallback(pool);
+            let worker = |_| Worker::new(&config, steering(pool), other.new_store(), Vec::new());
+            Self::of_workers(PerWorker::new(worker), Vec::new())
+        };
+        let fallback: Vec<Arc<Self>> = config.fallback.iter().zip(others).map(of_other).collect();
+        let workers = PerWorker::new(|index| {
+            let stores = config.fallback.iter().zip(others);
+            let stores = stores
+                .map(|(pool, other)| OtherPool { name: pool.as_str().into(), store: other.new_store() });
+            let workers = fallback.iter().map(|pool| Arc::clone(pool.worker(index)));
+            let fallback = stores.zip(workers).collect();
+            Worker::new(config, steering(&config.engine.pool), handle.new_store(), fallback)
+        });
+        Self::of_workers(workers, fallback)
+    }
+
+    fn of_workers(workers: PerWorker<Worker>, fallback: Vec<Arc<Self>>) -> Arc<Self> {
         Arc::new_cyclic(|picker: &Weak<Self>| Self {
             workers,
+            _fallback: fallback,
             _publisher: flusher::register(Weak::clone(picker) as Weak<dyn Publisher>),
         })
     }

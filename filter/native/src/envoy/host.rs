@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::pool::Endpoint;
@@ -47,11 +48,15 @@ pub(crate) struct SteeringKeys {
     mark: String,
     /// The pick for the balancer.
     pick: String,
+    /// The name of the pool that takes requests.
+    taken_by: Arc<str>,
 }
 
 impl SteeringKeys {
-    pub(crate) fn new(steering: Steering, pool: &str) -> Self {
-        Self { steering, mark: format!("endpoint-picker.picked.{pool}"), pick: filter_state_key(pool) }
+    /// `pool` is the requests' own pool.
+    pub(crate) fn new(steering: Steering, pool: &str, taken_by: &str) -> Self {
+        let (mark, pick) = (format!("endpoint-picker.picked.{pool}"), filter_state_key(pool));
+        Self { steering, mark, pick, taken_by: taken_by.into() }
     }
 }
 
@@ -140,7 +145,7 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
 
     /// Leaves the destinations for the balancer of the module's cluster.
     fn leave_pick(&mut self, list: &str) -> Result<()> {
-        let pick = self.pick.insert(Pick::new(list));
+        let pick = self.pick.insert(Pick::new(list, &self.steering.taken_by));
         done(
             self.request.set_filter_state(&self.steering.pick, &pick.to_bytes()),
             "http_set_filter_state_bytes",
@@ -255,6 +260,12 @@ impl Proxy for Envoy<'_, '_> {
                     Ok(())
                 }
             },
+            Metadata::RetryIn(pools) => {
+                if let Some(pick) = self.pick {
+                    pick.retry_in(pools);
+                }
+                Ok(())
+            }
             Metadata::Explanation(text) | Metadata::ShadowExplanation(text) => {
                 self.request.set_metadata_text(PICKER, "explanation", text);
                 Ok(())

@@ -56,7 +56,10 @@ pub(crate) struct Stream {
 /// The course of a request through the picker of a pool.
 #[derive(Debug)]
 struct Picking {
+    /// The request's own pool.
     worker: Arc<Worker>,
+    /// The pool that has taken the request from its own.
+    taken_by: Option<Arc<Worker>>,
     exchange: Exchange,
     /// The destinations for the module's balancer; `None` before the decision, and with other steering.
     pick: Option<Pick>,
@@ -64,7 +67,34 @@ struct Picking {
 
 impl Picking {
     fn new(worker: &Arc<Worker>) -> Self {
-        Self { worker: Arc::clone(worker), exchange: Exchange::new(worker.limits()), pick: None }
+        let exchange = Exchange::new(worker.limits());
+        Self { worker: Arc::clone(worker), taken_by: None, exchange, pick: None }
+    }
+
+    /// Runs a part of a hook in the pool that has the request.
+    fn run<T>(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        part: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> T,
+    ) -> (T, Option<LocalReply>) {
+        let Self { worker, taken_by, exchange, pick } = self;
+        let worker = taken_by.as_ref().unwrap_or(worker);
+        worker.with(request, event, pick, |pool, envoy| part(exchange, pool, envoy))
+    }
+
+    /// Has the pool at this place of the list take the request over.
+    fn move_to(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        place: usize,
+    ) -> (Flow, Option<LocalReply>) {
+        self.taken_by = self.worker.fallback(place).cloned();
+        self.run(request, event, |exchange, pool, envoy| {
+            let size = envoy.request_body_size();
+            exchange.continue_in(pool, envoy, size)
+        })
     }
 }
 
@@ -274,8 +304,11 @@ impl Stream {
             Part::Answered => return Outcome::Answered,
             Part::Passive => return Outcome::Continue,
         }
-        let Some(Picking { worker, exchange, pick }) = picking else { return Outcome::Continue };
-        let (flow, reply) = worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
+        let Some(picking) = picking else { return Outcome::Continue };
+        let (mut flow, mut reply) = picking.run(request, event, hook);
+        if let Flow::Move(place) = flow {
+            (flow, reply) = picking.move_to(request, event, place);
+        }
         match (reply, flow) {
             (Some(reply), _) => {
                 *part = Part::Answered;
@@ -283,7 +316,8 @@ impl Stream {
             }
             (None, Flow::Hold) => Outcome::Hold,
             (None, Flow::Wait) => Outcome::Wait,
-            (None, Flow::Continue) => Outcome::Continue,
+            // The pool that has taken a request over moves none.
+            (None, Flow::Continue | Flow::Move(_)) => Outcome::Continue,
         }
     }
 
@@ -294,9 +328,8 @@ impl Stream {
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
         let Self { picking, part, .. } = self;
-        if let Some(Picking { worker, exchange, pick }) = picking.as_mut().filter(|_| *part != Part::Passive)
-        {
-            worker.with(request, event, pick, |pool, envoy| hook(exchange, pool, envoy));
+        if let Some(picking) = picking.as_mut().filter(|_| *part != Part::Passive) {
+            picking.run(request, event, hook);
         }
         Outcome::Continue
     }
@@ -305,6 +338,7 @@ impl Stream {
 impl Drop for Picking {
     /// Ends the exchange. Every request with a picker leads here, also without a complete response.
     fn drop(&mut self) {
-        self.exchange.end(&mut self.worker.lock());
+        let worker = self.taken_by.as_ref().unwrap_or(&self.worker);
+        self.exchange.end(&mut worker.lock());
     }
 }

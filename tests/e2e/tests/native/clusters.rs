@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 
 /// Without EDS file and `override_host`. The cluster's configuration has these fields of the filter's.
-fn own_cluster_with(config: &mut Config, fields: &[&str]) -> Result<()> {
+pub(crate) fn own_cluster_with(config: &mut Config, fields: &[&str]) -> Result<()> {
     let document = config.document();
     let filters = document.pointer(FILTERS).and_then(|filters| filters.as_array()).context("no filters")?;
     let mut filters = filters.iter().map(|filter| &filter["typed_config"]);

@@ -7,6 +7,7 @@ mod agents;
 mod body_routing;
 mod choosing;
 mod clusters;
+mod fallback;
 mod limits;
 mod many_pools;
 mod panics;

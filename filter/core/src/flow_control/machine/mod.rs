@@ -136,6 +136,19 @@ impl Machine {
         (!has_room).then_some(outcome)
     }
 
+    /// Whether a request of this priority would not be dispatched at once if it were offered now.
+    pub fn would_wait(&mut self, priority: i32) -> bool {
+        let Some(band) = self.band(priority) else { return true };
+        let saturation = self.pool.saturation;
+        // A copy, because the policy counts dispatch cycles.
+        let mut counter = self.counter;
+        let policy = &self.config.usage_limit;
+        policy.ceilings(saturation, &self.priorities, &mut counter, &mut self.ceilings);
+        let mut until_own = self.bands.iter().zip(&self.ceilings).take(band + 1);
+        !self.pool.has_endpoints
+            || until_own.any(|(band, &ceiling)| saturation >= ceiling || !band.is_empty())
+    }
+
     /// Rejects and counts a request before it is offered, and returns how; `None`: it would wait.
     pub fn turn_away(&mut self, arrival: &Arrival<'_>, now: Duration) -> Option<Outcome> {
         self.advance(now);

@@ -1,0 +1,124 @@
+//! Other pools of a list, which take requests while a pool has no room for them.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use endpoint_picker::headers::Headers;
+use endpoint_picker::pool::Endpoint;
+use endpoint_picker::request::body::Api;
+
+use crate::ledger::{Change, ChangeKind};
+use crate::metrics::MetricSink;
+use crate::queue::room::{FallbackReason, Room};
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::Assignment;
+use crate::worker_pool::store::PoolStore;
+
+/// Another pool that may take requests.
+#[derive(Debug)]
+pub struct OtherPool<S> {
+    /// Its name in the configuration.
+    pub name: Arc<str>,
+    /// Its state, which the workers of that pool have too.
+    pub store: S,
+}
+
+/// A response of an endpoint that is not in the pool to which the request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OtherResponse {
+    pub(crate) address: SocketAddr,
+    /// Whether the server sent no response, or an error of its own; `None` if the trailers of its gRPC response will show it.
+    pub(crate) is_failure: Option<bool>,
+    /// When its head came.
+    pub(crate) at: Duration,
+}
+
+impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
+    /// The place in the list of the pool that takes a request of this priority instead of this one: the first with room for it, and
+    /// without endpoints in this pool also the first that has some. `None`: this pool takes it, sheds it, or has it wait.
+    pub(crate) fn other_pool(
+        &self,
+        headers: Headers<'_>,
+        priority: i32,
+        now: Duration,
+    ) -> Option<(usize, FallbackReason)> {
+        let reason = match self.store.room(priority, now)? {
+            Room::Free => return None,
+            Room::Saturated if self.sheds(priority) => return None,
+            Room::Saturated => FallbackReason::Saturated,
+            Room::NoEndpoints => FallbackReason::NoEndpoints,
+        };
+        let first_with = |room: Room| {
+            self.fallback.iter().position(|OtherPool { store, .. }| {
+                // Where the model in the body decides the priority, it is not read for another pool.
+                let view = store.view();
+                let priority = view.policy().early_priority(headers).unwrap_or(0);
+                view.policy().refusal.is_none() && store.room(priority, now) == Some(room)
+            })
+        };
+        let saturated = || first_with(Room::Saturated).filter(|_| reason == FallbackReason::NoEndpoints);
+        Some((first_with(Room::Free).or_else(saturated)?, reason))
+    }
+
+    /// Whether this pool rejects requests of this priority while it is saturated.
+    fn sheds(&self, priority: i32) -> bool {
+        priority < 0 && self.view().topology().pipeline.flow_control().is_none()
+    }
+
+    /// The names of the other pools that can serve a request which was sent to this pool with this model: those that neither
+    /// replace the model nor refuse it. Its body stays the same for all attempts.
+    pub(crate) fn retry_pools(&mut self, api: Api, headers: Headers<'_>, model: &str) -> Vec<Arc<str>> {
+        let rng = &mut self.draws.acting;
+        let can_serve = |other: &&OtherPool<S>| {
+            let view = other.store.view();
+            let asked = (!model.is_empty()).then_some(model);
+            view.versions().is_some()
+                && view.policy().refusal.is_none()
+                && !view.policy().may_rename(headers, model)
+                && view.policy().resolve_at(api, headers, asked, rng).is_ok()
+        };
+        self.fallback.iter().filter(can_serve).map(|other| Arc::clone(&other.name)).collect()
+    }
+
+    /// Moves the load of a request to the other pool that responds to it, if one has the endpoint. Returns the endpoint's key. The
+    /// destinations of this pool have failed, and are avoided from now on.
+    pub(crate) fn hand_over(&mut self, assignment: &mut Assignment, response: OtherResponse) -> Option<u64> {
+        let OtherResponse { address, is_failure, at } = response;
+        let mut others = self.fallback.iter_mut().enumerate();
+        let (place, endpoint, other) = others.find_map(|(place, OtherPool { store, .. })| {
+            let endpoint = store.view().endpoint_at(address).map(Endpoint::key)?;
+            Some((place, endpoint, store))
+        })?;
+        let (mut own_changes, mut changes) = (assignment.end_expectations(), Vec::new());
+        for load in &mut assignment.loads {
+            let mut all = load.prefill;
+            all += load.response;
+            own_changes.extend(Change::ended(load.endpoint, all));
+            changes.extend(Change::started(endpoint, all));
+            load.endpoint = endpoint;
+        }
+        let event = |endpoint, kind| Change::Endpoint { endpoint, kind };
+        let failed = assignment.destinations.iter();
+        own_changes.extend(failed.map(|&failed| event(failed, ChangeKind::Failed { at })));
+        match is_failure {
+            Some(true) => changes.push(event(endpoint, ChangeKind::Failed { at })),
+            Some(false) if other.read(|ledger| ledger.is_failing(endpoint)) => {
+                changes.push(event(endpoint, ChangeKind::Answered { at }));
+            }
+            Some(false) | None => {}
+        }
+        other.apply(changes);
+        self.store.apply(own_changes);
+        assignment.handed_over = Some(place);
+        self.metrics.count_fallback(FallbackReason::Failed);
+        Some(endpoint)
+    }
+
+    /// The store of the pool that a request was [handed over](Self::hand_over) to, or else of this pool.
+    pub(crate) fn store_of(&mut self, handed_over: Option<usize>) -> &mut S {
+        let Self { store, fallback, .. } = self;
+        let other = handed_over.and_then(|place| fallback.get_mut(place));
+        other.map_or(store, |other| &mut other.store)
+    }
+}

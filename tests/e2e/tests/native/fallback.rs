@@ -1,0 +1,96 @@
+//! A pool whose requests go to another pool while it has no ready endpoint, or is saturated.
+
+use anyhow::{Result, ensure};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};
+use endpoint_picker_e2e::statistics::statistics;
+use endpoint_picker_e2e::steady_load::SteadyLoad;
+use endpoint_picker_harness::config::Config;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::clusters::own_cluster_with;
+
+/// The servers 0 and 2 are the pool `default`, and 1 and 3 the pool `second`.
+const POOLS: &str = "
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: default }
+spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: second }
+spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
+";
+
+const FIRST: [usize; 2] = [0, 2];
+const SECOND: [usize; 2] = [1, 3];
+
+fn own_cluster(config: &mut Config) -> Result<()> {
+    own_cluster_with(config, &["pool", "fallback"])
+}
+
+async fn start() -> Stack {
+    let builder = Stack::builder().servers(4).workers(2).manifests(POOLS);
+    let builder = builder.picker_field("steering", "cluster").picker_field("fallback", json!(["second"]));
+    builder.change(own_cluster).without_access_log().start().await
+}
+
+/// Waits until all requests go to these servers.
+async fn until_all_go_to(stack: &Stack, servers: [usize; 2]) {
+    eventually("all requests go to the pool", async || {
+        for _ in 0..20 {
+            let response = stack.post(CHAT, &fresh_chat()).await;
+            assert_eq!(response.status(), StatusCode::OK);
+            let served = stack.served_by(&response);
+            ensure!(servers.contains(&served), "{served} has served, not one of {servers:?}");
+        }
+        Ok(())
+    })
+    .await;
+}
+
+fn set_waiting(stack: &Stack, servers: [usize; 2], waiting: u64) {
+    for server in servers {
+        stack.servers()[server].update_metrics(|metrics| metrics.waiting = waiting);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_go_to_the_second_pool_and_back_and_none_is_lost() {
+    let stack = start().await;
+    until_all_go_to(&stack, FIRST).await;
+    let load = SteadyLoad::start(&stack);
+    for _ in 0..2 {
+        for server in FIRST {
+            stack.servers()[server].refuse().await.unwrap();
+        }
+        until_all_go_to(&stack, SECOND).await;
+        for server in FIRST {
+            stack.servers()[server].listen().unwrap();
+        }
+        until_all_go_to(&stack, FIRST).await;
+        set_waiting(&stack, FIRST, 50);
+        until_all_go_to(&stack, SECOND).await;
+        set_waiting(&stack, FIRST, 0);
+        until_all_go_to(&stack, FIRST).await;
+    }
+    load.stop().await;
+    eventually("the statistics have the reasons, and no load is left", async || {
+        let statistics = statistics(&stack).await;
+        let of = |name: &str, labels: &str| statistics.count(&format!("{name}{{{labels}}}"));
+        for reason in ["no_endpoints", "saturated"] {
+            let count = of("fallbacks", &format!(r#"pool="default",reason="{reason}""#));
+            ensure!(count > 0, "{reason}: {count}");
+        }
+        for pool in ["default", "second"] {
+            ensure!(of("routed", &format!(r#"pool="{pool}""#)) > 0, "{pool} has no requests");
+            let in_flight = of("in_flight", &format!(r#"pool="{pool}""#));
+            ensure!(in_flight == 0, "{in_flight} in flight in {pool}");
+        }
+        Ok(())
+    })
+    .await;
+}
