@@ -117,6 +117,7 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         emit_endpoint_scores: policy.emit_endpoint_scores,
         avoid_failing: Duration::from_millis(policy.avoid_failing_ms),
         refusal: policy.refusal,
+        fallback: policy.fallback,
     }
 }
 
@@ -153,6 +154,7 @@ mod tests {
             avoid_failing_ms: 250,
             epp_rules: v1::EppRules::Main.into(),
             refusal: Some("a reason".to_owned()),
+            fallback: vec!["team/spare".to_owned()],
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {
@@ -171,6 +173,7 @@ mod tests {
             emit_endpoint_scores: true,
             avoid_failing: Duration::from_millis(250),
             refusal: Some("a reason".to_owned()),
+            fallback: vec!["team/spare".to_owned()],
         };
         assert_eq!(read, expected);
     }

@@ -328,3 +328,28 @@ dataLayer: {sources: [{pluginRef: models-data-source, extractors: [{pluginRef: m
     let refused = experimental(&unlisted).unwrap_err();
     assert!(refused.contains("lists a models-data-source with a models-data-extractor"), "{refused}");
 }
+
+#[test]
+fn a_pool_names_other_pools_that_take_its_requests() {
+    let fallback = |annotation: &str| {
+        let pool = POOL.replace("{name: p}", &format!("{{name: p, annotations: {{{annotation}}}}}"));
+        let text = format!("{pool}\n---\n{}", POOL.replace("{name: p}", "{name: spare}"));
+        Plan::read(&[file("m.yaml", &text)], &options())
+    };
+    let named = |annotation: &str| fallback(annotation).unwrap().pools[0].policy.fallback.clone();
+    assert!(named("other: spare").is_empty());
+    assert_eq!(named("endpoint-picker/fallback: spare"), ["spare"]);
+    let plan = fallback("endpoint-picker/fallback: 'gone, spare'").unwrap();
+    assert_eq!(plan.pools[0].policy.fallback, ["spare"]);
+    assert_eq!(
+        plan.warnings[0].to_string(),
+        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/fallback\": unknown pool \"gone\"; it is left out"
+    );
+    for list in ["''", "p", "'spare,spare'", "team/spare", "'a,b,c,d,e,f,g,h,i'"] {
+        let refusal = fallback(&format!("endpoint-picker/fallback: {list}")).unwrap_err().to_string();
+        assert!(
+            refusal.contains("is refused; allowed are the names of up to 8 other pools"),
+            "{list}: {refusal}"
+        );
+    }
+}

@@ -44,6 +44,9 @@ pub struct Policy {
     pub avoid_failing: Duration,
     /// Reason for which every request is rejected; `None`: requests are decided.
     pub refusal: Option<String>,
+    /// The names of other pools that take requests for which this pool has no room, in their order, where the proxy is not configured
+    /// with such a list.
+    pub fallback: Vec<String>,
 }
 
 impl Policy {

@@ -213,8 +213,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if is_elsewhere {
             pool.metrics.served_elsewhere.increment();
         }
-        if let (false, None, Some(address)) = (pool.fallback.is_empty(), served.endpoint, served.by) {
-            let response = OtherResponse { address, is_failure: served.is_failure, at: proxy.now()? };
+        if let (false, None, Some(address)) = (pool.others.is_empty(), served.endpoint, served.by) {
+            let (is_failure, at) = (served.is_failure, proxy.now()?);
+            let response = OtherResponse { address, is_failure, is_elsewhere, at };
             served.endpoint = pool.hand_over(&mut exchange.assignment, response);
         }
         if exchange.assignment.handed_over.is_none() {

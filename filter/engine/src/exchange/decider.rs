@@ -34,7 +34,7 @@ pub(super) enum Decided {
     Made { directive: Directive, tokens: ExpectedTokens },
     /// It waits in the queue.
     Waits,
-    /// The pool at this place of the list takes it.
+    /// The pool at this place among the other pools takes it.
     Moves { to: usize, reason: FallbackReason },
     /// The queue turns it away.
     Refused(Rejection),

@@ -47,8 +47,8 @@ pub enum Flow {
     Wait,
     /// Let the request pass, with all of its body that has arrived.
     Continue,
-    /// Have the pool at this place of the list [take the request over](Exchange::continue_in), in the same event. Only pools with
-    /// [such a list](WorkerPool::with_fallback) move requests.
+    /// Have the pool at this place among the other pools [take the request over](Exchange::continue_in), in the same event. Only pools
+    /// with [a list](WorkerPool::set_fallback) of such pools move requests.
     Move(usize),
 }
 

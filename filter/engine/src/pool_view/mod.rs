@@ -95,6 +95,12 @@ impl Topology {
     /// have plugins that this build does not know.
     pub fn compile(message: v1::Topology) -> Result<Self, TopologyRefusal> {
         let (pool, pipeline, mut policy) = compile(message)?;
+        if !HAS_QUEUE && !policy.fallback.is_empty() {
+            let list = policy.fallback.join(", ");
+            log::warn!(
+                "the pool's list of other pools ({list}) has no effect: only the native module moves requests"
+            );
+        }
         let shadow = wire::shadow_into_core(&mut policy, &pipeline).unwrap_or_else(|error| {
             log::warn!("the shadow configuration is left out: {error}");
             None

@@ -126,7 +126,7 @@ pub struct Assignment {
     pub usage_predictions: Few<UsagePrediction>,
     /// The time of the decision.
     pub at: Duration,
-    /// The place in the list of other pools of the pool that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
+    /// The place among the other pools of the one that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
     pub(crate) handed_over: Option<usize>,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,

@@ -30,13 +30,15 @@ pub(crate) struct OtherResponse {
     pub(crate) address: SocketAddr,
     /// Whether the server sent no response, or an error of its own; `None` if the trailers of its gRPC response will show it.
     pub(crate) is_failure: Option<bool>,
+    /// It comes from the first attempt: the proxy does not follow the pick.
+    pub(crate) is_elsewhere: bool,
     /// When its head came.
     pub(crate) at: Duration,
 }
 
 impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
-    /// The place in the list of the pool that takes a request of this priority instead of this one: the first with room for it, and
-    /// without endpoints in this pool also the first that has some. `None`: this pool takes it, sheds it, or has it wait.
+    /// The place, among the other pools, of the pool that takes a request of this priority in place of this pool: the first with room for
+    /// it, and while this pool has no endpoints also the first that has some. `None`: this pool takes it, sheds it, or has it wait.
     pub(crate) fn other_pool(
         &self,
         headers: Headers<'_>,
@@ -50,7 +52,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             Room::NoEndpoints => FallbackReason::NoEndpoints,
         };
         let first_with = |room: Room| {
-            self.fallback.iter().position(|OtherPool { store, .. }| {
+            self.listed().find(|(_, OtherPool { store, .. })| {
                 // Where the model in the body decides the priority, it is not read for another pool.
                 let view = store.view();
                 let priority = view.policy().early_priority(headers).unwrap_or(0);
@@ -58,7 +60,13 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             })
         };
         let saturated = || first_with(Room::Saturated).filter(|_| reason == FallbackReason::NoEndpoints);
-        Some((first_with(Room::Free).or_else(saturated)?, reason))
+        let (place, _) = first_with(Room::Free).or_else(saturated)?;
+        Some((place, reason))
+    }
+
+    /// The other pools of the list, with their places among all other pools.
+    fn listed(&self) -> impl Iterator<Item = (usize, &OtherPool<S>)> {
+        self.fallback.iter().filter_map(|&place| Some((place, self.others.get(place)?)))
     }
 
     /// Whether this pool rejects requests of this priority while it is saturated.
@@ -68,24 +76,24 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
 
     /// The names of the other pools that can serve a request which was sent to this pool with this model: those that neither
     /// replace the model nor refuse it. Its body stays the same for all attempts.
-    pub(crate) fn retry_pools(&mut self, api: Api, headers: Headers<'_>, model: &str) -> Vec<Arc<str>> {
-        let rng = &mut self.draws.acting;
+    pub(crate) fn retry_pools(&self, api: Api, headers: Headers<'_>, model: &str) -> Vec<Arc<str>> {
+        let mut rng = self.draws.acting.clone();
         let can_serve = |other: &&OtherPool<S>| {
             let view = other.store.view();
             let asked = (!model.is_empty()).then_some(model);
             view.versions().is_some()
                 && view.policy().refusal.is_none()
                 && !view.policy().may_rename(headers, model)
-                && view.policy().resolve_at(api, headers, asked, rng).is_ok()
+                && view.policy().resolve_at(api, headers, asked, &mut rng).is_ok()
         };
-        self.fallback.iter().filter(can_serve).map(|other| Arc::clone(&other.name)).collect()
+        self.listed().map(|(_, other)| other).filter(can_serve).map(|other| Arc::clone(&other.name)).collect()
     }
 
     /// Moves the load of a request to the other pool that responds to it, if one has the endpoint. Returns the endpoint's key. The
-    /// destinations of this pool have failed, and are avoided from now on.
+    /// destinations of this pool have failed before, and are avoided from now on.
     pub(crate) fn hand_over(&mut self, assignment: &mut Assignment, response: OtherResponse) -> Option<u64> {
-        let OtherResponse { address, is_failure, at } = response;
-        let mut others = self.fallback.iter_mut().enumerate();
+        let OtherResponse { address, is_failure, is_elsewhere, at } = response;
+        let mut others = self.others.iter_mut().enumerate();
         let (place, endpoint, other) = others.find_map(|(place, OtherPool { store, .. })| {
             let endpoint = store.view().endpoint_at(address).map(Endpoint::key)?;
             Some((place, endpoint, store))
@@ -99,7 +107,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             load.endpoint = endpoint;
         }
         let event = |endpoint, kind| Change::Endpoint { endpoint, kind };
-        let failed = assignment.destinations.iter();
+        let failed = assignment.destinations.iter().filter(|_| !is_elsewhere);
         own_changes.extend(failed.map(|&failed| event(failed, ChangeKind::Failed { at })));
         match is_failure {
             Some(true) => changes.push(event(endpoint, ChangeKind::Failed { at })),
@@ -117,8 +125,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
 
     /// The store of the pool that a request was [handed over](Self::hand_over) to, or else of this pool.
     pub(crate) fn store_of(&mut self, handed_over: Option<usize>) -> &mut S {
-        let Self { store, fallback, .. } = self;
-        let other = handed_over.and_then(|place| fallback.get_mut(place));
+        let Self { store, others, .. } = self;
+        let other = handed_over.and_then(|place| others.get_mut(place));
         other.map_or(store, |other| &mut other.store)
     }
 }

@@ -36,8 +36,10 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The worker's metrics.
     pub metrics: Metrics<M>,
     pub(crate) store: S,
-    /// The other pools that may take this pool's requests, in their order.
-    pub(crate) fallback: Vec<OtherPool<S>>,
+    /// The other pools that are or were on this pool's list: requests in flight may be in any of them.
+    pub(crate) others: Vec<OtherPool<S>>,
+    /// The list: places in `others`.
+    pub(crate) fallback: Vec<usize>,
     pub(crate) draws: Draws,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
@@ -53,6 +55,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             metrics: Metrics::new(sink, &config.pool, form, config.count_tokens),
             config,
             store,
+            others: Vec::new(),
             fallback: Vec::new(),
             draws: Draws::new(seed),
             elsewhere: ElsewhereWatch::default(),
@@ -61,10 +64,11 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         }
     }
 
-    /// The same pool with other pools that may take its requests, in their order. Requests move only where the stores have queues.
-    #[must_use]
-    pub fn with_fallback(self, fallback: Vec<OtherPool<S>>) -> Self {
-        Self { fallback, ..self }
+    /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools, and `list` are places among
+    /// all that were ever added. Requests move only where the stores have queues.
+    pub fn set_fallback(&mut self, new: impl IntoIterator<Item = OtherPool<S>>, list: Vec<usize>) {
+        self.others.extend(new);
+        self.fallback = list;
     }
 
     /// The newest view.

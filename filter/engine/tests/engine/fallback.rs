@@ -90,11 +90,13 @@ impl Pools {
             let config = json!({"pool": "p", "explain": {"header": "x-why", "secret": SECRET}});
             let config = Config::parse(config.to_string().as_bytes()).unwrap();
             let sink = FakeSink::default();
-            let worker = WorkerPool::new(config, stores[pool].clone(), &sink, Form::Native, 1);
+            let mut worker = WorkerPool::new(config, stores[pool].clone(), &sink, Form::Native, 1);
             let other =
                 |pool: usize| OtherPool { name: ["a", "b", "c"][pool].into(), store: stores[pool].clone() };
-            let fallback = if pool == 0 { vec![other(1), other(2)] } else { Vec::new() };
-            (worker.with_fallback(fallback), sink)
+            if pool == 0 {
+                worker.set_fallback([other(1), other(2)], vec![0, 1]);
+            }
+            (worker, sink)
         };
         let policies = [0, 1, 2].map(|pool| {
             let mut policy = fewest_waiting();
@@ -381,6 +383,18 @@ fn a_retry_leaves_the_pool_only_for_pools_that_would_serve_the_same_model() {
         }
     });
     assert_eq!(pools.post(&[]).proxy.retry_in, ["c".into()]);
+}
+
+#[test]
+fn a_pool_that_leaves_the_list_ends_the_requests_that_it_has() {
+    let mut pools = Pools::new(|_, _| {});
+    let mut request = pools.post(&[]);
+    pools.begin_answer(&mut request, 3);
+    pools.pools[0].0.set_fallback([], vec![1]);
+    pools.read(0, &[]);
+    assert_eq!(pools.post(&[]).pool, 2);
+    pools.end(&mut request);
+    assert_eq!(pools.in_flight(), [0, 0, 1]);
 }
 
 /// Random states of the pools, and requests that fail, are answered by their own or by another pool, or end without a response.

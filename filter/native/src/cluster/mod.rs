@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::abi::{BalancerHandle, ClusterHandle};
 use crate::agent::{PoolHandle, pools_of_name};
-use crate::config::{AgentAccess, AgentFields, checked_fallback};
+use crate::config::{AgentAccess, AgentFields, Fallback, checked_fallback};
 use crate::pool::SharedPool;
 use crate::pool::watchers::{self, Wake, Watcher};
 use crate::process::clock;
@@ -41,8 +41,8 @@ const INIT_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct ClusterConfig {
     /// The pool, under the name that the filter's configuration has for it.
     pool: String,
-    /// The other pools that may take its requests, in their order.
-    fallback: Vec<String>,
+    /// The other pools that may take its requests.
+    fallback: Fallback,
     /// The way to the agent, if the cluster keeps the pool up to date too.
     agent: Option<AgentAccess>,
 }
@@ -73,8 +73,9 @@ impl ClusterConfig {
 /// A cluster in use.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// The pool, and the other pools that may take its requests.
-    pools: Vec<Arc<str>>,
+    pool: Arc<str>,
+    /// The other pools that may take its requests.
+    fallback: Fallback,
     agent: Option<AgentAccess>,
     members: Arc<ArcSwap<Members>>,
     /// Only the main thread locks it.
@@ -84,15 +85,22 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     hosts: Hosts,
-    /// The last known endpoints of each pool, in the order of the cluster's list.
-    endpoints: Vec<Vec<SocketAddr>>,
+    /// The cluster's pool, and the other pools that are or were on its list. They stay, because requests may be on their way to them.
+    pools: Vec<ListedPool>,
     /// When the cluster's initialization ends without a snapshot; `None` after its end.
     init_until: Option<Duration>,
     /// `None` if Envoy has no scheduler: then the first update is the only one.
     wake: Option<Wake>,
-    watchers: Vec<Subscription<Watcher>>,
     timer: Option<Timer>,
-    handles: Vec<PoolHandle>,
+}
+
+/// A pool whose endpoints are hosts.
+struct ListedPool {
+    name: Arc<str>,
+    /// Its last known endpoints.
+    endpoints: Vec<SocketAddr>,
+    watcher: Option<Subscription<Watcher>>,
+    _handle: Option<PoolHandle>,
 }
 
 impl fmt::Debug for State {
@@ -104,9 +112,7 @@ impl fmt::Debug for State {
 impl Cluster {
     pub(crate) fn new(config: &ClusterConfig) -> Self {
         let ClusterConfig { pool, fallback, agent } = config.clone();
-        let pools: Vec<Arc<str>> = core::iter::once(pool).chain(fallback).map(Arc::from).collect();
-        let state = State { endpoints: vec![Vec::new(); pools.len()], ..State::default() };
-        Self { pools, agent, members: Arc::default(), state: Mutex::new(state) }
+        Self { pool: pool.into(), fallback, agent, members: Arc::default(), state: Mutex::default() }
     }
 
     /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`].
@@ -114,52 +120,55 @@ impl Cluster {
         let wake = handle.scheduler().map(|scheduler| -> Wake { Arc::new(move || scheduler.commit(WAKE)) });
         let mut state = self.state.lock();
         state.init_until = Some(clock::now() + INIT_WAIT);
-        match wake {
-            Some(wake) => {
-                let watcher = |pool| Watcher::subscribe(pool, Arc::clone(&wake));
-                state.watchers = self.pools.iter().map(watcher).collect();
-                state.wake = Some(wake);
-            }
-            None => log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool()),
+        if wake.is_none() {
+            log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool);
         }
-        state.handles = self.attach();
+        state.wake = wake;
+        self.follow(&mut state, &self.pool);
         drop(state);
         self.update(handle);
     }
 
-    /// The name of the first pool.
-    fn pool(&self) -> &str {
-        self.pools.first().map_or("", |pool| pool)
+    /// Follows the pool of this name, if it is new. Uses it as a filter configuration does, so that it is there before the first listener
+    /// and stays behind the last one.
+    fn follow(&self, state: &mut State, name: &str) {
+        if state.pools.iter().any(|pool| *pool.name == *name) {
+            return;
+        }
+        let name: Arc<str> = name.into();
+        let watcher = state.wake.as_ref().map(|wake| Watcher::subscribe(&name, Arc::clone(wake)));
+        let attached = self.agent.as_ref().map(|agent| PoolHandle::new(&name, agent, &proxy_name()));
+        let handle = attached
+            .transpose()
+            .map_err(|error| log::error!("no thread for the agent: {error}"))
+            .unwrap_or_default();
+        state.pools.push(ListedPool { name, endpoints: Vec::new(), watcher, _handle: handle });
     }
 
-    /// Uses the pools as a filter configuration does, so that they are there before the first listener and stay behind the last one.
-    fn attach(&self) -> Vec<PoolHandle> {
-        let Some(agent) = &self.agent else { return Vec::new() };
-        let proxy = proxy_name();
-        let attached = self.pools.iter().map(|pool| PoolHandle::new(pool, agent, &proxy));
-        attached.collect::<io::Result<_>>().unwrap_or_else(|error| {
-            log::error!("no thread for the agent: {error}");
-            Vec::new()
-        })
-    }
-
-    /// Follows the pools of these names: there are several of one name while the way to the agent changes.
+    /// Follows the pools of the cluster's names: there are several of one name while the way to the agent changes.
     pub(crate) fn update(&self, handle: &mut ClusterHandle<'_>) {
         // Read before the pools: a change that comes after this line wakes the cluster once more.
         let change = watchers::last_change();
         let now = clock::now();
         let mut state = self.state.lock();
-        let pools: Vec<_> = self.pools.iter().map(|name| (Arc::clone(name), pools_of_name(name))).collect();
+        let own = pools_of_name(&self.pool);
+        let view = own.first().map(|pool| pool.view()).unwrap_or_default();
+        for name in self.fallback.list(&view.policy().fallback) {
+            self.follow(&mut state, name);
+        }
+        let pools: Vec<_> =
+            state.pools.iter().map(|pool| (Arc::clone(&pool.name), pools_of_name(&pool.name))).collect();
         let has_snapshot = state.describe(&pools);
-        let State { hosts, endpoints, .. } = &mut *state;
-        let refused = hosts.follow(handle, endpoints.iter().flatten().copied(), now);
+        let State { hosts, pools: listed, .. } = &mut *state;
+        let endpoints = listed.iter().flat_map(|pool| &pool.endpoints).copied();
+        let refused = hosts.follow(handle, endpoints, now);
         if let Some(first) = refused.first() {
             let count = refused.len();
-            log::error!("Envoy refuses {count} endpoints of pool {} as hosts, such as {first}", self.pool());
+            log::error!("Envoy refuses {count} endpoints of pool {} as hosts, such as {first}", self.pool);
         }
         self.members.store(Arc::new(Members::new(pools, state.hosts.listed())));
         state.hosts.remove_left(handle, now);
-        for watcher in &state.watchers {
+        for watcher in state.pools.iter().filter_map(|pool| pool.watcher.as_ref()) {
             watcher.update(|watcher| watcher.follow(change));
         }
         let is_initialized = state.ends_init(has_snapshot, now);
@@ -170,7 +179,7 @@ impl Cluster {
                 log::warn!(
                     "pool {} has no snapshot yet, and its cluster no hosts until one arrives: no configuration of the filter has \
                      this pool, or its agent does not answer",
-                    self.pool()
+                    self.pool
                 );
             }
             handle.complete_init();
@@ -179,24 +188,24 @@ impl Cluster {
 
     /// The balancer of one worker.
     pub(crate) fn balancer(&self) -> Balancer {
-        Balancer::new(self.pool(), &self.members)
+        Balancer::new(&self.pool, &self.members)
     }
 }
 
 impl State {
-    /// Notes the endpoints of these pools, by the cluster's list. Without a snapshot nothing is known of a pool, so its earlier ones
-    /// stay. Returns whether the first pool has a snapshot.
+    /// Notes the endpoints of these pools, in the order of the listed ones. Without a snapshot nothing is known of a pool, so its earlier
+    /// endpoints stay. Returns whether the first pool has a snapshot.
     fn describe(&mut self, pools: &[(Arc<str>, Vec<Arc<SharedPool>>)]) -> bool {
-        let mut has_snapshot = false;
-        for (place, (endpoints, (_, pools))) in self.endpoints.iter_mut().zip(pools).enumerate() {
+        let mut has_snapshot = None;
+        for (listed, (_, pools)) in self.pools.iter_mut().zip(pools) {
             let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
+            has_snapshot.get_or_insert(!described.is_empty());
             if !described.is_empty() {
-                has_snapshot |= place == 0;
-                *endpoints =
-                    described.iter().flat_map(|pool| pool.as_slice()).map(Endpoint::address).collect();
+                let endpoints = described.iter().flat_map(|pool| pool.as_slice());
+                listed.endpoints = endpoints.map(Endpoint::address).collect();
             }
         }
-        has_snapshot
+        has_snapshot.unwrap_or(false)
     }
 
     /// Whether the initialization ends now. Sets the timer.

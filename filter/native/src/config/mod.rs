@@ -22,18 +22,40 @@ pub struct ModuleConfig {
     /// The fields that every shell has.
     pub engine: Config,
     /// The other pools that may take the pool's requests, in their order.
-    pub fallback: Vec<String>,
+    pub fallback: Fallback,
     /// The way to the agent.
     pub agent: AgentAccess,
     /// How a request is steered to its endpoint.
     pub steering: Steering,
 }
 
+/// The list of other pools that may take a pool's requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// The list in the configuration.
+    Pools(Vec<String>),
+    /// The list in the pool's policy.
+    OfPolicy,
+    /// None, because requests cannot go to other pools, or came from one.
+    Never,
+}
+
+impl Fallback {
+    /// The list in force; `of_policy` is the list in the pool's policy.
+    pub(crate) fn list<'a>(&'a self, of_policy: &'a [String]) -> &'a [String] {
+        match self {
+            Self::Pools(pools) => pools,
+            Self::OfPolicy => of_policy,
+            Self::Never => &[],
+        }
+    }
+}
+
 impl ModuleConfig {
     /// The same configuration for another pool of the list, which moves no request on.
     pub(crate) fn of_fallback(&self, pool: &str) -> Self {
         let engine = Config { pool: pool.to_owned(), ..self.engine.clone() };
-        Self { engine, fallback: Vec::new(), ..self.clone() }
+        Self { engine, fallback: Fallback::Never, ..self.clone() }
     }
 }
 
@@ -266,13 +288,16 @@ impl ModuleConfig {
         let Some(pool) = pool else { return Ok(None) };
         let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
             .checked()?;
-        let fallback = checked_fallback(&engine.pool, fallback)?;
-        if !fallback.is_empty() && steering != Steering::Cluster {
-            return Err(ConfigError::FallbackWithout("\"steering\": \"cluster\""));
-        }
-        if !fallback.is_empty() && mode != Mode::Pick {
-            return Err(ConfigError::FallbackWithout("\"mode\": \"pick\""));
-        }
+        let fallback = match (checked_fallback(&engine.pool, fallback)?, steering, mode) {
+            (fallback, Steering::Cluster, Mode::Pick) => fallback,
+            (Fallback::OfPolicy | Fallback::Never, _, _) => Fallback::Never,
+            (Fallback::Pools(_), Steering::Cluster, Mode::Shadow) => {
+                return Err(ConfigError::FallbackWithout("\"mode\": \"pick\""));
+            }
+            (Fallback::Pools(_), Steering::Metadata | Steering::OverrideHost, _) => {
+                return Err(ConfigError::FallbackWithout("\"steering\": \"cluster\""));
+            }
+        };
         let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
         Ok(Some(Self { engine, fallback, agent, steering }))
     }
@@ -301,9 +326,9 @@ impl Fields {
     }
 }
 
-/// The other pools of this pool's list; none without a list.
-pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<Vec<String>, ConfigError> {
-    let Some(list) = list else { return Ok(Vec::new()) };
+/// The other pools of this pool's list.
+pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<Fallback, ConfigError> {
+    let Some(list) = list else { return Ok(Fallback::OfPolicy) };
     if !(1..=MAX_FALLBACK).contains(&list.len()) {
         return Err(ConfigError::Fallback(list.len()));
     }
@@ -313,7 +338,7 @@ pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<
             return Err(ConfigError::FallbackPool(other.clone()));
         }
     }
-    Ok(list)
+    Ok(Fallback::Pools(list))
 }
 
 impl AgentFields {

@@ -46,8 +46,6 @@ static PICKERS: LazyLock<Registry<Box<[u8]>, Picker>> = LazyLock::new(Registry::
 struct Picker {
     pool: Arc<FilterPool>,
     _handle: PoolHandle,
-    /// Of the other pools that may take its requests.
-    _others: Vec<PoolHandle>,
 }
 
 impl Picker {
@@ -55,11 +53,8 @@ impl Picker {
     fn new(json: &[u8], config: Option<ModuleConfig>) -> Result<Option<Arc<Self>>, String> {
         let Some(config) = config else { return Ok(None) };
         let start = || {
-            let proxy = proxy_name();
-            let attach = |pool: &String| PoolHandle::new(pool, &config.agent, &proxy);
-            let handle = attach(&config.engine.pool)?;
-            let others = config.fallback.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
-            Ok(Self { pool: FilterPool::new(&config, &handle, &others), _handle: handle, _others: others })
+            let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name())?;
+            Ok(Self { pool: FilterPool::new(&config, &handle), _handle: handle })
         };
         let picker = PICKERS.get_or_make(json.into(), start);
         picker.map(Some).map_err(|error| without_thread(&error))

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::{Arc, Weak};
 
 use endpoint_picker_engine::body_routing::BodyRouter;
@@ -23,6 +24,7 @@ use crate::metrics::{DefinitionsOnly, Series, Sink};
 use crate::pool::Polls;
 use crate::pool::store::SharedStore;
 use crate::process::clock;
+use crate::process::proxy_name::proxy_name;
 use crate::process::subscribers::Subscription;
 
 /// One pool as one worker uses it.
@@ -46,32 +48,41 @@ pub(crate) struct Worker {
     panics: Option<Series>,
     limits: Limits,
     steering: SteeringKeys,
-    /// The other pools that may take its requests, as the same worker uses them.
-    fallback: Vec<Arc<Self>>,
+    /// The other pools that may take its requests, as the same worker uses them, at their places in the engine's list.
+    others: Mutex<Vec<Arc<Self>>>,
 }
 
 impl Worker {
-    /// The pool of this store, and the other pools that may take its requests.
-    fn new(
-        config: &ModuleConfig,
-        steering: SteeringKeys,
-        store: SharedStore,
-        fallback: Vec<(OtherPool<SharedStore>, Arc<Self>)>,
-    ) -> Self {
+    fn new(config: &ModuleConfig, steering: SteeringKeys, store: SharedStore) -> Self {
         let sink = Sink::new();
         let ModuleConfig { engine, .. } = config;
         // Seeded by the system once in each thread, and counted up.
         let seed = RandomState::new().hash_one(0);
-        let (stores, fallback) = fallback.into_iter().unzip();
-        let pool = WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed).with_fallback(stores);
         Self {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
             steering,
-            pool: Mutex::new(pool),
+            pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
             sink,
-            fallback,
+            others: Mutex::default(),
         }
+    }
+
+    /// Sets the list of other pools that may take requests: places among `others`, to which pools are only added. `index` is the number
+    /// of this worker.
+    fn set_fallback(&self, index: u32, others: &[OtherFilterPool], list: &[usize]) {
+        let mut known = self.others.lock();
+        let new = others.get(known.len()..).unwrap_or_default();
+        // Before the engine knows them, so that it moves no request to a pool that is not here.
+        known.extend(new.iter().map(|other| Arc::clone(other.pool.worker(index))));
+        drop(known);
+        let stores = new.iter().map(OtherFilterPool::new_store);
+        self.lock().set_fallback(stores, list.to_vec());
+    }
+
+    /// The pool at this place among the other pools.
+    pub(crate) fn other(&self, place: usize) -> Option<Arc<Self>> {
+        self.others.lock().get(place).cloned()
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -81,11 +92,6 @@ impl Worker {
     /// Bytes that Envoy has to be able to buffer for a request.
     pub(crate) fn buffer_limit(&self) -> u64 {
         buffer_limit(&self.limits)
-    }
-
-    /// The pool at this place of the list of other pools.
-    pub(crate) fn fallback(&self, place: usize) -> Option<&Arc<Self>> {
-        self.fallback.get(place)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -117,38 +123,87 @@ impl Worker {
 #[derive(Debug)]
 pub(crate) struct FilterPool {
     workers: PerWorker<Worker>,
-    /// The other pools that may take its requests.
-    _fallback: Vec<Arc<Self>>,
+    config: ModuleConfig,
+    /// Only the main thread locks it.
+    others: Mutex<Others>,
     _publisher: Subscription<Weak<dyn Publisher>>,
 }
 
-impl FilterPool {
-    /// A picker for all workers of the process. `others` are the parts in the pools of the configuration's list, in its order.
-    pub(crate) fn new(config: &ModuleConfig, handle: &PoolHandle, others: &[PoolHandle]) -> Arc<Self> {
-        let steering = |taken_by: &str| SteeringKeys::new(config.steering, &config.engine.pool, taken_by);
-        let of_other = |(pool, other): (&String, &PoolHandle)| {
-            let config = config.of_fallback(pool);
-            let worker = |_| Worker::new(&config, steering(pool), other.new_store(), Vec::new());
-            Self::of_workers(PerWorker::new(worker), Vec::new())
-        };
-        let fallback: Vec<Arc<Self>> = config.fallback.iter().zip(others).map(of_other).collect();
-        let workers = PerWorker::new(|index| {
-            let stores = config.fallback.iter().zip(others);
-            let stores = stores
-                .map(|(pool, other)| OtherPool { name: pool.as_str().into(), store: other.new_store() });
-            let workers = fallback.iter().map(|pool| Arc::clone(pool.worker(index)));
-            let fallback = stores.zip(workers).collect();
-            Worker::new(config, steering(&config.engine.pool), handle.new_store(), fallback)
-        });
-        Self::of_workers(workers, fallback)
+/// The other pools that may take a pool's requests.
+#[derive(Debug, Default)]
+struct Others {
+    /// All that are or were on the list. They stay, because requests in flight may be in any of them.
+    pools: Vec<OtherFilterPool>,
+    /// The list, by names.
+    list: Vec<String>,
+}
+
+/// Another pool that may take a pool's requests.
+#[derive(Debug)]
+struct OtherFilterPool {
+    name: Arc<str>,
+    pool: Arc<FilterPool>,
+    handle: PoolHandle,
+}
+
+impl OtherFilterPool {
+    /// The error is one of the system: no thread can be started.
+    fn new(config: &ModuleConfig, name: &str) -> io::Result<Self> {
+        let handle = PoolHandle::new(name, &config.agent, &proxy_name())?;
+        let pool = FilterPool::of_pool(config.of_fallback(name), &config.engine.pool, &handle);
+        Ok(Self { name: name.into(), pool, handle })
     }
 
-    fn of_workers(workers: PerWorker<Worker>, fallback: Vec<Arc<Self>>) -> Arc<Self> {
+    fn new_store(&self) -> OtherPool<SharedStore> {
+        OtherPool { name: Arc::clone(&self.name), store: self.handle.new_store() }
+    }
+}
+
+impl FilterPool {
+    /// A picker for all workers of the process.
+    pub(crate) fn new(config: &ModuleConfig, handle: &PoolHandle) -> Arc<Self> {
+        let pool = Self::of_pool(config.clone(), &config.engine.pool, handle);
+        pool.follow_list();
+        pool
+    }
+
+    /// `route_pool` is the own pool of the requests.
+    fn of_pool(config: ModuleConfig, route_pool: &str, handle: &PoolHandle) -> Arc<Self> {
+        let steering = || SteeringKeys::new(config.steering, route_pool, &config.engine.pool);
+        let workers = PerWorker::new(|_| Worker::new(&config, steering(), handle.new_store()));
         Arc::new_cyclic(|picker: &Weak<Self>| Self {
             workers,
-            _fallback: fallback,
+            config,
+            others: Mutex::default(),
             _publisher: flusher::register(Weak::clone(picker) as Weak<dyn Publisher>),
         })
+    }
+
+    /// Follows the list of other pools that may take requests.
+    fn follow_list(&self) {
+        let view = self.workers.main().lock().view();
+        let list = self.config.fallback.list(&view.policy().fallback);
+        let mut others = self.others.lock();
+        if others.list == list {
+            return;
+        }
+        let Others { pools, list: known } = &mut *others;
+        for name in list {
+            if pools.iter().all(|other| *other.name != **name) {
+                match OtherFilterPool::new(&self.config, name) {
+                    Ok(other) => pools.push(other),
+                    // It is tried again with the next flush.
+                    Err(error) => return log::error!("no thread for the agent: {error}"),
+                }
+            }
+        }
+        let place = |name: &String| pools.iter().position(|other| *other.name == **name);
+        let places: Vec<usize> = list.iter().filter_map(place).collect();
+        for (index, worker) in (0..).zip(self.workers.of_requests()) {
+            worker.set_fallback(index, pools, &places);
+        }
+        self.workers.main().set_fallback(u32::MAX, pools, &places);
+        *known = list.to_vec();
     }
 
     /// The pool of a worker.
@@ -159,6 +214,7 @@ impl FilterPool {
 
 impl Publisher for FilterPool {
     fn publish(&self) {
+        self.follow_list();
         let now = clock::now();
         self.workers.of_requests().for_each(|worker| worker.lock().publish_metrics(false, now));
         let mut main = self.workers.main().lock();

@@ -83,14 +83,14 @@ impl Picking {
         worker.with(request, event, pick, |pool, envoy| part(exchange, pool, envoy))
     }
 
-    /// Has the pool at this place of the list take the request over.
+    /// Has the pool at this place among the other pools take the request over.
     fn move_to(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
         place: usize,
     ) -> (Flow, Option<LocalReply>) {
-        self.taken_by = self.worker.fallback(place).cloned();
+        self.taken_by = self.worker.other(place);
         self.run(request, event, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
             exchange.continue_in(pool, envoy, size)

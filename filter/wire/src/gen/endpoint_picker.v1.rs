@@ -74,6 +74,9 @@ pub struct Policy {
     /// Why every request is answered with 503, as the answer names it. Absent: requests are decided.
     #[prost(string, optional, tag = "13")]
     pub refusal: ::core::option::Option<::prost::alloc::string::String>,
+    /// The names of other pools of the agent that take requests for which the pool has no room, in their order.
+    #[prost(string, repeated, tag = "14")]
+    pub fallback: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The parts of an EndpointPickerConfig on which decisions depend.
 #[derive(Clone, PartialEq, ::prost::Message)]

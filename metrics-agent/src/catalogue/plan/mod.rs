@@ -1,5 +1,6 @@
 //! Combines all manifests into a plan.
 
+mod annotations;
 pub mod members;
 mod policies;
 
@@ -7,7 +8,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::{models, v1};
 use members::Members;
@@ -16,7 +16,7 @@ use super::dialect::Dialect;
 use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
 use super::manifests::fault::quoted;
-use super::manifests::fields::{Metadata, PoolGroup, PoolRef, Texts};
+use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
 use super::manifests::picker::{Scraping, SourceScraping};
 use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind};
 use super::{Options, on_the_wire};
@@ -147,10 +147,17 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         let at = origin.clone();
         first.insert(plan_name.clone(), origin);
         let mut policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..options.policy() };
-        match epp_rules(&annotations) {
+        let mut refuse = |text: String| documents.problems.push(at.problem(ANNOTATIONS, text));
+        match annotations::epp_rules(&annotations) {
             Ok(None) => {}
             Ok(Some(rules)) => policy.epp_rules = on_the_wire(rules).into(),
-            Err(text) => documents.problems.push(at.problem("metadata.annotations", text)),
+            Err(text) => refuse(text),
+        }
+        match annotations::fallback(&annotations, &name) {
+            Ok(names) => {
+                policy.fallback = names.iter().map(|other| scope.pool_name(&namespace, other)).collect();
+            }
+            Err(text) => refuse(text),
         }
         let members = Members::Selected {
             namespace: namespace.clone(),
@@ -160,21 +167,23 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         let plan = PoolPlan { name: plan_name, members, policy, scraping: Scraping::default() };
         pools.push(PoolDraft { plan, id: Some(PoolId { group: spec.group, namespace, name }) });
     }
+    for pool in &mut pools {
+        let PoolPlan { name, policy, .. } = &mut pool.plan;
+        policy.fallback.retain(|other| {
+            let is_known = first.contains_key(other);
+            if let (false, Some(origin)) = (is_known, first.get(name)) {
+                let text =
+                    format!("{:?}: unknown pool {}; it is left out", annotations::FALLBACK, quoted(other));
+                documents.warnings.push(origin.problem(ANNOTATIONS, text));
+            }
+            is_known
+        });
+    }
     pools
 }
 
-/// The annotation of a pool that names the version of the EPP whose rules decide.
-const EPP_RULES: &str = "endpoint-picker/epp-rules";
-
-/// The version that a pool's annotations name; `None`: the agent's flag decides.
-fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
-    let Some(given) = annotations.0.get(EPP_RULES) else { return Ok(None) };
-    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == given);
-    let allowed = EppRules::ALL.map(EppRules::as_str).join(" and ");
-    known
-        .map(Some)
-        .ok_or_else(|| format!("{EPP_RULES:?}: {} is unknown; allowed are {allowed}", quoted(given)))
-}
+/// The place of annotations in an object.
+const ANNOTATIONS: &str = "metadata.annotations";
 
 /// Removes objects of the same kind, namespace and name as an earlier one, and adds their problems.
 fn refuse(documents: &mut Documents) {

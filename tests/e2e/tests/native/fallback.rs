@@ -6,7 +6,7 @@ use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_harness::stack::{Builder, Stack};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -32,10 +32,9 @@ fn own_cluster(config: &mut Config) -> Result<()> {
     own_cluster_with(config, &["pool", "fallback"])
 }
 
-async fn start() -> Stack {
-    let builder = Stack::builder().servers(4).workers(2).manifests(POOLS);
-    let builder = builder.picker_field("steering", "cluster").picker_field("fallback", json!(["second"]));
-    builder.change(own_cluster).without_access_log().start().await
+fn builder() -> Builder {
+    let builder = Stack::builder().servers(4).workers(2).manifests(POOLS).without_access_log();
+    builder.one_eds_file_per_pool().picker_field("steering", "cluster").change(own_cluster)
 }
 
 /// Waits until all requests go to these servers.
@@ -60,7 +59,7 @@ fn set_waiting(stack: &Stack, servers: [usize; 2], waiting: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_go_to_the_second_pool_and_back_and_none_is_lost() {
-    let stack = start().await;
+    let stack = builder().picker_field("fallback", json!(["second"])).start().await;
     until_all_go_to(&stack, FIRST).await;
     let load = SteadyLoad::start(&stack);
     for _ in 0..2 {
@@ -93,4 +92,22 @@ async fn requests_go_to_the_second_pool_and_back_and_none_is_lost() {
         Ok(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_a_pools_annotation_counts_without_another_configuration_of_envoy() {
+    let stack = builder().start().await;
+    set_waiting(&stack, FIRST, 50);
+    let load = SteadyLoad::start(&stack);
+    until_all_go_to(&stack, FIRST).await;
+    let annotated = POOLS.replacen(
+        "name: default",
+        "name: default, annotations: { endpoint-picker/fallback: second }",
+        1,
+    );
+    stack.set_manifests(&annotated);
+    until_all_go_to(&stack, SECOND).await;
+    stack.set_manifests(POOLS);
+    until_all_go_to(&stack, FIRST).await;
+    load.stop().await;
 }
