@@ -113,17 +113,14 @@ impl Adoption {
     /// Takes a newer view. Decisions use it at once, unless clusters have to add hosts.
     fn take(&mut self, pool: &SharedPool, newer: PoolView, now: Duration) {
         let view = Arc::new(newer);
-        let older = pool.view();
-        if Arc::ptr_eq(older.topology(), view.topology()) {
+        if Arc::ptr_eq(pool.view().topology(), view.topology()) {
             pool.adopt(view);
             return;
         }
         // Before the notice, so that clusters which it wakes find the new endpoints.
         pool.announce(view.pool());
         let change = watchers::notify(&self.pool_name);
-        // Before the first snapshot there are no decisions that a wait could protect.
-        let until = if older.versions().is_some() { now + HOSTS_WAIT } else { now };
-        self.pending = Some(Pending { view, change, until });
+        self.pending = Some(Pending { view, change, until: now + HOSTS_WAIT });
         self.advance(pool, now);
     }
 
@@ -170,7 +167,14 @@ mod tests {
         let mut adoption = Adoption::new("adoption");
         let watcher = Watcher::subscribe(&"adoption".into(), Arc::new(|| {}));
         adoption.take(&pool, view("10.0.0.1:80"), START);
-        assert_eq!(described(), ["10.0.0.1:80"], "the first one at once");
+        assert!(
+            pool.view().versions().is_none(),
+            "the first one waits too: another pool's cluster may have to add its hosts"
+        );
+        assert_eq!(described(), ["10.0.0.1:80"]);
+        watcher.update(|watcher| watcher.follow(watchers::last_change()));
+        adoption.advance(&pool, START);
+        assert_eq!(address_of(pool.view().pool()), "10.0.0.1:80");
 
         adoption.take(&pool, view("10.0.0.2:80"), START);
         adoption.advance(&pool, START);

@@ -199,7 +199,7 @@ impl State {
         let mut has_snapshot = None;
         for (listed, (_, pools)) in self.pools.iter_mut().zip(pools) {
             let described: Vec<_> = pools.iter().flat_map(|pool| pool.described()).collect();
-            has_snapshot.get_or_insert(!described.is_empty());
+            has_snapshot.get_or_insert_with(|| pools.iter().any(|pool| pool.view().versions().is_some()));
             if !described.is_empty() {
                 let endpoints = described.iter().flat_map(|pool| pool.as_slice());
                 listed.endpoints = endpoints.map(Endpoint::address).collect();
