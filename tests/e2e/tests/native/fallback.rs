@@ -7,6 +7,7 @@ use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::config::Config;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_model_server::MODEL;
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -51,6 +52,16 @@ async fn until_all_go_to(stack: &Stack, servers: [usize; 2]) {
     .await;
 }
 
+/// Body-based routing has set the header of all requests that these servers have got.
+fn assert_all_name_their_model(stack: &Stack, servers: [usize; 2]) {
+    let requests: Vec<_> =
+        servers.into_iter().flat_map(|server| stack.servers()[server].take_requests()).collect();
+    assert!(!requests.is_empty());
+    for request in requests {
+        assert_eq!(request.header("x-gateway-model-name"), Some(MODEL));
+    }
+}
+
 fn set_waiting(stack: &Stack, servers: [usize; 2], waiting: u64) {
     for server in servers {
         stack.servers()[server].update_metrics(|metrics| metrics.waiting = waiting);
@@ -59,7 +70,9 @@ fn set_waiting(stack: &Stack, servers: [usize; 2], waiting: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_go_to_the_second_pool_and_back_and_none_is_lost() {
-    let stack = builder().picker_field("fallback", json!(["second"])).start().await;
+    // Requests have their route, and so their pool, when their model has been read.
+    let builder = builder().picker_field("bodyBasedRouting", true);
+    let stack = builder.picker_field("fallback", json!(["second"])).start().await;
     until_all_go_to(&stack, FIRST).await;
     let load = SteadyLoad::start(&stack);
     for _ in 0..2 {
@@ -67,6 +80,7 @@ async fn requests_go_to_the_second_pool_and_back_and_none_is_lost() {
             stack.servers()[server].refuse().await.unwrap();
         }
         until_all_go_to(&stack, SECOND).await;
+        assert_all_name_their_model(&stack, SECOND);
         for server in FIRST {
             stack.servers()[server].listen().unwrap();
         }
