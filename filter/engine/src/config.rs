@@ -98,6 +98,7 @@ impl Default for Limits {
 struct NativeFields {
     fallback: Option<IgnoredAny>,
     body_based_routing: Option<IgnoredAny>,
+    list_models: Option<IgnoredAny>,
 }
 
 /// Why a configuration is refused.
@@ -117,6 +118,8 @@ pub enum ConfigError {
     Explain,
     /// `bodyBasedRouting` is there, which only the native module has.
     BodyRouting,
+    /// `listModels` is there, which only the native module has.
+    ListModels,
 }
 
 impl fmt::Display for ConfigError {
@@ -146,6 +149,9 @@ impl fmt::Display for ConfigError {
                 "bodyBasedRouting is a field of the native module: Envoy does not give a wasm filter the configuration of a route, so \
                  the filter could not pick in the pool of the route that results",
             ),
+            Self::ListModels => f.write_str(
+                "listModels is a field of the native module; the wasm filter has the models of its own pool only",
+            ),
         }
     }
 }
@@ -159,7 +165,8 @@ impl core::error::Error for ConfigError {
             | Self::NoAgentCluster
             | Self::PeekBytes(_)
             | Self::Explain
-            | Self::BodyRouting => None,
+            | Self::BodyRouting
+            | Self::ListModels => None,
         }
     }
 }
@@ -167,12 +174,15 @@ impl core::error::Error for ConfigError {
 impl Config {
     /// Reads and checks a configuration of a shell without further fields.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        if let Ok(NativeFields { fallback, body_based_routing }) = serde_json::from_slice(json) {
+        if let Ok(NativeFields { fallback, body_based_routing, list_models }) = serde_json::from_slice(json) {
             if fallback.is_some() {
                 return Err(ConfigError::Fallback);
             }
             if body_based_routing.is_some() {
                 return Err(ConfigError::BodyRouting);
+            }
+            if list_models.is_some() {
+                return Err(ConfigError::ListModels);
             }
         }
         serde_json::from_slice::<Self>(json).map_err(ConfigError::Json)?.checked()
@@ -301,6 +311,7 @@ mod tests {
             (r#""countTokens": "yes""#, r#"countTokens is "yes"; allowed are true and false"#),
             (r#""magic": 1"#, "unknown field `magic`"),
             (r#""fallback": []"#, "fallback is a field of the native module"),
+            (r#""listModels": []"#, "listModels is a field of the native module"),
             (r#""mode": "observe""#, "unknown variant `observe`, expected `pick` or `shadow`"),
             (r#""failureMode": "Maybe""#, "unknown variant `Maybe`, expected `FailOpen` or `FailClose`"),
         ] {

@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod form;
 pub mod ledger;
 pub mod metrics;
+pub mod model_list;
 pub mod pool_view;
 pub mod proxy;
 pub mod queue;

@@ -1,6 +1,7 @@
 //! Settings that all routes and clusters of the extension server share.
 
 use core::fmt;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
@@ -43,10 +44,15 @@ pub struct FilterConfig {
     fields: Map<String, Json>,
     /// `bodyBasedRouting`, which acts before a request has its route.
     body_routing: Option<Json>,
+    /// Whether the filter in the chain lists the models of its routes' pools.
+    lists_models: bool,
 }
 
 /// The setting of body-based routing.
 const BODY_ROUTING: &str = "bodyBasedRouting";
+
+/// The setting of lists of models: a boolean in the file, and pools in a chain.
+const LIST_MODELS: &str = "listModels";
 
 /// A file that is not such a configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,14 +88,28 @@ impl FilterConfig {
             ));
         }
         let body_routing = fields.remove(BODY_ROUTING);
-        Ok(Self { fields, body_routing })
+        let lists_models = match fields.remove(LIST_MODELS) {
+            None => false,
+            Some(Json::Bool(lists_models)) => lists_models,
+            Some(other) => {
+                return Err(refuse(format!(
+                    "{LIST_MODELS} is {other}; allowed are true and false: the extension server sets the pools of each listener"
+                )));
+            }
+        };
+        Ok(Self { fields, body_routing, lists_models })
     }
 
-    /// The configuration of the filter in the chain: it is off, unless it reads bodies to find routes.
-    pub(super) fn of_chain(&self) -> String {
+    /// The configuration of the filter in a chain whose routes lead to these pools: it is off, unless it reads bodies to find routes or
+    /// lists models.
+    pub(super) fn of_chain(&self, pools: &BTreeSet<String>) -> String {
         let mut chain = Map::from_iter([("pool".to_owned(), Json::Null)]);
-        if let Some(body_routing) = self.body_routing.clone().filter(|it| *it != false) {
-            chain.insert(BODY_ROUTING.to_owned(), body_routing);
+        let body_routing = self.body_routing.as_ref().filter(|it| **it != false);
+        chain.extend(body_routing.map(|it| (BODY_ROUTING.to_owned(), it.clone())));
+        if self.lists_models {
+            chain.insert(LIST_MODELS.to_owned(), pools.iter().map(String::as_str).collect());
+        }
+        if chain.len() > 1 {
             let needed = ["agent", "limits"].into_iter();
             chain.extend(needed.filter_map(|name| Some((name.to_owned(), self.fields.get(name)?.clone()))));
         }
@@ -129,6 +149,7 @@ mod tests {
             ("[]", "filter.json (--extension-filter-config): is not a JSON object"),
             (r#"{"agent": {}, "pool": "x"}"#, "pool is not allowed"),
             (r#"{"agent": {}, "steering": "metadata"}"#, "steering is not allowed"),
+            (r#"{"agent": {}, "listModels": ["x"]}"#, "listModels is [\"x\"]; allowed are true and false"),
             ("{}", "agent is missing"),
         ] {
             let refusal = read(text).unwrap_err().to_string();
@@ -138,17 +159,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_filter_in_the_chain_routes_by_bodies() {
+    fn only_the_filter_in_the_chain_routes_by_bodies_and_lists_models() {
         let config = |routing: &str| {
             let text = format!(r#"{{"agent": {{}}, "limits": {{}}, "countTokens": true{routing}}}"#);
             FilterConfig::read(Path::new("filter.json"), text.as_bytes()).unwrap()
         };
-        for routing in ["", r#", "bodyBasedRouting": false"#] {
-            assert_eq!(config(routing).of_chain(), r#"{"pool":null}"#);
+        let pools = ["team/chat", "team/embed"].map(str::to_owned).into();
+        for off in ["", r#", "bodyBasedRouting": false, "listModels": false"#] {
+            assert_eq!(config(off).of_chain(&pools), r#"{"pool":null}"#);
         }
-        let config = config(r#", "bodyBasedRouting": true"#);
+        let chain = r#"{"agent":{},"limits":{},"listModels":["team/chat","team/embed"],"pool":null}"#;
+        assert_eq!(config(r#", "listModels": true"#).of_chain(&pools), chain);
+        let config = config(r#", "bodyBasedRouting": true, "listModels": false"#);
         let chain = r#"{"agent":{},"bodyBasedRouting":true,"limits":{},"pool":null}"#;
-        assert_eq!(config.of_chain(), chain);
+        assert_eq!(config.of_chain(&pools), chain);
         let pool = serde_json::json!({
             "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
             "metadata": {"name": "chat", "namespace": "team"},

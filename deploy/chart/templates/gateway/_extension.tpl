@@ -21,6 +21,9 @@
 {{- if .Values.gateway.bodyBasedRouting }}
 {{- $_ := set $own "bodyBasedRouting" true }}
 {{- end }}
+{{- if .Values.gateway.listModels }}
+{{- $_ := set $own "listModels" true }}
+{{- end }}
 {{- mergeOverwrite $own (deepCopy .Values.gateway.filter) | toJson }}
 {{- end }}
 

@@ -118,6 +118,16 @@ impl Policy {
         self.objectives.priority(headers).or_else(|| self.inference_models.is_empty().then_some(0))
     }
 
+    /// The models that clients may name, in no order and maybe more than once: the models of rewrite rules and of [`InferenceModel`]s, and
+    /// without the latter also the servers' models, `served`.
+    pub fn listed_models<'a>(
+        &'a self,
+        served: impl Iterator<Item = &'a str>,
+    ) -> impl Iterator<Item = &'a str> {
+        let served = served.filter(|_| self.inference_models.is_empty());
+        self.rewrites.models().chain(self.inference_models.names()).chain(served)
+    }
+
     /// The priorities that requests may have, each as often as it is named.
     pub fn priorities(&self) -> impl Iterator<Item = i32> {
         self.objectives.priorities().chain(self.inference_models.priorities())

@@ -63,6 +63,11 @@ impl Rewrites {
         rewrites
     }
 
+    /// The client's models that have a rule of their own.
+    pub(super) fn models(&self) -> impl Iterator<Item = &str> {
+        self.by_model.keys().map(String::as_str)
+    }
+
     /// Whether any client's model may be replaced.
     pub(super) fn may_apply(&self, headers: Headers<'_>) -> bool {
         !self.rules.is_empty() || headers.get_either(REWRITE_HEADERS).is_some()
@@ -128,6 +133,11 @@ impl InferenceModels {
     /// The priorities of all models.
     pub(super) fn priorities(&self) -> impl Iterator<Item = i32> {
         self.0.values().map(Entry::priority)
+    }
+
+    /// The names of all models.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -16,6 +16,7 @@ mod latency;
 mod limits;
 mod link;
 mod metrics;
+mod model_list;
 mod model_paths;
 mod models;
 mod polls;

@@ -67,6 +67,8 @@ pub(crate) struct ChainConfig {
     pub(crate) picker: Option<ModuleConfig>,
     /// `None`: bodies are not read to find routes.
     pub(crate) body_routing: Option<BodyRoutingConfig>,
+    /// `None`: no list of models is sent.
+    pub(crate) model_list: Option<ModelListConfig>,
 }
 
 /// Body-based routing.
@@ -76,6 +78,15 @@ pub(crate) struct BodyRoutingConfig {
     pub(crate) agent: AgentAccess,
     /// How much of a body is held.
     pub(crate) limits: Limits,
+}
+
+/// The list of models in place of a server's.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelListConfig {
+    /// The pools whose models are listed; at least one.
+    pub(crate) pools: Vec<String>,
+    /// The way to the agent, which knows the pools' models.
+    pub(crate) agent: AgentAccess,
 }
 
 /// The way to the agent: the module's own connections to one of several equal agents.
@@ -149,8 +160,12 @@ pub enum ConfigError {
     Address(String),
     /// An address begins with `https`, and `agent.tls` is missing, or the other way round.
     Tls,
-    /// `bodyBasedRouting` is in the configuration of a route or a cluster.
+    /// `bodyBasedRouting` is in the configuration of a route.
     BodyRoutingOfRoute,
+    /// `listModels` is in the configuration of a route.
+    ModelListOfRoute,
+    /// `listModels` names no pool, or has this value, which is not a pool's name.
+    ModelListPool(Option<String>),
     /// Only one of `agent.tls.certFile` and `agent.tls.keyFile` is present.
     CertificateAndKey,
 }
@@ -191,6 +206,15 @@ impl fmt::Display for ConfigError {
             Self::BodyRoutingOfRoute => f.write_str(
                 "bodyBasedRouting is allowed in the filter chain only: a request has its route after its body was read",
             ),
+            Self::ModelListOfRoute => f.write_str(
+                "listModels is allowed in the filter chain only: the list is that of all its routes",
+            ),
+            Self::ModelListPool(pool) => write!(
+                f,
+                "listModels has {}; allowed are the names of one or more pools: letters, digits, '-', '_' and '.', and a namespace \
+                 with '/' before the name",
+                pool.as_ref().map_or_else(|| "no pool".to_owned(), |pool| format!("{pool:?}"))
+            ),
             Self::CertificateAndKey => {
                 f.write_str("agent.tls.certFile and agent.tls.keyFile go together: the module's certificate and its key")
             }
@@ -211,6 +235,8 @@ impl core::error::Error for ConfigError {
             | Self::Address(_)
             | Self::Tls
             | Self::BodyRoutingOfRoute
+            | Self::ModelListOfRoute
+            | Self::ModelListPool(_)
             | Self::CertificateAndKey => None,
         }
     }
@@ -251,6 +277,7 @@ struct Fields {
     #[serde(default)]
     steering: Steering,
     body_based_routing: Option<bool>,
+    list_models: Option<Vec<String>>,
 }
 
 /// The field `agent`, as it is written.
@@ -277,6 +304,9 @@ impl ModuleConfig {
         let fields = Fields::parse(json)?;
         if fields.body_based_routing.is_some() {
             return Err(ConfigError::BodyRoutingOfRoute);
+        }
+        if fields.list_models.is_some() {
+            return Err(ConfigError::ModelListOfRoute);
         }
         Self::of(fields)
     }
@@ -307,13 +337,19 @@ impl ChainConfig {
     /// Reads and checks the configuration of the filter in the chain.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let fields = Fields::parse(json)?;
-        let routing = |fields: &Fields| {
-            let agent = fields.agent.clone().ok_or(ConfigError::NoAgent)?.checked()?;
-            Ok::<_, ConfigError>(BodyRoutingConfig { agent, limits: fields.limits.checked()? })
+        let agent = || fields.agent.clone().ok_or(ConfigError::NoAgent)?.checked();
+        let routing =
+            || Ok::<_, ConfigError>(BodyRoutingConfig { agent: agent()?, limits: fields.limits.checked()? });
+        let body_routing = fields.body_based_routing.unwrap_or(false).then(routing).transpose()?;
+        let list = |pools: &Vec<String>| {
+            let refused = pools.iter().find(|pool| !config::is_pool_name(pool));
+            if pools.is_empty() || refused.is_some() {
+                return Err(ConfigError::ModelListPool(refused.cloned()));
+            }
+            Ok(ModelListConfig { pools: pools.clone(), agent: agent()? })
         };
-        let body_routing =
-            fields.body_based_routing.unwrap_or(false).then(|| routing(&fields)).transpose()?;
-        Ok(Self { picker: ModuleConfig::of(fields)?, body_routing })
+        let model_list = fields.list_models.as_ref().map(list).transpose()?;
+        Ok(Self { picker: ModuleConfig::of(fields)?, body_routing, model_list })
     }
 }
 

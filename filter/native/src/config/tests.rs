@@ -148,6 +148,22 @@ fn bodies_are_routed_by_in_the_chain_only() {
 }
 
 #[test]
+fn a_list_of_models_has_pools_and_is_of_the_chain_only() {
+    let agent = r#""agent": {"addresses": ["http://h:1"]}"#;
+    let chain = |fields: &str| ChainConfig::parse(format!("{{\"pool\": null, {fields}}}").as_bytes());
+    assert!(chain(agent).unwrap().model_list.is_none());
+    let list = chain(&format!("\"listModels\": [\"a/b\", \"c\"], {agent}")).unwrap().model_list.unwrap();
+    assert_eq!(list.pools, ["a/b", "c"]);
+    let refused = |fields: &str| chain(fields).unwrap_err().to_string();
+    assert!(refused(r#""listModels": ["a"]"#).starts_with("agent is missing"));
+    let of_pools = |pools: &str| refused(&format!("\"listModels\": {pools}, {agent}"));
+    assert!(of_pools("[]").starts_with("listModels has no pool; allowed are the names"));
+    assert!(of_pools(r#"["a", "b c"]"#).starts_with("listModels has \"b c\"; allowed are the names"));
+    let of_route = refusal(&format!("{{\"pool\": \"p\", \"listModels\": [\"a\"], {agent}}}"));
+    assert!(of_route.starts_with("listModels is allowed in the filter chain only"), "{of_route}");
+}
+
+#[test]
 fn other_pools_need_the_modules_cluster_and_a_picker_that_acts() {
     let json = |fallback: &str, rest: &str| {
         format!(

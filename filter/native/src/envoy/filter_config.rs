@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::body_router::WorkerRouter;
 use super::filter_pool::{FilterPool, Worker, define_metrics};
+use super::model_list::PoolModels;
 use super::per_worker::PerWorker;
 use crate::abi::ConfigHandle;
 use crate::agent::PoolHandle;
@@ -35,6 +36,8 @@ pub(crate) struct WorkerConfig {
     pub(super) worker: Option<Arc<Worker>>,
     /// `None`: requests have their routes without their bodies.
     pub(super) router: Option<WorkerRouter>,
+    /// `None`: requests for lists of models are passed on.
+    pub(super) models: Option<Arc<PoolModels>>,
 }
 
 /// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an update of the routes has them
@@ -68,11 +71,13 @@ fn without_thread(error: &io::Error) -> String {
 impl FilterConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(handle: &mut ConfigHandle<'_>, json: &[u8]) -> Result<Self, String> {
-        let ChainConfig { picker, body_routing } =
+        let ChainConfig { picker, body_routing, model_list } =
             ChainConfig::parse(json).map_err(|error| error.to_string())?;
         let picker = Picker::new(json, picker)?;
         let models = body_routing.as_ref().map(|routing| ModelsHandle::of(&routing.agent));
         let routing = body_routing.zip(models.transpose().map_err(|error| without_thread(&error))?);
+        let listed = model_list.as_ref().map(PoolModels::new).transpose();
+        let listed = listed.map_err(|error| without_thread(&error))?.map(Arc::new);
         let scheduler = handle.scheduler().ok_or("Envoy has no scheduler for the configuration")?;
         // Routes may have pickers also where this configuration has none.
         define_metrics();
@@ -81,6 +86,7 @@ impl FilterConfig {
             flusher: Arc::clone(&flusher),
             worker: picker.as_ref().map(|picker| Arc::clone(picker.pool.worker(index))),
             router: routing.as_ref().map(|(config, models)| WorkerRouter::new(config, models)),
+            models: listed.clone(),
         });
         let wakes = wakes::subscribe(Box::new(move || scheduler.commit(WAKE)));
         Ok(Self { workers, flusher, _wakes: wakes, _picker: picker })

@@ -4,5 +4,6 @@ mod body_router;
 pub(crate) mod filter_config;
 mod filter_pool;
 mod host;
+mod model_list;
 mod per_worker;
 pub(crate) mod stream;

@@ -112,6 +112,11 @@ impl Stream {
         end_of_stream: bool,
     ) -> Outcome {
         self.config.flusher.flush_if_due(request);
+        let models = self.config.models.as_ref().filter(|_| end_of_stream);
+        if let Some(list) = models.and_then(|models| models.response(request)) {
+            self.part = Part::Answered;
+            return Outcome::Reply(list);
+        }
         let router = self.config.router.as_ref().filter(|_| !end_of_stream);
         self.awaited = router.and_then(|router| router.request_headers(request));
         if self.awaited.is_some() {

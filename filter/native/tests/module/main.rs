@@ -8,6 +8,7 @@ mod body_routing;
 mod clusters;
 mod defects;
 mod envoy;
+mod model_list;
 mod pool;
 mod queue;
 mod rejections;

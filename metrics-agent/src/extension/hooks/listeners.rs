@@ -8,6 +8,7 @@ use bytes::Bytes;
 use crate::extension::ai_gateway::Processors;
 use crate::extension::conformance;
 use crate::extension::envoy::{NAME, any, any_text, extension, module};
+use crate::extension::hooks::routes::PickingRoutes;
 use crate::extension::settings::HookSettings;
 use crate::extension::wire::{Builder, Malformed, Message};
 
@@ -53,14 +54,14 @@ pub(super) fn stream_idle_timeouts(listeners: &[Bytes]) -> BTreeSet<String> {
 pub(super) fn edit(
     settings: &HookSettings,
     listener: &[u8],
-    picking: &BTreeMap<String, BTreeSet<u16>>,
+    picking: &BTreeMap<String, PickingRoutes>,
     processors: &Processors,
 ) -> Result<Option<Vec<u8>>, Malformed> {
     edit_managers(listener, |manager| {
         let routes = route_configuration(manager)?;
         routes
             .and_then(|routes| picking.get(&routes))
-            .map(|ports| with_filter(settings, manager, ports, processors))
+            .map(|routes| with_filter(settings, manager, routes, processors))
             .transpose()
     })
 }
@@ -109,7 +110,7 @@ fn route_configuration(manager: &Message<'_>) -> Result<Option<String>, Malforme
 fn with_filter(
     settings: &HookSettings,
     manager: &Message<'_>,
-    ports: &BTreeSet<u16>,
+    routes: &PickingRoutes,
     processors: &Processors,
 ) -> Result<Vec<u8>, Malformed> {
     let mut edited = Builder::default();
@@ -120,9 +121,9 @@ fn with_filter(
         if is_place && !is_added {
             is_added = true;
             if settings.conformance {
-                edited.put_bytes(HTTP_FILTERS, conformance::selection_filter(ports).as_ref());
+                edited.put_bytes(HTTP_FILTERS, conformance::selection_filter(&routes.ports).as_ref());
             }
-            edited.put_bytes(HTTP_FILTERS, filter(settings).as_ref());
+            edited.put_bytes(HTTP_FILTERS, filter(settings, routes).as_ref());
         }
         if !is_replaced {
             edited.copy(field);
@@ -140,8 +141,8 @@ fn is_router(filter: &[u8]) -> Result<bool, Malformed> {
 }
 
 /// The filter, which picks for no pool until a route names one.
-fn filter(settings: &HookSettings) -> Builder {
-    let config = any_text(&settings.filter.of_chain());
+fn filter(settings: &HookSettings, routes: &PickingRoutes) -> Builder {
+    let config = any_text(&settings.filter.of_chain(&routes.pools));
     let filter = Builder::default().bytes(1, module(&settings.module)).bytes(2, NAME).bytes(3, config);
     extension(NAME, TYPED_CONFIG, any(FILTER, filter))
 }

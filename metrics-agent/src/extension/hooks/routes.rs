@@ -68,8 +68,17 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
 /// An edited route.
 struct PickedRoute {
     bytes: Vec<u8>,
-    /// The ports of its pools.
-    ports: Vec<u16>,
+    /// Its pools.
+    pools: Vec<RoutePool>,
+}
+
+/// The own pools of a route configuration.
+#[derive(Default)]
+pub(super) struct PickingRoutes {
+    /// The ports of all pools of its routes.
+    pub(super) ports: BTreeSet<u16>,
+    /// The names of the pools.
+    pub(super) pools: BTreeSet<String>,
 }
 
 /// Routes of a Gateway in progress, with the clusters and listeners that they need.
@@ -80,10 +89,21 @@ pub(super) struct RoutePlan<'a> {
     managed: BTreeSet<String>,
     /// Processors that are taken out.
     pub(super) processors: Processors,
-    /// The route configurations with routes to pools, and the pools' ports.
-    pub(super) picking: BTreeMap<String, BTreeSet<u16>>,
+    /// The route configurations with routes to own pools.
+    pub(super) picking: BTreeMap<String, PickingRoutes>,
     /// The clusters by name.
     pub(super) planned: BTreeMap<String, PlannedCluster>,
+}
+
+impl PickingRoutes {
+    fn add(&mut self, pools: Vec<RoutePool>) {
+        for RoutePool { name, is_own, ports, .. } in pools {
+            self.ports.extend(ports);
+            if is_own {
+                self.pools.insert(name);
+            }
+        }
+    }
 }
 
 impl<'a> RoutePlan<'a> {
@@ -101,7 +121,7 @@ impl<'a> RoutePlan<'a> {
         let message = Message::read(configuration)?;
         let Some(name) = message.text(1) else { return Ok(None) };
         let is_managed = self.managed.contains(name);
-        let (mut ports, mut is_edited) = (None, false);
+        let (mut picking, mut is_edited) = (None, false);
         let edited = message.map(VIRTUAL_HOSTS, |host| {
             let edited = Message::read(host)?.map(ROUTES, |route| {
                 let cleaned = self.processors.without_settings(route, PER_FILTER_CONFIG)?;
@@ -109,16 +129,16 @@ impl<'a> RoutePlan<'a> {
                 let Some(picked) = self.edit_route(cleaned.as_deref().unwrap_or(route), is_managed)? else {
                     return Ok(cleaned.map_or(Cow::Borrowed(route), Cow::Owned));
                 };
-                ports.get_or_insert_with(BTreeSet::new).extend(picked.ports);
+                picking.get_or_insert_with(PickingRoutes::default).add(picked.pools);
                 Ok(Cow::Owned(picked.bytes))
             })?;
             let cleaned = self.processors.without_settings(&edited, HOST_PER_FILTER_CONFIG)?;
             is_edited |= cleaned.is_some();
             Ok::<_, Malformed>(Cow::Owned(cleaned.unwrap_or(edited)))
         })?;
-        is_edited |= ports.is_some();
-        if let Some(ports) = ports {
-            self.picking.insert(name.to_owned(), ports);
+        is_edited |= picking.is_some();
+        if let Some(picking) = picking {
+            self.picking.insert(name.to_owned(), picking);
         }
         Ok(is_edited.then_some(edited))
     }
@@ -150,8 +170,7 @@ impl<'a> RoutePlan<'a> {
         if self.settings.conformance {
             edited = conformance::with_served_endpoint(edited);
         }
-        let ports = pools.iter().flat_map(|pool| pool.ports.iter().copied()).collect();
-        Ok(Some(PickedRoute { bytes: edited.into_bytes(), ports }))
+        Ok(Some(PickedRoute { bytes: edited.into_bytes(), pools }))
     }
 
     /// `WeightedCluster` with an entry for each own pool, and others as they were.

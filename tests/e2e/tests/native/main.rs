@@ -10,6 +10,7 @@ mod clusters;
 mod fallback;
 mod limits;
 mod many_pools;
+mod model_list;
 mod panics;
 mod queue;
 mod queue_chaos;

@@ -1,0 +1,66 @@
+//! The list of the models of a listener's pools, which the module sends itself.
+
+use anyhow::ensure;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_model_server::{MODEL, SERVED_BY};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::clusters::own_cluster_with;
+
+/// A pool whose servers are asked for their models, and one with a rewrite.
+const POOLS: &str = "
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: default }
+spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: second }
+spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
+---
+apiVersion: llm-d.ai/v1alpha2
+kind: InferenceModelRewrite
+metadata: { name: alias }
+spec:
+  poolRef: { name: second }
+  rules:
+    - matches: [{ model: { type: Exact, value: alias } }]
+      targets: [{ modelRewrite: other }]
+---
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+  - { type: models-data-source }
+  - { type: models-data-extractor }
+  - { type: served-model-filter }
+  - { type: queue-scorer }
+  - { type: max-score-picker }
+dataLayer: { sources: [{ pluginRef: models-data-source, extractors: [{ pluginRef: models-data-extractor }] }] }
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_lists_the_models_of_its_pools_and_follows_their_changes() {
+    let builder = Stack::builder().servers(2).manifests(POOLS).agent_flags(&["--allow-experimental-plugins"]);
+    let builder = builder.one_eds_file_per_pool();
+    let builder =
+        builder.picker_field("steering", "cluster").change(|config| own_cluster_with(config, &["pool"]));
+    let stack = builder.picker_field("listModels", json!(["default", "second"])).start().await;
+    let lists = async |expected: &[&str]| {
+        let response = client::http1().get(stack.url("/v1/models")).send().await?;
+        ensure!(response.status() == StatusCode::OK && !response.headers().contains_key(SERVED_BY));
+        let list: Value = response.json().await?;
+        let models = list["data"].as_array().unwrap();
+        let names: Vec<_> = models.iter().map(|model| model["id"].as_str().unwrap()).collect();
+        ensure!(names == expected, "{names:?}");
+        anyhow::Ok(())
+    };
+    eventually("both pools' models are listed", async || lists(&["alias", MODEL]).await).await;
+    stack.set_manifests(&POOLS.replace("value: alias", "value: later"));
+    eventually("the rewrite's new model is listed", async || lists(&[MODEL, "later"]).await).await;
+    let others = client::http1().get(stack.url("/v1/models/one")).send().await.unwrap();
+    assert!(others.headers().contains_key(SERVED_BY), "another path is a server's");
+}
