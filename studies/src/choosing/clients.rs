@@ -1,7 +1,7 @@
 //! Clients: each sends the requests of one session.
 
 use super::figures::{RunFigures, Served};
-use super::servers::Oracle;
+use super::servers::OmniscientClient;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::{BatchRequest, MODEL};
 use endpoint_picker_simulation::cell::request::{SimulatedRequest, Texts};
@@ -27,7 +27,7 @@ pub(super) struct Clients<'a> {
     url: String,
     texts: &'a Texts,
     /// Where the clients choose the server.
-    oracle: Option<Oracle<'a>>,
+    omniscient: Option<OmniscientClient<'a>>,
     begin: Instant,
     /// The requests that are sent from then on are measured.
     measured_from: Duration,
@@ -40,14 +40,14 @@ impl<'a> Clients<'a> {
     pub(super) fn new(
         proxy: SocketAddr,
         texts: &'a Texts,
-        oracle: Option<Oracle<'a>>,
+        omniscient: Option<OmniscientClient<'a>>,
         measured_from: Duration,
         end: Duration,
     ) -> Result<Self> {
         let http = Client::builder().no_proxy().http1_only().build()?;
         let url = format!("http://{proxy}/v1/completions");
         let (begin, figures) = (Instant::now(), Mutex::default());
-        Ok(Self { http, url, texts, oracle, begin, measured_from, end, figures })
+        Ok(Self { http, url, texts, omniscient, begin, measured_from, end, figures })
     }
 
     /// The instant this long after the beginning.
@@ -97,9 +97,9 @@ impl<'a> Clients<'a> {
         if let Some(session) = request.session {
             builder = builder.header(SESSION, format!("session-{session}"));
         }
-        if let Some(oracle) = &self.oracle {
+        if let Some(omniscient) = &self.omniscient {
             let work = BatchRequest::new(request.adapter.as_deref(), prompt.as_bytes(), tokens);
-            builder = builder.header(DESTINATION, oracle.pick(&work)?.to_string());
+            builder = builder.header(DESTINATION, omniscient.pick(&work)?.to_string());
         }
         let model = request.adapter.as_deref().unwrap_or(MODEL);
         let body = json!({"model": model, "prompt": prompt, "max_tokens": tokens, "stream": true});

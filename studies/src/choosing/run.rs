@@ -4,7 +4,7 @@ use super::clients::Clients;
 use super::figures::RunFigures;
 use super::plan::ChoosingPlan;
 use super::report::{Choice, Choices};
-use super::servers::{self, Oracle};
+use super::servers::{self, OmniscientClient};
 use super::way::Way;
 use crate::epp::variant::{Setting, USUAL_INTERVAL};
 use crate::timed_servers::{TimedServers, cached_share, counts_since};
@@ -84,9 +84,9 @@ impl Run<'_> {
             epp: Some(&plan.epp),
         };
         let mut running = way.variant().start(setting).await?;
-        let oracle = (way == Way::Omniscient).then(|| Oracle::new(&servers));
+        let omniscient = (way == Way::Omniscient).then(|| OmniscientClient::new(&servers));
         let end = plan.warm_up + plan.phase;
-        let clients = Clients::new(running.listener(), texts, oracle, plan.warm_up, end)?;
+        let clients = Clients::new(running.listener(), texts, omniscient, plan.warm_up, end)?;
         let before = async {
             sleep_until(clients.measured_from()).await;
             servers.forget_requests();

@@ -23,14 +23,14 @@ pub(super) fn start(workload: &Workload) -> Result<TimedServers> {
 ///
 /// It does not see requests that are on their way to a server.
 #[derive(Debug)]
-pub(super) struct Oracle<'a> {
+pub(super) struct OmniscientClient<'a> {
     servers: &'a TimedServers,
     addresses: Vec<SocketAddr>,
     picker: Mutex<Omniscient>,
     begin: Instant,
 }
 
-impl<'a> Oracle<'a> {
+impl<'a> OmniscientClient<'a> {
     pub(super) fn new(servers: &'a TimedServers) -> Self {
         Self { servers, addresses: servers.addresses(), picker: Mutex::default(), begin: Instant::now() }
     }
