@@ -25,6 +25,7 @@ use crate::catalogue::{Options, watch};
 use crate::client::credentials::ClientFiles;
 use crate::credentials::Watched;
 use crate::extension::server::ServerSettings;
+use crate::kv_events::{self, KvEventMetrics};
 use crate::publish::cluster::ObjectReports;
 use crate::publish::eds;
 use crate::runtime::ResultCounter;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub allowed_hosts: AllowedHosts,
     /// The API's certificate, and the credentials that it requires of clients.
     pub credentials: Files,
+    /// How the events of the servers' KV caches are followed; `None`: they are not.
+    pub kv_events: Option<kv_events::Settings>,
     /// The extension server of Envoy Gateway, if the agent is it.
     pub extension: Option<ServerSettings>,
 }
@@ -81,6 +84,7 @@ struct Metrics {
     api: ApiMetrics,
     store: StoreMetrics,
     leases: LeaseMetrics,
+    kv_events: KvEventMetrics,
     discovery: endpoints::Counters,
     manifest_reads: ResultCounter,
     credential_reads: ResultCounter,
@@ -97,6 +101,7 @@ impl Metrics {
         let api = ApiMetrics::register(r);
         let store = StoreMetrics::register(r);
         let leases = LeaseMetrics::register(r);
+        let kv_events = KvEventMetrics::register(r);
         let mut counter = |name, help| ResultCounter::register(r, name, help);
         let discovery = endpoints::Counters {
             reads: counter("config_reloads", "Readings of a changed endpoints file, by result"),
@@ -113,6 +118,7 @@ impl Metrics {
             api,
             store,
             leases,
+            kv_events,
             discovery,
             manifest_reads,
             credential_reads,

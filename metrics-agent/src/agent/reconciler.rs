@@ -15,6 +15,7 @@ use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, PoolPlan};
 use crate::extension::references::{MISSING_SERVICE, PickerReferences};
+use crate::kv_events::subscribers::Subscribers;
 use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
@@ -38,6 +39,8 @@ pub(super) struct Reconciler {
     pub(super) picker_references: Option<PickerReferences>,
     pub(super) pools: Arc<Pools>,
     pub(super) scraper: Scraper,
+    /// `None`: events of KV caches are not followed.
+    pub(super) subscribers: Option<Subscribers>,
     pub(super) scrape: ScrapeSettings,
     pub(super) max_endpoints: usize,
     pub(super) eds: Option<Target>,
@@ -166,6 +169,9 @@ impl Reconciler {
             changes: pool.publisher.changes(),
         });
         let slots = self.scraper.set_pools(scraped.collect());
+        if let Some(subscribers) = &mut self.subscribers {
+            subscribers.set(served.iter().map(|pool| (pool.members.as_slice(), &pool.scraping)));
+        }
         for (pool, slots) in served.into_iter().zip(slots) {
             pool.publisher.install(pool.topology, slots);
         }

@@ -22,6 +22,8 @@ use crate::api::reports::Reports;
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::catalogue::watch::PlanWatch;
 use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
+use crate::kv_events::KvEvents;
+use crate::kv_events::subscribers::Subscribers;
 use crate::publish::cluster::{ObjectReports, PoolInputs};
 use crate::publish::{Pools, eds};
 use crate::runtime::{Clock, Tasks};
@@ -71,8 +73,10 @@ pub async fn run(
     };
     let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
     let leases = leases(&settings.share, settings.share_readings, clock, &tasks, &metrics);
-    let scraper =
-        Scraper::new(clock, Arc::new(scrape_credentials), tasks.clone(), metrics.scrape.clone(), leases);
+    let scrape_credentials = Arc::new(scrape_credentials);
+    let kv_events = settings.kv_events.map(|it| KvEvents::new(it, clock, metrics.kv_events.clone()));
+    let subscribers = kv_events.clone().map(|it| Subscribers::new(it, &scrape_credentials, tasks.clone()));
+    let scraper = Scraper::new(clock, scrape_credentials, tasks.clone(), metrics.scrape.clone(), leases);
     let discovery = endpoints::start(
         settings.sources,
         endpoints::Limits { endpoints: settings.max_endpoints, files: limits },
@@ -100,6 +104,7 @@ pub async fn run(
         picker_references,
         pools: Arc::clone(&pools),
         scraper,
+        subscribers,
         scrape: settings.scrape,
         max_endpoints: settings.max_endpoints,
         eds: settings.eds,
@@ -122,6 +127,7 @@ pub async fn run(
         waiters: Semaphore::new(settings.max_waiters),
         reports,
         feeds,
+        kv_events,
         history,
         extension: extension.as_ref().map(ExtensionServer::status),
         max_report_bytes: settings.limits.max_report_bytes,

@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Refusal, Refusals};
 use crate::extension::server::status::SharedStatus;
+use crate::kv_events::KvEvents;
 use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;
@@ -116,6 +117,8 @@ pub struct ApiState {
     pub reports: Arc<Reports>,
     /// The changes that proxies share; `None`: they do not share any.
     pub feeds: Option<Arc<Feeds>>,
+    /// The contents of servers' KV caches; `None`: their events are not followed.
+    pub kv_events: Option<Arc<KvEvents>>,
     /// The last minutes, for the page.
     pub history: Arc<History>,
     /// Envoy Gateway's calls, if the agent is its extension server.
@@ -141,6 +144,9 @@ impl ApiState {
         status.unknown_pools = self.reports.unknown_pools.recent();
         status.sharing = shared.map(build::of_shared);
         status.unresolved = self.unresolved_of(&status.pool);
+        if let (Some(events), Some(published)) = (&self.kv_events, publisher.published()) {
+            build::add_kv_events(&mut status, &published, events, self.clock.now());
+        }
         Some(status)
     }
 

@@ -268,6 +268,7 @@ mod tests {
             num_blocks: None,
             attributes: [].into(),
             sent: None,
+            kv_events: None,
         }
     }
 

@@ -23,7 +23,7 @@ pub use values::FlagError;
 pub use self::explain::ExplainFlags;
 use self::extension::ExtensionFlags;
 pub use self::policy::PolicyFlags;
-use self::scraping::ScrapeFlags;
+use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
@@ -75,6 +75,9 @@ pub struct Flags {
 
     #[command(flatten)]
     scrape: ScrapeFlags,
+
+    #[command(flatten)]
+    kv_events: KvEventFlags,
 
     #[command(flatten)]
     eds: EdsFlags,
@@ -161,6 +164,7 @@ impl Flags {
             policy,
             endpoints,
             scrape,
+            kv_events,
             eds,
             share,
             serve,
@@ -210,6 +214,7 @@ impl Flags {
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
+            kv_events: kv_events.settings(),
             extension,
         })
     }
@@ -383,6 +388,13 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --timeout 0s", ["--timeout", "1ms to 3600s"]),
             ("--endpoint 10.0.0.1:1 --metrics-path metrics", ["--metrics-path", "must start with '/'"]),
             ("--endpoint 10.0.0.1:1 --data-parallel mean", ["--data-parallel", "first"]),
+            (
+                "--endpoint 10.0.0.1:1 --kv-events on",
+                ["--kv-events", "off, discover, PORT or PORT,REPLAY-PORT"],
+            ),
+            ("--endpoint 10.0.0.1:1 --kv-events 5557,0", ["--kv-events", "from 1 to 65535"]),
+            ("--endpoint 10.0.0.1:1 --kv-events 5557,5557", ["--kv-events", "different"]),
+            ("--endpoint 10.0.0.1:1 --max-kv-event-blocks 0", ["--max-kv-event-blocks", "1"]),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --share yes", ["--share", "allowed is off, agent, or URLs"]),
             ("--endpoint 10.0.0.1:1 --share redis://a,redis://b", ["--share-cluster", "--share-sentinel"]),

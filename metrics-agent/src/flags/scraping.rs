@@ -8,10 +8,11 @@ use clap::{Args, ValueEnum};
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::values::{FlagError, count, duration, path, server_name};
+use super::values::{FlagError, KvEventPorts, count, duration, kv_events, path, server_name};
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use crate::client::credentials::{ClientFiles, Trust};
+use crate::kv_events;
 
 /// Flags about scraping.
 #[derive(Args, Debug)]
@@ -86,6 +87,30 @@ pub(super) struct ScrapeFlags {
     /// How to read a data-parallel vLLM server, which has one series for each engine.
     #[arg(long, value_name = "HOW", default_value = "sum")]
     data_parallel: DataParallel,
+}
+
+/// Flags about the events of KV caches.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "KV-cache events of model servers")]
+pub(super) struct KvEventFlags {
+    /// Follow what each model server has cached, by the events that it publishes over ZeroMQ (vLLM and SGLang: --kv-events-config):
+    /// discover asks each server for its ports, and PORT or PORT,REPLAY-PORT is the same for all servers, plus the rank of the endpoint.
+    /// Events are not encrypted, not authenticated, and carry the tokens of prompts.
+    #[arg(long, value_name = "off|discover|PORT[,REPLAY-PORT]", default_value = "off", value_parser = kv_events)]
+    kv_events: KvEventPorts,
+
+    /// Maximum number of cached blocks of all model servers together. Beyond it, the server with the most loses its oldest ones.
+    /// A million takes some 200 MB.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = count)]
+    max_kv_event_blocks: usize,
+}
+
+impl KvEventFlags {
+    /// How events are followed; `None`: they are not.
+    pub(super) fn settings(self) -> Option<kv_events::Settings> {
+        let KvEventPorts(ports) = self.kv_events;
+        ports.map(|ports| kv_events::Settings { ports, max_blocks: self.max_kv_event_blocks })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,6 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 
 use crate::api::connections::MIN_HEADER_BYTES;
+use crate::kv_events::Ports;
 use crate::sources::names::HostName;
 
 /// The longest duration.
@@ -72,6 +73,32 @@ pub(super) fn server(text: &str) -> Result<Server, String> {
     let (host, port) = text.rsplit_once(':').ok_or_else(allowed)?;
     let (host, port) = host.parse().ok().zip(port.parse().ok()).ok_or_else(allowed)?;
     Ok(Server::Named(host, port))
+}
+
+/// Where model servers publish their events; `None`: events are not followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KvEventPorts(pub(super) Option<Ports>);
+
+/// Where model servers publish their events.
+pub(super) fn kv_events(text: &str) -> Result<KvEventPorts, String> {
+    let ports = match text {
+        "off" => return Ok(KvEventPorts(None)),
+        "discover" => Ports::Discovered,
+        _ => {
+            let (events, replay) =
+                text.split_once(',').map_or((text, None), |(port, rest)| (port, Some(rest)));
+            let port = |text: &str| text.parse::<NonZeroU16>().ok();
+            let fixed = port(events).zip(replay.map_or(Some(None), |replay| port(replay).map(Some)));
+            let (events, replay) = fixed.ok_or_else(|| {
+                "allowed is off, discover, PORT or PORT,REPLAY-PORT, with ports from 1 to 65535".to_owned()
+            })?;
+            if replay == Some(events) {
+                return Err("PORT and REPLAY-PORT must be different".to_owned());
+            }
+            Ports::Fixed { events, replay }
+        }
+    };
+    Ok(KvEventPorts(Some(ports)))
 }
 
 /// A namespace, or `*` for all of them.

@@ -16,7 +16,7 @@ use crate::client::{Connection, ConnectionError, Get, GetError};
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 /// Reads the body of a response in the chunks in which it arrives.
-pub(super) trait BodyReader {
+pub(crate) trait BodyReader {
     /// Content types that it reads.
     fn accept(&self) -> HeaderValue {
         PROMETHEUS_TEXT
@@ -61,7 +61,7 @@ impl BodyReader for GpuReader {
 }
 
 /// A client of one server, which keeps its connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     credentials: Arc<ClientCredentials>,
     connection: Option<Connection>,
     /// Connections refused since the last one that was opened.
@@ -69,12 +69,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(credentials: Arc<ClientCredentials>) -> Self {
+    pub(crate) fn new(credentials: Arc<ClientCredentials>) -> Self {
         Self { credentials, connection: None, refusals: 0 }
     }
 
     /// Gets the body at the settings' path, within their limits on size and series. The caller limits the time.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &mut self,
         address: SocketAddr,
         settings: &ScrapeSettings,

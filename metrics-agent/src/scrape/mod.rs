@@ -1,7 +1,7 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM exporters and lists of models have
 //! tasks of their own.
 
-mod client;
+pub(crate) mod client;
 mod data_sources;
 mod error;
 pub mod exposition;

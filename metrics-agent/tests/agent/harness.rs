@@ -127,6 +127,7 @@ pub(crate) fn settings() -> Settings {
         },
         allowed_hosts: AllowedHosts::default(),
         credentials: api::access::credentials::Files::default(),
+        kv_events: None,
         extension: None,
     }
 }

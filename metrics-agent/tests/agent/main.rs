@@ -14,6 +14,7 @@ mod flags;
 mod golden;
 mod harness;
 mod hostile;
+mod kv_events;
 mod limits;
 mod logs;
 mod migration;

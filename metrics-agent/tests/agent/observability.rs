@@ -44,13 +44,15 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
     send(&agent, &sync(1, &[], None)).await;
-    // Absent until the first such event, which does not happen here, without a cluster, and without a store.
+    // Absent until the first such event, which does not happen here, without a cluster, a store, and servers that publish events.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
                 # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\
                 # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
                 # TYPE metrics_agent_kubernetes_watch_errors counter\n\
                 # TYPE metrics_agent_store_read_behind_seconds gauge\n# TYPE metrics_agent_store_write_behind_seconds gauge\n\
                 # TYPE metrics_agent_store_unwritten_messages gauge\n\
+                # TYPE metrics_agent_kv_event_states gauge\n# TYPE metrics_agent_kv_event_age_seconds gauge\n\
+                # TYPE metrics_agent_kv_event_tokens gauge\n\
                 # TYPE endpoint_picker_index_predicted_tokens counter\n# TYPE endpoint_picker_index_cached_tokens counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));

@@ -46,6 +46,9 @@ pub(in crate::api) async fn metrics(State(state): State<Arc<ApiState>>) -> Respo
 fn text(state: &ApiState, counts: EndpointCounts, pools: &[PoolStatus]) -> Result<String, core::fmt::Error> {
     state.metrics.set_endpoints(counts);
     state.metrics.set_refused_objects(&state.refusals());
+    if let Some(events) = &state.kv_events {
+        events.set_gauges();
+    }
     let mut text = String::new();
     encode_registry(&mut text, &state.registry)?;
     encode_registry(&mut text, &pool_gauges::registry(pools))?;

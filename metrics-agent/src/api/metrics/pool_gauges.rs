@@ -8,7 +8,7 @@ use core::time::Duration;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{Families, SeriesLabels, queue_metrics, raise};
-use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
+use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, KvEventsState, PoolStatus};
 
 /// Maximum number of endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
@@ -27,6 +27,7 @@ pub(super) fn registry(pools: &[PoolStatus]) -> Registry {
     register_endpoints(registry.sub_registry_with_prefix("metrics_agent"), pools);
     register_proxies(registry.sub_registry_with_prefix("endpoint_picker"), pools);
     register_sharing(&mut registry, pools);
+    register_kv_events(registry.sub_registry_with_prefix("metrics_agent"), pools);
     registry
 }
 
@@ -146,6 +147,37 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             if sent.predicted_cached_tokens > 0 || sent.cached_tokens > 0 {
                 predicted.get_or_create(&labels).inc_by(sent.predicted_cached_tokens);
                 cached.get_or_create(&labels).inc_by(sent.cached_tokens);
+            }
+        }
+    }
+}
+
+/// Registers what is known about the KV caches of endpoints.
+fn register_kv_events(registry: &mut Registry, pools: &[PoolStatus]) {
+    let mut families = Families(registry);
+    let help = "Endpoints whose KV-cache events are followed, by what is known about their caches";
+    let states = families.gauge("kv_event_states", help);
+    let help = "Age of the last message with events of an endpoint's KV cache";
+    let age = families.gauge_of("kv_event_age", help, Some(Unit::Seconds));
+    let tokens = families.gauge("kv_event_tokens", "Tokens that an endpoint has cached, by tier");
+    let mut budget = SeriesBudget::default();
+    for pool in pools {
+        let followed = pool.endpoints.iter().filter_map(|it| Some((it, it.kv_events.as_ref()?)));
+        for state in KvEventsState::ALL {
+            let count = followed.clone().filter(|(_, events)| events.state == state).count();
+            if followed.clone().next().is_some() {
+                let labels = vec![("pool", pool.pool.clone()), ("state", state.name().to_owned())];
+                states.get_or_create(&labels).set(count as f64);
+            }
+        }
+        for (endpoint, events) in followed {
+            let labels = vec![("pool", pool.pool.clone()), ("endpoint", budget.name(&endpoint.name))];
+            if let Some(age_ms) = events.age_ms {
+                raise(&age, &labels, age_ms as f64 / 1000.0);
+            }
+            for (tier, count) in &events.tokens {
+                let labels = [labels.as_slice(), &[("tier", tier.clone())]].concat();
+                tokens.get_or_create(&labels).inc_by(*count as f64);
             }
         }
     }

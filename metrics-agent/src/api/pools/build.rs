@@ -1,6 +1,7 @@
 //! Builds a pool's status.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::reading::{Lora, Reading};
@@ -9,14 +10,17 @@ use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core,
 
 use super::state_times::StateTimes;
 use super::status::{
-    EndpointState, EndpointStatus, FRESH, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, ResponseTimes,
-    SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus, UnresolvedStatus,
+    EndpointState, EndpointStatus, FRESH, KvEventsState, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
+    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    UnresolvedStatus,
 };
 use crate::api::queues::status::QueueStatus;
 use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
+use crate::kv_events::batch::Tier;
+use crate::kv_events::{KvEvents, ServerEvents, StreamState};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -95,6 +99,47 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
     Ok(PoolStatus { pool, refusal, endpoints, is_of_snapshot: true, ..PoolStatus::default() })
 }
 
+/// Adds to each endpoint of a published pool what its KV caches have.
+pub(in crate::api) fn add_kv_events(
+    status: &mut PoolStatus,
+    published: &PoolSnapshot,
+    events: &KvEvents,
+    now: Duration,
+) {
+    let addresses = published.topology().pool.as_slice().iter().map(Endpoint::address);
+    for (endpoint, address) in status.endpoints.iter_mut().zip(addresses) {
+        endpoint.kv_events = events.of_server(address).map(|server| of_kv_events(&server, now));
+    }
+}
+
+fn of_kv_events(server: &ServerEvents, now: Duration) -> KvEventsStatus {
+    let mut status = KvEventsStatus {
+        state: if server.caches.is_empty() { KvEventsState::Disconnected } else { KvEventsState::Complete },
+        problem: server.problem.clone(),
+        caches: server.caches.len(),
+        age_ms: None,
+        blocks: 0,
+        orphans: 0,
+        tokens: BTreeMap::new(),
+    };
+    for (stream, contents) in &server.caches {
+        status.state = status.state.min(match stream.state {
+            StreamState::Disconnected => KvEventsState::Disconnected,
+            StreamState::Partial => KvEventsState::Partial,
+            StreamState::Complete => KvEventsState::Complete,
+        });
+        status.problem = status.problem.or_else(|| stream.problem.clone());
+        let age = stream.updated.map(|updated| milliseconds(now.saturating_sub(updated)));
+        status.age_ms = status.age_ms.into_iter().chain(age).min();
+        status.blocks += contents.blocks;
+        status.orphans += contents.orphans;
+        for (tier, tokens) in Tier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0) {
+            *status.tokens.entry(tier.as_str().to_owned()).or_default() += tokens;
+        }
+    }
+    status
+}
+
 /// A host name with a problem.
 pub(in crate::api) fn of_unresolved(unresolved: &Unresolved) -> UnresolvedStatus {
     UnresolvedStatus {
@@ -166,6 +211,7 @@ fn of_endpoint(
         num_blocks: reading.num_blocks,
         attributes: reading.attributes.iter().cloned().collect(),
         sent,
+        kv_events: None,
     }
 }
 

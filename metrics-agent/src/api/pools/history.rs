@@ -199,6 +199,7 @@ mod tests {
             block_size: None,
             num_blocks: None,
             attributes: BTreeMap::new(),
+            kv_events: None,
             sent: Some(TrafficStatus {
                 requests: 3,
                 picks_per_second: Some(2.5),

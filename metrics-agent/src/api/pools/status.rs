@@ -161,6 +161,56 @@ pub struct EndpointStatus {
     pub attributes: BTreeMap<String, f64>,
     /// Traffic of all proxies to the endpoint; absent: no proxy reports.
     pub sent: Option<TrafficStatus>,
+    /// The contents of its KV caches; absent: their events are not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_events: Option<KvEventsStatus>,
+}
+
+/// The contents of a server's KV caches, by their events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvEventsStatus {
+    /// The worst state of its caches.
+    pub state: KvEventsState,
+    /// Why it is in this state, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The server's caches: one, or one for each data-parallel rank.
+    pub caches: usize,
+    /// Age of the last message; absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// Cached blocks.
+    pub blocks: u64,
+    /// Blocks among them whose parent is not known.
+    pub orphans: u64,
+    /// Cached tokens by tier: `gpu`, `cpu`, `storage`; a tier without any is absent.
+    pub tokens: BTreeMap<String, u64>,
+}
+
+/// The extent to which the contents of a server's KV caches are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvEventsState {
+    /// There is no connection for the events of a cache.
+    Disconnected,
+    /// A cache has blocks that are not known.
+    Partial,
+    /// All blocks are known.
+    Complete,
+}
+
+impl KvEventsState {
+    /// All states, the worst first.
+    pub const ALL: [Self; 3] = [Self::Disconnected, Self::Partial, Self::Complete];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::Partial => "partial",
+            Self::Complete => "complete",
+        }
+    }
 }
 
 /// The state of an endpoint: the first that applies.

@@ -29,6 +29,11 @@ impl Member {
         self.pod.as_ref().map(|pod| Arc::clone(&pod.uid))
     }
 
+    /// Its rank among the endpoints of its server, by the name that [`Members::among`] and pods of several ports give it.
+    pub fn rank(&self) -> Option<u16> {
+        self.endpoint.name().rsplit_once("-rank-")?.1.parse().ok()
+    }
+
     /// The name of its pod; of endpoints of flags and files their own name without the namespace.
     pub fn pod_name(&self) -> &str {
         let own = self.endpoint.name();

@@ -23,6 +23,18 @@
  * @property {number} [cached_of_predicted] tokens that the endpoint had cached over those that the index of prompts had for it, in the last minute
  */
 
+/**
+ * What the KV caches of an endpoint have, by their events.
+ * @typedef {object} KvEvents
+ * @property {"disconnected" | "partial" | "complete"} state what is known
+ * @property {string} [problem]
+ * @property {number} caches one for each data-parallel rank
+ * @property {number} [age_ms] of the last message
+ * @property {number} blocks
+ * @property {number} orphans blocks whose parent is not known
+ * @property {Record<string, number>} tokens by tier
+ */
+
 /** @typedef {{p50: number, p95: number}} ResponseTimes of the last minute, in milliseconds */
 
 /**
@@ -42,6 +54,7 @@
  * @property {number | null} num_blocks
  * @property {Record<string, number>} [attributes]
  * @property {Sent | null} sent null: no proxy reports
+ * @property {KvEvents} [kv_events] absent: its events are not followed
  */
 
 /**

@@ -24,6 +24,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         block_size: None,
         num_blocks: None,
         attributes: BTreeMap::new(),
+        kv_events: None,
         sent: Some(TrafficStatus {
             picks: waiting,
             picks_per_second: None,

@@ -1,0 +1,57 @@
+//! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
+//!
+//! The parts of a connection do not depend on how it is split. Any events leave the index within its limit, and empty without its caches.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use metrics_agent::kv_events::batch::Batch;
+use metrics_agent::kv_events::index::{Index, Totals};
+use metrics_agent::kv_events::sequence::{Message, Sequence};
+use metrics_agent::kv_events::zmtp::{Decoder, Part, ZmtpError};
+
+/// Maximum number of blocks of the index.
+const MAX_BLOCKS: usize = 64;
+
+fuzz_target!(|input: &[u8]| {
+    let whole = parts(input, usize::MAX);
+    assert_eq!(parts(input, 7), whole, "in chunks");
+    let mut sequence = Sequence::new(input.len() % 2 == 0);
+    let mut index = Index::new(MAX_BLOCKS);
+    let caches = [index.add_cache(), index.add_cache()];
+    let mut payloads = vec![(0, input.to_vec().into())];
+    for part in whole.0 {
+        let Part::Message(frames) = part else { continue };
+        let Some(message) = Message::of(&frames) else { continue };
+        sequence.published(&message);
+        sequence.replayed(&message);
+        payloads.push((message.sequence as usize, message.payload));
+    }
+    for (now, (cache, payload)) in (0..).zip(payloads) {
+        let Some(batch) = Batch::read(&payload) else { continue };
+        for event in &batch.events {
+            index.apply(caches[cache % 2], event, now);
+            assert!(index.totals().blocks <= MAX_BLOCKS);
+        }
+    }
+    for cache in caches {
+        index.remove_cache(cache);
+    }
+    let Totals { blocks, nodes, orphans, evicted: _ } = index.totals();
+    assert!(blocks == 0 && nodes == 0 && orphans <= MAX_BLOCKS);
+});
+
+/// The parts of a connection whose bytes arrive in chunks of this length, and the error that ends it.
+fn parts(bytes: &[u8], chunk: usize) -> (Vec<Part>, Option<ZmtpError>) {
+    let (mut decoder, mut parts) = (Decoder::default(), Vec::new());
+    for chunk in bytes.chunks(chunk) {
+        decoder.received.extend_from_slice(chunk);
+        loop {
+            match decoder.next_part() {
+                Ok(Some(part)) => parts.push(part),
+                Ok(None) => break,
+                Err(error) => return (parts, Some(error)),
+            }
+        }
+    }
+    (parts, None)
+}

@@ -1,0 +1,234 @@
+//! Follows the events of one cache.
+
+use core::convert::Infallible;
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::batch::{Batch, Event};
+use super::connection::{Connection, Failure};
+use super::sequence::{Message, Sequence, Step};
+use super::sources::Source;
+use super::{CacheStatus, KvEvents, StreamState};
+
+/// Time between two connections, and between the end of a replay and the next one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum time between two messages of a replay. vLLM looks for requests ten times a second, and between the steps of its engine.
+const REPLAY_SILENCE: Duration = Duration::from_secs(5);
+
+/// Maximum time of a replay. By default servers keep 10 000 messages.
+const REPLAY_TIME: Duration = Duration::from_secs(60);
+
+/// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a quarter of a thread at most.
+/// Meanwhile its messages wait at the server.
+const BUSY: Duration = Duration::from_millis(5);
+const IDLE: u32 = 3;
+
+/// Follows the events of one cache until dropped.
+pub(super) struct Follower {
+    events: Arc<KvEvents>,
+    status: Arc<CacheStatus>,
+    source: Source,
+    sequence: Sequence,
+    /// Notified when a connection has ended.
+    ended: Arc<Notify>,
+    busy: Duration,
+    last_replay: Option<Instant>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.events.index.lock().remove_cache(self.status.id);
+    }
+}
+
+impl Follower {
+    /// Follows a cache that the index has.
+    pub(super) fn new(
+        events: Arc<KvEvents>,
+        status: Arc<CacheStatus>,
+        source: Source,
+        ended: Arc<Notify>,
+    ) -> Self {
+        let sequence = Sequence::new(source.replay.is_some());
+        Self { events, status, source, sequence, ended, busy: Duration::ZERO, last_replay: None }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let Err(failure) = self.follow().await;
+            // With a replay the next connection shows whether the cache is still the same.
+            if self.source.replay.is_none() {
+                self.clear();
+            }
+            let was_connected = self.set_state(StreamState::Disconnected, Some(failure.to_string()));
+            if was_connected {
+                tracing::warn!(address = %self.source.events, %failure, "the connection for KV-cache events has ended");
+            }
+            self.ended.notify_one();
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Follows one connection until it ends.
+    async fn follow(&mut self) -> Result<Infallible, Failure> {
+        let mut connection = Connection::subscribe(self.source.events).await?;
+        self.set_state(StreamState::Partial, None);
+        match self.sequence.connected() {
+            Some(from) => self.replay(from).await,
+            None => self.clear(),
+        }
+        loop {
+            let frames = connection.receive().await?;
+            let started = Instant::now();
+            let Some(message) = self.message(&frames) else { continue };
+            match self.sequence.published(&message) {
+                Step::Apply => self.apply(&message),
+                Step::Ignore => {}
+                Step::ClearAndApply => {
+                    self.clear();
+                    self.apply(&message);
+                }
+                Step::Replay(from) => {
+                    self.events.metrics.gaps.inc();
+                    self.replay(from).await;
+                }
+                Step::ClearAndReplay => {
+                    self.restart();
+                    self.replay(0).await;
+                }
+            }
+            self.pace(started).await;
+        }
+    }
+
+    /// Asks for a replay. If it fails, the cache counts as empty.
+    async fn replay(&mut self, from: u64) {
+        if let Some(pause) = self.last_replay.and_then(|last| PAUSE.checked_sub(last.elapsed())) {
+            sleep(pause).await;
+        }
+        let replaying = async {
+            if !self.replay_once(from).await? {
+                // The first replay has shown that it is another process; the second has all its messages.
+                self.replay_once(0).await?;
+            }
+            Ok(())
+        };
+        let replayed = timeout(REPLAY_TIME, replaying).await.unwrap_or(Err(Failure::Timeout(REPLAY_TIME)));
+        self.events.metrics.replays.count(replayed.is_ok());
+        match replayed {
+            Ok(()) => drop(self.set_state(self.state(), None)),
+            Err(failure) => {
+                tracing::warn!(address = ?self.source.replay, %failure, "a replay of KV-cache events has failed");
+                self.sequence.replay_failed();
+                self.clear();
+                self.set_state(StreamState::Partial, Some(format!("a replay failed: {failure}")));
+            }
+        }
+        self.last_replay = Some(Instant::now());
+    }
+
+    /// Returns false if the messages are another process's than those applied before, which are forgotten.
+    async fn replay_once(&mut self, from: u64) -> Result<bool, Failure> {
+        let Some(address) = self.source.replay else { return Ok(true) };
+        let mut connection = Connection::request(address, &[b"", &from.to_be_bytes()]).await?;
+        loop {
+            let received = timeout(REPLAY_SILENCE, connection.receive()).await;
+            let frames = received.unwrap_or(Err(Failure::Timeout(REPLAY_SILENCE)))?;
+            let started = Instant::now();
+            let Some(message) = self.message(&frames) else { continue };
+            if message.is_end() {
+                let is_other = self.sequence.replay_ended();
+                if is_other {
+                    self.restart();
+                }
+                return Ok(!is_other);
+            }
+            match self.sequence.replayed(&message) {
+                Step::Apply => self.apply(&message),
+                Step::ClearAndApply => {
+                    self.clear();
+                    self.apply(&message);
+                }
+                Step::ClearAndReplay => {
+                    self.restart();
+                    return Ok(false);
+                }
+                Step::Ignore | Step::Replay(_) => {}
+            }
+            self.pace(started).await;
+        }
+    }
+
+    fn message(&self, frames: &[Bytes]) -> Option<Message> {
+        let message = Message::of(frames);
+        let counter =
+            if message.is_some() { &self.events.metrics.messages } else { &self.events.metrics.unreadable };
+        counter.inc();
+        message
+    }
+
+    /// Applies the events of a message.
+    fn apply(&mut self, message: &Message) {
+        let metrics = &self.events.metrics;
+        let count = |kind, number: usize| {
+            metrics.events.get_or_create(&[("kind", kind)]).inc_by(number as u64);
+        };
+        let now = self.events.clock.now();
+        if let Some(batch) = Batch::read(&message.payload) {
+            let mut index = self.events.index.lock();
+            let evicted = index.totals().evicted;
+            for event in &batch.events {
+                // A duration of 136 years.
+                index.apply(self.status.id, event, u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
+                match event {
+                    Event::Stored(stored) => count("stored", stored.blocks.len()),
+                    Event::Removed(removed) => count("removed", removed.blocks.len()),
+                    Event::Cleared => {
+                        count("cleared", 1);
+                        self.sequence.cleared();
+                    }
+                }
+            }
+            metrics.evicted.inc_by(index.totals().evicted - evicted);
+            count("unusable", batch.unusable);
+        } else {
+            metrics.unreadable.inc();
+        }
+        let mut stream = self.status.stream.lock();
+        stream.updated = Some(now);
+        stream.state = self.state();
+    }
+
+    fn state(&self) -> StreamState {
+        if self.sequence.is_complete() { StreamState::Complete } else { StreamState::Partial }
+    }
+
+    fn restart(&self) {
+        self.events.metrics.restarts.inc();
+        self.clear();
+    }
+
+    fn clear(&self) {
+        self.events.index.lock().clear(self.status.id);
+    }
+
+    /// Returns whether there was a connection.
+    fn set_state(&self, state: StreamState, problem: Option<String>) -> bool {
+        let mut stream = self.status.stream.lock();
+        stream.problem = problem;
+        core::mem::replace(&mut stream.state, state) != StreamState::Disconnected
+    }
+
+    async fn pace(&mut self, started: Instant) {
+        self.busy += started.elapsed();
+        if self.busy >= BUSY {
+            sleep(core::mem::take(&mut self.busy).saturating_mul(IDLE)).await;
+        }
+    }
+}

@@ -1,0 +1,442 @@
+use std::collections::{BTreeMap, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+use crate::kv_events::batch::{Batch, Block};
+use crate::kv_events::sequence::{Message, Sequence, Step};
+
+const BLOCK: usize = 4;
+
+impl Index {
+    /// Blocks from the beginning of a prompt that a cache has, in blocks of this length.
+    fn run(
+        &self,
+        id: CacheId,
+        adapter: Option<&[u8]>,
+        salt: Option<&[u8]>,
+        tokens: &[u32],
+        size: usize,
+    ) -> usize {
+        let cache = &self.caches[&id];
+        let nodes: HashMap<_, _> =
+            cache.blocks.values().filter_map(|held| Some((held.node?, held.copies))).collect();
+        let mut key = NodeKey::root(adapter, salt);
+        let mut keys = tokens.chunks_exact(size).map(|tokens| {
+            key = key.child(Content::of(tokens, &[]));
+            key
+        });
+        keys.by_ref().take_while(|key| nodes.contains_key(key)).count()
+    }
+
+    /// Counts everything again.
+    fn check(&self) {
+        let mut caches_of: HashMap<NodeKey, u32> = HashMap::new();
+        let mut blocks = 0;
+        for cache in self.caches.values() {
+            let mut contents = Contents::default();
+            for held in cache.blocks.values() {
+                assert_ne!(held.copies, [0; 3]);
+                contents.blocks += 1;
+                contents.orphans += u64::from(held.node.is_none());
+                for (tokens, copies) in contents.tokens.iter_mut().zip(held.copies) {
+                    *tokens += if copies > 0 { u64::from(held.tokens) } else { 0 };
+                }
+                held.node.into_iter().for_each(|node| *caches_of.entry(node).or_default() += 1);
+            }
+            assert_eq!(cache.contents, contents);
+            blocks += cache.blocks.len();
+        }
+        assert_eq!(self.blocks, blocks);
+        assert!(blocks <= self.max_blocks, "{blocks} blocks");
+        assert!(self.orphans.len() <= self.max_blocks / ORPHANS);
+        self.nodes.check(&caches_of);
+    }
+}
+
+fn stored(parent: Option<BlockHash>, hashes: &[BlockHash], tokens: &[u32]) -> Event {
+    Event::Stored(Stored {
+        parent,
+        blocks: hashes.iter().map(|hash| Block { hash: *hash, extra: Vec::new() }).collect(),
+        block_size: tokens.len() / hashes.len(),
+        tokens: tokens.to_vec(),
+        tier: Tier::Gpu,
+        group: 0,
+        is_full_attention: true,
+        adapter: None,
+        salt: None,
+    })
+}
+
+fn removed(hashes: &[BlockHash]) -> Event {
+    Event::Removed(Removed { blocks: hashes.to_vec(), tier: Tier::Gpu, group: 0 })
+}
+
+/// An index with one cache.
+fn one() -> (Index, CacheId) {
+    let mut index = Index::new(1000);
+    let id = index.add_cache();
+    (index, id)
+}
+
+fn edit(event: Event, change: impl FnOnce(&mut Stored)) -> Event {
+    let Event::Stored(mut stored) = event else { panic!("{event:?}") };
+    change(&mut stored);
+    Event::Stored(stored)
+}
+
+#[derive(Deserialize)]
+struct RecordedMessage {
+    at: f64,
+    source: String,
+    frames: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RecordedRequest {
+    at: f64,
+    note: String,
+    model: String,
+    salt: Option<String>,
+    prompts: Vec<Vec<u32>>,
+    cached_tokens: usize,
+}
+
+fn lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn message(frames: &[String]) -> Message {
+    let frames: Vec<Bytes> = frames.iter().map(|frame| STANDARD.decode(frame).unwrap().into()).collect();
+    Message::of(&frames).unwrap()
+}
+
+/// The captures of tests/captures/kv-events.
+macro_rules! captured {
+    ($file:literal) => {
+        include_str!(concat!("../../../tests/captures/kv-events/", $file))
+    };
+}
+
+/// Replays recorded messages with the requests that caused them. Returns the notes of those whose cached tokens the index did not predict.
+fn mispredicted(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Vec<String> {
+    const SIZE: usize = 32;
+    let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
+    let mut sequence = Sequence::new(false);
+    sequence.connected();
+    let mut messages = messages.iter().peekable();
+    let mut wrong = Vec::new();
+    for request in requests {
+        while let Some(recorded) = messages.next_if(|message| message.at < request.at) {
+            let message = message(&recorded.frames);
+            assert!(matches!(sequence.published(&message), Step::Apply | Step::ClearAndApply));
+            let batch = Batch::read(&message.payload).unwrap();
+            assert_eq!(batch.unusable, 0);
+            batch.events.iter().for_each(|event| index.apply(id, event, 0));
+            index.check();
+        }
+        let adapter = (request.model != "tiny").then_some(request.model.as_bytes());
+        let salt = request.salt.as_ref().map(String::as_bytes);
+        let predicted = request.prompts.iter().map(|prompt| {
+            // The last token is always computed.
+            index.run(id, adapter, salt, prompt, SIZE).min((prompt.len() - 1) / SIZE) * SIZE
+        });
+        if predicted.sum::<usize>() != request.cached_tokens {
+            wrong.push(request.note);
+        }
+    }
+    assert!(sequence.is_complete());
+    wrong
+}
+
+#[test]
+fn recorded_events_predict_the_cached_tokens_of_a_real_server() {
+    let (mut index, id) = one();
+    let wrong =
+        mispredicted(&mut index, id, captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
+    // Of the two prompts the usage has one. The reset is published with the next request's blocks.
+    assert_eq!(wrong, ["two prompts", "after the reset"]);
+    // The same address after a restart: another hash, and less room.
+    index.clear(id);
+    let wrong =
+        mispredicted(&mut index, id, captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(index.contents(id).blocks <= 39, "the server has 39 blocks: {:?}", index.contents(id));
+}
+
+#[test]
+fn the_ranks_of_a_server_are_caches_of_their_own_with_common_nodes() {
+    let mut index = Index::new(1000);
+    let ranks = ["24040", "24041"].map(|source| (source, index.add_cache()));
+    let messages: Vec<RecordedMessage> = lines(captured!("dp2.events.jsonl"));
+    let requests: Vec<RecordedRequest> = lines(captured!("dp2.requests.jsonl"));
+    let mut next = messages.iter().peekable();
+    for request in &requests {
+        // The rank that computes a request publishes its blocks next.
+        let rank = messages.iter().find(|message| message.at >= request.at);
+        let rank = rank.map(|message| ranks.iter().find(|(source, _)| *source == message.source).unwrap().1);
+        while let Some(recorded) = next.next_if(|message| message.at < request.at) {
+            let id = ranks.iter().find(|(source, _)| *source == recorded.source).unwrap().1;
+            let batch = Batch::read(&message(&recorded.frames).payload).unwrap();
+            batch.events.iter().for_each(|event| index.apply(id, event, 0));
+        }
+        index.check();
+        let cached = index.run(rank.unwrap(), None, None, &request.prompts[0], 32) * 32;
+        assert_eq!(cached, request.cached_tokens, "{}", request.note);
+    }
+    let [(_, a), (_, b)] = ranks;
+    let each = index.contents(a).blocks + index.contents(b).blocks;
+    assert_eq!(index.totals().blocks as u64, each);
+    assert_eq!(index.totals().nodes as u64, each - 2, "both have the first two blocks");
+}
+
+#[test]
+fn recorded_replays_continue_the_sequence() {
+    #[derive(Deserialize)]
+    struct Recorded {
+        received: Option<Vec<String>>,
+    }
+    let base: Vec<RecordedMessage> = lines(captured!("base.events.jsonl"));
+    let replay: Vec<Recorded> = lines(captured!("replay.jsonl"));
+    let mut replay = replay.into_iter().filter_map(|line| Some(message(&line.received?)));
+    let mut sequence = Sequence::new(true);
+    assert_eq!(sequence.connected(), Some(0));
+    for recorded in &base[..=10] {
+        assert_eq!(sequence.replayed(&message(&recorded.frames)), Step::Apply);
+    }
+    // The connection is lost after message 10; the replay from 10 on has the rest.
+    assert_eq!(sequence.connected(), Some(10));
+    assert_eq!(sequence.replayed(&replay.next().unwrap()), Step::Ignore);
+    let rest: Vec<_> = replay.by_ref().take_while(|message| !message.is_end()).collect();
+    assert!(rest.iter().all(|message| sequence.replayed(message) == Step::Apply));
+    assert_eq!(rest.len(), base.len() - 11);
+    assert!(!sequence.replay_ended() && sequence.is_complete());
+    assert!(replay.next().unwrap().is_end(), "the replay from 1000000 is empty");
+}
+
+#[test]
+fn copies_are_counted_by_tier_and_announcements_are_no_copies() {
+    let (mut index, id) = one();
+    let prompt = [1, 2, 3, 4, 5, 6, 7, 8];
+    index.apply(id, &stored(None, &[10, 11], &prompt), 0);
+    index.apply(id, &stored(None, &[10, 11], &prompt), 0);
+    index.apply(id, &stored(Some(10), &[11], &prompt[4..]), 0);
+    index.apply(id, &removed(&[11]), 0);
+    assert_eq!(index.run(id, None, None, &prompt, BLOCK), 2, "the second copy is left");
+    let to_host = edit(stored(None, &[10, 11], &prompt), |stored| {
+        (stored.block_size, stored.tokens, stored.tier) = (0, Vec::new(), Tier::Cpu);
+    });
+    index.apply(id, &to_host, 0);
+    index.apply(id, &removed(&[10, 11]), 0);
+    assert_eq!(index.contents(id), Contents { blocks: 2, orphans: 0, tokens: [0, 8, 0] });
+    index.check();
+    let from_host = Event::Removed(Removed { blocks: vec![10, 11], tier: Tier::Cpu, group: 0 });
+    index.apply(id, &from_host, 0);
+    index.apply(id, &from_host, 0);
+    assert_eq!((index.contents(id), index.totals()), (Contents::default(), Totals::default()));
+    index.check();
+}
+
+#[test]
+fn groups_without_full_attention_do_not_count() {
+    let (mut index, id) = one();
+    let prompt = [1, 2, 3, 4];
+    let in_group = |group, is_full| {
+        edit(stored(None, &[10], &prompt), |stored| {
+            (stored.group, stored.is_full_attention) = (group, is_full);
+        })
+    };
+    index.apply(id, &in_group(1, false), 0);
+    assert_eq!(index.contents(id).blocks, 0);
+    index.apply(id, &in_group(0, true), 0);
+    index.apply(id, &in_group(2, true), 0);
+    for group in [1, 2, 3] {
+        index.apply(id, &Event::Removed(Removed { blocks: vec![10], tier: Tier::Gpu, group }), 0);
+    }
+    assert_eq!(index.contents(id).blocks, 1, "the first group of full attention has it");
+    index.apply(id, &removed(&[10]), 0);
+    assert_eq!(index.contents(id).blocks, 0);
+    for group in 3..200 {
+        index.apply(id, &in_group(group, false), 0);
+    }
+    assert_eq!(index.caches[&id].groups.len(), MAX_GROUPS);
+}
+
+#[test]
+fn adapters_and_salts_have_prompts_of_their_own() {
+    let (mut index, id) = one();
+    let prompt = [1, 2, 3, 4, 5, 6, 7, 8];
+    let of = |hashes: &[BlockHash], adapter: Option<&[u8]>, salt: Option<&[u8]>| {
+        edit(stored(None, hashes, &prompt[..BLOCK * hashes.len()]), |stored| {
+            (stored.adapter, stored.salt) = (adapter.map(<[u8]>::to_vec), salt.map(<[u8]>::to_vec));
+        })
+    };
+    index.apply(id, &of(&[10, 11], Some(b"a"), None), 0);
+    index.apply(id, &of(&[20], None, Some(b"a")), 0);
+    index.apply(id, &stored(Some(20), &[21], &prompt[4..]), 0);
+    let run = |adapter, salt| index.run(id, adapter, salt, &prompt, BLOCK);
+    assert_eq!(
+        [run(None, None), run(Some(b"a"), None), run(None, Some(b"a")), run(Some(b"a"), Some(b"a"))],
+        [0, 2, 2, 0]
+    );
+}
+
+#[test]
+fn orphans_wait_for_their_parent_from_whatever_cache() {
+    let mut index = Index::new(1000);
+    let (early, late) = (index.add_cache(), index.add_cache());
+    let prompt: Vec<u32> = (0..16).collect();
+    // The agent came late: of this cache only the end of a prompt was announced.
+    index.apply(late, &stored(Some(11), &[12], &prompt[8..12]), 0);
+    index.apply(late, &stored(Some(12), &[13], &prompt[12..]), 0);
+    assert_eq!(index.contents(late), Contents { blocks: 2, orphans: 2, tokens: [8, 0, 0] });
+    index.check();
+    index.apply(early, &stored(None, &[10, 11], &prompt[..8]), 0);
+    index.check();
+    assert_eq!((index.contents(late).orphans, index.totals().orphans), (0, 0));
+    assert_eq!(index.run(late, None, None, &prompt, BLOCK), 0, "its first blocks were not announced");
+    // A block whose parent only another cache has announced shows that its cache has the parent too, with all before it.
+    index.apply(late, &stored(Some(11), &[99], &[7, 7, 7, 7]), 0);
+    assert_eq!(index.run(late, None, None, &prompt, BLOCK), 4);
+    index.check();
+    // It removes them under the common names.
+    index.apply(late, &removed(&[10]), 0);
+    assert_eq!(index.run(late, None, None, &prompt, BLOCK), 0);
+    index.check();
+    // An orphan that was removed before its parent came, and one that a full announcement ends.
+    index.apply(late, &stored(Some(50), &[51], &[1, 1, 1, 1]), 0);
+    index.apply(late, &removed(&[51]), 0);
+    index.apply(late, &stored(Some(60), &[61], &[2, 2, 2, 2]), 0);
+    index.apply(early, &stored(None, &[50], &[3, 3, 3, 3]), 0);
+    index.apply(late, &stored(None, &[60, 61], &[4, 4, 4, 4, 2, 2, 2, 2]), 0);
+    assert_eq!(index.run(late, None, None, &[4, 4, 4, 4, 2, 2, 2, 2], BLOCK), 2);
+    index.check();
+    index.remove_cache(late);
+    index.remove_cache(early);
+    assert_eq!((index.totals(), index.nodes.len()), (Totals::default(), 0));
+}
+
+#[test]
+fn the_largest_cache_loses_its_oldest_blocks() {
+    let mut index = Index::new(100);
+    let (small, large) = (index.add_cache(), index.add_cache());
+    let block = |hash: BlockHash| stored(None, &[hash], &[u32::try_from(hash).unwrap(); BLOCK]);
+    for hash in 0..20 {
+        index.apply(small, &block(hash), 0);
+    }
+    for hash in 100..5_000 {
+        index.apply(large, &block(hash), u32::try_from(hash).unwrap());
+    }
+    index.check();
+    assert_eq!(index.contents(small).blocks, 20, "a flood of one server costs no other");
+    assert!((70..=80).contains(&index.contents(large).blocks), "{:?}", index.contents(large));
+    assert_eq!(index.run(large, None, None, &[4_999; BLOCK], BLOCK), 1, "the newest block is there");
+    assert!(index.totals().evicted > 4_000);
+    for hash in 100..5_000 {
+        index.apply(large, &stored(Some(hash + 1_000_000), &[hash], &[1; BLOCK]), 7);
+    }
+    index.check();
+}
+
+/// A cache as lists of copies: what the index does for one cache, plainly.
+#[derive(Default)]
+struct Oracle {
+    /// The prompt up to each name, and the number of copies.
+    blocks: BTreeMap<BlockHash, (Vec<u32>, usize)>,
+}
+
+/// A block of a small tree of prompts: the path from the beginning.
+fn path() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(0..3_u32, 1..5)
+}
+
+fn name(path: &[u32]) -> BlockHash {
+    path.iter().fold(1, |name, token| name * 10 + BlockHash::from(*token))
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Store(usize, Vec<u32>),
+    Remove(usize, Vec<u32>),
+    Clear(usize),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        8 => (0..2_usize, path()).prop_map(|(cache, path)| Operation::Store(cache, path)),
+        4 => (0..2_usize, path()).prop_map(|(cache, path)| Operation::Remove(cache, path)),
+        1 => (0..2_usize).prop_map(Operation::Clear),
+    ]
+}
+
+proptest! {
+    /// Caches that announce whole prompts have exactly what they announced, and every count is right.
+    #[test]
+    fn the_index_agrees_with_lists_of_copies(operations in prop::collection::vec(operation(), 1..60)) {
+        let mut index = Index::new(10_000);
+        let ids = [index.add_cache(), index.add_cache()];
+        let mut oracles = [Oracle::default(), Oracle::default()];
+        for operation in operations {
+            match operation {
+                Operation::Store(cache, path) => {
+                    let prefixes: Vec<_> = (1..=path.len()).map(|length| path[..length].to_vec()).collect();
+                    let hashes: Vec<_> = prefixes.iter().map(|prefix| name(prefix)).collect();
+                    index.apply(ids[cache], &stored(None, &hashes, &path), 0);
+                    let blocks = &mut oracles[cache].blocks;
+                    let is_repeated = hashes.iter().all(|hash| blocks.contains_key(hash));
+                    for (hash, prefix) in hashes.into_iter().zip(prefixes) {
+                        blocks.entry(hash).or_insert((prefix, 0)).1 += usize::from(!is_repeated);
+                    }
+                }
+                Operation::Remove(cache, path) => {
+                    let hash = name(&path);
+                    index.apply(ids[cache], &removed(&[hash]), 0);
+                    if let Some((_, copies)) = oracles[cache].blocks.get_mut(&hash) {
+                        *copies -= 1;
+                    }
+                    oracles[cache].blocks.retain(|_, (_, copies)| *copies > 0);
+                }
+                Operation::Clear(cache) => {
+                    index.apply(ids[cache], &Event::Cleared, 0);
+                    oracles[cache].blocks.clear();
+                }
+            }
+            index.check();
+        }
+        for (id, oracle) in ids.into_iter().zip(oracles) {
+            prop_assert_eq!(index.contents(id).blocks, oracle.blocks.len() as u64);
+            for (prefix, _) in oracle.blocks.values() {
+                let known = (1..=prefix.len()).take_while(|length| oracle.blocks.contains_key(&name(&prefix[..*length])));
+                prop_assert_eq!(index.run(id, None, None, prefix, 1), known.count());
+            }
+        }
+    }
+
+    /// Any events leave the counts right and the limits kept.
+    #[test]
+    fn any_events_are_counted(
+        events in prop::collection::vec((0..2_usize, prop::option::of(0..40_u64), prop::collection::vec(0..40_u64, 1..6), 0..4_u8), 1..200)
+    ) {
+        let mut index = Index::new(16);
+        let ids = [index.add_cache(), index.add_cache()];
+        for (now, (cache, parent, hashes, kind)) in (0..).zip(events) {
+            let tokens: Vec<u32> = hashes.iter().map(|hash| u32::try_from(*hash).unwrap()).collect();
+            let event = match kind {
+                0 => removed(&hashes),
+                1 if hashes.len() == 5 => Event::Cleared,
+                _ => stored(parent, &hashes, &tokens),
+            };
+            index.apply(ids[cache], &event, now);
+            index.check();
+        }
+        for id in ids {
+            index.remove_cache(id);
+        }
+        prop_assert_eq!(index.nodes.len(), 0);
+        prop_assert_eq!(index.totals().blocks, 0);
+    }
+}

@@ -1,0 +1,199 @@
+//! The tasks that follow the events of all servers.
+
+use core::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::follower::Follower;
+use super::sources::{self, NoSource, PATHS, Read, Source};
+use super::{CacheStatus, KvEvents, Ports, Server, Stream};
+use crate::catalogue::plan::members::Member;
+use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
+use crate::client::credentials::ClientCredentials;
+use crate::runtime::Tasks;
+use crate::scrape::client::{BodyReader, Client};
+
+/// Time between two questions to a server where it publishes.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The same after a connection has ended, or without a response.
+const ASK_SOON: Duration = Duration::from_secs(5);
+
+/// The tasks that follow the events of all servers.
+pub struct Subscribers {
+    events: Arc<KvEvents>,
+    credentials: Arc<ClientCredentials>,
+    tasks: Tasks,
+    running: HashMap<Job, AbortOnDropHandle<()>>,
+}
+
+/// Everything that a task depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    server: SocketAddr,
+    rank: u16,
+    settings: Arc<ScrapeSettings>,
+    /// A new pod is a new server.
+    pod: Option<Arc<str>>,
+}
+
+impl Subscribers {
+    /// Follows nothing until [`Self::set`] is called. `credentials` must have TLS if a pool is scraped over TLS.
+    pub fn new(events: Arc<KvEvents>, credentials: &Arc<ClientCredentials>, tasks: Tasks) -> Self {
+        Self { events, credentials: Arc::clone(credentials), tasks, running: HashMap::new() }
+    }
+
+    /// Follows these endpoints from now on, each as its pool is scraped. An endpoint that stays keeps its connection.
+    pub fn set<'a>(&mut self, pools: impl IntoIterator<Item = (&'a [Member], &'a ScrapePlan)>) {
+        let mut before = core::mem::take(&mut self.running);
+        let mut servers = HashSet::new();
+        for (members, plan) in pools {
+            for member in members {
+                let job = Job {
+                    server: member.endpoint.address(),
+                    rank: member.rank().unwrap_or(0),
+                    settings: Arc::clone(&plan.settings),
+                    pod: member.pod_uid(),
+                };
+                // A server is followed once, in however many pools it is.
+                if servers.insert(job.server) {
+                    let task = before.remove(&job).unwrap_or_else(|| self.start(&job));
+                    self.running.insert(job, task);
+                }
+            }
+        }
+        self.events.servers.lock().retain(|server, _| servers.contains(server));
+    }
+
+    fn start(&self, job: &Job) -> AbortOnDropHandle<()> {
+        let server = Arc::<Server>::default();
+        self.events.servers.lock().insert(job.server, Arc::clone(&server));
+        let task = ServerTask {
+            events: Arc::clone(&self.events),
+            job: job.clone(),
+            server,
+            client: Client::new(Arc::clone(&self.credentials)),
+            tasks: self.tasks.clone(),
+            ended: Arc::default(),
+        };
+        self.tasks.spawn(format!("KV-cache events of {}", job.server), task.run())
+    }
+}
+
+/// Follows all caches of one server.
+struct ServerTask {
+    events: Arc<KvEvents>,
+    job: Job,
+    server: Arc<Server>,
+    client: Client,
+    tasks: Tasks,
+    /// Notified when a connection has ended.
+    ended: Arc<Notify>,
+}
+
+impl ServerTask {
+    async fn run(mut self) {
+        let mut followed: (Vec<Source>, Vec<AbortOnDropHandle<()>>) = Default::default();
+        loop {
+            let sources = self.sources().await;
+            let problem = sources.as_ref().err().cloned();
+            let pause = if problem.is_some() { ASK_SOON } else { ASK_AGAIN };
+            if let Ok(sources) = sources
+                && sources != followed.0
+            {
+                drop(core::mem::take(&mut followed));
+                followed = self.follow(sources);
+            }
+            let before = core::mem::replace(&mut *self.server.problem.lock(), problem.clone());
+            if let Some(problem) = problem.filter(|problem| before.as_ref() != Some(problem)) {
+                tracing::warn!(server = %self.job.server, problem, "no source of KV-cache events");
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.ended.notified() => sleep(ASK_SOON).await,
+            }
+        }
+    }
+
+    /// Starts to follow these sources.
+    fn follow(&self, sources: Vec<Source>) -> (Vec<Source>, Vec<AbortOnDropHandle<()>>) {
+        let add = |_: &Source| {
+            let id = self.events.index.lock().add_cache();
+            Arc::new(CacheStatus { id, stream: Stream::default().into() })
+        };
+        let caches: Vec<_> = sources.iter().map(add).collect();
+        self.server.caches.lock().clone_from(&caches);
+        let tasks = sources.iter().zip(caches).map(|(source, cache)| {
+            let events = Arc::clone(&self.events);
+            let follower = Follower::new(events, cache, source.clone(), Arc::clone(&self.ended));
+            self.tasks.spawn(format!("KV-cache events at {}", source.events), follower.run())
+        });
+        let tasks = tasks.collect();
+        (sources, tasks)
+    }
+
+    /// Where the server publishes, or why that is not known.
+    async fn sources(&mut self) -> Result<Vec<Source>, String> {
+        let Job { server, rank, .. } = self.job;
+        if let Ports::Fixed { events, replay } = self.events.ports {
+            let source = sources::of_ports(server.ip(), events.get(), replay.map(NonZeroU16::get), rank);
+            return source.map(|source| vec![source]).ok_or_else(|| format!("no port for rank {rank}"));
+        }
+        let mut problem = String::new();
+        for (path, read) in PATHS {
+            match self.ask(path, read).await {
+                Ok(Err(NoSource::Malformed)) if problem.is_empty() => {
+                    problem = NoSource::Malformed.to_string();
+                }
+                Ok(Err(NoSource::Malformed)) => {}
+                Ok(sources) => return sources.map_err(|no_source| no_source.to_string()),
+                Err(error) if problem.is_empty() => problem = format!("GET {path}: {error}"),
+                Err(_) => {}
+            }
+        }
+        Err(problem)
+    }
+
+    /// Asks at one of the paths.
+    async fn ask(&mut self, path: &'static str, read: Read) -> Result<Result<Vec<Source>, NoSource>, String> {
+        let path = Uri::from_static(path);
+        let settings = ScrapeSettings { path, ..(*self.job.settings).clone() };
+        let mut body = Body::default();
+        let get = self.client.get(self.job.server, &settings, &mut body);
+        let got = timeout(settings.timeout, get).await;
+        got.map_err(|_| format!("no response within {:?}", settings.timeout))?
+            .map_err(|error| error.to_string())?;
+        Ok(read(&body.0, self.job.server.ip()))
+    }
+}
+
+/// The body of a server's response. The client limits its length.
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl BodyReader for Body {
+    fn accept(&self) -> HeaderValue {
+        HeaderValue::from_static("application/json")
+    }
+
+    fn start(&mut self) {
+        self.0.clear();
+    }
+
+    fn feed(&mut self, chunk: &[u8]) {
+        self.0.extend_from_slice(chunk);
+    }
+
+    /// Such a response has none.
+    fn series(&self) -> usize {
+        0
+    }
+}

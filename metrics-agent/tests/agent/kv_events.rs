@@ -1,0 +1,346 @@
+//! KV-cache events over real sockets: recorded and hostile publishers, restarts, gaps and replays.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use metrics_agent::agent::Settings;
+use metrics_agent::api::pools::status::{KvEventsState, KvEventsStatus, PoolStatus};
+use metrics_agent::kv_events::{self, Ports};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::harness::{Agent, eventually, scraping};
+use crate::scripted::load;
+
+/// The greeting of a peer, and the READY command of a socket of this kind.
+async fn shake_hands(stream: &mut TcpStream, kind: &str) -> std::io::Result<()> {
+    let mut greeting = [0; 64];
+    (greeting[0], greeting[9], greeting[10]) = (0xff, 0x7f, 3);
+    greeting[12..16].copy_from_slice(b"NULL");
+    stream.write_all(&greeting).await?;
+    stream.read_exact(&mut greeting).await?;
+    let length = u8::try_from(kind.len()).unwrap();
+    let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &[length][..], kind.as_bytes()].concat();
+    stream.write_all(&[&[4, u8::try_from(ready.len()).unwrap()], &ready[..]].concat()).await?;
+    frame(stream).await?;
+    Ok(())
+}
+
+/// The body of the next frame of less than 256 bytes.
+async fn frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).await?;
+    let mut body = vec![0; head[1].into()];
+    stream.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+/// A message of frames of any length.
+fn message(frames: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (at, frame) in frames.iter().enumerate() {
+        bytes.push(2 | u8::from(at + 1 < frames.len()));
+        bytes.extend((frame.len() as u64).to_be_bytes());
+        bytes.extend_from_slice(frame);
+    }
+    bytes
+}
+
+/// A publisher: what it has published, with the bytes of each message. Messages are numbered from 0.
+struct Publisher {
+    published: watch::Sender<Vec<Vec<u8>>>,
+    /// Numbers that are sent to no subscriber.
+    lost: Arc<Mutex<Vec<usize>>>,
+    subscriptions: Arc<AtomicUsize>,
+    events: SocketAddr,
+    replay: SocketAddr,
+    serving: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Publisher {
+    async fn start() -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    async fn start_at(events: SocketAddr, replay: SocketAddr) -> Self {
+        let events = TcpListener::bind(events).await.unwrap();
+        let replay = TcpListener::bind(replay).await.unwrap();
+        let mut publisher = Self {
+            published: watch::channel(Vec::new()).0,
+            lost: Arc::default(),
+            subscriptions: Arc::default(),
+            events: events.local_addr().unwrap(),
+            replay: replay.local_addr().unwrap(),
+            serving: Vec::new(),
+        };
+        let (published, lost) = (publisher.published.subscribe(), Arc::clone(&publisher.lost));
+        let subscriptions = Arc::clone(&publisher.subscriptions);
+        publisher.serve(events, move |stream| {
+            publish(stream, published.clone(), Arc::clone(&lost), Arc::clone(&subscriptions))
+        });
+        let published = publisher.published.subscribe();
+        publisher.serve(replay, move |stream| send_again(stream, published.clone()));
+        publisher
+    }
+
+    fn serve<F>(&mut self, listener: TcpListener, serve: impl Fn(TcpStream) -> F + Send + 'static)
+    where
+        F: Future<Output = std::io::Result<()>> + Send + 'static,
+    {
+        self.serving.push(AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut connections = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.push(AbortOnDropHandle::new(tokio::spawn(serve(stream))));
+            }
+        })));
+    }
+
+    /// Publishes the recorded messages of a file, from this one on, up to this one.
+    fn publish(&self, recorded: &[Vec<u8>]) {
+        self.published.send_modify(|published| published.extend_from_slice(recorded));
+    }
+
+    /// Waits until it has a subscriber.
+    async fn has_subscriber(&self) {
+        let count = || self.subscriptions.load(Ordering::SeqCst);
+        eventually("a subscription", async || (count() > 0).then_some(())).await;
+    }
+
+    /// Ends the process with its connections, and starts another one at the same ports.
+    async fn restart(self) -> Self {
+        let (events, replay) = (self.events, self.replay);
+        for serving in &self.serving {
+            serving.abort();
+        }
+        for serving in self.serving {
+            let _ = serving.await;
+        }
+        Self::start_at(events, replay).await
+    }
+
+    fn ports(&self, has_replay: bool) -> Ports {
+        let port = |address: SocketAddr| NonZeroU16::new(address.port()).unwrap();
+        Ports::Fixed { events: port(self.events), replay: has_replay.then(|| port(self.replay)) }
+    }
+}
+
+async fn publish(
+    mut stream: TcpStream,
+    mut published: watch::Receiver<Vec<Vec<u8>>>,
+    lost: Arc<Mutex<Vec<usize>>>,
+    subscriptions: Arc<AtomicUsize>,
+) -> std::io::Result<()> {
+    shake_hands(&mut stream, "PUB").await?;
+    assert_eq!(frame(&mut stream).await?, [1], "a subscription to all topics");
+    let mut next = published.borrow_and_update().len();
+    subscriptions.fetch_add(1, Ordering::SeqCst);
+    while published.changed().await.is_ok() {
+        let messages = published.borrow_and_update().clone();
+        for (number, payload) in messages.iter().enumerate().skip(next) {
+            if !lost.lock().unwrap().contains(&number) {
+                let sequence = (number as u64).to_be_bytes();
+                stream.write_all(&message(&[b"kv@topic", &sequence, payload])).await?;
+            }
+        }
+        next = messages.len();
+    }
+    Ok(())
+}
+
+async fn send_again(mut stream: TcpStream, published: watch::Receiver<Vec<Vec<u8>>>) -> std::io::Result<()> {
+    shake_hands(&mut stream, "ROUTER").await?;
+    assert!(frame(&mut stream).await?.is_empty());
+    let from = u64::from_be_bytes(frame(&mut stream).await?.try_into().unwrap());
+    let messages = published.borrow().clone();
+    for (number, payload) in (0_u64..).zip(&messages).skip_while(|(number, _)| *number < from) {
+        stream.write_all(&message(&[b"", b"kv@topic", &number.to_be_bytes(), payload])).await?;
+    }
+    stream.write_all(&message(&[b"", b"", &[0xff; 8], b""])).await
+}
+
+/// The payloads of recorded messages.
+fn recorded(text: &str) -> Vec<Vec<u8>> {
+    let payload = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        STANDARD.decode(line["frames"][2].as_str().unwrap()).unwrap()
+    };
+    text.lines().map(payload).collect()
+}
+
+fn base() -> Vec<Vec<u8>> {
+    recorded(include_str!("../captures/kv-events/base.events.jsonl"))
+}
+
+/// A model server whose answer to `/kv_event_sources` has these endpoints.
+async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let router = Router::new()
+        .route("/metrics", get(|| async { load(0, 0) }))
+        .route("/kv_event_sources", get(move || async { sources }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (address, AbortOnDropHandle::new(serving))
+}
+
+fn following(address: SocketAddr, ports: Ports, max_blocks: usize) -> Settings {
+    Settings { kv_events: Some(kv_events::Settings { ports, max_blocks }), ..scraping(&[address]) }
+}
+
+/// Waits until what is known about the only endpoint's cache passes.
+async fn events_where(agent: &Agent, what: &str, passes: impl Fn(&KvEventsStatus) -> bool) -> KvEventsStatus {
+    eventually(what, async || {
+        let answer = agent.get("/v1/pools/default").await;
+        let status: PoolStatus = serde_json::from_slice(&answer.body).ok()?;
+        status.endpoints.first()?.kv_events.clone().filter(&passes)
+    })
+    .await
+}
+
+/// A metric of the agent's own about events.
+async fn value(agent: &Agent, metric: &str) -> String {
+    agent.metric(&format!("metrics_agent_kv_event_{metric}")).await.to_string()
+}
+
+/// Blocks of the recorded messages 0 to 27, before the reset.
+const BLOCKS: u64 = 47;
+
+#[tokio::test]
+async fn a_server_is_asked_where_it_publishes_and_a_replay_has_what_was_before() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&base()[..20]);
+    let (events, replay) = (publisher.events.port(), publisher.replay.port());
+    let source = format!(
+        r#"{{"publisher": "zmq", "endpoint": "tcp://*:{events}", "replay_endpoint": "tcp://*:{replay}"}}"#
+    );
+    let (address, _serving) = model_server(format!(r#"{{"0": {source}}}"#)).await;
+    let agent = Agent::start(following(address, Ports::Discovered, 1000)).await;
+    let known = |status: &KvEventsStatus| status.state == KvEventsState::Complete && status.age_ms.is_some();
+    let status = events_where(&agent, "the replay", known).await;
+    assert_eq!((status.caches, status.orphans, status.problem), (1, 0, None));
+    publisher.has_subscriber().await;
+    publisher.publish(&base()[20..28]);
+    let status = events_where(&agent, "new events", |status| status.blocks == BLOCKS).await;
+    assert_eq!(status.tokens, [("gpu".to_owned(), 32 * BLOCKS)].into());
+    // The recorded reset, with three blocks after it.
+    publisher.publish(&base()[28..]);
+    events_where(&agent, "the reset", |status| status.blocks == 3 && status.state == KvEventsState::Complete)
+        .await;
+    assert_eq!(value(&agent, "messages_total").await, "30", "29 and the end of the replay");
+    assert_eq!(value(&agent, "replays_total{result=\"ok\"}").await, "1");
+    let labels = format!("pool=\"default\",endpoint=\"default/{address}\"");
+    assert_eq!(value(&agent, &format!("tokens{{{labels},tier=\"gpu\"}}")).await, "96");
+    let age = format!("metrics_agent_kv_event_age_seconds{{{labels}}} ");
+    assert!(agent.get("/metrics").await.text().contains(&age));
+    assert_eq!(value(&agent, "states{pool=\"default\",state=\"complete\"}").await, "1");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_publish_is_named_with_the_reason() {
+    let (address, _serving) = model_server("{}".to_owned()).await;
+    let agent = Agent::start(following(address, Ports::Discovered, 1000)).await;
+    let status = events_where(&agent, "the reason", |status| status.problem.is_some()).await;
+    assert_eq!(status.state, KvEventsState::Disconnected);
+    assert!(
+        status.problem.as_ref().is_some_and(|problem| problem.contains("--kv-events-config")),
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_gap_is_closed_by_a_replay() {
+    let publisher = Publisher::start().await;
+    publisher.lost.lock().unwrap().extend([3, 4, 5]);
+    let (address, _serving) = model_server(String::new()).await;
+    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
+    publisher.has_subscriber().await;
+    publisher.publish(&base()[..1]);
+    events_where(&agent, "the first message", |status| status.blocks == 3).await;
+    publisher.publish(&base()[1..28]);
+    events_where(&agent, "all blocks", |status| status.blocks == BLOCKS).await;
+    assert_eq!(value(&agent, "gaps_total").await, "1");
+    assert_eq!(value(&agent, "restarts_total").await, "0");
+}
+
+#[tokio::test]
+async fn without_a_replay_a_gap_and_a_lost_connection_empty_the_cache() {
+    let publisher = Publisher::start().await;
+    publisher.lost.lock().unwrap().push(1);
+    let (address, _serving) = model_server(String::new()).await;
+    let agent = Agent::start(following(address, publisher.ports(false), 1000)).await;
+    publisher.has_subscriber().await;
+    publisher.publish(&base()[..1]);
+    events_where(&agent, "the first message", |status| status.state == KvEventsState::Complete).await;
+    publisher.publish(&base()[1..3]);
+    let status = events_where(&agent, "the message after the gap", |status| status.blocks == 1).await;
+    assert_eq!((status.state, status.orphans), (KvEventsState::Partial, 1));
+    drop(publisher);
+    events_where(&agent, "the end", |status| {
+        status.state == KvEventsState::Disconnected && status.blocks == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_restarted_server_has_only_what_it_published_since() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&base()[..20]);
+    let (address, _serving) = model_server(String::new()).await;
+    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
+    events_where(&agent, "the first process", |status| status.state == KvEventsState::Complete).await;
+    let publisher = publisher.restart().await;
+    // More messages than before, so that their numbers show nothing.
+    let evict = recorded(include_str!("../captures/kv-events/evict.events.jsonl"));
+    publisher.publish(&evict);
+    events_where(&agent, "the other process", |status| {
+        status.state == KvEventsState::Complete && (1..=39).contains(&status.blocks)
+    })
+    .await;
+    assert_eq!(value(&agent, "restarts_total").await, "1");
+    assert_eq!(value(&agent, "blocks").await, "38");
+}
+
+#[tokio::test]
+async fn hostile_publishers_cost_nothing_but_their_own_cache() {
+    let good = Publisher::start().await;
+    good.publish(&base()[..28]);
+    let (address, _serving) = model_server(String::new()).await;
+    // Announces a frame of 64 TiB, another protocol, and garbage in frames.
+    let huge = [&[2][..], &(1_u64 << 46).to_be_bytes()].concat();
+    for bytes in
+        [huge, b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(9), message(&[b"", &[0; 8], &[0xdd; 9999]])]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap();
+        let _hostile = AbortOnDropHandle::new(tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if shake_hands(&mut stream, "PUB").await.is_ok() {
+                    let _ = stream.write_all(&bytes).await;
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                }
+            }
+        }));
+        let agent = Agent::start(following(address, Ports::Fixed { events: port, replay: None }, 1000)).await;
+        let unreadable =
+            async || agent.metric("metrics_agent_kv_event_unreadable_messages_total").await > 0.0;
+        eventually("a refusal", async || {
+            let answer = agent.get("/v1/pools/default").await;
+            let status: PoolStatus = serde_json::from_slice(&answer.body).ok()?;
+            let is_refused = status.endpoints.first()?.kv_events.as_ref()?.problem.is_some();
+            (is_refused || unreadable().await).then_some(())
+        })
+        .await;
+        agent.reading_where("scrapes go on", |reading| reading.waiting == Some(0)).await;
+    }
+    // More blocks than the limit allows.
+    let agent = Agent::start(following(address, good.ports(true), 16)).await;
+    events_where(&agent, "some blocks", |status| (1..=16).contains(&status.blocks)).await;
+    assert!(agent.metric("metrics_agent_kv_event_evicted_blocks_total").await > 0.0);
+}
