@@ -222,7 +222,10 @@ async fn the_api_server_takes_all_that_the_chart_renders() {
             "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
             "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
         },
-        "networkPolicy": {"from": [{"namespaceSelector": {}}], "egress": [{}]},
+        "networkPolicy": {
+            "from": [{"namespaceSelector": {}}], "egress": [{}],
+            "kvEvents": [{"namespace": namespace, "podSelector": {"matchLabels": {"app": "vllm"}}, "first": 5557, "last": 5663}],
+        },
         "metrics": {"scrape": "none", "dashboard": {"enabled": true}},
     });
     let folder = tempfile::tempdir().unwrap();
