@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::plugins::Plugins;
+use super::plugins::{Declared, Plugins};
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
 use crate::epp_rules::EppRules;
 use crate::input::cycle::Providers;
 use crate::pipeline::{Pipeline, Profile};
+use crate::plugin::parameter::PREFIX_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     Instance, KvCacheUtilizationScorer, MaxScorePicker, Picker, PrefixCacheScorer, ProfileHandler,
@@ -34,6 +35,7 @@ impl Pipeline {
         let is_empty = config.plugins.is_empty() && config.profiles.is_empty();
         let config = if is_empty { with_defaults(config) } else { config };
         let mut plugins = Plugins::new(config.plugins);
+        plugins.add_missing_producers();
         let configured =
             if config.profiles.is_empty() { vec![plugins.profile_of_all()] } else { config.profiles };
         let handler = plugins.handler(&configured);
@@ -42,17 +44,16 @@ impl Pipeline {
         let detector = plugins.detector(config.saturation_detector.as_deref());
         let lag = detector.as_ref().map(|detector| detector.plugin.lag()).unwrap_or_default();
         let flow_control = config.flow_control.and_then(|config| plugins.flow_control(&config, lag));
-        plugins.add_missing_producers();
         plugins.check_needs();
         let load_estimator = plugins.load_estimator();
         let (Some(handler), Some(detector), true) = (handler, detector, plugins.errors.is_empty()) else {
             return Err(ConfigErrors(plugins.errors));
         };
         let providers = Providers {
+            load_prefixes: plugins.prefix_producer(&load_estimator.prefix_producer),
             load_estimator,
             agent_identities: plugins.in_role(|roles| roles.agent_identity.clone()).collect(),
-            media_caches: plugins.slots(|roles| roles.media_cache.clone()),
-            topologies: plugins.slots(|roles| roles.topology.clone()),
+            topologies: plugins.in_role(|roles| roles.topology.clone()).collect(),
             epp_rules: EppRules::default(),
         };
         let media = plugins.in_role(|roles| roles.media).next().unwrap_or_default();
@@ -67,6 +68,8 @@ impl Pipeline {
             admitters: plugins.slots(|roles| roles.admitter.clone()),
             prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),
             session_producers: plugins.slots(|roles| roles.session_producer.clone()),
+            media_caches: plugins.slots(|roles| roles.media_cache.clone()),
+            default_prefixes: plugins.prefix_producer(PREFIX_PRODUCER),
             latency_predictors: plugins.slots(|roles| roles.latency_predictor.clone()),
             cache_sources: plugins.slots(|roles| roles.cache_source.clone()),
             recorders: plugins.slots(|roles| roles.recorder.clone()),
@@ -150,11 +153,12 @@ impl Plugins {
             if weight.is_some_and(|weight| !weight.is_finite()) {
                 self.refuse(format_args!("{at}.weight"), "a weight is a finite number");
             }
-            let Some(declared) = self.require(name, format_args!("{at}.pluginRef")) else { continue };
-            let roles = declared.roles.clone();
-            filters.extend(roles.filter.map(|filter| declared.slot(filter)));
-            scorers.extend(roles.scorer.map(|scorer| (declared.slot(scorer), weight.unwrap_or(1.0))));
-            if let Some(own) = roles.picker.map(|picker| declared.slot(picker))
+            self.require(name, format_args!("{at}.pluginRef"));
+            let Some(Declared { instance, roles }) = self.find(name) else { continue };
+            filters.extend(roles.filter.clone().map(|filter| self.slot(instance, filter)));
+            let scorer = roles.scorer.clone().map(|scorer| self.slot(instance, scorer));
+            scorers.extend(scorer.map(|scorer| (scorer, weight.unwrap_or(1.0))));
+            if let Some(own) = roles.picker.clone().map(|picker| self.slot(instance, picker))
                 && picker.replace(own).is_some()
             {
                 self.refuse(at, "the profile has a picker already; one is allowed");
@@ -169,9 +173,8 @@ impl Plugins {
         if let Some(declared) = self.slots(|roles| roles.picker.clone()).into_iter().next() {
             return declared;
         }
-        let instance = Instance::unnamed(MaxScorePicker::default());
-        let (name, key) = (instance.name.as_str().into(), instance.key());
         self.add(MaxScorePicker::default());
-        Slot { name, key, plugin: Arc::new(MaxScorePicker::default()) }
+        let instance = Instance::unnamed(MaxScorePicker::default());
+        self.slot(&instance, Arc::new(MaxScorePicker::default()))
     }
 }

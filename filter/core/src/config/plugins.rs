@@ -7,11 +7,11 @@ use hashbrown::HashSet;
 
 use super::{ConfigError, ProfileConfig, ProfilePlugin};
 use crate::input::load_estimator::LoadEstimator;
-use crate::plugin::parameter::LOAD_PRODUCER;
+use crate::plugin::parameter::{LOAD_PRODUCER, PREFIX_PRODUCER};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, MmEmbeddingsCacheProducer, Need, NeedKind,
-    PredictedLatencyProducer, Roles, SaturationDetector, Slot, UtilizationDetector,
+    ApproxPrefixCacheProducer, InflightLoadProducer, Inputs, Instance, MmEmbeddingsCacheProducer, Need,
+    NeedKind, PredictedLatencyProducer, Roles, SaturationDetector, Slot, UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 
@@ -32,13 +32,6 @@ pub(super) struct Declared {
 impl From<Instance> for Declared {
     fn from(instance: Instance) -> Self {
         Self { roles: instance.plugin.roles(), instance }
-    }
-}
-
-impl Declared {
-    /// The plugin in one of its roles.
-    pub(super) fn slot<T: ?Sized>(&self, plugin: Arc<T>) -> Slot<T> {
-        Slot { name: self.instance.name.as_str().into(), key: self.instance.key(), plugin }
     }
 }
 
@@ -101,7 +94,50 @@ impl Plugins {
     /// A slot for every plugin in this role.
     pub(super) fn slots<T: ?Sized>(&self, role: impl Fn(&Roles) -> Option<Arc<T>>) -> Vec<Slot<T>> {
         let plugins = self.all.iter();
-        plugins.filter_map(|declared| Some(declared.slot(role(&declared.roles)?))).collect()
+        plugins.filter_map(|declared| Some(self.slot(&declared.instance, role(&declared.roles)?))).collect()
+    }
+
+    /// An instance in one of its roles. The producers that it reads were declared or added before.
+    pub(super) fn slot<T: ?Sized>(&self, instance: &Instance, plugin: Arc<T>) -> Slot<T> {
+        let inputs = self.inputs(&instance.plugin);
+        Slot { name: instance.name.as_str().into(), key: instance.key(), inputs, plugin }
+    }
+
+    /// The producers that a plugin reads. Without a name it reads the default prefix producer, if there is one.
+    fn inputs(&self, plugin: &AnyPlugin) -> Inputs {
+        let mut inputs =
+            Inputs { prefix_producer: self.prefix_producer(PREFIX_PRODUCER), ..Inputs::default() };
+        for Need { name, kind, .. } in plugin.needs() {
+            match kind {
+                NeedKind::PrefixProducer => inputs.prefix_producer = self.prefix_producer(name),
+                NeedKind::LatencyPredictor => {
+                    inputs.latency_predictor = self.index(name, |roles| roles.latency_predictor.is_some());
+                }
+                NeedKind::MediaProducer => {
+                    inputs.media_cache = self.index(name, |roles| roles.media_cache.is_some());
+                }
+                NeedKind::Topology => inputs.topology = self.index(name, |roles| roles.topology.is_some()),
+                NeedKind::AgentIdentity
+                | NeedKind::CustomMetric
+                | NeedKind::Decider
+                | NeedKind::Detector
+                | NeedKind::LoadProducer
+                | NeedKind::PromptLoadProducer
+                | NeedKind::SessionProducer => {}
+            }
+        }
+        inputs
+    }
+
+    /// The index of a prefix producer among those of the pipeline.
+    pub(super) fn prefix_producer(&self, name: &str) -> Option<u16> {
+        self.index(name, |roles| roles.prefix_producer.is_some())
+    }
+
+    /// The index of a plugin among those in a role.
+    fn index(&self, name: &str, has_role: impl Fn(&Roles) -> bool) -> Option<u16> {
+        let mut in_role = self.all.iter().filter(|declared| has_role(&declared.roles));
+        u16::try_from(in_role.position(|declared| declared.instance.name == name)?).ok()
     }
 
     /// The profile when none is declared: every filter, scorer and picker, at weight 1. The EPP runs them in random order, this
@@ -129,7 +165,8 @@ impl Plugins {
         // A detector that it needs and that is not declared is an error of its own.
         let combined =
             combined.map(|it| it.combine(find).unwrap_or_else(|| Arc::new(UtilizationDetector::default())));
-        let slot = roles.saturation_detector.clone().or(combined).map(|detector| declared.slot(detector));
+        let detector = roles.saturation_detector.clone().or(combined);
+        let slot = detector.map(|detector| self.slot(&declared.instance, detector));
         if slot.is_none() {
             let problem = wrong_role(declared, "saturation detector");
             self.refuse(at, problem);
@@ -229,8 +266,8 @@ impl Plugins {
                     NeedKind::PromptLoadProducer => {
                         self.problem_with_load(need.name).or_else(|| self.problem_with_output())
                     }
-                    // The agent, which reads the metrics, checks that they are published.
-                    NeedKind::CustomMetric => None,
+                    // The agent, which reads the metrics, checks that they are published. Without places all are equally far.
+                    NeedKind::CustomMetric | NeedKind::Topology => None,
                 };
                 if let Some(problem) = problem {
                     self.refuse(at, problem);
@@ -306,7 +343,8 @@ fn is_met_by_none(kind: NeedKind) -> bool {
         NeedKind::AgentIdentity
         | NeedKind::CustomMetric
         | NeedKind::LoadProducer
-        | NeedKind::PromptLoadProducer => true,
+        | NeedKind::PromptLoadProducer
+        | NeedKind::Topology => true,
         NeedKind::Decider
         | NeedKind::Detector
         | NeedKind::LatencyPredictor
@@ -326,6 +364,6 @@ fn is_met(kind: NeedKind, roles: &Roles) -> bool {
         NeedKind::LatencyPredictor => roles.latency_predictor.is_some(),
         NeedKind::SessionProducer => roles.session_producer.is_some(),
         NeedKind::LoadProducer | NeedKind::PromptLoadProducer => roles.load_estimator.is_some(),
-        NeedKind::AgentIdentity | NeedKind::CustomMetric => false,
+        NeedKind::AgentIdentity | NeedKind::CustomMetric | NeedKind::Topology => false,
     }
 }

@@ -9,14 +9,13 @@ use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::Predictions;
-use crate::plugin::parameter::{LATENCY_PREDICTOR, or_default};
-use crate::plugin::{AgentIdentity, MmEmbeddingsCacheProducer, Slot, TopologyExtractor, TopologyLevel};
+use crate::plugin::{AgentIdentity, Inputs, Slot, TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
 use crate::state::prefix::{PrefixMatch, TokenScale};
-use crate::state::{MediaItems, PluginState, StateChange};
+use crate::state::{PluginState, StateChange};
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +29,12 @@ pub struct Cycle<'a> {
     pub(crate) input: &'a DecisionInput<'a>,
     /// Empty while the agent's readings are too old to be used.
     pub(crate) readings: &'a [Reading],
-    pub(crate) prefixes: &'a [Prefix<'a>],
+    /// Blocks of the prompt that were sent to endpoints before, by each prefix producer; empty without a prompt.
+    pub(crate) prefixes: &'a [PrefixMatch],
     pub(crate) sessions: &'a [Session<'a>],
-    pub(crate) predictions: &'a [Predictions<'a>],
+    /// The predictions of each latency predictor; `None`: it only learns.
+    pub(crate) predictions: &'a [Option<Predictions<'a>>],
+    pub(crate) media: MediaLookup<'a>,
     /// The endpoint that an earlier stage of the request picked.
     pub(crate) peer: Option<usize>,
     /// The stage whose saturation is measured; `None`: that of all candidates.
@@ -42,15 +44,27 @@ pub struct Cycle<'a> {
     pub(crate) neutral_score_after: Option<Duration>,
     /// The key of the plugin at work.
     pub(crate) plugin: u64,
+    /// The producers that it reads.
+    pub(crate) inputs: Inputs,
+}
+
+/// The images, videos and audio of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MediaLookup<'a> {
+    /// Their hashes, each once.
+    pub(crate) items: &'a [u64],
+    /// How many of them each endpoint was sent before, by each producer; empty without items.
+    pub(crate) matched: &'a [Vec<u32>],
 }
 
 /// The parts of a pipeline that plugins of other roles read. They are one field of a cycle, which is copied for each plugin.
 #[derive(Clone, Debug)]
 pub(crate) struct Providers {
     pub(crate) load_estimator: LoadEstimator,
+    /// The index of the prefix producer whose matches add no load.
+    pub(crate) load_prefixes: Option<u16>,
     pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
-    pub(crate) media_caches: Vec<Slot<MmEmbeddingsCacheProducer>>,
-    pub(crate) topologies: Vec<Slot<TopologyExtractor>>,
+    pub(crate) topologies: Vec<Arc<TopologyExtractor>>,
     pub(crate) epp_rules: EppRules,
 }
 
@@ -59,14 +73,6 @@ impl Providers {
     pub(crate) fn agent_identity<'h>(&self, headers: Headers<'h>) -> Option<(&str, &'h str)> {
         self.agent_identities.iter().find_map(|plugin| plugin.find(headers))
     }
-}
-
-/// Blocks of the prompt that were sent to endpoints before, by one prefix producer.
-#[derive(Clone, Debug)]
-pub(crate) struct Prefix<'a> {
-    /// The producer's name in the configuration.
-    pub(crate) producer: &'a str,
-    pub(crate) matches: PrefixMatch,
 }
 
 /// The session of the request, by one session producer.
@@ -80,8 +86,8 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Cycle<'a> {
     /// The same decision for another plugin.
-    pub(crate) fn of(self, plugin: u64) -> Self {
-        Self { plugin, ..self }
+    pub(crate) fn of<T: ?Sized>(self, slot: &Slot<T>) -> Self {
+        Self { plugin: slot.key, inputs: slot.inputs, ..self }
     }
 
     /// The endpoint of this index.
@@ -132,10 +138,14 @@ impl<'a> Cycle<'a> {
         StateChange { plugin: self.plugin, endpoint: self.endpoint(endpoint).key(), at: self.now, words }
     }
 
-    /// The matches of the prefix producer of this name.
-    pub fn prefix(&self, producer: &str) -> &'a PrefixMatch {
-        let prefix = self.prefixes.iter().find(|prefix| prefix.producer == producer);
-        prefix.map_or(&NO_MATCH, |prefix| &prefix.matches)
+    /// The matches of the prefix producer that the plugin at work reads.
+    pub fn prefix(&self) -> &'a PrefixMatch {
+        self.prefix_of(self.inputs.prefix_producer)
+    }
+
+    /// The matches of the prefix producer of this index.
+    pub(crate) fn prefix_of(&self, producer: Option<u16>) -> &'a PrefixMatch {
+        nth(self.prefixes, producer).unwrap_or(&NO_MATCH)
     }
 
     /// The session that the session producer of this name found.
@@ -143,10 +153,9 @@ impl<'a> Cycle<'a> {
         self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
     }
 
-    /// The predictions of the latency predictor of this name (empty: the default one); `None`: it only learns, or there is none.
-    pub(crate) fn predictions(&self, predictor: &str) -> Option<&'a Predictions<'a>> {
-        let name = or_default(predictor, LATENCY_PREDICTOR);
-        self.predictions.iter().find(|predictions| predictions.producer == name)
+    /// The predictions of the latency predictor that the plugin at work reads; `None`: it only learns.
+    pub(crate) fn predictions(&self) -> Option<&'a Predictions<'a>> {
+        nth(self.predictions, self.inputs.latency_predictor)?.as_ref()
     }
 
     /// The version of the EPP whose rules decide.
@@ -159,37 +168,30 @@ impl<'a> Cycle<'a> {
         self.providers.agent_identity(self.request.headers).map(|(_, id)| id)
     }
 
-    /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor of this name (empty: of its type's);
+    /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor that the plugin at work reads;
     /// `None`: there is no such endpoint or extractor, or the endpoint's places are not known.
-    pub(crate) fn peer_topology(&self, extractor: &str) -> Option<PeerTopology<'a>> {
-        let name = or_default(extractor, "topology-extractor");
-        let slot = self.providers.topologies.iter().find(|slot| *slot.name == *name)?;
+    pub(crate) fn peer_topology(&self) -> Option<PeerTopology<'a>> {
+        let extractor = nth(&self.providers.topologies, self.inputs.topology)?;
         let peer = self.endpoint(self.peer?);
-        let topology = PeerTopology { extractor: &slot.plugin, pool: self.pool, peer };
-        slot.plugin.knows(peer).then_some(topology)
+        extractor.knows(peer).then_some(PeerTopology { extractor, pool: self.pool, peer })
     }
 
-    /// How many of the request's distinct images, videos and audio each endpoint was sent before, by the producer of this name, and how many
-    /// there are.
-    pub(crate) fn media_matches(&self, producer: &str) -> (Vec<u32>, u32) {
-        let items = self.request.media_items();
-        let mut matched = Vec::new();
-        let slot = self.providers.media_caches.iter().find(|slot| *slot.name == *producer);
-        let state =
-            slot.filter(|_| !items.is_empty()).and_then(|slot| self.of(slot.key).state::<MediaItems>());
-        if let Some(state) = state {
-            matched.resize(self.pool.as_slice().len(), 0);
-            state.count(&items, &mut matched);
-        }
-        (matched, u32::try_from(items.len()).unwrap_or(u32::MAX))
+    /// How many of the request's images, videos and audio the endpoint was sent before, by the producer that the plugin at work reads.
+    pub(crate) fn media_matched(&self, endpoint: usize) -> u32 {
+        let matched = nth(self.media.matched, self.inputs.media_cache);
+        matched.and_then(|matched| matched.get(endpoint)).copied().unwrap_or(0)
     }
 
     /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
         let estimator = &self.providers.load_estimator;
-        let prefix = self.prefix(&estimator.prefix_producer);
-        estimator.tokens(self.request, prefix, endpoint)
+        estimator.tokens(self.request, self.prefix_of(self.providers.load_prefixes), endpoint)
     }
+}
+
+/// The producer's part of a list that has one for each.
+fn nth<T>(of_producers: &[T], producer: Option<u16>) -> Option<&T> {
+    of_producers.get(usize::from(producer?))
 }
 
 /// The distance of endpoints to one of them.

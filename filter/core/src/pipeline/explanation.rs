@@ -55,11 +55,11 @@ impl Pipeline {
         let cycle = lookup.seen_by(cycle);
         let predictions = self.predict(&cycle, &prepared.candidates);
         let cycle = Cycle { predictions: &predictions, ..cycle };
-        decision.predictions = predictions.iter().flat_map(texts).collect();
+        decision.predictions = predictions.iter().flatten().flat_map(texts).collect();
         let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {
-            let cycle = cycle.of(slot.key);
+            let cycle = cycle.of(slot);
             run.scored.iter().filter_map(move |&endpoint| {
                 let text = slot.plugin.explain(&cycle, &run.scored, endpoint)?;
                 Some(ScoreDetail { scorer, endpoint, text })

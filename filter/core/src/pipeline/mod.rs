@@ -31,10 +31,10 @@ use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::candidates;
-use crate::input::cycle::{Cycle, Providers};
+use crate::input::cycle::{Cycle, MediaLookup, Providers};
 use crate::plugin::{
-    Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, PrefixProducer,
-    ProfileHandler, Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
+    Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
+    PrefixProducer, ProfileHandler, Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -57,6 +57,9 @@ pub struct Pipeline {
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
     pub(crate) latency_predictors: Vec<Slot<dyn LatencyPredictor>>,
+    pub(crate) media_caches: Vec<Slot<MmEmbeddingsCacheProducer>>,
+    /// The index of the prefix producer under its default name, by which preferences for cached prompts go.
+    pub(crate) default_prefixes: Option<u16>,
     pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
@@ -261,12 +264,14 @@ impl Pipeline {
             neutral_score_after: self.neutral_score_after,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
+            media: MediaLookup::default(),
         }
     }
 
     /// The readings; none if they are too old to be used.
     fn usable_readings<'a>(&self, input: &DecisionInput<'a>, now: Duration) -> &'a [Reading] {
         if self.is_stale(input, now) { &[] } else { input.readings }
+            inputs: self.detector.inputs,
     }
 
     /// Whether the readings are so old that they would mislead.

@@ -22,7 +22,7 @@ impl Pipeline {
                 let is_new = scores.iter().all(|(key, _)| *key != slot.key);
                 if is_new && slot.plugin.needs_only_readings() {
                     let mut of_scorer = vec![0.0; ready.len()];
-                    write_scores(&*slot.plugin, &cycle.of(slot.key), &ready, &mut of_scorer);
+                    write_scores(&*slot.plugin, &cycle.of(slot), &ready, &mut of_scorer);
                     scores.push((slot.key, of_scorer));
                 }
             }

@@ -36,7 +36,7 @@ impl Profile {
         let mut run = ProfileRun { profile, ..ProfileRun::default() };
         for (index, slot) in self.filters.iter().enumerate() {
             let before = candidates.clone();
-            slot.plugin.filter(&cycle.of(slot.key), &mut candidates, rng);
+            slot.plugin.filter(&cycle.of(slot), &mut candidates, rng);
             if candidates.len() < before.len() {
                 let dropped = without(before, &candidates, cycle.pool.as_slice().len());
                 run.dropped.extend(dropped.into_iter().map(|endpoint| (endpoint, index)));
@@ -48,7 +48,7 @@ impl Profile {
         run.totals = vec![0.0; candidates.len()];
         run.scores = Vec::with_capacity(candidates.len() * self.scorers.len());
         for (slot, weight) in &self.scorers {
-            let cycle = cycle.of(slot.key);
+            let cycle = cycle.of(slot);
             let scores = append_scores(&*slot.plugin, &cycle, &candidates, &mut run.scores);
             for (score, total) in scores.iter().zip(&mut run.totals) {
                 *total += score * weight;

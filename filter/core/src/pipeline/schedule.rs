@@ -11,7 +11,7 @@ use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
-use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER};
+use crate::plugin::parameter::PREFILL;
 use crate::plugin::{Eligibility, Filter, MaxScorePicker, Picker, Profiles, Schedule, Slot, Stage};
 use crate::pool::load::Reservation;
 use crate::rng::Rng;
@@ -63,7 +63,7 @@ impl Profiles for Runner<'_> {
 
     fn agrees(&self, decider: &str, decode: Option<usize>) -> bool {
         let slot = self.pipeline.deciders.iter().find(|slot| *slot.name == *decider);
-        slot.is_some_and(|slot| slot.plugin.agrees(&self.cycle.of(slot.key), decode))
+        slot.is_some_and(|slot| slot.plugin.agrees(&self.cycle.of(slot), decode))
     }
 }
 
@@ -107,7 +107,7 @@ impl Pipeline {
             Eligibility::Always => true,
         };
         for slot in self.profile_of(run).filters.iter().filter(counts) {
-            slot.plugin.filter(&cycle.of(slot.key), &mut eligible, rng);
+            slot.plugin.filter(&cycle.of(slot), &mut eligible, rng);
         }
         eligible.is_empty()
     }
@@ -125,7 +125,8 @@ impl Pipeline {
         let picks = |run: &ProfileRun| run.profile == schedule.primary && !run.picked.is_empty();
         let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(Rejection::filtered_out)?;
         let &first = run.picked.first().ok_or_else(Rejection::filtered_out)?;
-        if cycle.prefix(PREFIX_PRODUCER).blocks(first) == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
+        let cached = cycle.prefix_of(self.default_prefixes).blocks(first);
+        if cached == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
             return Err(Rejection::not_cached());
         }
         // A copy: the run keeps its own pick, with which explanations and shadows work.
@@ -142,7 +143,7 @@ impl Pipeline {
         let cache_source = stages.get(primary).and_then(|primary| {
             // Of several producers the last one that names an endpoint counts, because each writes the same header.
             let mut sources = self.cache_sources.iter().rev();
-            sources.find_map(|slot| slot.plugin.source(cycle, candidates, &stages, primary, rng))
+            sources.find_map(|slot| slot.plugin.source(&cycle.of(slot), candidates, &stages, primary, rng))
         });
         decision.prompt = prompt_blocks(cycle, first);
         decision.outcome = Outcome::Route(endpoints);
@@ -230,8 +231,7 @@ fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> Vec<usi
 
 /// Blocks of the prompt that were sent to the endpoint before, by the first prefix producer.
 pub(super) fn prompt_blocks(cycle: &Cycle<'_>, endpoint: usize) -> PromptBlocks {
-    let matches = cycle.prefixes.first().map(|prefix| &prefix.matches);
-    matches.map_or_else(PromptBlocks::default, |matches| PromptBlocks {
+    cycle.prefixes.first().map_or_else(PromptBlocks::default, |matches| PromptBlocks {
         matched: matches.blocks(endpoint),
         total: matches.total,
     })

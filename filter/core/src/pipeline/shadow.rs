@@ -79,7 +79,7 @@ impl Pipeline {
         }
         rekey(&mut self.prefix_producers, key, second);
         rekey(&mut self.latency_predictors, key, second);
-        rekey(&mut self.providers.media_caches, key, second);
+        rekey(&mut self.media_caches, key, second);
         rekey(&mut self.recorders, key, second);
     }
 

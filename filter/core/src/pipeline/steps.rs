@@ -8,15 +8,15 @@ use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
 use crate::input::DecisionInput;
 use crate::input::candidates;
-use crate::input::cycle::{Cycle, NO_READING, Prefix, Session};
+use crate::input::cycle::{Cycle, MediaLookup, NO_READING, Session};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
 use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
-use crate::state::StateChange;
 use crate::state::latency::Expectation;
 use crate::state::prefix::{PrefixMatch, UsagePrediction};
+use crate::state::{MediaItems, StateChange};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Prepared<'a> {
     pub(super) candidates: Vec<usize>,
     /// The prompt's blocks for each prefix producer; empty without a prompt.
     prompts: Few<PromptHashes>,
+    /// The hashes of its images, videos and audio, each once; empty without a plugin that remembers them.
+    media_items: Vec<u64>,
 }
 
 /// The prompt's blocks as one prefix producer cuts them.
@@ -50,16 +52,19 @@ pub(super) struct Records {
     pub(super) usage_predictions: Few<UsagePrediction>,
 }
 
-/// Prefix matches and sessions of one request.
+/// Prefix matches, sessions and matches of images, videos and audio of one request.
 pub(super) struct Lookup<'a> {
-    prefixes: Few<Prefix<'a>>,
+    prefixes: Few<PrefixMatch>,
     sessions: Vec<Session<'a>>,
+    media_items: &'a [u64],
+    media_matched: Vec<Vec<u32>>,
 }
 
 impl Lookup<'_> {
     /// The decision in progress with the results of the lookup.
     pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
-        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, ..cycle }
+        let media = MediaLookup { items: self.media_items, matched: &self.media_matched };
+        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, media, ..cycle }
     }
 }
 
@@ -88,7 +93,8 @@ impl Pipeline {
                 prompts.push(PromptHashes { producer: slot.key, block_size, hashes });
             }
         }
-        Prepared { request, now, candidates, prompts }
+        let media_items = if self.media_caches.is_empty() { Vec::new() } else { request.media_items() };
+        Prepared { request, now, candidates, prompts, media_items }
     }
 
     /// Rejects a request that has no candidate, or that is sheddable while the pool is saturated. With flow control, the request has
@@ -112,7 +118,7 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Result<(), Rejection> {
         for slot in &self.admitters {
-            let admission = slot.plugin.admit(&cycle.of(slot.key), candidates, rng);
+            let admission = slot.plugin.admit(&cycle.of(slot), candidates, rng);
             admission.map_err(|NotAdmitted { reason, retry_after, misses_limits }| Rejection {
                 misses_limits,
                 ..Rejection::not_admitted(&reason, retry_after)
@@ -122,10 +128,14 @@ impl Pipeline {
     }
 
     /// The predictions of each latency predictor, made once for all plugins that read them.
-    pub(super) fn predict<'a>(&'a self, cycle: &Cycle<'_>, candidates: &[usize]) -> Few<Predictions<'a>> {
+    pub(super) fn predict<'a>(
+        &'a self,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+    ) -> Few<Option<Predictions<'a>>> {
         let predictors = self.latency_predictors.iter();
-        let predictions = predictors.filter_map(|slot| {
-            let by_endpoint = slot.plugin.predict(&cycle.of(slot.key), candidates)?;
+        let predictions = predictors.map(|slot| {
+            let by_endpoint = slot.plugin.predict(&cycle.of(slot), candidates)?;
             Some(Predictions { producer: &slot.name, by_endpoint })
         });
         predictions.collect()
@@ -138,24 +148,35 @@ impl Pipeline {
         limits.is_any().then(|| ResponseLimits { limits, is_whole: predictor.plugin.predicts_whole() })
     }
 
-    /// The prompt's matches for each prefix producer, and the request's session for each session producer that finds one.
-    pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &Prepared<'_>) -> Lookup<'a> {
+    /// The prompt's matches for each prefix producer, the request's session for each session producer that finds one, and the matches of
+    /// its images, videos and audio for each producer of these.
+    pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &'a Prepared<'_>) -> Lookup<'a> {
         // Every producer has hashes, or, for a request without a prompt, none has.
         let mut prefixes = Few::new();
         for (slot, prompt) in self.prefix_producers.iter().zip(&prepared.prompts) {
-            let PromptHashes { producer, block_size, ref hashes } = *prompt;
+            let PromptHashes { block_size, ref hashes, .. } = *prompt;
+            let cycle = cycle.of(slot);
             let mut matched = vec![0; cycle.pool.as_slice().len()];
-            slot.plugin.count_matches(&cycle.of(producer), hashes, &mut matched);
-            let scale = slot.plugin.token_scale(&cycle.of(producer));
+            slot.plugin.count_matches(&cycle, hashes, &mut matched);
+            let scale = slot.plugin.token_scale(&cycle);
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-            let matches = PrefixMatch { matched, total, block_size, scale };
-            prefixes.push(Prefix { producer: &slot.name, matches });
+            prefixes.push(PrefixMatch { matched, total, block_size, scale });
         }
         let sessions = self.session_producers.iter().filter_map(|slot| {
             let id = slot.plugin.session_id(cycle.request.headers)?;
             Some(Session { producer: &slot.name, id })
         });
-        Lookup { prefixes, sessions: sessions.collect() }
+        let items = &prepared.media_items[..];
+        let caches = self.media_caches.iter().filter(|_| !items.is_empty());
+        let media_matched = caches.map(|slot| {
+            let mut matched = vec![0; cycle.pool.as_slice().len()];
+            if let Some(state) = cycle.of(slot).state::<MediaItems>() {
+                state.count(items, &mut matched);
+            }
+            matched
+        });
+        let media_matched = media_matched.collect();
+        Lookup { prefixes, sessions: sessions.collect(), media_items: items, media_matched }
     }
 
     /// The records of a request that was routed by the primary one of these stages. `runs` are this pipeline's own.
@@ -176,9 +197,9 @@ impl Pipeline {
             let mut prompts = prepared.prompts.iter().zip(cycle.prefixes);
             let prompt = prompts.find(|(prompt, _)| prompt.producer == slot.key);
             let hashes = prompt.map(|(prompt, _)| &prompt.hashes);
-            let matches = prompt.map(|(_, prefix)| &prefix.matches);
+            let matches = prompt.map(|(_, matches)| matches);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, matches };
-            let cycle = cycle.of(slot.key);
+            let cycle = cycle.of(slot);
             records.changes.extend(slot.plugin.record(&cycle, &routed));
             records.expectations.extend(slot.plugin.expect(&cycle, &routed));
             records.usage_predictions.extend(slot.plugin.predict_usage(&cycle, &routed));

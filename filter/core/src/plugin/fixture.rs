@@ -3,12 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::parameter::{LATENCY_PREDICTOR, PREFIX_PRODUCER};
-use super::{AgentIdentity, Filter, InflightLoadProducer, Scorer, Slot, TopologyExtractor};
+use super::parameter::LATENCY_PREDICTOR;
+use super::{AgentIdentity, Filter, InflightLoadProducer, Inputs, Scorer, TopologyExtractor};
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
-use crate::input::cycle::{Cycle, Prefix, Providers, Session};
+use crate::input::cycle::{Cycle, MediaLookup, Providers, Session};
 use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::{Prediction, Predictions};
 use crate::pool::load::{FractionalLoad, Load};
@@ -36,9 +36,9 @@ pub(crate) struct Fixture {
     pub(crate) peer: Option<usize>,
     pub(crate) epp_rules: EppRules,
     labels: Vec<Vec<(String, String)>>,
-    prefixes: Vec<Prefix<'static>>,
+    prefixes: Vec<PrefixMatch>,
     sessions: Vec<(&'static str, &'static str)>,
-    predictions: Vec<Predictions<'static>>,
+    predictions: Vec<Option<Predictions<'static>>>,
 }
 
 impl Fixture {
@@ -68,7 +68,7 @@ impl Fixture {
 
     /// Sets the matches of the default prefix producer.
     pub(crate) fn prefix(&mut self, matches: PrefixMatch) {
-        self.prefixes = vec![Prefix { producer: PREFIX_PRODUCER, matches }];
+        self.prefixes = vec![matches];
     }
 
     /// Sets the session that a producer finds.
@@ -79,7 +79,7 @@ impl Fixture {
     /// Sets the predictions of the default predictor for all endpoints.
     pub(crate) fn predictions(&mut self, of: impl IntoIterator<Item = Prediction>) {
         let by_endpoint = of.into_iter().map(Some).collect();
-        self.predictions = vec![Predictions { producer: LATENCY_PREDICTOR, by_endpoint }];
+        self.predictions = vec![Some(Predictions { producer: LATENCY_PREDICTOR, by_endpoint })];
     }
 
     /// Removes all predictions.
@@ -101,12 +101,11 @@ impl Fixture {
         let pool = Endpoints::new("default".to_owned(), endpoints.collect()).unwrap();
         let sessions: Vec<Session<'_>> =
             self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
-        let extractor = Arc::new(TopologyExtractor::default());
         let providers = Providers {
             load_estimator: self.load_estimator.clone(),
             agent_identities: vec![Arc::new(AgentIdentity::default())],
-            media_caches: vec![],
-            topologies: vec![Slot { name: "topology-extractor".into(), key: 0, plugin: extractor }],
+            load_prefixes: Some(0),
+            topologies: vec![Arc::new(TopologyExtractor::default())],
             epp_rules: self.epp_rules,
         };
         let input = DecisionInput {
@@ -128,11 +127,18 @@ impl Fixture {
             prefixes: &self.prefixes,
             sessions: &sessions,
             predictions: &self.predictions,
+            media: MediaLookup::default(),
             peer: self.peer,
             stage: None,
             providers: &providers,
             neutral_score_after: None,
             plugin: 0,
+            inputs: Inputs {
+                prefix_producer: Some(0),
+                latency_predictor: Some(0),
+                media_cache: Some(0),
+                topology: Some(0),
+            },
         })
     }
 

@@ -36,7 +36,7 @@ pub use profile_handler::*;
 pub use registry::Instance;
 pub use role::*;
 pub use scorer::*;
-pub(crate) use slot::Slot;
+pub(crate) use slot::{Inputs, Slot};
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -9,12 +9,23 @@ pub(crate) struct Slot<T: ?Sized> {
     pub(crate) name: Arc<str>,
     /// The [key](super::Instance::key) of the instance, under which its state is kept.
     pub(crate) key: u64,
+    /// The producers that it reads.
+    pub(crate) inputs: Inputs,
     /// The plugin.
     pub(crate) plugin: Arc<T>,
 }
 
+/// The producers that a plugin reads: their indices among those of the pipeline. `None`: it reads none, or there is none of the name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inputs {
+    pub(crate) prefix_producer: Option<u16>,
+    pub(crate) latency_predictor: Option<u16>,
+    pub(crate) media_cache: Option<u16>,
+    pub(crate) topology: Option<u16>,
+}
+
 impl<T: ?Sized> Clone for Slot<T> {
     fn clone(&self) -> Self {
-        Self { name: self.name.clone(), key: self.key, plugin: self.plugin.clone() }
+        Self { name: self.name.clone(), key: self.key, inputs: self.inputs, plugin: self.plugin.clone() }
     }
 }

@@ -48,7 +48,7 @@ impl Admitter for LatencySloAdmitter {
         if !limits.is_any() {
             return Ok(());
         }
-        let predictions = cycle.predictions(&self.latency_prediction_info_producer_name);
+        let predictions = cycle.predictions();
         let Some(predictions) = predictions else { return Ok(()) };
         let predicted = || candidates.iter().filter_map(|&endpoint| predictions.at(endpoint));
         let has_room = |&endpoint: &usize| {

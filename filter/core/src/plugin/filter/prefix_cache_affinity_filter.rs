@@ -106,7 +106,7 @@ impl Filter for PrefixCacheAffinityFilter {
         if rng.unit() < self.exploration_probability {
             return;
         }
-        let prefix = cycle.prefix(self.producer());
+        let prefix = cycle.prefix();
         let is_sticky = |endpoint: usize| prefix.ratio(endpoint) >= self.affinity_threshold;
         let times = self.times(cycle);
         let least_time = |sticky: bool| {
@@ -132,9 +132,7 @@ impl PrefixCacheAffinityFilter {
     fn times<'a>(&self, cycle: &Cycle<'a>) -> Times<'a> {
         match self.ttft_source {
             TtftSource::PrefillThroughput => Times::Estimated { throughput: self.peak_prefill_throughput },
-            TtftSource::LatencyPredictor => {
-                Times::Predicted(cycle.predictions(&self.latency_prediction_info_producer_name))
-            }
+            TtftSource::LatencyPredictor => Times::Predicted(cycle.predictions()),
         }
     }
 }

@@ -44,7 +44,7 @@ impl Plugin for SloHeadroomTierFilter {
 
 impl Filter for SloHeadroomTierFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, rng: &mut dyn Rng) {
-        let predictions = cycle.predictions(&self.latency_prediction_info_producer_name);
+        let predictions = cycle.predictions();
         let Some(predictions) = predictions.filter(|_| candidates.len() > 1) else { return };
         let is_positive = |endpoint: usize| predictions.at(endpoint).is_some_and(Prediction::is_positive);
         let positive = candidates.iter().filter(|&&endpoint| is_positive(endpoint)).count();

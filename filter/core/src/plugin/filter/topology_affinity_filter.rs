@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Plugin, Roles, TopologyLevel};
+use crate::plugin::{Filter, Need, Plugin, Roles, TopologyLevel};
 use crate::rng::Rng;
 
 /// Keeps the candidates that share a place of the level `min_affinity`, or a closer one, with the endpoint that an earlier stage picked;
@@ -23,6 +23,10 @@ impl Plugin for TopologyAffinityFilter {
         Roles { filter: Some(self), ..Roles::default() }
     }
 
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::topology(&self.topology_producer_name)]
+    }
+
     fn is_alpha(&self) -> bool {
         true
     }
@@ -30,7 +34,7 @@ impl Plugin for TopologyAffinityFilter {
 
 impl Filter for TopologyAffinityFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
-        let Some(near) = cycle.peer_topology(&self.topology_producer_name) else { return };
+        let Some(near) = cycle.peer_topology() else { return };
         let is_close =
             |&endpoint: &usize| near.level(endpoint).is_some_and(|level| level <= self.min_affinity);
         if candidates.iter().any(is_close) {

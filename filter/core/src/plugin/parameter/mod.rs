@@ -17,6 +17,9 @@ pub(crate) const LATENCY_PREDICTOR: &str = "predicted-latency-producer";
 /// The producer of multimodal matches that is read where no name is given.
 pub(crate) const MEDIA_PRODUCER: &str = "mm-embeddings-cache-producer";
 
+/// The topology extractor that is read where no name is given.
+pub(crate) const TOPOLOGY_EXTRACTOR: &str = "topology-extractor";
+
 /// The profile of this name computes prompts for another.
 pub(crate) const PREFILL: &str = "prefill";
 

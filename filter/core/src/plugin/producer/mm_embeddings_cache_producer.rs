@@ -59,8 +59,8 @@ impl Recorder for MmEmbeddingsCacheProducer {
         else {
             return Vec::new();
         };
-        let mut items = cycle.request.media_items();
-        items.retain(|&item| !state.is_fresh(picked, item));
+        let items = cycle.media.items.iter().copied();
+        let items: Vec<u64> = items.filter(|&item| !state.is_fresh(picked, item)).collect();
         if items.is_empty() {
             return Vec::new();
         }

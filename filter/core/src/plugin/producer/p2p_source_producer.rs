@@ -69,7 +69,7 @@ impl CacheSourceProducer for P2pSourceProducer {
         primary: &Stage<'_>,
         rng: &mut dyn Rng,
     ) -> Option<CacheSource> {
-        let matches = cycle.prefix(self.prefixes());
+        let matches = cycle.prefix();
         let block = u64::from(matches.block_size);
         let cached = |endpoint: usize| u64::from(matches.blocks(endpoint)) * block;
         let most = candidates.iter().map(|&endpoint| cached(endpoint)).max().filter(|most| *most > 0)?;

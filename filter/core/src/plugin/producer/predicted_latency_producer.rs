@@ -9,7 +9,7 @@ use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::input::prediction::{LatencyLimits, Prediction};
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, duration, or_default};
-use crate::plugin::scorer::{CostParameters, Costs, ExpectedLatencyScorer};
+use crate::plugin::scorer::{Costs, ExpectedLatencyScorer};
 use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
 use crate::state::{PluginState, StateChange};
@@ -102,22 +102,16 @@ impl Plugin for PredictedLatencyProducer {
 const IMAGES: &str = "images count as tokens of the prompt";
 const NO_SAMPLES: &str = "nothing is sampled during a response, in the EPP since v0.10 neither";
 
+/// Calls `use_costs` with the terms of expected latencies, by the defaults of `expected-latency-scorer`.
+fn with_costs<T>(cycle: &Cycle<'_>, use_costs: impl FnOnce(&Costs<'_>) -> T) -> T {
+    let parameters = ExpectedLatencyScorer::DEFAULT_PARAMETERS;
+    let nothing = LatencyState::new(parameters.prior);
+    use_costs(&Costs::new(parameters, cycle, &nothing))
+}
+
 impl PredictedLatencyProducer {
     fn prefix_producer(&self) -> &str {
         or_default(&self.prefix_match_info_producer_name, PREFIX_PRODUCER)
-    }
-
-    /// The defaults of `expected-latency-scorer`.
-    fn cost_parameters(&self) -> CostParameters<'_> {
-        let prefix_producer = self.prefix_producer();
-        CostParameters { prefix_producer, ..ExpectedLatencyScorer::DEFAULT_PARAMETERS }
-    }
-
-    /// Calls `use_costs` with the terms of expected latencies.
-    fn with_costs<T>(&self, cycle: &Cycle<'_>, use_costs: impl FnOnce(&Costs<'_>) -> T) -> T {
-        let parameters = self.cost_parameters();
-        let nothing = LatencyState::new(parameters.prior);
-        use_costs(&Costs::new(parameters, cycle, &nothing))
     }
 
     /// The client's limit for a token in microseconds, as the state counts it; 0 without one.
@@ -184,7 +178,7 @@ impl LatencyPredictor for PredictedLatencyProducer {
         }
         let limits = LatencyLimits::read(cycle.request.headers);
         let mut by_endpoint = vec![None; cycle.pool.as_slice().len()];
-        self.with_costs(cycle, |costs| {
+        with_costs(cycle, |costs| {
             for &endpoint in candidates {
                 if let Some(slot) = by_endpoint.get_mut(endpoint) {
                     *slot = Some(self.prediction(cycle, &limits, costs, endpoint));
@@ -201,12 +195,12 @@ impl LatencyPredictor for PredictedLatencyProducer {
 
 impl Recorder for PredictedLatencyProducer {
     fn new_state(&self) -> Option<Box<dyn PluginState>> {
-        Some(Box::new(LatencyState::new(self.cost_parameters().prior)))
+        Some(Box::new(LatencyState::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS.prior)))
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         let token_limit = Some(self.token_limit(cycle));
-        self.with_costs(cycle, |costs| {
+        with_costs(cycle, |costs| {
             let changes = routed
                 .endpoints()
                 .map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, token_limit)));
@@ -217,7 +211,7 @@ impl Recorder for PredictedLatencyProducer {
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
         let is_whole = !self.streaming_mode;
         let predicted = Some(PredictedTimes { is_whole, token_limit: self.token_limit(cycle) });
-        self.with_costs(cycle, |costs| {
+        with_costs(cycle, |costs| {
             let expectations = costs.expectations(routed);
             expectations.map(|expectation| Expectation { predicted, ..expectation }).collect()
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::parameter::{PREFIX_PRODUCER, allow};
+use crate::plugin::parameter::allow;
 use crate::plugin::{Decider, Plugin, Roles};
 use crate::request::prompt::Prompt;
 
@@ -73,7 +73,7 @@ impl Decider for PrefixBasedPdDecider {
     fn agrees(&self, cycle: &Cycle<'_>, decode: Option<usize>) -> bool {
         let Some(decode) = decode.filter(|_| self.non_cached_tokens > 0) else { return false };
         let prompt = cycle.request.input_tokens();
-        let prefix = cycle.prefix(PREFIX_PRODUCER);
+        let prefix = cycle.prefix();
         let cached = u64::from(prefix.blocks(decode)) * u64::from(prefix.block_size);
         prompt >= self.prompt_tokens.unsigned_abs()
             && prompt.saturating_sub(cached) >= self.non_cached_tokens.unsigned_abs()

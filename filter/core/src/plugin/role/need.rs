@@ -1,6 +1,6 @@
 //! Other plugins, and metrics, that a plugin works with.
 
-use crate::plugin::parameter::{LATENCY_PREDICTOR, LOAD_PRODUCER, or_default};
+use crate::plugin::parameter::{LATENCY_PREDICTOR, LOAD_PRODUCER, TOPOLOGY_EXTRACTOR, or_default};
 
 /// Something that a plugin needs, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,12 @@ impl<'a> Need<'a> {
     pub(crate) fn latency_predictor(name: &'a str) -> Self {
         let name = or_default(name, LATENCY_PREDICTOR);
         Self { parameter: "latencyPredictionInfoProducerName", name, kind: NeedKind::LatencyPredictor }
+    }
+
+    /// The topology extractor that the usual parameter names; empty: the default one.
+    pub(crate) fn topology(name: &'a str) -> Self {
+        let name = or_default(name, TOPOLOGY_EXTRACTOR);
+        Self { parameter: "topologyProducerName", name, kind: NeedKind::Topology }
     }
 
     /// The load producer that the usual parameter names; empty: the default one.
@@ -60,6 +66,8 @@ pub enum NeedKind {
     PromptLoadProducer,
     /// A metric that an extractor publishes under this name.
     CustomMetric,
+    /// A plugin that knows where endpoints are. It need not be there.
+    Topology,
 }
 
 impl NeedKind {
@@ -75,6 +83,7 @@ impl NeedKind {
             Self::SessionProducer => "session producer",
             Self::LoadProducer | Self::PromptLoadProducer => "load producer",
             Self::CustomMetric => "custom metric",
+            Self::Topology => "topology extractor",
         }
     }
 }

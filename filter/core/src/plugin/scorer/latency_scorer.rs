@@ -90,7 +90,7 @@ impl Plugin for LatencyScorer {
 
 impl Scorer for LatencyScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let predictions = cycle.predictions(&self.latency_prediction_info_producer_name);
+        let predictions = cycle.predictions();
         let Some(predictions) = predictions else { return self.composite(cycle, candidates, scores) };
         let at = |endpoint: usize| predictions.at(endpoint).copied().unwrap_or_default();
         let group = Group::of(cycle, candidates, at);
@@ -135,7 +135,7 @@ impl LatencyScorer {
     fn composite(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         let waiting = |endpoint: usize| cycle.reading(endpoint).waiting.unwrap_or(0) as f64;
         let longest = candidates.iter().map(|&endpoint| waiting(endpoint)).fold(0.0, f64::max);
-        let prefix = cycle.prefix(self.prefix_producer());
+        let prefix = cycle.prefix();
         let Self { composite_kv_weight, composite_queue_weight, composite_prefix_weight, .. } = *self;
         let sum = composite_kv_weight + composite_queue_weight + composite_prefix_weight;
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {

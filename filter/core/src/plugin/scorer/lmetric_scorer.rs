@@ -57,7 +57,7 @@ impl Plugin for LmetricScorer {
 impl Scorer for LmetricScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         let prompt = cycle.request.input_tokens();
-        let prefix = cycle.prefix(self.prefix_producer());
+        let prefix = cycle.prefix();
         score_by_least(candidates, scores, |endpoint| {
             let load = cycle.comparable_load(endpoint);
             let in_flight = if self.count_tokens_in_flight { load.tokens } else { 0.0 };

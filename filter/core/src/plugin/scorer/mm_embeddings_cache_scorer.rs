@@ -34,17 +34,17 @@ impl Plugin for MmEmbeddingsCacheScorer {
 
 impl Scorer for MmEmbeddingsCacheScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let (matched, items) = cycle.media_matches(self.producer());
+        let items = cycle.media.items.len();
         if items == 0 {
             return;
         }
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
-            *score = f64::from(matched.get(endpoint).copied().unwrap_or(0)) / f64::from(items);
+            *score = f64::from(cycle.media_matched(endpoint)) / items as f64;
         }
     }
 
     fn explain(&self, cycle: &Cycle<'_>, _: &[usize], endpoint: usize) -> Option<String> {
-        let (matched, items) = cycle.media_matches(self.producer());
-        Some(format!("{} of {items} items sent before", matched.get(endpoint).copied().unwrap_or(0)))
+        let items = cycle.media.items.len();
+        Some(format!("{} of {items} items sent before", cycle.media_matched(endpoint)))
     }
 }

@@ -39,11 +39,10 @@ impl Default for NoHitLruScorer {
     }
 }
 
-impl NoHitLruScorer {
-    fn is_cold(&self, cycle: &Cycle<'_>, mut endpoints: impl Iterator<Item = usize>) -> bool {
-        let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
-        endpoints.all(|endpoint| prefix.blocks(endpoint) == 0)
-    }
+/// Whether the prompt has no match at these endpoints.
+fn is_cold(cycle: &Cycle<'_>, mut endpoints: impl Iterator<Item = usize>) -> bool {
+    let prefix = cycle.prefix();
+    endpoints.all(|endpoint| prefix.blocks(endpoint) == 0)
 }
 
 impl Plugin for NoHitLruScorer {
@@ -58,7 +57,7 @@ impl Plugin for NoHitLruScorer {
 
 impl Scorer for NoHitLruScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        if !self.is_cold(cycle, candidates.iter().copied()) {
+        if !is_cold(cycle, candidates.iter().copied()) {
             scores.fill(0.5);
             return;
         }
@@ -92,7 +91,7 @@ impl Recorder for NoHitLruScorer {
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
-        if routed.rated.is_some_and(|rated| self.is_cold(cycle, rated.iter().copied())) {
+        if routed.rated.is_some_and(|rated| is_cold(cycle, rated.iter().copied())) {
             routed.endpoints().map(|endpoint| cycle.state_change(endpoint, vec![])).collect()
         } else {
             Vec::new()

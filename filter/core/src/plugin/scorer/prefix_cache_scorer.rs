@@ -56,7 +56,7 @@ impl Plugin for PrefixCacheScorer {
 
 impl Scorer for PrefixCacheScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let prefix = cycle.prefix(&self.prefix_match_info_producer_name);
+        let prefix = cycle.prefix();
         let weight = self.match_length_weight;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             let blocks = prefix.blocks(endpoint);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Plugin, Roles, Scorer, TopologyLevel};
+use crate::plugin::{Need, Plugin, Roles, Scorer, TopologyLevel};
 
 /// 1 on the host of the endpoint that an earlier stage picked, 0.2 in its rack, 0.05 in its zone, 0.02 in its region, 0 elsewhere. Without
 /// such an endpoint all score 0.
@@ -21,6 +21,10 @@ impl Plugin for TopologyAffinityScorer {
         Roles { scorer: Some(self), ..Roles::default() }
     }
 
+    fn needs(&self) -> Vec<Need<'_>> {
+        vec![Need::topology(&self.topology_producer_name)]
+    }
+
     fn is_alpha(&self) -> bool {
         true
     }
@@ -28,7 +32,7 @@ impl Plugin for TopologyAffinityScorer {
 
 impl Scorer for TopologyAffinityScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let Some(near) = cycle.peer_topology(&self.topology_producer_name) else { return };
+        let Some(near) = cycle.peer_topology() else { return };
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             *score = match near.level(endpoint) {
                 Some(TopologyLevel::Host) => 1.0,

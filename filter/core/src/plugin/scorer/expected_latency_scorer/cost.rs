@@ -35,15 +35,13 @@ const MAX_REQUESTS: f64 = 1e4;
 
 /// The parameters of a cost.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::plugin) struct CostParameters<'a> {
+pub(in crate::plugin) struct CostParameters {
     /// Milliseconds per token before the first response.
     pub(in crate::plugin) prior: f64,
     /// Requests that a server works on at once; 0: learnt.
     pub(in crate::plugin) max_running: u64,
     /// Milliseconds that loading a LoRA adapter takes.
     pub(in crate::plugin) lora_load: f64,
-    /// The prefix producer whose matches count as cached.
-    pub(in crate::plugin) prefix_producer: &'a str,
 }
 
 /// The part of the cost that all endpoints have in common.
@@ -94,7 +92,7 @@ pub(super) struct Terms {
 impl<'a> Costs<'a> {
     /// `nothing` stands for a state that is missing.
     pub(in crate::plugin) fn new(
-        parameters: CostParameters<'_>,
+        parameters: CostParameters,
         cycle: &'a Cycle<'a>,
         nothing: &'a LatencyState,
     ) -> Self {
@@ -102,7 +100,7 @@ impl<'a> Costs<'a> {
         let elsewhere = state.elsewhere();
         let slopes = state.slopes(parameters.prior);
         let places = if parameters.max_running > 0 { Some(parameters.max_running) } else { state.places() };
-        let prefix = cycle.prefix(parameters.prefix_producer);
+        let prefix = cycle.prefix();
         Self {
             slopes,
             prefix,

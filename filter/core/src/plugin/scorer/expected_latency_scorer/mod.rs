@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-pub(in crate::plugin) use self::cost::{CostParameters, Costs};
+use self::cost::CostParameters;
+pub(in crate::plugin) use self::cost::Costs;
 use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
@@ -50,25 +51,16 @@ const PREFILL_THROUGHPUT: f64 = 8_000.0;
 
 impl ExpectedLatencyScorer {
     /// The parameters of a cost by default.
-    pub(in crate::plugin) const DEFAULT_PARAMETERS: CostParameters<'static> = CostParameters {
-        prior: 1_000.0 / PREFILL_THROUGHPUT,
-        max_running: 0,
-        lora_load: 40.0,
-        prefix_producer: PREFIX_PRODUCER,
-    };
+    pub(in crate::plugin) const DEFAULT_PARAMETERS: CostParameters =
+        CostParameters { prior: 1_000.0 / PREFILL_THROUGHPUT, max_running: 0, lora_load: 40.0 };
 
     /// Milliseconds per token before the first response.
     fn prior(&self) -> f64 {
         1_000.0 / self.prefill_throughput
     }
 
-    fn cost_parameters(&self) -> CostParameters<'_> {
-        CostParameters {
-            prior: self.prior(),
-            max_running: self.max_running,
-            lora_load: self.lora_load_ms,
-            prefix_producer: self.prefix_producer(),
-        }
+    fn cost_parameters(&self) -> CostParameters {
+        CostParameters { prior: self.prior(), max_running: self.max_running, lora_load: self.lora_load_ms }
     }
 
     fn prefix_producer(&self) -> &str {
