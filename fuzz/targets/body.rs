@@ -4,7 +4,7 @@
 //! model changes nothing else of a body.
 #![no_main]
 
-use endpoint_picker::policy::name_model;
+use endpoint_picker::policy::{Member, with_members};
 use endpoint_picker::request::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::request::prompt::block_hashes;
 use endpoint_picker_fuzz::first_line;
@@ -53,7 +53,8 @@ fn same_but_cut(whole: &Body<'_>, cut: &Body<'_>) {
 }
 
 fn renamed(body: &Body<'_>, text: &str, api: Api) {
-    let other = name_model(text.as_bytes(), body.model_span.clone(), OTHER);
+    let members = vec![Member::model(body.model_span.clone(), OTHER)];
+    let other = with_members(text.as_bytes(), members);
     let other = String::from_utf8(other).expect("text in which text is replaced by text");
     let options = Options { keep_bytes: usize::MAX, ..Options::default() };
     let read = Body::read(&other, api, &options).expect("as good as it was");

@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use endpoint_picker::headers::Headers;
-use endpoint_picker::policy::{Policy, RewriteRule, Rewrites, Target, name_model};
+use endpoint_picker::policy::{Member, Policy, RewriteRule, Rewrites, Target, with_members};
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::rng::SplitMix64;
 
@@ -22,7 +22,8 @@ fn bodies(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(body.len() as u64));
         for (kind, span) in [("replaced", Some(9..16)), ("added", None)] {
             group.bench_function(BenchmarkId::new(kind, name), |b| {
-                b.iter(|| name_model(black_box(body.as_bytes()), span.clone(), "llama-canary"));
+                let member = || Member::model(span.clone(), "llama-canary");
+                b.iter(|| with_members(black_box(body.as_bytes()), vec![member()]));
             });
         }
     }

@@ -62,6 +62,7 @@ pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig,
         plugins,
         profiles: profiles.collect(),
         parsers: config.parsers,
+        propagate_priority: config.propagate_priority,
         saturation_detector: config.saturation_detector,
         flow_control: config.flow_control.map(flow_control_into_core),
     })

@@ -53,8 +53,6 @@ dataLayer:
         assert_eq!(
             warned(&text),
             [
-                "requestHandler.propagatePriority: has no effect here: a request's body keeps its own priority"
-                    .to_owned(),
                 format!("dataLayer.discovery.peers: {shared}"),
                 format!("dataLayer.peerDiscovery: {shared}"),
                 format!("dataLayer.crossReplica: {shared}"),

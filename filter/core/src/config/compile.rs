@@ -75,6 +75,7 @@ impl Pipeline {
             recorders: plugins.slots(|roles| roles.recorder.clone()),
             response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),
             media,
+            propagates_priority: config.propagate_priority,
             plugins: plugins.into_instances(),
             stale_after: STALE_AFTER,
             neutral_score_after: None,

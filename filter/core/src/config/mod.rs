@@ -18,6 +18,8 @@ pub struct PickerConfig {
     pub profiles: Vec<ProfileConfig>,
     /// `requestHandler.parsers`, by plugin name. Empty: the default parsers.
     pub parsers: Vec<String>,
+    /// `requestHandler.propagatePriority`.
+    pub propagate_priority: bool,
     /// `flowControl.saturationDetector.pluginRef`.
     pub saturation_detector: Option<String>,
     /// The rest of `flowControl`; `None`: requests do not wait.

@@ -66,6 +66,7 @@ pub struct Pipeline {
     pub(crate) providers: Providers,
     pub(crate) media: Media,
     pub(crate) parsers: Parsers,
+    pub(crate) propagates_priority: bool,
     pub(crate) flow_control: Option<flow_control::Config>,
     /// Age of the newest snapshot from which its readings are not used.
     pub(crate) stale_after: Duration,
@@ -102,6 +103,11 @@ impl Pipeline {
     /// The API that the path belongs to.
     pub fn api(&self, path: &str) -> Result<Api, BodyError> {
         self.parsers.api(path)
+    }
+
+    /// Whether the priority of a request to this API is written into its body.
+    pub fn propagates_priority(&self, api: Api) -> bool {
+        self.propagates_priority && api.has_priority()
     }
 
     /// Bytes of a prompt that can matter to a decision; the rest need not be kept.
@@ -258,20 +264,20 @@ impl Pipeline {
             prefixes: &[],
             sessions: &[],
             predictions: &[],
+            media: MediaLookup::default(),
             peer: None,
             stage: None,
             providers: &self.providers,
             neutral_score_after: self.neutral_score_after,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
-            media: MediaLookup::default(),
+            inputs: self.detector.inputs,
         }
     }
 
     /// The readings; none if they are too old to be used.
     fn usable_readings<'a>(&self, input: &DecisionInput<'a>, now: Duration) -> &'a [Reading] {
         if self.is_stale(input, now) { &[] } else { input.readings }
-            inputs: self.detector.inputs,
     }
 
     /// Whether the readings are so old that they would mislead.

@@ -9,6 +9,7 @@
 //! - **Priority.** The priority of the objective that the header `x-llm-d-inference-objective` names; else the priority of the
 //!   [`InferenceModel`]; else 0.
 
+mod body;
 mod models;
 mod split;
 
@@ -22,9 +23,8 @@ use crate::headers::Headers;
 use crate::request::ModelResolution;
 use crate::request::body::{Api, BodyError};
 use crate::rng::Rng;
-pub use models::{
-    InferenceModel, InferenceModels, REWRITE_HEADERS, RewriteRule, Rewrites, name_model, name_model_in_form,
-};
+pub use body::{Member, name_model_in_form, with_members};
+pub use models::{InferenceModel, InferenceModels, REWRITE_HEADERS, RewriteRule, Rewrites};
 pub use split::Target;
 
 /// The operator's settings for a pool, in addition to the picker's configuration.

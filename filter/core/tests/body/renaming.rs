@@ -1,6 +1,6 @@
 //! Another model in a body.
 
-use endpoint_picker::policy::name_model;
+use endpoint_picker::policy::{Member, with_members};
 use endpoint_picker::request::body::Api;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::test;
 
 fn renamed(body: &str, model: &str) -> String {
     let span = read(Api::Completions, body).unwrap().model_span;
-    String::from_utf8(name_model(body.as_bytes(), span, model)).unwrap()
+    String::from_utf8(with_members(body.as_bytes(), vec![Member::model(span, model)])).unwrap()
 }
 
 #[test]
@@ -48,7 +48,8 @@ fn a_body_without_a_model_gets_one_at_its_end() {
         assert_eq!(renamed(body, "new"), expected);
     }
     for (body, expected) in [("{ }", "{ \"model\":\"new\"}"), (" null ", "{\"model\":\"new\"}")] {
-        assert_eq!(name_model(body.as_bytes(), None, "new"), expected.as_bytes());
+        let members = vec![Member::model(None, "new")];
+        assert_eq!(with_members(body.as_bytes(), members), expected.as_bytes());
     }
 }
 

@@ -60,9 +60,9 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
     Pipeline::compile(PickerConfig {
         plugins: plugins.collect(),
         profiles: profiles.collect(),
-        parsers: vec![],
         saturation_detector: config["saturationDetector"].as_str().map(str::to_owned),
         flow_control: config["flowControl"].as_bool().map(|_| FlowControlConfig::default()),
+        ..PickerConfig::default()
     })
 }
 

@@ -6,7 +6,7 @@ use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::Headers;
 
-use super::decider::{Decided, ExpectedTokens, RenamedBody};
+use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
 use super::served::Served;
 use super::{Flow, Progress, Turn};
@@ -136,8 +136,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Replaces the body. A body with a length gets the new one; a chunked body has none.
-    pub(super) fn rename(&mut self, renamed: RenamedBody) -> Result<()> {
-        let RenamedBody { body, restore } = renamed;
+    pub(super) fn replace_body(&mut self, new: NewBody) -> Result<()> {
+        let NewBody { body, restore } = new;
         self.proxy.replace_request_body(&body)?;
         if self.exchange.head.has(CONTENT_LENGTH) {
             self.proxy.set_request_header(CONTENT_LENGTH, &body.len().to_string())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::grpc::{PREFIX, Prefix};
-use endpoint_picker::policy::{name_model, name_model_in_form};
+use endpoint_picker::policy::{Member, name_model_in_form, with_members};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete};
@@ -78,12 +78,12 @@ pub(super) enum Peek {
     Decided(Decided),
     /// The beginning does not have enough. This many bytes may.
     More(usize),
-    /// The model has to be replaced in the body.
+    /// The model or the priority has to be replaced in the body.
     NeedsWhole,
 }
 
-/// A body with another model.
-pub(super) struct RenamedBody {
+/// A body with another model or priority.
+pub(super) struct NewBody {
     pub(super) body: Vec<u8>,
     pub(super) restore: Option<Restore>,
 }
@@ -138,7 +138,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     pub(super) fn by_whole_body(
         &mut self,
         reading: Option<&Reading<'_>>,
-    ) -> Result<(Decided, Option<RenamedBody>)> {
+    ) -> Result<(Decided, Option<NewBody>)> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
         let bytes = match reading {
@@ -153,6 +153,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             own.as_ref()
         };
         let unread = Body::default();
+        let is_read = read.is_ok();
         let body = match read {
             Ok(body) => body,
             Err(error) if self.passes_unread(api, error) => &unread,
@@ -165,15 +166,33 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         };
         let decided = self.route_or_wait(body, resolution, bytes.len())?;
         // Only a routed request gets another body: with another picker, requests pass unchanged.
-        let is_renamed = api.names_model()
-            && asked.unwrap_or_default() != resolution.model
-            && matches!(decided, Decided::Made { directive: Directive { action: Action::Route(_), .. }, .. });
-        let name = if body.is_form { name_model_in_form } else { name_model };
-        let renamed = is_renamed.then(|| RenamedBody {
-            restore: Restore::new(resolution.model, asked.unwrap_or_default()),
-            body: name(&bytes, body.model_span.clone(), resolution.model),
-        });
-        Ok((decided, renamed))
+        let Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. } = &decided else {
+            return Ok((decided, None));
+        };
+        let is_renamed = api.names_model() && asked.unwrap_or_default() != resolution.model;
+        let restore = is_renamed.then(|| Restore::new(resolution.model, asked.unwrap_or_default())).flatten();
+        if body.is_form {
+            let span = body.model_span.clone();
+            let body = is_renamed.then(|| name_model_in_form(&bytes, span, resolution.model));
+            return Ok((decided, body.map(|body| NewBody { body, restore })));
+        }
+        let mut members = Vec::new();
+        if is_renamed {
+            members.push(Member::model(body.model_span.clone(), resolution.model));
+        }
+        if is_read && self.propagates_priority(api) {
+            let first = route.assignment.destinations.first();
+            let endpoint = first.and_then(|&endpoint| self.view.pool().of_key(endpoint));
+            let span = body.priority_span.clone();
+            members.extend(endpoint.map(|endpoint| Member::priority(span, resolution.priority, endpoint)));
+        }
+        let new = (!members.is_empty()).then(|| NewBody { body: with_members(&bytes, members), restore });
+        Ok((decided, new))
+    }
+
+    /// Whether the priority of a request to this API is written into its body. Another picker has done so already, if it does.
+    fn propagates_priority(&self, api: Api) -> bool {
+        self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
     }
 
     /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A malformed body is refused
@@ -182,6 +201,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let api = self.head.api;
         if api.reads_first_message() {
             return self.by_first_message(length);
+        }
+        if self.propagates_priority(api) {
+            return Ok(Peek::NeedsWhole);
         }
         // The length doubles each time, so all attempts together read about twice the bytes of the last one.
         let more = Peek::More(length.saturating_mul(2));

@@ -74,7 +74,7 @@ pub struct Exchange {
 enum Progress {
     /// Its body is read, or it waits in the queue. The body is read next when `until` bytes have arrived.
     Reading { until: usize },
-    /// The whole body has to arrive, because the model is to be replaced in it.
+    /// The whole body has to arrive, because the model or the priority is to be replaced in it.
     NeedsWhole,
     /// Decided, or not the filter's to decide.
     Decided,
@@ -418,9 +418,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     fn decide_by_whole_body(&mut self, reading: Option<&Reading<'_>>) -> Result<Flow> {
         self.exchange.place.has_whole_body = true;
         let view = &self.pool.view();
-        let (decided, renamed) = self.decider(view).by_whole_body(reading)?;
-        if let Some(renamed) = renamed {
-            self.rename(renamed)?;
+        let (decided, new) = self.decider(view).by_whole_body(reading)?;
+        if let Some(new) = new {
+            self.replace_body(new)?;
         }
         self.act(decided)
     }

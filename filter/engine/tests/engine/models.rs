@@ -102,6 +102,39 @@ fn a_body_that_cannot_be_replaced_is_left_to_the_failure_mode() {
 }
 
 #[test]
+fn the_body_has_the_priority_of_the_policy_and_not_the_clients() {
+    let policy = fewest_waiting();
+    let config = v1::PickerConfig { propagate_priority: true, ..policy.picker_config.clone().unwrap() };
+    let objectives = vec![v1::Objective { name: "urgent".to_owned(), priority: 7 }];
+    let policy = v1::Policy { picker_config: Some(config), objectives, ..policy };
+    let limits = json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8192}});
+    let mut fixture = Fixture::with_policy(&limits, policy);
+    let urgent = ("x-llm-d-inference-objective", "urgent");
+    let request = fixture.post(TEXT, &[urgent, ("content-length", "30")], BODY);
+    assert_eq!(request.proxy.request_body, br#"{"model": "m", "prompt": "hi","priority":-7}"#);
+    assert_eq!(request.proxy.request_header("content-length"), Some("44"));
+    let other = fixture.post(TEXT, &[], r#"{"priority": -100, "model": "m", "prompt": "hi"}"#);
+    assert_eq!(other.proxy.request_body, br#"{"priority": 0, "model": "m", "prompt": "hi"}"#);
+
+    let mut long = fixture.request(TEXT, &[urgent]);
+    long.head(&mut fixture);
+    let body = format!(r#"{{"model": "m", "prompt": "{}", "priority": 1}}"#, "a".repeat(2000));
+    let (beginning, rest) = body.as_bytes().split_at(1500);
+    long.body(&mut fixture, beginning, false);
+    assert_eq!(long.destination(), None, "the whole body is awaited");
+    long.body(&mut fixture, rest, true);
+    assert!(long.destination().is_some());
+    assert!(long.proxy.request_body.ends_with(br#", "priority": -7}"#));
+
+    for (path, body) in [("/v1/rerank", r#"{"model": "m"}"#), ("/anything/else", "hi")] {
+        let mut request = fixture.request(path, &[urgent]);
+        request.head(&mut fixture);
+        request.body(&mut fixture, body.as_bytes(), true);
+        assert_eq!(request.proxy.request_body, body.as_bytes(), "{path}");
+    }
+}
+
+#[test]
 fn models_and_rewrites_are_counted() {
     let mut fixture = renaming();
     fixture.post(TEXT, &[], BODY);

@@ -94,6 +94,9 @@ pub struct PickerConfig {
     /// Absent: requests do not wait.
     #[prost(message, optional, tag = "5")]
     pub flow_control: ::core::option::Option<FlowControl>,
+    /// Whether a request's priority is written into its body.
+    #[prost(bool, tag = "6")]
+    pub propagate_priority: bool,
 }
 /// How requests wait for capacity: the section flowControl of an EndpointPickerConfig, without its saturation detector.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -66,6 +66,8 @@ pub struct Body<'a> {
     /// there is no such member, or its key is spelled with escapes; to name a model in such a body, add a member at
     /// its end: the last of several counts. In a form, the offsets of the value of its field.
     pub model_span: Option<Range<usize>>,
+    /// The same for the value of the last top-level `priority`.
+    pub priority_span: Option<Range<usize>>,
     /// Whether the body is a form and not JSON.
     pub is_form: bool,
     /// Whether the client requests a streamed response.
@@ -127,6 +129,7 @@ impl<'a> Body<'a> {
         Body {
             model: self.model.map(owned),
             model_span: self.model_span,
+            priority_span: self.priority_span,
             is_form: self.is_form,
             stream: self.stream,
             max_output_tokens: self.max_output_tokens,

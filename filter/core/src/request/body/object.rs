@@ -202,6 +202,10 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
                     body.model = model.filter(|model| !model.is_empty());
                     body.model_span = json::span_of_member(scope.text, &name);
                 }
+                "priority" => {
+                    value(&mut object, Pass)?;
+                    body.priority_span = json::span_of_member(scope.text, &name);
+                }
                 "stream" => {
                     let strict = F::RULES.checks_stream.then_some(scope);
                     body.stream = value(&mut object, IsTrue { strict })?;

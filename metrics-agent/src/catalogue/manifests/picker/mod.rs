@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 pub(crate) use data_layer::scraping::{Scraping, SourceScraping};
 pub(crate) use document::EndpointPickerConfig;
-use document::Profile;
+use document::{Profile, RequestHandler};
 use endpoint_picker::config::ConfigErrors;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_wire::{pipeline_into_core, v1};
@@ -78,7 +78,7 @@ pub(crate) fn lower(
         return Err(findings.faults);
     }
 
-    let new = config.request_handler.unwrap_or_default().parsers;
+    let RequestHandler { parsers: new, propagate_priority } = config.request_handler.unwrap_or_default();
     let parsers = if new.is_empty() { config.parser.into_iter().collect() } else { new };
     let parsers: Vec<String> = parsers.into_iter().map(|parser| parser.plugin_ref).collect();
     let is_declared = |name: &str, declared: &[Declared]| declared.iter().any(|plugin| plugin.name == name);
@@ -116,7 +116,14 @@ pub(crate) fn lower(
     };
     let faults = references.check(&paths);
     let flow_control = Some(queueing);
-    let mut picker = v1::PickerConfig { plugins, profiles, parsers, saturation_detector, flow_control };
+    let mut picker = v1::PickerConfig {
+        plugins,
+        profiles,
+        parsers,
+        saturation_detector,
+        flow_control,
+        propagate_priority,
+    };
     check_in_filter(&picker, &paths, faults)?;
     // It is checked also if the gate is off.
     picker.flow_control = picker.flow_control.filter(|_| queues);
@@ -171,10 +178,6 @@ fn warn_of_fields(config: &EndpointPickerConfig, queues: bool, findings: &mut Fi
     }
     if config.parser.is_some() {
         findings.warn("parser", deprecated("requestHandler.parsers"));
-    }
-    if config.request_handler.as_ref().is_some_and(|handler| handler.propagate_priority) {
-        let text = "has no effect here: a request's body keeps its own priority";
-        findings.warn("requestHandler.propagatePriority", text);
     }
     if !queues && config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
         let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";

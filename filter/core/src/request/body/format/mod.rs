@@ -110,6 +110,11 @@ impl Api {
         self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
+    /// Whether servers read the request's priority in the body, if it is JSON.
+    pub fn has_priority(self) -> bool {
+        matches!(self.rules().model, Model::Required | Model::Optional)
+    }
+
     /// Whether only the model of the body is read.
     pub fn reads_only_model(self) -> bool {
         self.rules().model == Model::Only

@@ -90,5 +90,5 @@ fn read<'a>(request: Payload<'a>, api: Api, options: &Options<'_>) -> Result<Bod
         Body::read_bytes(data.arrived, api, options).map_err(|error| MessageError::Json(error.to_string()))?
     };
     // Its offsets are those in the JSON.
-    Ok(Body { model_span: None, ..body })
+    Ok(Body { model_span: None, priority_span: None, ..body })
 }
