@@ -98,6 +98,8 @@ pub struct Decision {
     pub is_stale: bool,
     /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none without one.
     pub prompt: PromptBlocks,
+    /// Images, videos and audio that were sent to the destination before, by the first producer that remembers them; none without one.
+    pub media: MediaCount,
     /// The endpoint that is named to the destination to copy KV blocks from.
     pub cache_source: Option<CacheSource>,
     /// Request headers that name the endpoints of other stages to the destination.
@@ -141,6 +143,15 @@ pub struct PromptBlocks {
     pub total: u32,
 }
 
+/// The images, videos and audio of a request, each counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MediaCount {
+    /// Those that were sent to the endpoint before.
+    pub matched: u32,
+    /// All of them.
+    pub total: u32,
+}
+
 /// Terms of the score of one endpoint by one scorer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScoreDetail {
@@ -178,6 +189,7 @@ impl Decision {
             primary: None,
             is_stale: false,
             prompt: PromptBlocks::default(),
+            media: MediaCount::default(),
             cache_source: None,
             headers: vec![],
             response_headers: vec![],

@@ -8,7 +8,7 @@ use super::Pipeline;
 use super::profile::without;
 use crate::Few;
 use crate::decision::rejection::Rejection;
-use crate::decision::{Decision, Outcome, ProfileRun, PromptBlocks};
+use crate::decision::{Decision, MediaCount, Outcome, ProfileRun, PromptBlocks};
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::PREFILL;
@@ -146,6 +146,7 @@ impl Pipeline {
             sources.find_map(|slot| slot.plugin.source(&cycle.of(slot), candidates, &stages, primary, rng))
         });
         decision.prompt = prompt_blocks(cycle, first);
+        decision.media = media_count(cycle, first);
         decision.outcome = Outcome::Route(endpoints);
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
@@ -227,6 +228,13 @@ fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> Vec<usi
         cycle.pool.index_at(address).unwrap_or(rank)
     });
     endpoints.filter(|endpoint| listed.insert(*endpoint)).collect()
+}
+
+/// Images, videos and audio that were sent to the endpoint before, by the first producer that remembers them.
+fn media_count(cycle: &Cycle<'_>, endpoint: usize) -> MediaCount {
+    let matched = cycle.media.matched.first().and_then(|matched| matched.get(endpoint));
+    let total = u32::try_from(cycle.media.items.len()).unwrap_or(u32::MAX);
+    MediaCount { matched: matched.copied().unwrap_or(0), total }
 }
 
 /// Blocks of the prompt that were sent to the endpoint before, by the first prefix producer.

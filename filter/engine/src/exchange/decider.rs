@@ -393,6 +393,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
         if let Action::Route(route) = &directive.action {
             metrics.count_pick(route.address());
+            metrics.count_media(route.media);
         }
         Ok(directive)
     }

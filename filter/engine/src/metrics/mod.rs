@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, PromptBlocks};
+use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
@@ -99,6 +99,12 @@ pub struct Metrics<M: MetricSink> {
     in_flight_tokens: LabelledGauge<M>,
     prompt_blocks: Counter<M>,
     prompt_blocks_matched: Counter<M>,
+    /// Images, videos and audio of requests.
+    encoder_cache_queries: Counter<M>,
+    /// Those of them that the endpoint had been sent before.
+    encoder_cache_hits: Counter<M>,
+    /// Their share in each request, in percent.
+    encoder_cache_hit_percent: Histogram<M>,
     sharing: SharingMetrics<M>,
     /// `None` if tokens of responses are not counted.
     tokens: Option<TokenMetrics<M>>,
@@ -201,6 +207,9 @@ impl<M: MetricSink> Metrics<M> {
             in_flight_tokens: of_endpoints("endpoint_in_flight_tokens"),
             prompt_blocks: counter("prompt_blocks"),
             prompt_blocks_matched: counter("prompt_blocks_matched"),
+            encoder_cache_queries: counter("encoder_cache_queries"),
+            encoder_cache_hits: counter("encoder_cache_hits"),
+            encoder_cache_hit_percent: histogram("encoder_cache_hit_percent"),
             sharing: SharingMetrics::new(sink, pool),
             tokens: count_tokens.then(|| TokenMetrics::new(sink, pool)),
         }
@@ -328,6 +337,15 @@ impl<M: MetricSink> Metrics<M> {
         self.prompt_blocks_matched.add(prompt.matched.into());
     }
 
+    /// Counts the images, videos and audio of a request that its endpoint had been sent before.
+    pub(crate) fn count_media(&self, MediaCount { matched, total }: MediaCount) {
+        if total > 0 {
+            self.encoder_cache_queries.add(total.into());
+            self.encoder_cache_hits.add(matched.into());
+            self.encoder_cache_hit_percent.record(u128::from(matched) * 100 / u128::from(total));
+        }
+    }
+
     /// Adds this worker's counts since the last flush to the proxy's counters.
     pub(crate) fn flush(&self) {
         let counters = [
@@ -348,6 +366,8 @@ impl<M: MetricSink> Metrics<M> {
             &self.shadow_not_compared,
             &self.prompt_blocks,
             &self.prompt_blocks_matched,
+            &self.encoder_cache_queries,
+            &self.encoder_cache_hits,
         ];
         let rejected = self.rejected.iter().map(|(_, counter)| counter);
         let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);

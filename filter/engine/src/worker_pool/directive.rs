@@ -7,7 +7,7 @@ use std::sync::Arc;
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, Decision, Outcome, PromptBlocks};
+use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks};
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
@@ -100,6 +100,8 @@ pub struct Route {
     pub assignment: Assignment,
     /// The blocks of the prompt, and how many of them the endpoint had been sent before.
     pub prompt: PromptBlocks,
+    /// The images, videos and audio, and how many of them the endpoint had been sent before.
+    pub media: MediaCount,
     /// Whether no readings were used, because they were too old.
     pub is_stale: bool,
 }
@@ -253,6 +255,7 @@ impl PoolView {
                 ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)
             },
             prompt: decision.prompt,
+            media: decision.media,
             is_stale: decision.is_stale,
         }))
     }

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
+use endpoint_picker_engine::testing;
 use endpoint_picker_wire::v1;
+use serde_json::json;
 
 use crate::fixture::{Fixture, START, TEXT, fewest_waiting, topology};
 
@@ -31,6 +33,25 @@ fn counts_are_flushed_once_a_second() {
     assert_eq!(fixture.sink.get("in_flight"), 1);
     fixture.pool.publish_metrics(true, START + 2 * SECOND);
     assert_eq!(fixture.sink.get("picks|10.0.0.1:8000"), 1, "nothing is counted twice");
+}
+
+#[test]
+fn images_that_the_picked_endpoint_was_sent_before_are_hits() {
+    let plugins = [("queue-scorer", None), ("mm-embeddings-cache-scorer", None), ("max-score-picker", None)];
+    let config = testing::picker_config(&plugins);
+    let policy = v1::Policy { picker_config: Some(config), ..v1::Policy::default() };
+    let mut fixture = Fixture::with_policy(&json!({}), policy);
+    let chat = |images: &[&str]| {
+        let image = |name: &&str| json!({"type": "image_url", "image_url": {"url": name}});
+        let text = json!({"type": "text", "text": "hi"});
+        let content: Vec<_> = images.iter().map(image).chain([text]).collect();
+        json!({"model": "m", "messages": [{"role": "user", "content": content}]}).to_string()
+    };
+    for images in [&["a", "b"][..], &["a", "c", "c", "d"], &[]] {
+        let request = fixture.post("/v1/chat/completions", &[], &chat(images));
+        assert_eq!(request.destination(), Some("10.0.0.1:8000"));
+    }
+    assert_eq!((fixture.counted("encoder_cache_queries"), fixture.counted("encoder_cache_hits")), (5, 1));
 }
 
 #[test]
