@@ -10,10 +10,8 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use endpoint_picker_wire::models::{BaseModel, Models};
-use endpoint_picker_wire::{MODELS_FORMAT, Message as _};
+use endpoint_picker_wire::Message as _;
 use serde::Deserialize;
-use xxhash_rust::xxh64::xxh64;
 
 use super::{ApiState, PROTOBUF, error_response};
 
@@ -42,19 +40,9 @@ async fn models(
             return error_response(StatusCode::BAD_REQUEST, &problem);
         }
     };
-    let models = match &*state.plans.borrow() {
-        Ok(plan) => message(&plan.base_models),
-        Err(problem) => return error_response(StatusCode::SERVICE_UNAVAILABLE, problem),
-    };
-    if version == Some(models.version) {
-        return StatusCode::NO_CONTENT.into_response();
+    match &*state.plans.borrow() {
+        Ok(plan) if version == Some(plan.base_models.version) => StatusCode::NO_CONTENT.into_response(),
+        Ok(plan) => ([(header::CONTENT_TYPE, PROTOBUF)], plan.base_models.encode_to_vec()).into_response(),
+        Err(problem) => error_response(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
-    ([(header::CONTENT_TYPE, PROTOBUF)], models.encode_to_vec()).into_response()
-}
-
-/// The message with its version, which is equal for equal models in every agent.
-fn message(base_models: &[BaseModel]) -> Models {
-    let mut models = Models { format: MODELS_FORMAT, version: 0, base_models: base_models.to_vec() };
-    models.version = xxh64(&models.encode_to_vec(), 0);
-    models
 }

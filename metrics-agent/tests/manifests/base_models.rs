@@ -27,14 +27,14 @@ fn a_config_map_with_the_label_names_a_base_model_and_its_adapters() {
         file("three", r#"{baseModel: llama, adapters: "", other: x}"#),
     ];
     let expected = [base_model("llama", &["a", "b"]), base_model("qwen", &[]), base_model("llama", &[])];
-    assert_eq!(plan(&text.concat()).base_models, expected);
+    assert_eq!(plan(&text.concat()).base_models.base_models, expected);
 }
 
 #[test]
 fn other_config_maps_are_skipped_and_malformed_ones_refused() {
     let other =
         format!("{POOL}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\ndata: {{a: b}}\n");
-    assert_eq!(plan(&other).base_models, []);
+    assert_eq!(plan(&other).base_models.base_models, []);
     assert!(warnings(&other)[0].contains("ConfigMap of v1 is not read"));
     for (data, part) in [
         ("{}", "data"),
@@ -63,16 +63,16 @@ fn in_a_cluster_the_last_update_comes_last_and_a_refused_one_keeps_its_last_vers
     let objects = || [pool(), labelled("a", "12", "qwen", "- x"), labelled("b", "9", "llama", "- x\n- y")];
     let expected = [base_model("llama", &["x", "y"]), base_model("qwen", &["x"])];
     let update = fixture.set(objects());
-    assert_eq!((update.plan.base_models, update.refusals), (expected.to_vec(), vec![]));
+    assert_eq!((update.plan.base_models.base_models, update.refusals), (expected.to_vec(), vec![]));
 
     let update = fixture.set([pool(), labelled("a", "13", "", ""), labelled("b", "14", "llama", "[]")]);
-    assert_eq!(update.plan.base_models, [base_model("qwen", &["x"]), base_model("llama", &[])]);
+    assert_eq!(update.plan.base_models.base_models, [base_model("qwen", &["x"]), base_model("llama", &[])]);
     assert!(update.refusals[0].to_string().contains("data.baseModel"), "{:?}", update.refusals);
 
     // Without the label it is an ordinary ConfigMap, whose keys are read only if they end like manifests.
     let mut without = labelled("b", "15", "llama", "- x");
     without.json["metadata"]["labels"] = json!({});
-    assert_eq!(fixture.set([pool(), without]).plan.base_models, []);
+    assert_eq!(fixture.set([pool(), without]).plan.base_models.base_models, []);
 }
 
 #[test]
@@ -82,5 +82,5 @@ fn a_config_map_with_the_label_brings_no_picker_configuration() {
         "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: x}]".into();
     let update = Fixture::default().set([pool("n", "p", YOUNG), object]);
     assert_eq!(update.refusals, []);
-    assert_eq!(update.plan.base_models, [base_model("llama", &[])]);
+    assert_eq!(update.plan.base_models.base_models, [base_model("llama", &[])]);
 }

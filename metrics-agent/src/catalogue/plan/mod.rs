@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::{models, v1};
+use endpoint_picker_wire::models::{BaseModel, Models};
+use endpoint_picker_wire::{MODELS_FORMAT, Message as _, v1};
 use members::Members;
+use xxhash_rust::xxh64::xxh64;
 
 use super::dialect::Dialect;
 use super::manifests::Scope;
@@ -28,8 +30,8 @@ use crate::sources::manifests::{File, Origin, Problem, Problems};
 pub struct Plan {
     /// The pools; of files, at least one.
     pub pools: Vec<PoolPlan>,
-    /// The base models of adapters: of several that list an adapter the last one counts.
-    pub base_models: Vec<models::BaseModel>,
+    /// The base models of adapters, as the API returns them: of several that list an adapter the last one counts.
+    pub base_models: Models,
     /// The endpoints file that a configuration names.
     pub endpoints_file: Option<PathBuf>,
     /// Number of documents.
@@ -49,7 +51,7 @@ impl Plan {
         };
         Self {
             pools: vec![pool],
-            base_models: Vec::new(),
+            base_models: versioned(Vec::new()),
             endpoints_file: None,
             documents: 0,
             warnings: Vec::new(),
@@ -103,10 +105,16 @@ impl Plan {
         let without_effect = policies::apply(&mut pools, &mut documents);
         let Documents { count, base_models, warnings, problems, .. } = documents;
         let pools = pools.into_iter().map(|pool| pool.plan).collect();
-        let base_models = base_models.iter().map(|it| it.spec.on_the_wire()).collect();
+        let base_models = versioned(base_models.iter().map(|it| it.spec.on_the_wire()).collect());
         let plan = Self { pools, base_models, endpoints_file, documents: count, warnings };
         Combined { plan, refused: problems, without_effect }
     }
+}
+
+/// The message with its version, which is equal for equal models in every agent.
+pub(crate) fn versioned(base_models: Vec<BaseModel>) -> Models {
+    let models = Models { format: MODELS_FORMAT, version: 0, base_models };
+    Models { version: xxh64(&models.encode_to_vec(), 0), ..models }
 }
 
 /// Manifests combined.

@@ -200,7 +200,7 @@ mod tests {
         let objects = [Arc::new(ClusterObject { id, uid, generation: None, resource_version, json })];
         let plan = Plan {
             pools: Vec::new(),
-            base_models: Vec::new(),
+            base_models: crate::catalogue::plan::versioned(Vec::new()),
             endpoints_file: None,
             documents: 0,
             warnings: Vec::new(),
