@@ -8,7 +8,7 @@ use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
 
 use super::error::{Reason, ScrapeError};
-use super::exposition::{GpuReader, Reader};
+use super::exposition::{LineReader, TextReader};
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::client::{Connection, ConnectionError, Get, GetError};
@@ -32,21 +32,7 @@ pub(crate) trait BodyReader {
     fn series(&self) -> usize;
 }
 
-impl BodyReader for Reader {
-    fn start(&mut self) {
-        self.start();
-    }
-
-    fn feed(&mut self, chunk: &[u8]) {
-        self.feed(chunk);
-    }
-
-    fn series(&self) -> usize {
-        self.series()
-    }
-}
-
-impl BodyReader for GpuReader {
+impl<L: LineReader> BodyReader for TextReader<L> {
     fn start(&mut self) {
         self.start();
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::ServedModel;
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -49,6 +50,8 @@ type Target = (Arc<str>, Arc<Slot>);
 
 struct SourceTask {
     targets: Vec<Target>,
+    /// Held while the task writes values; false: it no longer does. Aborting alone would not stop a task in the middle of a write.
+    writes: Arc<Mutex<bool>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -82,6 +85,13 @@ impl DataSources {
             .iter()
             .flat_map(|(source, targets)| targets.iter().map(|(_, slot)| (source.kind, Arc::as_ptr(slot))))
             .collect();
+        let serves = |source: &Source, task: &SourceTask| {
+            let targets = sources.get(source);
+            targets.is_some_and(|targets| task.targets.iter().map(key).eq(targets.iter().map(key)))
+        };
+        for (_, task) in before.iter().filter(|(source, task)| !serves(source, task)) {
+            *task.writes.lock() = false;
+        }
         for (source, task) in &before {
             for (_, slot) in
                 task.targets.iter().filter(|(_, slot)| !read.contains(&(source.kind, Arc::as_ptr(slot))))
@@ -92,9 +102,9 @@ impl DataSources {
                 }
             }
         }
+        before.retain(|source, task| serves(source, task));
         for (source, targets) in sources {
-            let serves = |task: &SourceTask| task.targets.iter().map(key).eq(targets.iter().map(key));
-            let task = match before.remove(&source).filter(serves) {
+            let task = match before.remove(&source) {
                 Some(task) => task,
                 None => self.start(&source, targets),
             };
@@ -106,18 +116,20 @@ impl DataSources {
         let pods = targets.iter().map(|(pod, _)| Arc::clone(pod));
         let name = format!("scraping of {} at {}", source.kind.as_str(), source.address);
         let slots = targets.iter().map(|(_, slot)| Arc::clone(slot)).collect();
+        let writes = Arc::new(Mutex::new(true));
+        let slots = SourceSlots { slots, writes: Arc::clone(&writes) };
         let task = match source.kind {
             SourceKind::Gpu => self.spawn(name, source, slots, GpuReader::new(pods, source.settings.text)),
             SourceKind::Models => self.spawn(name, source, slots, ModelListReader::default()),
         };
-        SourceTask { targets, _task: task }
+        SourceTask { targets, writes, _task: task }
     }
 
     fn spawn<R: SourceReader>(
         &mut self,
         name: String,
         source: &Source,
-        slots: Vec<Arc<Slot>>,
+        SourceSlots { slots, writes }: SourceSlots,
         reader: R,
     ) -> AbortOnDropHandle<()> {
         let Source { kind, address, settings } = source.clone();
@@ -127,6 +139,7 @@ impl DataSources {
             address,
             settings,
             slots: slots.into_iter().map(|slot| (slot, now)).collect(),
+            writes,
             clock: self.clock,
             metrics: self.metrics.clone(),
             client: Client::new(Arc::clone(&self.credentials)),
@@ -137,6 +150,12 @@ impl DataSources {
         self.started = self.started.wrapping_add(1);
         self.tasks.spawn(name, scrape.run(first))
     }
+}
+
+/// The slots that a task writes to, and whether it still does.
+struct SourceSlots {
+    slots: Vec<Arc<Slot>>,
+    writes: Arc<Mutex<bool>>,
 }
 
 /// Pod and identity of an endpoint's slot.
@@ -187,6 +206,7 @@ struct SourceScrape<R> {
     settings: Arc<ScrapeSettings>,
     /// In the order of the reader's endpoints, each with the time of its last value, or of the task's start.
     slots: Vec<(Arc<Slot>, Duration)>,
+    writes: Arc<Mutex<bool>>,
     clock: Clock,
     metrics: ScrapeMetrics,
     client: Client,
@@ -226,6 +246,10 @@ impl<R: SourceReader> SourceScrape<R> {
         let now = self.clock.now();
         let mut is_complete = true;
         let values = self.reader.values(self.slots.len());
+        let writes = self.writes.lock();
+        if !*writes {
+            return Ok(());
+        }
         for ((slot, updated), value) in self.slots.iter_mut().zip(values) {
             if value.is_some() {
                 *updated = now;
@@ -241,6 +265,10 @@ impl<R: SourceReader> SourceScrape<R> {
     fn drop_old_values(&self) {
         let limit = EXPIRY.max(self.settings.interval.saturating_mul(3));
         let now = self.clock.now();
+        let writes = self.writes.lock();
+        if !*writes {
+            return;
+        }
         for (slot, _) in self.slots.iter().filter(|(_, updated)| now.saturating_sub(*updated) > limit) {
             R::write(slot, None);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::collect::{CacheShape, Collected, EngineLabel, Invalid, LoraLists, Number, Sum};
 use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
-use super::{Extraction, Fault, Field};
+use super::{Extraction, Fault, Field, LineReader};
 use crate::catalogue::dialect::{Dialect, MetricSpec, MultiEngine};
 use crate::catalogue::scraping::TextLimits;
 
@@ -13,7 +13,7 @@ const START_TIME: &str = "process_start_time_seconds";
 
 /// Collects the metrics of one dialect from the lines of a text.
 #[derive(Debug)]
-pub(super) struct MetricExtractor {
+pub struct MetricExtractor {
     families: Vec<Family>,
     max_labels: usize,
 }
@@ -35,6 +35,44 @@ struct FieldExtractor {
     /// Whether a line of the metric was malformed.
     malformed: bool,
     series: FieldSeries,
+}
+
+impl LineReader for MetricExtractor {
+    fn clear(&mut self) {
+        for family in &mut self.families {
+            family.has_values = false;
+            for extractor in &mut family.extractors {
+                extractor.malformed = false;
+                extractor.series.clear();
+            }
+        }
+    }
+
+    fn read_line(&mut self, line: &[u8]) {
+        let line = line.trim_ascii_start();
+        if line.first() == Some(&b'#') {
+            let Some((name, kind)) = type_line(line) else { return };
+            if let Some(family) = self.family(name) {
+                family.has_values = [&b"gauge"[..], b"counter"].iter().any(|k| kind.eq_ignore_ascii_case(k));
+            }
+            return;
+        }
+        if let Some((name, labels)) = quoted_name(line) {
+            let max_labels = self.max_labels;
+            if let Some(family) = self.family(name) {
+                family.add(sample_in_braces(labels, max_labels));
+            }
+            return;
+        }
+        // The byte after the name is compared first: it rules out nearly all other lines without comparing names.
+        let named = |family: &&mut Family| {
+            let at = family.name.len();
+            matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()
+        };
+        if let Some(family) = self.families.iter_mut().find(named) {
+            family.add(sample(&line[family.name.len()..], self.max_labels));
+        }
+    }
 }
 
 impl MetricExtractor {
@@ -78,43 +116,6 @@ impl MetricExtractor {
         } else {
             let (name, extractors) = (name.into(), vec![extractor]);
             self.families.push(Family { name, has_values: false, extractors });
-        }
-    }
-
-    /// Forgets the values of the last text.
-    pub(super) fn clear(&mut self) {
-        for family in &mut self.families {
-            family.has_values = false;
-            for extractor in &mut family.extractors {
-                extractor.malformed = false;
-                extractor.series.clear();
-            }
-        }
-    }
-
-    pub(super) fn read_line(&mut self, line: &[u8]) {
-        let line = line.trim_ascii_start();
-        if line.first() == Some(&b'#') {
-            let Some((name, kind)) = type_line(line) else { return };
-            if let Some(family) = self.family(name) {
-                family.has_values = [&b"gauge"[..], b"counter"].iter().any(|k| kind.eq_ignore_ascii_case(k));
-            }
-            return;
-        }
-        if let Some((name, labels)) = quoted_name(line) {
-            let max_labels = self.max_labels;
-            if let Some(family) = self.family(name) {
-                family.add(sample_in_braces(labels, max_labels));
-            }
-            return;
-        }
-        // The byte after the name is compared first: it rules out nearly all other lines without comparing names.
-        let named = |family: &&mut Family| {
-            let at = family.name.len();
-            matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()
-        };
-        if let Some(family) = self.families.iter_mut().find(named) {
-            family.add(sample(&line[family.name.len()..], self.max_labels));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Lines;
 use super::sample::{quoted_name, sample, sample_in_braces, type_line};
+use super::{LineReader, TextReader};
 use crate::catalogue::scraping::TextLimits;
 
 /// The exporter's gauge of the time in which a GPU computes, in percent.
@@ -16,16 +16,11 @@ const POD: &str = "pod";
 ///
 /// The rule is the EPP's: an endpoint has the greatest value of the series without a label `pod`, or with an empty one, and of those that
 /// name its pod, divided by 100, and never less than 0. A metric that is not a gauge gives no value; a malformed line is skipped.
-#[derive(Debug)]
-pub struct GpuReader {
-    lines: Lines,
-    gauge: Gauge,
-    series: usize,
-}
+pub type GpuReader = TextReader<Gauge>;
 
 /// The gauge's greatest values so far, in percent.
 #[derive(Debug)]
-struct Gauge {
+pub struct Gauge {
     max_labels: usize,
     /// Whether the metric is a gauge.
     is_gauge: bool,
@@ -40,40 +35,18 @@ impl GpuReader {
     pub fn new(pods: impl IntoIterator<Item = Arc<str>>, limits: TextLimits) -> Self {
         let of_pods = pods.into_iter().map(|pod| (pod, None)).collect();
         let gauge = Gauge { max_labels: limits.labels, is_gauge: false, of_all: None, of_pods };
-        Self { lines: Lines::new(limits.line_bytes), gauge, series: 0 }
-    }
-
-    /// Starts a new text, and forgets the values of the last one.
-    pub fn start(&mut self) {
-        self.lines.clear();
-        self.gauge.clear();
-        self.series = 0;
-    }
-
-    /// Reads the next part of the text.
-    pub fn feed(&mut self, chunk: &[u8]) {
-        let Self { lines, gauge, series } = self;
-        lines.feed(chunk, |line| {
-            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
-            gauge.read_line(line);
-        });
-    }
-
-    /// Series of the text so far, including series of other metrics.
-    pub fn series(&self) -> usize {
-        self.series
+        Self::of(gauge, limits)
     }
 
     /// Ends the text, and returns the utilization of each pod in their order; `None`: the text has none.
     pub fn finish(&mut self) -> Vec<Option<f64>> {
-        self.lines.finish(|line| self.gauge.read_line(line));
-        let Gauge { of_all, of_pods, .. } = &self.gauge;
+        let Gauge { of_all, of_pods, .. } = self.end();
         let values = of_pods.iter().map(|&(_, own)| greater(own, *of_all));
         values.map(|percent| percent.map(|percent| (percent / 100.0).max(0.0))).collect()
     }
 }
 
-impl Gauge {
+impl LineReader for Gauge {
     fn clear(&mut self) {
         self.is_gauge = false;
         self.of_all = None;

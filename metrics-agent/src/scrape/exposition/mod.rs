@@ -17,6 +17,56 @@ pub use gpu::GpuReader;
 use crate::catalogue::dialect::{Dialect, MultiEngine};
 use crate::catalogue::scraping::TextLimits;
 
+/// Reads texts, one after the other, in chunks that may end anywhere.
+#[derive(Debug)]
+pub struct TextReader<L> {
+    lines: Lines,
+    values: L,
+    series: usize,
+}
+
+/// Collects values from the lines of a text.
+pub trait LineReader {
+    /// Forgets the values of the last text.
+    fn clear(&mut self);
+
+    /// Reads a line, without its line feed.
+    fn read_line(&mut self, line: &[u8]);
+}
+
+impl<L: LineReader> TextReader<L> {
+    fn of(values: L, limits: TextLimits) -> Self {
+        Self { lines: Lines::new(limits.line_bytes), values, series: 0 }
+    }
+
+    /// Starts a new text, and forgets the values of the last one.
+    pub fn start(&mut self) {
+        self.lines.clear();
+        self.values.clear();
+        self.series = 0;
+    }
+
+    /// Reads the next part of the text.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        let Self { lines, values, series } = self;
+        lines.feed(chunk, |line| {
+            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
+            values.read_line(line);
+        });
+    }
+
+    /// Series of the text so far, including series whose values are not read.
+    pub fn series(&self) -> usize {
+        self.series
+    }
+
+    /// Ends the text.
+    fn end(&mut self) -> &L {
+        self.lines.finish(|line| self.values.read_line(line));
+        &self.values
+    }
+}
+
 /// Reads the texts of one endpoint, one after the other.
 ///
 /// The rules are the EPP's: whole metric names match, a series must carry all labels of its spec, the largest
@@ -24,12 +74,7 @@ use crate::catalogue::scraping::TextLimits;
 /// Unlike the EPP, [`MultiEngine::Sum`] adds up the engines of a data-parallel server, and a field that the text lacks, or has
 /// as a negative number, NaN or infinity, becomes `None` instead of keeping an old value under a new age; only an infinite KV
 /// usage counts as a full cache.
-#[derive(Debug)]
-pub struct Reader {
-    lines: Lines,
-    extractor: MetricExtractor,
-    series: usize,
-}
+pub type Reader = TextReader<MetricExtractor>;
 
 impl Reader {
     /// A reader of texts in this dialect.
@@ -39,35 +84,12 @@ impl Reader {
 
     /// A reader with other limits than the defaults.
     pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: TextLimits) -> Self {
-        let extractor = MetricExtractor::new(dialect, engines, limits);
-        Self { lines: Lines::new(limits.line_bytes), extractor, series: 0 }
-    }
-
-    /// Starts a new text, and forgets the values of the last one.
-    pub fn start(&mut self) {
-        self.lines.clear();
-        self.extractor.clear();
-        self.series = 0;
-    }
-
-    /// Reads the next part of the text.
-    pub fn feed(&mut self, chunk: &[u8]) {
-        let Self { lines, extractor, series } = self;
-        lines.feed(chunk, |line| {
-            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
-            extractor.read_line(line);
-        });
-    }
-
-    /// Series of the text so far, including series of other metrics than the dialect's.
-    pub fn series(&self) -> usize {
-        self.series
+        Self::of(MetricExtractor::new(dialect, engines, limits), limits)
     }
 
     /// Ends the text, and returns its values.
     pub fn finish(&mut self) -> Extraction {
-        self.lines.finish(|line| self.extractor.read_line(line));
-        self.extractor.extract()
+        self.end().extract()
     }
 
     /// Reads a whole text.
