@@ -244,7 +244,11 @@ async fn a_server_that_ends_calls_with_unavailable_is_avoided() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_servers_on_grpcio_are_served_and_refused() {
     let first = Server::start().await;
-    let stack = start(&manifest(), &[&first]).await;
+    let (plugin, reference) = ("  - type: vllmgrpc-parser\n", "    - { pluginRef: vllmgrpc-parser }\n");
+    let with_vertex = |line: &str| format!("{line}{}", line.replace("vllmgrpc", "vertexai"));
+    let manifest = manifest();
+    let manifest = manifest.replace(plugin, &with_vertex(plugin)).replace(reference, &with_vertex(reference));
+    let stack = start(&manifest, &[&first]).await;
     let server = PythonServer::grpc(&stack.path("grpc.log")).await.unwrap();
     stack.set_endpoints(&[server.address()]);
     eventually("the calls of grpcio have their results", async || {
@@ -260,9 +264,12 @@ async fn clients_and_servers_on_grpcio_are_served_and_refused() {
             assert_eq!(result(index, "status").unwrap(), "OK", "{lines}");
             assert_eq!(result(index, "messages").unwrap(), 4, "{lines}");
         }
+        assert_eq!(result(4, "status").unwrap(), "OK", "{lines}");
+        assert_eq!((result(4, "messages"), result(4, "served_by")), (Some(json!(2)), Some(json!("grpcio"))));
         for (index, message) in [
             (2, "not supported request inputType"),
             (3, "unmarshaling GenerateRequest: a field is longer than its message"),
+            (5, "ChatCompletionsRequest has no HttpBody"),
         ] {
             assert_eq!(result(index, "status").unwrap(), "INVALID_ARGUMENT", "{lines}");
             assert_eq!(result(index, "details").unwrap(), message, "{lines}");
