@@ -23,6 +23,16 @@ impl Manifests {
         Ok(Self { config: others.remove(config), others })
     }
 
+    /// A document without other objects.
+    pub(crate) fn of_config(config: Value) -> Self {
+        Self { config, others: Vec::new() }
+    }
+
+    /// The configuration.
+    pub(crate) fn config(&self) -> &Value {
+        &self.config
+    }
+
     /// The place of the endpoints in it: a file.
     pub fn with_endpoints(mut self, endpoints: &Path) -> Result<Self> {
         let discovery =

@@ -1,39 +1,54 @@
 //! The EPP's recorded answers against our rules: needs neither Envoy nor the EPP.
 
-use endpoint_picker_bench::epp::VERSION;
+use anyhow::Result;
+use endpoint_picker::epp_rules::EppRules;
+use endpoint_picker_bench::epp::recorded_version;
 use endpoint_picker_bench::parity::ours::Ours;
 use endpoint_picker_bench::parity::recording::Recording;
-use endpoint_picker_bench::parity::setup::SETUPS;
+use endpoint_picker_bench::parity::setup::{Comparison, SETUPS, Setup};
 use endpoint_picker_bench::parity::verdict::Verdict;
 
 #[test]
-fn our_rules_agree_with_every_recorded_answer_of_the_epp() {
-    for setup in SETUPS {
-        let recording = Recording::read(setup).unwrap();
-        assert_eq!(recording.run.epp, VERSION, "{}", setup.name);
-        let mut ours = Ours::new(setup).unwrap();
-        let mut agree = 0;
-        for (number, (case, answer)) in recording.cases.iter().enumerate() {
-            ours.hold(case).unwrap();
-            let prediction = ours.predict(case).unwrap();
-            let verdict = Verdict::on(case, &prediction.expected, answer);
-            assert_ne!(
-                verdict,
-                Verdict::Disagree,
-                "{} case {number}: {}\nour rules: {:?}: {}\nthe EPP: {answer}",
-                setup.name,
-                case.request,
-                prediction.expected,
-                prediction.explanation,
-            );
-            agree += usize::from(verdict == Verdict::Agree);
-            ours.remember(&prediction);
-        }
-        let cases = recording.cases.len();
-        assert!(
-            agree * 10 > cases * 7,
-            "{}: {agree} of {cases} agree, the rest are known differences",
-            setup.name
+fn our_rules_agree_with_every_recorded_answer_of_the_release() -> Result<()> {
+    compare_all(EppRules::V010)
+}
+
+#[test]
+fn our_rules_of_main_agree_with_every_recorded_answer_of_the_main_branch() -> Result<()> {
+    compare_all(EppRules::Main)
+}
+
+fn compare_all(rules: EppRules) -> Result<()> {
+    SETUPS.iter().filter(|setup| setup.compares(rules)).try_for_each(|setup| compare(setup, rules))
+}
+
+fn compare(setup: &'static Setup, rules: EppRules) -> Result<()> {
+    let recording = Recording::read(setup, rules)?;
+    assert_eq!(recording.run.epp, recorded_version(rules), "{}", setup.name);
+    let comparison = Comparison::recorded(setup, rules, &recording.run)?;
+    let mut ours = Ours::new(&comparison)?;
+    let mut agree = 0;
+    for (number, (case, answer)) in recording.cases.iter().enumerate() {
+        ours.hold(case)?;
+        let prediction = ours.predict(case)?;
+        let verdict = Verdict::on(case, &prediction.expected, answer);
+        assert_ne!(
+            verdict,
+            Verdict::Disagree,
+            "{} case {number}: {}\nour rules: {:?}: {}\nthe EPP: {answer}",
+            setup.name,
+            case.request,
+            prediction.expected,
+            prediction.explanation,
         );
+        agree += usize::from(verdict == Verdict::Agree);
+        ours.remember(&prediction);
     }
+    let cases = recording.cases.len();
+    assert!(
+        agree * 10 > cases * 7,
+        "{}: {agree} of {cases} agree, the rest are known differences",
+        setup.name
+    );
+    Ok(())
 }

@@ -1,15 +1,16 @@
 //! Compares our picker with the EPP, decision by decision, in a real Envoy.
 
-use crate::epp::{VERSION, binary};
+use crate::epp::{binary, recorded_version};
 use crate::parity::case::{Answer, Case};
 use crate::parity::generator::Generator;
 use crate::parity::live_stack::{LiveStack, Picker};
 use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
-use crate::parity::setup::{SETUPS, Setup};
+use crate::parity::setup::{Comparison, SETUPS, Setup};
 use crate::parity::verdict::{Verdict, VerdictCounts};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::Filter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +31,16 @@ pub(super) struct Flags {
     /// Write the EPP's answers into bench/parity/recorded.
     #[arg(long)]
     record: bool,
+    /// The version of the EPP, by its rules.
+    #[arg(long, default_value = "v0.10", value_parser = rules)]
+    epp_rules: EppRules,
+}
+
+fn rules(text: &str) -> Result<EppRules, String> {
+    EppRules::ALL
+        .into_iter()
+        .find(|rules| rules.as_str() == text)
+        .ok_or_else(|| "allowed: v0.10, main".to_owned())
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
@@ -38,18 +49,23 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
         Some(name) => std::slice::from_ref(Setup::named(name)?),
         None => SETUPS,
     };
-    println!("seed {}, {} filter, EPP {}", flags.seed, Filter::chosen()?, epp.display());
+    let rules = flags.epp_rules;
+    let version = recorded_version(rules);
+    println!("seed {}, {} filter, EPP {} as {version}", flags.seed, Filter::chosen()?, epp.display());
     let mut all = VerdictCounts::default();
-    for setup in setups {
+    for setup in setups.iter().filter(|setup| setup.compares(rules)) {
         let begin = Instant::now();
+        let comparison = Comparison::new(setup, rules, flags.seed)?;
+        if let Some(config) = comparison.drawn_config() {
+            println!("{}: {config}", setup.name);
+        }
         let mut stack =
-            LiveStack::start(setup, &epp).await.with_context(|| format!("setup {}", setup.name))?;
-        let run =
-            compare(setup, flags.seed, &mut stack).await.with_context(|| format!("setup {}", setup.name));
-        let (recording, counts) = run?;
+            LiveStack::start(&comparison, &epp).await.with_context(|| format!("setup {}", setup.name))?;
+        let run = compare(&comparison, flags.seed, &mut stack).await;
+        let (recording, counts) = run.with_context(|| format!("setup {}", setup.name))?;
         println!("{}: {counts}, {:.1} s", setup.name, begin.elapsed().as_secs_f64());
         if flags.record {
-            recording.write(setup)?;
+            recording.write(setup, rules)?;
         }
         all += counts;
     }
@@ -58,10 +74,16 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn compare(setup: &Setup, seed: u64, stack: &mut LiveStack) -> Result<(Recording, VerdictCounts)> {
-    let mut generator = Generator::new(setup, seed)?;
+async fn compare(
+    comparison: &Comparison,
+    seed: u64,
+    stack: &mut LiveStack,
+) -> Result<(Recording, VerdictCounts)> {
+    let setup = comparison.setup;
+    let mut generator = Generator::new(comparison, seed)?;
     let mut counts = VerdictCounts::default();
-    let run = Run { epp: VERSION.to_owned(), seed };
+    let epp = recorded_version(comparison.rules).to_owned();
+    let run = Run { epp, seed, config: comparison.drawn_config() };
     let mut recording = Recording { run, cases: Vec::new() };
     for number in 0..setup.cases {
         let (case, prediction) = generator.next_case()?;
@@ -72,7 +94,7 @@ async fn compare(setup: &Setup, seed: u64, stack: &mut LiveStack) -> Result<(Rec
         let verdict = Verdict::on(&case, &prediction.expected, &of_epp);
         let follows = prediction.expected.allows(&of_filter);
         if verdict == Verdict::Disagree || !follows {
-            println!("{}", describe(setup, number, &case, &prediction, &of_filter, &of_epp));
+            println!("{}", describe(comparison, number, &case, &prediction, &of_filter, &of_epp));
         }
         counts.count(verdict, follows);
         if case.request.body.is_some() {
@@ -85,8 +107,9 @@ async fn compare(setup: &Setup, seed: u64, stack: &mut LiveStack) -> Result<(Rec
     Ok((recording, counts))
 }
 
+/// A difference that no page lists, with the plugins that may be the reason.
 fn describe(
-    setup: &Setup,
+    comparison: &Comparison,
     number: usize,
     case: &Case,
     prediction: &Prediction,
@@ -103,8 +126,9 @@ fn describe(
         Expected::Refused(refusal) => refusal.to_string(),
     };
     format!(
-        "{} case {number}: {}\n  servers{}\n  our rules  {expected}: {}\n  our filter {of_filter}\n  the EPP    {of_epp}",
-        setup.name,
+        "unlisted difference with {}: {} case {number}: {}\n  servers{}\n  our rules  {expected}: {}\n  our filter {of_filter}\n  the EPP    {of_epp}",
+        comparison.plugins().join(", "),
+        comparison.setup.name,
         case.request,
         servers.concat(),
         prediction.explanation,

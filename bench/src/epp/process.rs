@@ -1,6 +1,7 @@
 //! The EPP's process, which reads its endpoints from a file in place of Kubernetes.
 
 use anyhow::{Context, Result, bail, ensure};
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
@@ -11,8 +12,16 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// The version that recordings are of.
+/// The release that is built by default.
 pub const VERSION: &str = "v0.10.0";
+
+/// The EPP that recordings with these rules are of: a release, or a commit of the main branch.
+pub fn recorded_version(rules: EppRules) -> &'static str {
+    match rules {
+        EppRules::V010 => VERSION,
+        EppRules::Main => "ebab687927f5331c1b39defcb579a07951bce56c",
+    }
+}
 
 /// How the EPP's scrapes call themselves: it leaves that to Go.
 pub const USER_AGENT: &str = "Go-http-client";

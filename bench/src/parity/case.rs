@@ -6,6 +6,11 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
+/// The header that names the server of the prefill stage.
+pub(crate) const PREFILL: &str = "x-prefiller-host-port";
+/// The header that names a server to copy KV blocks from.
+pub(crate) const CACHE_SOURCE: &str = "x-kv-cache-source-host-port";
+
 /// The metrics of one model server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +83,9 @@ pub enum Answer {
         /// The total scores of the endpoints that were scored, where the picker returns them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         scores: BTreeMap<usize, f64>,
+        /// The servers that the picker named to it, by the header.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        named: BTreeMap<String, usize>,
     },
     /// The picker answered itself.
     Refused(Refusal),
@@ -157,8 +165,9 @@ impl Display for Request {
 impl Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Served { by, scores } => {
+            Self::Served { by, scores, named } => {
                 write!(f, "server {by}")?;
+                named.iter().try_for_each(|(header, server)| write!(f, "; {header}: {server}"))?;
                 scores.iter().try_for_each(|(server, score)| write!(f, "; {server} scores {score}"))
             }
             Self::Refused(refusal) => refusal.fmt(f),

@@ -5,11 +5,12 @@
 
 mod apis;
 mod body;
+pub mod configuration;
 mod odd;
 
 use super::case::{Adapters, Case, Request, ServerState};
 use super::ours::{Expected, Ours, Prediction};
-use super::setup::{Setup, Varies};
+use super::setup::{Comparison, Setup, Varies};
 use anyhow::{Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -29,9 +30,9 @@ pub struct Generator<'a> {
 
 impl<'a> Generator<'a> {
     /// Equal seeds give equal cases.
-    pub fn new(setup: &'a Setup, seed: u64) -> Result<Self> {
+    pub fn new(comparison: &'a Comparison, seed: u64) -> Result<Self> {
         let draw = Draw { rng: SplitMix64::new(seed), bad_bodies: 0, other_apis: 0 };
-        Ok(Self { setup, ours: Ours::new(setup)?, draw, drawn: 0 })
+        Ok(Self { setup: comparison.setup, ours: Ours::new(comparison)?, draw, drawn: 0 })
     }
 
     /// The next case with its prediction; the ledger changes by the prediction.
@@ -40,6 +41,12 @@ impl<'a> Generator<'a> {
         let mut case = Case { servers: self.servers(), held: self.held(), request: self.request() };
         self.ours.hold(&case)?;
         let mut prediction = self.ours.predict(&case)?;
+        while self.setup.varies(Varies::NamedServers) && !prediction.is_forced() && prediction.leaves_traces()
+        {
+            // A hint would leave no server to name.
+            case = Case { servers: self.servers(), held: self.held(), request: self.request() };
+            prediction = self.ours.predict(&case)?;
+        }
         if let Expected::Served { best, .. } = &prediction.expected
             && best.len() > 1
             && prediction.leaves_traces()
@@ -89,6 +96,10 @@ impl<'a> Generator<'a> {
             let session = format!("session-{}", self.draw.below(6));
             request.headers.push(("x-session-id".to_owned(), session));
         }
+        if self.setup.varies(Varies::AgentSessions) && self.draw.chance(80) {
+            let name = *self.draw.one_of(&["x-team", "x-session-affinity", "session-id"]);
+            request.headers.push((name.to_owned(), format!("agent-{}", self.draw.below(5))));
+        }
         if self.setup.varies(Varies::Tiers) && self.draw.chance(60) {
             request
                 .headers
@@ -99,6 +110,9 @@ impl<'a> Generator<'a> {
 
     fn request_without_headers(&mut self) -> Request {
         let adapters = self.setup.varies(Varies::Adapters);
+        if self.setup.varies(Varies::NamedServers) {
+            return self.draw.ordinary(adapters);
+        }
         // The first requests go to one server each, so that none is left that was never used.
         if self.drawn <= self.setup.servers {
             let subset = Some(vec![self.drawn - 1]);
@@ -109,6 +123,9 @@ impl<'a> Generator<'a> {
         }
         if self.setup.varies(Varies::OddRequests) && self.draw.chance(35) {
             return self.draw.odd(self.setup.servers);
+        }
+        if self.setup.varies(Varies::Media) && self.draw.chance(70) {
+            return self.draw.with_images();
         }
         let subset = self.draw.chance(20).then(|| {
             let servers: Vec<usize> = (0..self.setup.servers).filter(|_| self.draw.chance(60)).collect();

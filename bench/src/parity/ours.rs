@@ -1,10 +1,10 @@
 //! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the totals.
 
-use super::case::{Case, Refusal, Request, ServerState};
-use crate::parity::setup::Setup;
+use super::case::{CACHE_SOURCE, Case, PREFILL, Refusal, Request, ServerState};
+use crate::parity::setup::{Comparison, Setup, Varies};
 use anyhow::{Result, ensure};
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::decision::{Decision, Outcome, ProfileRun};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::reading::{Lora, Reading};
@@ -14,7 +14,7 @@ use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::{input::DecisionInput, request};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     ledger: LocalLedger,
+    /// Whether chance may name servers in headers.
+    names_servers: bool,
 }
 
 /// The ends of a case that our rules allow.
@@ -54,6 +56,8 @@ pub enum Expected {
         best: Vec<usize>,
         /// The total of each endpoint; empty when there was no rating.
         totals: BTreeMap<usize, f64>,
+        /// The servers that chance may name in each header; `None`: no server.
+        named: BTreeMap<&'static str, Vec<Option<usize>>>,
     },
     /// We answer.
     Refused(Refusal),
@@ -61,8 +65,8 @@ pub enum Expected {
 
 impl Ours {
     /// The rules of a setup, with an empty ledger.
-    pub fn new(setup: &Setup) -> Result<Self> {
-        let pipeline = Pipeline::compile(setup.picker_config()?)?;
+    pub fn new(comparison: &Comparison) -> Result<Self> {
+        let (setup, pipeline) = (comparison.setup, comparison.pipeline()?);
         let endpoints = (0..setup.servers).map(|index| {
             let labels = setup.labels(index);
             Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), address(index), labels)
@@ -70,7 +74,7 @@ impl Ours {
         let pool = Endpoints::new("default".to_owned(), endpoints.collect())?;
         let mut ledger = LocalLedger::default();
         ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
-        Ok(Self { pipeline, ledger })
+        Ok(Self { pipeline, ledger, names_servers: setup.varies(Varies::NamedServers) })
     }
 
     /// Sends the requests that are held while the case's own is decided, and ends those of the case before.
@@ -91,9 +95,7 @@ impl Ours {
         ensure!(case.servers.len() == pool.as_slice().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
         let view: DecisionInput<'_> = self.ledger.ledger().input(&readings, NOW);
-        let path = (":path", case.request.path.as_str());
-        let sent = case.request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = core::iter::once(path).chain(sent).collect();
+        let headers = sent_headers(&case.request, "0").collect();
         let request = request::Request {
             headers: Headers(&headers),
             subset: subset(&case.request),
@@ -129,7 +131,21 @@ impl Ours {
         };
         let mut decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
         let explanation = self.pipeline.explain(&decision, &request, &view, NOW).to_string();
-        Ok(prediction(&mut decision, pool, vec![], explanation))
+        // The server to copy from is drawn by the request's id, which Envoy makes.
+        let draws = if self.names_servers { DRAWS } else { 1 };
+        let sources = (0..draws).map(|draw| {
+            let id = format!("{:032x}", u128::from(draw) * 0x9e37_79b9_7f4a_7c15_f39c_0cb7);
+            let headers = sent_headers(&case.request, &id).collect();
+            let request = request::Request { headers: Headers(&headers), ..request.clone() };
+            let decision = self.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(0));
+            decision.cache_source.map(|source| source.endpoint)
+        });
+        let sources: BTreeSet<Option<usize>> = sources.collect();
+        let mut prediction = prediction(&mut decision, pool, vec![], explanation);
+        if let Expected::Served { named, .. } = &mut prediction.expected {
+            named.insert(CACHE_SOURCE, sources.into_iter().collect());
+        }
+        Ok(prediction)
     }
 
     /// Applies the plugins' changes of a decision that had no alternative.
@@ -156,7 +172,12 @@ impl Ours {
 impl Prediction {
     /// Whether chance has no part in it, so that both pickers' plugins record the same.
     pub fn is_forced(&self) -> bool {
-        !matches!(&self.expected, Expected::Served { best, .. } if best.len() > 1)
+        match &self.expected {
+            Expected::Served { best, named, .. } => {
+                best.len() == 1 && named.get(PREFILL).is_none_or(|servers| servers.len() == 1)
+            }
+            Expected::Refused(_) => true,
+        }
     }
 
     /// Whether plugins record anything of it.
@@ -192,6 +213,11 @@ fn reading(state: &ServerState) -> Reading {
         }),
         block_size: state.cache.map(|(block_size, _)| block_size),
         num_blocks: state.cache.map(|(_, blocks)| blocks),
+        // The custom metrics of the configurations.
+        attributes: vec![
+            ("running".to_owned(), state.running as f64),
+            ("backlog".to_owned(), state.waiting as f64),
+        ],
         ..Reading::default()
     }
 }
@@ -204,7 +230,7 @@ fn prediction(
 ) -> Prediction {
     let expected = match &decision.outcome {
         Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
-        _ => served(decision, unrated),
+        Outcome::Route(_) | Outcome::Abstain { .. } => served(decision, unrated),
     };
     let is_load = |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
     let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
@@ -212,13 +238,37 @@ fn prediction(
 }
 
 fn served(decision: &Decision, unrated: Vec<usize>) -> Expected {
+    let mut named = BTreeMap::new();
     let Some(run) = decision.primary_run() else {
-        return Expected::Served { best: unrated, totals: BTreeMap::new() };
+        return Expected::Served { best: unrated, totals: BTreeMap::new(), named };
     };
-    let totals: BTreeMap<usize, f64> = run.scored.iter().copied().zip(run.totals.iter().copied()).collect();
+    if decision.headers.iter().any(|(name, _)| *name == PREFILL) {
+        let of_prefill = decision.runs.iter().enumerate().find(|(index, _)| Some(*index) != decision.primary);
+        let best = of_prefill.map(|(_, run)| best(&totals(run))).unwrap_or_default();
+        named.insert(PREFILL, best.into_iter().map(Some).collect());
+    }
+    let totals = totals(run);
+    Expected::Served { best: best(&totals), totals, named }
+}
+
+fn totals(run: &ProfileRun) -> BTreeMap<usize, f64> {
+    run.scored.iter().copied().zip(run.totals.iter().copied()).collect()
+}
+
+fn best(totals: &BTreeMap<usize, f64>) -> Vec<usize> {
     let highest = totals.values().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_best = |(_, total): &(&usize, &f64)| highest - **total < SAME_SCORE;
-    Expected::Served { best: totals.iter().filter(is_best).map(|(&server, _)| server).collect(), totals }
+    totals.iter().filter(is_best).map(|(&server, _)| server).collect()
+}
+
+/// Number of ids of requests with which every server of a few is drawn, up to weights of a hundredth.
+const DRAWS: u64 = 400;
+
+/// The headers of a request with this id.
+fn sent_headers<'a>(request: &'a Request, id: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let own = [(":path", request.path.as_str()), ("x-request-id", id)];
+    let sent = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    own.into_iter().chain(sent)
 }
 
 fn refusal(rejection: &Rejection) -> Refusal {

@@ -3,7 +3,9 @@
 use super::case::{Answer, Case};
 use super::setup::{self, Setup};
 use anyhow::{Context, Result, ensure};
+use endpoint_picker::epp_rules::EppRules;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
@@ -25,6 +27,9 @@ pub struct Run {
     pub epp: String,
     /// Seed of the cases.
     pub seed: u64,
+    /// The configuration, if it was drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
 }
 
 /// A case in the file.
@@ -36,9 +41,9 @@ struct Line {
 }
 
 impl Recording {
-    /// Reads a setup's recording.
-    pub fn read(setup: &Setup) -> Result<Self> {
-        let path = path(setup);
+    /// Reads a setup's recording with the EPP of these rules.
+    pub fn read(setup: &Setup, rules: EppRules) -> Result<Self> {
+        let path = path(setup, rules);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let mut lines = text.lines();
         let run = serde_json::from_str(lines.next().unwrap_or_default())
@@ -54,7 +59,7 @@ impl Recording {
     }
 
     /// Writes it in the place of the old one.
-    pub fn write(&self, setup: &Setup) -> Result<()> {
+    pub fn write(&self, setup: &Setup, rules: EppRules) -> Result<()> {
         let mut text = serde_json::to_string(&self.run)?;
         for (case, answer) in self.cases.iter().cloned() {
             let line = Line { case, answer };
@@ -62,11 +67,11 @@ impl Recording {
             text += &serde_json::to_string(&line)?;
         }
         text.push('\n');
-        let path = path(setup);
+        let path = path(setup, rules);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     }
 }
 
-fn path(setup: &Setup) -> PathBuf {
-    setup::folder().join("recorded").join(format!("{}.jsonl", setup.name))
+fn path(setup: &Setup, rules: EppRules) -> PathBuf {
+    setup::folder().join("recorded").join(rules.as_str()).join(format!("{}.jsonl", setup.name))
 }

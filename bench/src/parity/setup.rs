@@ -1,14 +1,17 @@
 //! The configurations that both pickers run, and the variations of their cases.
 
 use crate::manifests::Manifests;
+use crate::parity::generator::configuration;
+use crate::parity::recording::Run;
 use anyhow::{Context, Result, anyhow};
-use endpoint_picker::config::PickerConfig;
 use endpoint_picker::epp_rules::EppRules;
+use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_harness::tools;
-use endpoint_picker_wire::picker_config_into_core;
+use endpoint_picker_wire::pipeline_into_core;
 use metrics_agent::catalogue::{Options, Plan};
 use metrics_agent::files::FileLimits;
-use metrics_agent::sources::manifests;
+use metrics_agent::sources::manifests::File;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +30,10 @@ pub struct Setup {
     pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
+    /// Whether the configuration is drawn from the seed too.
+    pub is_drawn: bool,
+    /// Whether only the main branch of the EPP is compared.
+    pub is_of_main: bool,
 }
 
 /// A variation of cases.
@@ -46,10 +53,37 @@ pub enum Varies {
     Sessions,
     /// Requests ask for a tier in a header.
     Tiers,
+    /// Requests name an agent session in one of several headers.
+    AgentSessions,
+    /// Requests have images of which others have some too.
+    Media,
+    /// Servers are named in headers, so a case must leave no choice among equal ones.
+    NamedServers,
 }
 
-const PLAIN: Setup =
-    Setup { name: "", servers: 4, labels: &[], cache: Some((16, 100)), varies: &[], cases: 40 };
+const PLAIN: Setup = Setup {
+    name: "",
+    servers: 4,
+    labels: &[],
+    cache: Some((16, 100)),
+    varies: &[],
+    cases: 40,
+    is_drawn: false,
+    is_of_main: false,
+};
+
+/// A setup that is compared with the main branch only. Servers have so many blocks that none is evicted: the index evicts in batches.
+const OF_MAIN: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_of_main: true, ..PLAIN };
+
+/// Servers of two stages in two zones.
+const STAGES: &[&[(&str, &str)]] = &[
+    &[("llm-d.ai/role", "prefill"), ("kubernetes.io/hostname", "a"), ("topology.kubernetes.io/zone", "1")],
+    &[("llm-d.ai/role", "prefill"), ("kubernetes.io/hostname", "b"), ("topology.kubernetes.io/zone", "1")],
+    &[("llm-d.ai/role", "prefill"), ("kubernetes.io/hostname", "c"), ("topology.kubernetes.io/zone", "2")],
+    &[("llm-d.ai/role", "decode"), ("kubernetes.io/hostname", "a"), ("topology.kubernetes.io/zone", "1")],
+    &[("llm-d.ai/role", "decode"), ("kubernetes.io/hostname", "c"), ("topology.kubernetes.io/zone", "2")],
+    &[("llm-d.ai/role", "decode"), ("topology.kubernetes.io/zone", "3")],
+];
 
 /// The setups of `make parity`.
 pub const SETUPS: &[Setup] = &[
@@ -99,6 +133,25 @@ pub const SETUPS: &[Setup] = &[
         varies: &[Varies::Tiers],
         ..PLAIN
     },
+    Setup { name: "agents", varies: &[Varies::AgentSessions], ..OF_MAIN },
+    Setup { name: "attributes", ..OF_MAIN },
+    Setup { name: "media", varies: &[Varies::Media], ..OF_MAIN },
+    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..OF_MAIN },
+    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..OF_MAIN },
+    Setup {
+        name: "topology-of-decode",
+        servers: 6,
+        labels: STAGES,
+        varies: &[Varies::NamedServers],
+        ..OF_MAIN
+    },
+    Setup {
+        name: "drawn",
+        labels: &[&[("zone", "a")], &[("zone", "b")], &[("zone", "a")]],
+        varies: &[Varies::AgentSessions, Varies::Media],
+        is_drawn: true,
+        ..OF_MAIN
+    },
 ];
 
 impl Setup {
@@ -126,31 +179,9 @@ impl Setup {
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// Whether our side gets a configuration. Without one, its default must equal the EPP's document.
-    pub(crate) fn has_config(&self) -> bool {
-        self.name != "default"
-    }
-
-    /// The configuration of our rules: the document as the agent reads it.
-    pub(crate) fn picker_config(&self) -> Result<PickerConfig> {
-        if !self.has_config() {
-            return Ok(PickerConfig::default());
-        }
-        let files =
-            manifests::read(&self.path(), FileLimits::default()).map_err(|problems| anyhow!("{problems}"))?;
-        let options = Options {
-            allow_experimental_plugins: true,
-            default_pool: String::from("default"),
-            emit_endpoint_scores: false,
-            neutral_score_after: None,
-            avoid_failing: Duration::ZERO,
-            epp_rules: EppRules::default(),
-            file_limits: FileLimits::default(),
-        };
-        let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
-        let pool = plan.pools.into_iter().next();
-        let config = pool.and_then(|pool| pool.policy.picker_config).context("a picker configuration")?;
-        Ok(picker_config_into_core(config)?)
+    /// Whether it is compared with the EPP of these rules.
+    pub fn compares(&self, rules: EppRules) -> bool {
+        rules.is_main() || !self.is_of_main
     }
 
     /// Writes the document for both pickers, with the place of their endpoints in it.
@@ -160,6 +191,78 @@ impl Setup {
 
     fn path(&self) -> PathBuf {
         configs().join(format!("{}.yaml", self.name))
+    }
+}
+
+/// A setup with the EPP of one version.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The setup.
+    pub setup: &'static Setup,
+    /// The version's rules.
+    pub rules: EppRules,
+    manifests: Manifests,
+}
+
+impl Comparison {
+    /// The setup with the EPP of these rules. A drawn configuration is the same for equal seeds.
+    pub fn new(setup: &'static Setup, rules: EppRules, seed: u64) -> Result<Self> {
+        let manifests = if setup.is_drawn {
+            Manifests::of_config(configuration::drawn(seed))
+        } else {
+            Manifests::read(&setup.path())?
+        };
+        Ok(Self { setup, rules, manifests })
+    }
+
+    /// The setup with the configuration of a recording.
+    pub fn recorded(setup: &'static Setup, rules: EppRules, run: &Run) -> Result<Self> {
+        match &run.config {
+            Some(config) => Ok(Self { setup, rules, manifests: Manifests::of_config(config.clone()) }),
+            None => Self::new(setup, rules, run.seed),
+        }
+    }
+
+    /// The configuration, if it was drawn.
+    pub fn drawn_config(&self) -> Option<Value> {
+        self.setup.is_drawn.then(|| self.manifests.config().clone())
+    }
+
+    /// The types of the plugins in the configuration.
+    pub fn plugins(&self) -> Vec<&str> {
+        let plugins = self.manifests.config()["plugins"].as_array().into_iter().flatten();
+        plugins.filter_map(|plugin| plugin["type"].as_str()).collect()
+    }
+
+    /// Whether our side gets a configuration. Without one, its default must equal the EPP's document.
+    pub(crate) fn has_config(&self) -> bool {
+        self.setup.name != "default"
+    }
+
+    /// Our rules: the document as the agent reads it.
+    pub(crate) fn pipeline(&self) -> Result<Pipeline> {
+        if !self.has_config() {
+            return Ok(Pipeline::default().with_epp_rules(self.rules));
+        }
+        let bytes = self.manifests.config().to_string().into_bytes();
+        let files = [File { path: Path::new("config.json").into(), bytes }];
+        let options = Options {
+            allow_experimental_plugins: true,
+            default_pool: String::from("default"),
+            emit_endpoint_scores: false,
+            neutral_score_after: None,
+            avoid_failing: Duration::ZERO,
+            epp_rules: self.rules,
+            file_limits: FileLimits::default(),
+        };
+        let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
+        let mut policy = plan.pools.into_iter().next().context("a pool")?.policy;
+        Ok(pipeline_into_core(&mut policy)?)
+    }
+
+    /// Writes the document for both pickers, with the place of their endpoints in it.
+    pub(crate) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
+        self.manifests.clone().with_endpoints(endpoints)?.write_config(path)
     }
 }
 

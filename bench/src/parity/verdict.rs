@@ -1,6 +1,6 @@
 //! Whether the EPP and our rules agree on a case.
 
-use super::case::{Answer, Case, Refusal};
+use super::case::{Answer, CACHE_SOURCE, Case, PREFILL, Refusal};
 use super::ours::{Expected, SAME_SCORE};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -32,6 +32,10 @@ pub enum Difference {
     HintWithoutBody,
     /// A body that is not JSON: the message is of another decoder.
     DecoderWords,
+    /// No server has the labels that filters require: later commits respond with another status, as we do.
+    IneligibleStatus,
+    /// All servers are above their limits: later commits keep all of them, as we do.
+    AllAboveLimits,
 }
 
 /// Beginnings of messages that end with the text of the EPP's JSON decoder.
@@ -55,7 +59,9 @@ impl Verdict {
 }
 
 impl Difference {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
+        Self::IneligibleStatus,
+        Self::AllAboveLimits,
         Self::SglangPath,
         Self::UnclaimedPath,
         Self::NoCandidatesReason,
@@ -83,12 +89,36 @@ impl Difference {
                         .message
                         .starts_with("failed to find target endpoint: failed to run scheduler profile")
             }),
+            Self::IneligibleStatus => refusals.is_some_and(|(ours, theirs)| {
+                (ours.status, theirs.status) == (503, 429)
+                    && theirs.reason.as_deref() == Some("rejected-saturated")
+            }),
+            Self::AllAboveLimits => {
+                matches!((expected, answer), (Expected::Served { .. }, Answer::Refused(theirs))
+                if theirs.status == 429 && !case.held.is_empty())
+            }
             Self::HintWithoutBody => case.request.body.is_none() && case.request.subset.is_some(),
             Self::DecoderWords => refusals.is_some_and(|(ours, theirs)| {
                 let prefix = DECODER_PREFIXES.iter().find(|prefix| ours.message.starts_with(**prefix));
                 prefix.is_some_and(|prefix| theirs.message.starts_with(prefix))
                     && Refusal { message: theirs.message.clone(), ..ours.clone() } == *theirs
             }),
+        }
+    }
+}
+
+impl Difference {
+    /// The plugin that decides otherwise, and the page with the difference.
+    pub fn row(self) -> &'static str {
+        match self {
+            Self::UnclaimedPath | Self::NoCandidatesReason | Self::FilteredOutReason => {
+                "no plugin; docs/design/parity.md"
+            }
+            Self::SglangPath => "sglanghttp-parser; docs/design/parity.md",
+            Self::HintWithoutBody => "no plugin; docs/reference/differences.md",
+            Self::DecoderWords => "openai-parser; docs/design/parity.md",
+            Self::IneligibleStatus => "label-selector-filter; docs/reference/rules/README.md, #2631",
+            Self::AllAboveLimits => "concurrency-detector; docs/reference/rules/README.md, #2883",
         }
     }
 }
@@ -102,7 +132,13 @@ impl Expected {
     /// Whether this answer is possible; ties are broken at random.
     pub fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
-            (Self::Served { best, .. }, Answer::Served { by, .. }) => best.contains(by),
+            (Self::Served { best, named, .. }, Answer::Served { by, named: theirs, .. }) => {
+                let allows = |header| {
+                    let server = theirs.get(header).copied();
+                    named.get(header).map_or(server.is_none(), |servers| servers.contains(&server))
+                };
+                best.contains(by) && [PREFILL, CACHE_SOURCE].into_iter().all(allows)
+            }
             (Self::Refused(ours), Answer::Refused(theirs)) => ours == theirs,
             _ => false,
         }
@@ -127,6 +163,8 @@ impl Display for Difference {
             Self::FilteredOutReason => "filtered out without a reason",
             Self::HintWithoutBody => "hint without a body",
             Self::DecoderWords => "message of the JSON decoder",
+            Self::IneligibleStatus => "no server with the labels",
+            Self::AllAboveLimits => "all above their limits",
         })
     }
 }
@@ -183,7 +221,7 @@ impl Display for VerdictCounts {
         write!(f, ", {} disagree, {} strays of our filter", of(Verdict::Disagree), self.filter_strays)?;
         write!(f, ", {known_count} known differences")?;
         for (difference, count) in known {
-            write!(f, ", {difference}: {count}")?;
+            write!(f, ", {difference} ({}): {count}", difference.row())?;
         }
         write!(f, ", {} bodies re-marshalled by the EPP", self.rewritten_bodies)
     }

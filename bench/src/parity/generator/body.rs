@@ -60,6 +60,19 @@ impl Draw {
         body
     }
 
+    /// A chat with one to three images, of which many requests have some.
+    pub(crate) fn with_images(&mut self) -> Request {
+        let images = 1 + self.below(3);
+        let mut blocks = vec![json!({"type": "text", "text": self.prompt()})];
+        for _ in 0..images {
+            let url = format!("https://example.org/{}.png", self.below(6));
+            blocks.push(json!({"type": "image_url", "image_url": {"url": url}}));
+        }
+        let body = json!({"model": MODEL, "messages": [{"role": "user", "content": blocks}]});
+        let path = "/v1/chat/completions".to_owned();
+        Request { path, body: Some(body.to_string()), ..Request::default() }
+    }
+
     /// Some part of a topic from its beginning, and words of its own.
     pub(crate) fn prompt(&mut self) -> String {
         let topic = *self.one_of(&TOPICS);

@@ -1,6 +1,6 @@
 //! The agent beside the EPP: both read the same endpoints and the same configuration.
 
-use crate::parity::setup::Setup;
+use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Context, Result};
 use endpoint_picker_harness::config::EDS_FILE;
 use endpoint_picker_harness::program::Agent;
@@ -12,12 +12,18 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-pub(super) async fn start(setup: &Setup, folder: &Path, config: &Path, endpoints: &Path) -> Result<Agent> {
+pub(super) async fn start(
+    comparison: &Comparison,
+    folder: &Path,
+    config: &Path,
+    endpoints: &Path,
+) -> Result<Agent> {
     let eds = folder.join(EDS_FILE);
     // Endpoints that fail are not avoided: the EPP has no such rule.
     let mut flags: Vec<&OsStr> =
         ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
-    if setup.has_config() {
+    flags.extend(["--epp-rules", comparison.rules.as_str()].map(OsStr::new));
+    if comparison.has_config() {
         // The same document that the EPP reads; it has the endpoints as well.
         flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
         flags.push(config.as_os_str());

@@ -15,7 +15,7 @@ impl LiveStack {
         if let Some(served_by) = header(SERVED_BY) {
             let by = self.server(served_by).with_context(|| format!("served by {served_by}"))?;
             let scores = self.scores(header(listeners::SCORES))?;
-            return Ok(Answer::Served { by, scores });
+            return Ok(Answer::Served { by, scores, named: BTreeMap::new() });
         }
         let reason = header("x-llm-d-request-dropped-reason").map(str::to_owned);
         let status = response.status().as_u16();
@@ -33,7 +33,7 @@ impl LiveStack {
         scores.into_iter().map(score).collect()
     }
 
-    fn server(&self, endpoint: &str) -> Option<usize> {
+    pub(super) fn server(&self, endpoint: &str) -> Option<usize> {
         self.servers.iter().position(|server| server.endpoint() == endpoint)
     }
 }

@@ -3,9 +3,9 @@
 mod agent;
 mod answer;
 
-use super::case::{Answer, Case, Request};
+use super::case::{Answer, CACHE_SOURCE, Case, PREFILL, Request};
 use super::listeners;
-use super::setup::Setup;
+use super::setup::Comparison;
 use crate::epp::{Epp, USER_AGENT, ext_proc};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::config::EDS_FOLDER;
@@ -64,7 +64,8 @@ pub enum Picker {
 
 impl LiveStack {
     /// Starts all of it for one setup.
-    pub async fn start(setup: &Setup, binary: &Path) -> Result<Self> {
+    pub async fn start(comparison: &Comparison, binary: &Path) -> Result<Self> {
+        let setup = comparison.setup;
         let mut dir = RunDir::new()?;
         fs::create_dir(dir.path().join(EDS_FOLDER))?;
         // Each on an address of its own: the EPP's subset hint does not look at ports.
@@ -74,9 +75,9 @@ impl LiveStack {
         agent::write_endpoints(&endpoints, setup, &servers)?;
 
         let config = dir.path().join("config.yaml");
-        setup.write_config(&config, &endpoints)?;
+        comparison.write_config(&config, &endpoints)?;
         let epp = Epp::start(binary, &config, dir.path(), &["--emit-endpoint-scores"]);
-        let agent = agent::start(setup, dir.path(), &config, &endpoints);
+        let agent = agent::start(comparison, dir.path(), &config, &endpoints);
         let (epp, agent) = tokio::join!(epp, agent);
         let (epp, agent) = (epp?, agent?);
         let config = listeners::config(dir.path(), agent.address().port(), epp.port())?;
@@ -171,13 +172,15 @@ impl LiveStack {
             server.take_requests();
         }
         let response = self.request(picker, request).send().await.context("no answer")?;
-        let answer = self.answer(response).await?;
-        let body = match answer {
-            Answer::Served { by, .. } => self.servers[by].take_requests().pop(),
-            Answer::Refused(_) => None,
-        };
-        let body = body.map(|request| String::from_utf8_lossy(&request.body).into_owned());
-        Ok((answer, body))
+        let mut answer = self.answer(response).await?;
+        let Answer::Served { by, named, .. } = &mut answer else { return Ok((answer, None)) };
+        let Some(received) = self.servers[*by].take_requests().pop() else { return Ok((answer, None)) };
+        for header in [PREFILL, CACHE_SOURCE] {
+            let Some(server) = received.headers.get(header) else { continue };
+            let server = server.to_str().ok().and_then(|server| self.server(server));
+            named.insert(header.to_owned(), server.with_context(|| format!("{header} names no server"))?);
+        }
+        Ok((answer, Some(String::from_utf8_lossy(&received.body).into_owned())))
     }
 
     fn request(&mut self, picker: Picker, request: &Request) -> RequestBuilder {
