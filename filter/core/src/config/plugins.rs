@@ -129,7 +129,7 @@ impl Plugins {
         inputs
     }
 
-    /// The index of a prefix producer among those of the pipeline.
+    /// The index of a prefix producer among the pipeline's prefix producers.
     pub(super) fn prefix_producer(&self, name: &str) -> Option<u16> {
         self.index(name, |roles| roles.prefix_producer.is_some())
     }

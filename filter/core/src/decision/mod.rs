@@ -146,7 +146,7 @@ pub struct PromptBlocks {
 /// The images, videos and audio of a request, each counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MediaCount {
-    /// Those that were sent to the endpoint before.
+    /// The items that were sent to the endpoint before.
     pub matched: u32,
     /// All of them.
     pub total: u32,

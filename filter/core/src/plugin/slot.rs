@@ -15,7 +15,7 @@ pub(crate) struct Slot<T: ?Sized> {
     pub(crate) plugin: Arc<T>,
 }
 
-/// The producers that a plugin reads: their indices among those of the pipeline. `None`: it reads none, or there is none of the name.
+/// The producers that a plugin reads, each as an index among the pipeline's producers of its kind. `None`: it reads none, or there is none of the name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) prefix_producer: Option<u16>,

@@ -101,7 +101,7 @@ pub struct Metrics<M: MetricSink> {
     prompt_blocks_matched: Counter<M>,
     /// Images, videos and audio of requests.
     encoder_cache_queries: Counter<M>,
-    /// Those of them that the endpoint had been sent before.
+    /// Items of them that the endpoint had been sent before.
     encoder_cache_hits: Counter<M>,
     /// Their share in each request, in percent.
     encoder_cache_hit_percent: Histogram<M>,
