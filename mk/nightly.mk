@@ -1,7 +1,7 @@
 ## Nightly: slow and rarely failing
 
 # `make` targets in quotes, each with its variables. The last fetches a database from the internet, so without it all others have run.
-nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release check-reproducible test-wasm test-loom \
+nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release check-reproducible test-upgrade test-wasm test-loom \
 	native-sanitize msrv deny lint-rare check-studies advisories
 
 .PHONY: nightly
@@ -19,6 +19,11 @@ test-release: ## Verify, publish, unpack, run and install the files of dist/, wh
 .PHONY: check-reproducible
 check-reproducible: tools ## Build a release twice in different folders and compare all bytes (FULL=1: optimized and for both architectures)
 	@FULL='$(FULL)' tools/test/reproducible
+
+.PHONY: test-upgrade
+test-upgrade: tools wasm native ## Upgrade and roll back agent, module and Envoy under load, with formats N and N-1 between them
+	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	@tools/test/upgrade
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
