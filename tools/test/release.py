@@ -192,11 +192,13 @@ def test_host_archives(dist, scratch):
             text = configuration.read_text()
             check("target/" not in text, f"{configuration} names a path of the repository")
             paths = re.findall(rf"{module_folder}/([\w.-]+)", text)
-            check(paths and all((top / path).is_file() for path in paths) and f"{run_folder}/" in text, f"{configuration} names {paths}")
+            check(paths and all((top / path).is_file() for path in paths), f"{configuration} names {paths}")
+        check(f"{run_folder}/" in (top / "envoy.yaml").read_text(), "envoy.yaml has the endpoints from another file than the agent's")
         compose = yaml.safe_load((top / "compose.yaml").read_text())
-        volumes = [volume.split(":")[0] for service in compose["services"].values() for volume in service.get("volumes", [])]
-        sources = [volume.replace("${FORM", "wasm") for volume in volumes if volume.startswith(".")]
-        check(sources and all((top / source.replace("wasm", form)).exists() for source in sources for form in ("wasm", "native")), f"compose.yaml mounts {sources}")
+        for form in ("wasm", "native"):
+            volumes = [volume.replace("${FORM:-wasm}", form) for service in compose["services"].values() for volume in service.get("volumes", [])]
+            sources = [volume.split(":")[0] for volume in volumes if volume.startswith(".")]
+            check(len(sources) == 2 and all((top / source).exists() for source in sources), f"compose.yaml mounts {sources}")
         print(f"test-release: {archive.name} has what its {len(configurations)} configurations name")
 
 
