@@ -30,8 +30,20 @@ struct Completion {
     is_chat: bool,
     model: String,
     prompt: Vec<u8>,
+    /// Words of the text that the request continues.
+    begun: usize,
     max_tokens: u64,
     include_usage: bool,
+}
+
+/// The number of words at the end of this text with which a text of this server begins.
+fn begun(text: &str) -> usize {
+    let mut words = String::new();
+    let counts = WORDS.into_iter().cycle().zip(1..).map_while(|(word, count)| {
+        words.push_str(word);
+        (words.len() <= text.len()).then(|| (text.ends_with(&words), count))
+    });
+    counts.filter(|(is_end, _)| *is_end).map(|(_, count)| count).last().unwrap_or(0)
 }
 
 pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: Duration) -> Response<Body> {
@@ -117,6 +129,13 @@ async fn complete(
 impl Completion {
     fn new(request_json: &Value, is_chat: bool, body: &[u8]) -> Self {
         let prompt = if is_chat { &request_json["messages"] } else { &request_json["prompt"] };
+        let text = match (is_chat, &request_json["continue_final_message"]) {
+            (true, Value::Bool(true)) => {
+                prompt.as_array().and_then(|messages| messages.last()?["content"].as_str())
+            }
+            (true, _) => None,
+            (false, _) => prompt.as_str(),
+        };
         let max_tokens = [&request_json["max_completion_tokens"], &request_json["max_tokens"]];
         Self {
             id: format!("{}-{:016x}", if is_chat { "chatcmpl" } else { "cmpl" }, xxh64(body, 0)),
@@ -125,6 +144,7 @@ impl Completion {
             prompt: prompt
                 .as_str()
                 .map_or_else(|| prompt.to_string().into_bytes(), |text| text.as_bytes().to_vec()),
+            begun: text.map_or(0, begun),
             max_tokens: max_tokens
                 .iter()
                 .find_map(|n| n.as_u64())
@@ -136,7 +156,7 @@ impl Completion {
 
     fn words(&self) -> impl Iterator<Item = &'static str> + use<> {
         let count = usize::try_from(self.max_tokens).unwrap_or(usize::MAX);
-        WORDS.into_iter().cycle().take(count)
+        WORDS.into_iter().cycle().skip(self.begun % WORDS.len()).take(count)
     }
 
     fn usage(&self) -> Value {

@@ -49,3 +49,26 @@ pub(crate) fn cut(mut body: Body, size: usize, pause: Duration) -> Body {
     });
     receiver.boxed_unsync()
 }
+
+/// The first bytes of the same body; it ends when `end` does.
+pub(crate) fn until(
+    mut body: Body,
+    mut bytes: usize,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> Body {
+    let (mut sender, receiver) = Channel::new(1);
+    tokio::spawn(async move {
+        while bytes > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            let mut data = frame.into_data().unwrap_or_default();
+            data.truncate(bytes);
+            bytes -= data.len();
+            if sender.send_data(data).await.is_err() {
+                return;
+            }
+        }
+        end.await;
+    });
+    receiver.boxed_unsync()
+}

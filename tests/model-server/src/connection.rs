@@ -3,7 +3,7 @@
 use super::answer;
 use super::body::{self, Body};
 use super::echo;
-use super::request::{Behaviour, ReceivedRequest};
+use super::request::{Behaviour, Failure, ReceivedRequest};
 use super::state::{State, lock};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -13,6 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use socket2::SockRef;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,6 +106,21 @@ async fn handle(
                 answer::answer(shared, request, Duration::ZERO).await
             };
             return Ok(response.map(|whole| body::cut(whole, size, pause)));
+        }
+        Behaviour::Fails(failure, bytes) => {
+            let response = answer::answer(shared, request, Duration::ZERO).await;
+            let end = async move {
+                match failure {
+                    Failure::End => {}
+                    Failure::Close => {
+                        // Should it fail, the client has ended the connection.
+                        let _ = SockRef::from(&*socket).shutdown(Shutdown::Both);
+                        std::future::pending::<()>().await;
+                    }
+                    Failure::Stall => std::future::pending().await,
+                }
+            };
+            return Ok(response.map(|whole| body::until(whole, bytes, end)));
         }
         Behaviour::SlowChunks(pause) => pause,
         Behaviour::Status(status) => return Ok(body::error(status, "scripted to fail")),

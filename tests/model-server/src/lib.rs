@@ -22,6 +22,6 @@ pub use engine::{
 };
 pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
-pub use request::{Behaviour, ReceivedRequest};
+pub use request::{Behaviour, Failure, ReceivedRequest};
 pub use server::ModelServer;
 pub use service_times::{Allocation, ServiceTimes};

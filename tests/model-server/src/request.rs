@@ -19,10 +19,23 @@ pub enum Behaviour {
     Status(StatusCode),
     /// Sends the body back as it comes, and records the request without it. A tunnel is opened.
     Echo,
+    /// Answers it as far as this byte of the body, and then fails like this.
+    Fails(Failure, usize),
     /// Reads it and never answers.
     Hang,
     /// Reads it and resets the connection.
     Reset,
+}
+
+/// How an answer fails in the middle of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection is closed.
+    Close,
+    /// The body ends as if it were complete.
+    End,
+    /// Nothing more comes.
+    Stall,
 }
 
 /// A request as it arrived, complete.
