@@ -2,6 +2,7 @@
 
 use super::file::{Config, PICKER, http_filters, replace, text};
 use super::picker::{self, set_field};
+use crate::Filter;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::Path;
@@ -12,6 +13,11 @@ impl Config {
     pub fn set_picker_module(&mut self, module: &Path) -> Result<()> {
         let count = replace(&mut self.document, &self.filter.shipped_path().into(), &text(module)?.into());
         ensure!(count > 0, "the configuration has no endpoint picker");
+        // A filter that only the native module has, next to a picker in wasm.
+        let native = Filter::Native.shipped_path();
+        if self.filter == Filter::Wasm && self.document.to_string().contains(native) {
+            replace(&mut self.document, &native.into(), &text(&Filter::Native.module()?)?.into());
+        }
         Ok(())
     }
 

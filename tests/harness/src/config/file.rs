@@ -67,7 +67,12 @@ impl Config {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
         let agent = json!({"addresses": [format!("http://127.0.0.1:{}", places.agent_port)]});
-        if !picker::poll_agents(http_filters(self.connection_manager()?)?, &agent)? {
+        let listeners = self.document["static_resources"]["listeners"].as_array_mut();
+        let mut some_poll = false;
+        for listener in listeners.context("the configuration has no listeners")? {
+            some_poll |= picker::poll_agents(http_filters(connection_manager_of(listener)?)?, &agent)?;
+        }
+        if !some_poll {
             self.replace_once(9095, places.agent_port)?;
         }
         let eds = places.folder.join(EDS_FOLDER);
@@ -122,6 +127,12 @@ impl Config {
         ensure!(count == 1, "{from} occurs {count} times in the configuration, expected once");
         Ok(())
     }
+}
+
+fn connection_manager_of(listener: &mut Value) -> Result<&mut Value> {
+    listener
+        .pointer_mut("/filter_chains/0/filters/0/typed_config")
+        .context("a listener has no HTTP connection manager where it is expected")
 }
 
 /// A shipped configuration as it is: a file, or the example of a folder.

@@ -27,26 +27,27 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
 
     let resources = &mut document["static_resources"];
     let mut clusters = resources["clusters"].take();
+    let mut agents = Vec::new();
     for listener in resources["listeners"].as_array_mut().context("listeners")? {
         listener.as_object_mut().context("a listener")?.remove("per_connection_buffer_limit_bytes");
         let manager = listener
             .pointer_mut("/filter_chains/0/filters/0/typed_config")
             .context("a connection manager")?;
-        convert_filters(http_filters(manager)?, &mut clusters)?;
+        agents.extend(convert_filters(http_filters(manager)?, &clusters)?);
         keep_early_mutation_of_destination(manager);
     }
+    clusters.as_array_mut().context("clusters")?.retain(|cluster| !agents.contains(&cluster["name"]));
     resources["clusters"] = clusters;
     Ok(())
 }
 
-/// Converts the pickers among these HTTP filters, and what copies their headers; removes the agent's cluster.
-fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()> {
+/// Converts the pickers among these HTTP filters, and what copies their headers. Returns the names of the agents' clusters, which they no
+/// longer need.
+fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Value>> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
         agents.push(convert_picker(picker, clusters)?);
     }
-    let clusters = clusters.as_array_mut().context("clusters")?;
-    clusters.retain(|cluster| !agents.contains(&cluster["name"]));
 
     let mut takes_one_endpoint = false;
     for rules in filters.iter_mut().filter_map(|filter| filter.pointer_mut("/typed_config/request_rules")) {
@@ -65,7 +66,7 @@ fn convert_filters(filters: &mut Vec<Value>, clusters: &mut Value) -> Result<()>
             picker::set_field(picker, "steering", "overrideHost".into())?;
         }
     }
-    Ok(())
+    Ok(agents)
 }
 
 /// Converts a picker; returns the name of the agent's cluster, which it no longer needs.

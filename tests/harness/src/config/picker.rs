@@ -17,7 +17,7 @@ pub(super) fn is_wasm(filter: &Value) -> bool {
 }
 
 fn is_native(filter: &Value) -> bool {
-    filter.pointer(NATIVE_CONFIGURATION).is_some()
+    filter.pointer("/typed_config/filter_name").is_some_and(|name| name == "endpoint-picker")
 }
 
 /// The fields of a picker's configuration.
