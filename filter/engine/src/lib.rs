@@ -23,6 +23,7 @@ pub mod model_list;
 pub mod pool_view;
 pub mod proxy;
 pub mod queue;
+pub mod resume;
 pub mod sharing;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -26,7 +26,7 @@ use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
-use self::served::judge_by_trailers;
+use self::served::{is_cut, judge_by_trailers, judge_cut};
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
@@ -324,6 +324,20 @@ impl Exchange {
             log::error!("{error}; whether the endpoint failed is not known");
         }
         self.complete(pool, proxy);
+    }
+
+    /// The proxy responds itself, with these details. If the response of a server has begun, the server has cut it, and is avoided.
+    pub fn local_reply(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        details: &[u8],
+    ) {
+        if let Some(endpoint) = self.response.served_by.filter(|_| is_cut(details))
+            && let Err(error) = judge_cut(&mut pool.store, proxy, endpoint)
+        {
+            log::error!("{error}; the endpoint that has cut a response is not avoided");
+        }
     }
 
     /// The whole response has arrived.

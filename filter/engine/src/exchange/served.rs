@@ -214,6 +214,19 @@ pub(super) fn judge_by_trailers(store: &mut impl PoolStore, proxy: &impl Proxy, 
     Ok(())
 }
 
+/// Whether Envoy's response code details are of a response that its server has cut.
+pub(super) fn is_cut(details: &[u8]) -> bool {
+    let of_server: [&[u8]; 2] = [b"upstream_reset_after_response_started{", b"upstream_per_try_idle_timeout"];
+    of_server.iter().any(|prefix| details.starts_with(prefix))
+}
+
+/// This endpoint has cut a response.
+pub(super) fn judge_cut(store: &mut impl PoolStore, proxy: &impl Proxy, endpoint: u64) -> Result<()> {
+    let failures = Failures { failed: vec![endpoint], recovered: None };
+    store.apply(failures.changes(proxy.now()?).collect());
+    Ok(())
+}
+
 /// The endpoints that failed a request, and an endpoint that recovered.
 #[derive(Debug, Default)]
 struct Failures {

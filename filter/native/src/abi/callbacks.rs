@@ -62,6 +62,26 @@ callbacks! {
         details: Buffer,
     );
 
+    /// Sends the head of a response in place of the router's. Envoy may call other hooks of the same filter inside this call, also the
+    /// hook that destroys it; so it is for the next two.
+    fn http_send_response_headers(filter: EnvoyPtr, headers: *const Header, headers_count: usize, end_of_stream: bool);
+    /// Sends a chunk of that response's body.
+    fn http_send_response_data(filter: EnvoyPtr, data: Buffer, end_of_stream: bool);
+    /// Resets the client's stream; reason 0 is a reset by the proxy.
+    fn http_filter_reset_stream(filter: EnvoyPtr, reason: u32, details: Buffer);
+    /// Sends a request of the filter's own to a cluster, and writes its number. Its response comes in hooks, also inside this call. A
+    /// timeout of 0 is none. 0 is success.
+    fn http_filter_start_http_stream(
+        filter: EnvoyPtr,
+        number: *mut u64,
+        cluster: Buffer,
+        headers: *const Header,
+        headers_count: usize,
+        body: Buffer,
+        end_of_stream: bool,
+        timeout_ms: u64,
+    ) -> u32;
+
     /// The number of keys in a namespace; 0 if it does not exist.
     fn http_get_metadata_keys_count(filter: EnvoyPtr, source: u32, namespace: Buffer) -> usize;
     /// Writes the keys to `keys`, whose length is the result of [`http_get_metadata_keys_count`].

@@ -9,6 +9,7 @@
 
 #![expect(unsafe_code, reason = "Envoy's interface is C")]
 
+mod call;
 mod callbacks;
 mod cluster;
 mod config;
@@ -19,6 +20,7 @@ mod request;
 mod scheduler;
 mod types;
 
+pub(crate) use call::HeaderPairs;
 pub(crate) use cluster::{BalancerHandle, ClusterHandle, Host};
 pub(crate) use config::{ConfigHandle, DefinedMetric, MetricWriter};
 pub(crate) use request::LocalReply;

@@ -55,6 +55,11 @@ impl Header {
         Self { name: Buffer::of(name.as_bytes()), value: Buffer::of(value.as_bytes()) }
     }
 
+    /// A header of the module in bytes, for one call.
+    pub(super) fn of_bytes(name: &[u8], value: &[u8]) -> Self {
+        Self { name: Buffer::of(name), value: Buffer::of(value) }
+    }
+
     /// Name and value.
     ///
     /// # Safety

@@ -9,6 +9,7 @@ use endpoint_picker_engine::body_routing::BodyRouter;
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
+use endpoint_picker_engine::resume::ResumeMetrics;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
 use parking_lot::{Mutex, MutexGuard};
@@ -247,6 +248,7 @@ pub(super) fn define_metrics() {
     panics(&DefinitionsOnly, "");
     Metrics::new(&DefinitionsOnly, "", Form::Native, true);
     BodyRouter::new(Limits::default(), &DefinitionsOnly);
+    ResumeMetrics::new(&DefinitionsOnly, "");
 }
 
 /// The counter of panics that hooks have caught.

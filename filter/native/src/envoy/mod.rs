@@ -6,4 +6,5 @@ mod filter_pool;
 mod host;
 mod model_list;
 mod per_worker;
+pub(crate) mod resumer;
 pub(crate) mod stream;

@@ -280,6 +280,13 @@ impl Stream {
         })
     }
 
+    /// Envoy sends a response of its own with these details, or resets the client's stream if the response of a server has begun.
+    pub(crate) fn local_reply(&mut self, request: &mut RequestHandle<'_>, details: &[u8]) -> Outcome {
+        self.in_response(request, Event::Other, |exchange, pool, envoy| {
+            exchange.local_reply(pool, envoy, details);
+        })
+    }
+
     /// A hook has panicked. For a request that is still held, the failure mode decides.
     pub(crate) fn recover(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         if let Some(picking) = &self.picking {

@@ -13,6 +13,7 @@ mod pool;
 mod queue;
 mod rejections;
 mod requests;
+mod resumption;
 mod routes;
 mod sharing;
 

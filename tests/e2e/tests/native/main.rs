@@ -15,5 +15,6 @@ mod panics;
 mod queue;
 mod queue_chaos;
 mod queue_limits;
+mod resumption;
 mod routes;
 mod steering;

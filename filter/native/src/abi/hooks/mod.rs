@@ -7,6 +7,7 @@
 
 mod cluster;
 mod filter_config;
+mod resumer;
 mod stream;
 
 use core::ffi::{CStr, c_char};
@@ -31,7 +32,7 @@ fn caught<T>(body: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
-// Hooks that Envoy requires and this module has no use for. It makes no HTTP calls through Envoy, so none of their events comes.
+// Hooks that Envoy requires and this module has no use for. Its only calls through Envoy are streams of requests.
 macro_rules! unused {
     ($(fn $name:ident($($type:ty),*);)*) => {
         $(
@@ -44,17 +45,11 @@ macro_rules! unused {
 unused! {
     fn envoy_dynamic_module_on_http_filter_stream_complete(EnvoyPtr, ModulePtr);
     fn envoy_dynamic_module_on_http_filter_http_callout_done(EnvoyPtr, ModulePtr, u64, u32, *const Header, usize, *const Buffer, usize);
-    fn envoy_dynamic_module_on_http_filter_http_stream_headers(EnvoyPtr, ModulePtr, u64, *const Header, usize, bool);
-    fn envoy_dynamic_module_on_http_filter_http_stream_data(EnvoyPtr, ModulePtr, u64, *const Buffer, usize, bool);
     fn envoy_dynamic_module_on_http_filter_http_stream_trailers(EnvoyPtr, ModulePtr, u64, *const Header, usize);
-    fn envoy_dynamic_module_on_http_filter_http_stream_complete(EnvoyPtr, ModulePtr, u64);
-    fn envoy_dynamic_module_on_http_filter_http_stream_reset(EnvoyPtr, ModulePtr, u64, u32);
     fn envoy_dynamic_module_on_http_filter_config_http_callout_done(EnvoyPtr, ModulePtr, u64, u32, *const Header, usize, *const Buffer, usize);
     fn envoy_dynamic_module_on_http_filter_config_http_stream_headers(EnvoyPtr, ModulePtr, u64, *const Header, usize, bool);
     fn envoy_dynamic_module_on_http_filter_config_http_stream_data(EnvoyPtr, ModulePtr, u64, *const Buffer, usize, bool);
     fn envoy_dynamic_module_on_http_filter_config_http_stream_trailers(EnvoyPtr, ModulePtr, u64, *const Header, usize);
     fn envoy_dynamic_module_on_http_filter_config_http_stream_complete(EnvoyPtr, ModulePtr, u64);
     fn envoy_dynamic_module_on_http_filter_config_http_stream_reset(EnvoyPtr, ModulePtr, u64, u32);
-    fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(EnvoyPtr, ModulePtr);
-    fn envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(EnvoyPtr, ModulePtr);
 }

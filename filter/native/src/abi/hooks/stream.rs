@@ -4,9 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::caught;
+use super::filter_config::Filter;
+use super::resumer::ResumerCell;
 use crate::abi::request::{LocalReply, RequestHandle};
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
-use crate::envoy::filter_config::{FilterConfig, RouteConfig};
+use crate::envoy::filter_config::RouteConfig;
+use crate::envoy::resumer::{Hold, ResumedStream};
 use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy continues.
@@ -23,10 +26,28 @@ const STOP_AND_DROP: u32 = 3;
 
 /// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request
 /// finds the cell borrowed and does nothing.
-type StreamCell = RefCell<Stream>;
+#[expect(clippy::large_enum_variant, reason = "a box would cost every request of the picker an allocation")]
+pub(super) enum RequestCell {
+    Picker(RefCell<Stream>),
+    Resumer(ResumerCell),
+}
+
+/// The request of Envoy's pointer, which is kept if Envoy destroys it inside this hook.
+///
+/// # Safety
+/// `stream` is the pointer that Envoy gave to the hook.
+pub(super) unsafe fn cell(stream: ModulePtr) -> Rc<RequestCell> {
+    let stream = stream.cast::<RequestCell>();
+    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there until
+    // `on_http_filter_destroy`.
+    unsafe {
+        Rc::increment_strong_count(stream);
+        Rc::from_raw(stream)
+    }
+}
 
 /// Runs a hook's body, and sends the response that it returns, if any. `None` inside another hook of the
-/// request.
+/// request, and for a request of another filter.
 ///
 /// # Safety
 /// `filter` and `stream` are the pointers that Envoy gave to the hook.
@@ -35,13 +56,9 @@ unsafe fn run(
     stream: ModulePtr,
     body: impl FnOnce(&mut Stream, &mut RequestHandle<'_>) -> Outcome,
 ) -> Option<Outcome> {
-    let stream = stream.cast::<StreamCell>();
-    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there until
-    // `on_http_filter_destroy`. The second count keeps the request's state if Envoy destroys it inside this hook.
-    let stream = unsafe {
-        Rc::increment_strong_count(stream);
-        Rc::from_raw(stream)
-    };
+    // SAFETY: as the caller promises.
+    let stream = unsafe { cell(stream) };
+    let RequestCell::Picker(stream) = &*stream else { return None };
     let mut state = stream.try_borrow_mut().ok()?;
     // SAFETY: as the caller promises.
     let mut request = unsafe { RequestHandle::new(filter) };
@@ -73,6 +90,22 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
     }
 }
 
+/// Runs the body of a request's hook for a request of the filter that resumes streams. `None` for a request of another filter.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn resumer(
+    filter: EnvoyPtr,
+    stream: ModulePtr,
+    body: impl FnOnce(&mut ResumedStream, &mut RequestHandle<'_>) -> Hold,
+) -> Option<Hold> {
+    // SAFETY: as the caller promises.
+    let stream = unsafe { cell(stream) };
+    let RequestCell::Resumer(resumer) = &*stream else { return None };
+    // SAFETY: as the caller promises.
+    Some(unsafe { resumer.run(filter, body) })
+}
+
 /// The configuration of the route that the request has now.
 fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
     // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it until the request gets another
@@ -85,9 +118,15 @@ fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter: EnvoyPtr) -> ModulePtr {
     // SAFETY: the pointer is a configuration's, which Envoy keeps longer than its requests, and Envoy gives
     // its own for this hook.
-    let (config, request) = unsafe { (&*config.cast::<FilterConfig>(), RequestHandle::new(filter)) };
-    match caught(|| Stream::new(config.worker(request.worker_index()))) {
-        Some(stream) => Rc::into_raw(Rc::new(StreamCell::new(stream))).cast(),
+    let (config, request) = unsafe { (&*config.cast::<Filter>(), RequestHandle::new(filter)) };
+    let new = || match config {
+        Filter::Picker(config) => {
+            RequestCell::Picker(RefCell::new(Stream::new(config.worker(request.worker_index()))))
+        }
+        Filter::Resumer(config) => RequestCell::Resumer(ResumerCell::new(ResumedStream::new(config))),
+    };
+    match caught(new) {
+        Some(cell) => Rc::into_raw(Rc::new(cell)).cast(),
         None => core::ptr::null(),
     }
 }
@@ -96,7 +135,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter:
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(stream: ModulePtr) {
     // SAFETY: the pointer came from `on_http_filter_new`, and Envoy calls this hook once.
-    let stream = unsafe { Rc::from_raw(stream.cast::<StreamCell>()) };
+    let stream = unsafe { Rc::from_raw(stream.cast::<RequestCell>()) };
+    if let RequestCell::Resumer(resumer) = &*stream {
+        resumer.destroy();
+    }
     caught(|| drop(stream));
 }
 
@@ -106,6 +148,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    let hold =
+        unsafe { resumer(filter, stream, |stream, request| stream.request_headers(request, end_of_stream)) };
+    match hold {
+        Some(Hold::Pass) => return CONTINUE,
+        Some(Hold::Body | Hold::Taken) => return STOP,
+        None => {}
+    }
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
         run(filter, stream, |stream, request| stream.request_headers(request, route_config, end_of_stream))
@@ -120,6 +170,16 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
+    let hold = unsafe {
+        resumer(filter, stream, |stream, request| stream.request_body(request, true, end_of_stream))
+    };
+    match hold {
+        Some(Hold::Pass) => return CONTINUE,
+        Some(Hold::Body) => return STOP_AND_BUFFER,
+        Some(Hold::Taken) => return STOP_AND_DROP,
+        None => {}
+    }
+    // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
         run(filter, stream, |stream, request| stream.request_body(request, route_config, end_of_stream))
     };
@@ -131,6 +191,14 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     filter: EnvoyPtr,
     stream: ModulePtr,
 ) -> u32 {
+    // SAFETY: the pointers are Envoy's.
+    let hold =
+        unsafe { resumer(filter, stream, |stream, request| stream.request_body(request, false, true)) };
+    match hold {
+        Some(Hold::Pass) => return CONTINUE,
+        Some(Hold::Body | Hold::Taken) => return STOP,
+        None => {}
+    }
     // SAFETY: the pointers are Envoy's.
     let outcome =
         unsafe { run(filter, stream, |stream, request| stream.request_trailers(request, route_config)) };
@@ -185,14 +253,18 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
 }
 
 /// Envoy or another filter sends a response of its own. The response's hooks follow, as for a response of a
-/// server.
+/// server, unless the response of a server has begun: then Envoy resets the client's stream.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_local_reply(
-    _filter: EnvoyPtr,
-    _stream: ModulePtr,
+    filter: EnvoyPtr,
+    stream: ModulePtr,
     _status: u32,
-    _details: Buffer,
+    details: Buffer,
     _reset_imminent: bool,
 ) -> u32 {
+    // SAFETY: Envoy gives the details for this hook.
+    let details = unsafe { details.bytes() };
+    // SAFETY: the pointers are Envoy's.
+    unsafe { run(filter, stream, |stream, request| stream.local_reply(request, details)) };
     CONTINUE
 }

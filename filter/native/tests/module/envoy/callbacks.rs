@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use super::config::EnvoyConfig;
-use super::request::{Panic, Reply, Value, of_pointer as request};
+use super::request::{Call, Panic, Reply, Value, of_pointer as request};
 use super::{Buffer, Header, WORKERS, list, scheduler, write};
 
 /// More items than any memory holds.
@@ -108,6 +108,44 @@ callbacks! {
         let headers = list(headers, headers_count).iter();
         let headers = headers.map(|header| (header.name.text(), header.value.text())).collect();
         request(envoy).pass_reply(Reply { status, headers, body: body.text(), details: details.text() });
+    }
+
+    fn http_send_response_headers(envoy: *mut c_void, headers: *const Header, headers_count: usize, is_last: bool) {
+        assert!(!is_last);
+        let headers = list(headers, headers_count).iter();
+        let headers = headers.map(|header| (header.name.text(), header.value.text())).collect();
+        request(envoy).own.borrow_mut().head = Some(headers);
+    }
+    fn http_send_response_data(envoy: *mut c_void, data: Buffer, is_last: bool) {
+        let mut own = request(envoy).own.borrow_mut();
+        assert!(!own.is_complete, "a chunk after the last");
+        own.body.push_str(&data.text());
+        own.is_complete = is_last;
+    }
+    fn http_filter_reset_stream(envoy: *mut c_void, reason: u32, details: Buffer) {
+        assert_eq!(reason, 0);
+        request(envoy).own.borrow_mut().reset = Some(details.text());
+    }
+    fn http_filter_start_http_stream(
+        envoy: *mut c_void,
+        number: *mut u64,
+        cluster: Buffer,
+        headers: *const Header,
+        headers_count: usize,
+        body: Buffer,
+        is_whole: bool,
+        timeout_ms: u64,
+    ) -> u32 {
+        assert!(is_whole && timeout_ms == 0);
+        let mut own = request(envoy).own.borrow_mut();
+        if cluster.text() == "missing" {
+            return 1;
+        }
+        let headers = list(headers, headers_count).iter();
+        let headers = headers.map(|header| (header.name.text(), header.value.text())).collect();
+        own.calls.push(Call { headers, body: body.text() });
+        write(number, own.calls.len() as u64);
+        0
     }
 
     fn http_get_metadata_keys_count(envoy: *mut c_void, source: u32, namespace: Buffer) -> usize {

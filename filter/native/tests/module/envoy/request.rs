@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use std::collections::HashMap;
 
 use super::scheduler::Mailbox;
-use super::{Config, Route};
+use super::{Buffer, Config, Header, Route};
 
 unsafe extern "C" {
     fn envoy_dynamic_module_on_http_filter_new(config: *const c_void, envoy: *mut c_void) -> *const c_void;
@@ -37,6 +37,44 @@ unsafe extern "C" {
         envoy: *mut c_void,
         stream: *const c_void,
     ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_local_reply(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        status: u32,
+        details: Buffer,
+        reset_imminent: bool,
+    ) -> u32;
+    fn envoy_dynamic_module_on_http_filter_http_stream_headers(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        number: u64,
+        headers: *const Header,
+        headers_count: usize,
+        end: bool,
+    );
+    fn envoy_dynamic_module_on_http_filter_http_stream_data(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        number: u64,
+        chunks: *const Buffer,
+        chunks_count: usize,
+        end: bool,
+    );
+    fn envoy_dynamic_module_on_http_filter_http_stream_complete(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        number: u64,
+    );
+    fn envoy_dynamic_module_on_http_filter_http_stream_reset(
+        envoy: *mut c_void,
+        stream: *const c_void,
+        number: u64,
+        reason: u32,
+    );
+    fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
+        envoy: *mut c_void,
+        stream: *const c_void,
+    );
 }
 
 /// Next step of Envoy after a hook.
@@ -81,6 +119,23 @@ pub(crate) struct Reply {
     pub(crate) details: String,
 }
 
+/// A request that the module has sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+}
+
+/// The module's own requests, and the response that it sends in place of the router's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) calls: Vec<Call>,
+    pub(crate) head: Option<HashMap<String, String>>,
+    pub(crate) body: String,
+    pub(crate) is_complete: bool,
+    pub(crate) reset: Option<String>,
+}
+
 /// The number of the attribute `upstream.request_attempt_count`.
 const ATTEMPTS: u32 = 53;
 
@@ -106,6 +161,7 @@ pub(crate) struct EnvoyRequest {
     pub(super) routes: RefCell<HashMap<String, *const c_void>>,
     pub(super) cleared: Cell<u32>,
     pub(super) reply: RefCell<Option<Reply>>,
+    pub(super) own: RefCell<Own>,
     pub(super) panics: RefCell<Vec<Panic>>,
     /// Events that schedulers have sent.
     pub(super) mailbox: Mailbox,
@@ -354,6 +410,87 @@ impl Request {
         });
         assert_eq!(next, Next::Continue);
         String::from_utf8(self.envoy.response.borrow().clone()).unwrap()
+    }
+
+    /// Envoy has reset the client's stream after the response of a server began, with these details.
+    pub(crate) fn cut(&self, details: &str) {
+        let details = Buffer::of(details.as_bytes());
+        // SAFETY: the pointers are of live objects.
+        let status = unsafe {
+            envoy_dynamic_module_on_http_filter_local_reply(
+                self.pointer(),
+                self.envoy.stream.get(),
+                502,
+                details,
+                false,
+            )
+        };
+        assert_eq!(status, 0);
+    }
+
+    /// The head of the response to the module's request of this number arrives.
+    pub(crate) fn call_head(&self, number: u64, headers: &[(&str, &str)]) {
+        let headers = headers.iter().map(|(name, value)| Header {
+            name: Buffer::of(name.as_bytes()),
+            value: Buffer::of(value.as_bytes()),
+        });
+        let headers: Vec<Header> = headers.collect();
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_http_stream_headers(
+                self.pointer(),
+                self.envoy.stream.get(),
+                number,
+                headers.as_ptr(),
+                headers.len(),
+                false,
+            );
+        }
+    }
+
+    /// A chunk of that response arrives.
+    pub(crate) fn call_chunk(&self, number: u64, chunk: &str) {
+        let chunk = Buffer::of(chunk.as_bytes());
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_http_stream_data(
+                self.pointer(),
+                self.envoy.stream.get(),
+                number,
+                &raw const chunk,
+                1,
+                false,
+            );
+        }
+    }
+
+    /// That response ends, with a reset or without.
+    pub(crate) fn call_end(&self, number: u64, is_reset: bool) {
+        let (envoy, stream) = (self.pointer(), self.envoy.stream.get());
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            if is_reset {
+                envoy_dynamic_module_on_http_filter_http_stream_reset(envoy, stream, number, 0);
+            } else {
+                envoy_dynamic_module_on_http_filter_http_stream_complete(envoy, stream, number);
+            }
+        }
+    }
+
+    /// The client's connection takes no more bytes.
+    pub(crate) fn client_stops_reading(&self) {
+        // SAFETY: the pointers are of live objects.
+        unsafe {
+            envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
+                self.pointer(),
+                self.envoy.stream.get(),
+            );
+        }
+    }
+
+    /// The module's own requests and response.
+    pub(crate) fn own(&self) -> Own {
+        self.envoy.own.borrow().clone()
     }
 
     pub(crate) fn answer_trailers(&self) {

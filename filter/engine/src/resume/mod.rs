@@ -1,0 +1,23 @@
+//! Streams that survive the death of their server.
+//!
+//! The proxy has the request and has seen every chunk of the response. When a streamed response of chat completions or completions ends
+//! before `[DONE]`, the same request is sent again with the text so far: as the last message, which the server
+//! [continues](request::ResumableRequest::continuation), or behind the prompt. The client sees one response: the events of the new one get
+//! the identity of the first, and their usage is summed.
+//!
+//! [`Resumption`] is the course of one such request. It gets the chunks of each response in turn, and returns the chunks for the client and
+//! the next request.
+
+mod budget;
+mod config;
+mod event;
+mod lines;
+mod request;
+mod resumption;
+mod statistics;
+
+pub use budget::Budget;
+pub use config::{ResumeConfig, ResumeConfigError};
+pub use request::{ResumableRequest, StreamApi, Unresumable};
+pub use resumption::{Cut, End, Resumption};
+pub use statistics::ResumeMetrics;

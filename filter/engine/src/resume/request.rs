@@ -1,0 +1,428 @@
+//! A request whose response can be continued by another server.
+
+use std::borrow::Cow;
+
+use hashbrown::HashSet;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The APIs whose streams can be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamApi {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completions,
+}
+
+impl StreamApi {
+    /// The API of a request with this method and path, which may have a prefix and a query.
+    pub fn of(method: &[u8], path: &[u8]) -> Option<Self> {
+        let path = path.split(|&byte| byte == b'?').next()?;
+        match () {
+            () if method != b"POST" => None,
+            () if path.ends_with(b"/chat/completions") => Some(Self::Chat),
+            () if path.ends_with(b"/completions") => Some(Self::Completions),
+            () => None,
+        }
+    }
+}
+
+/// Why a stream cannot be resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unresumable {
+    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the text continues.
+    Unreadable,
+    /// The request asks for several responses.
+    SeveralChoices,
+    /// The request asks for log probabilities or tokens, which the continuation would count from its own beginning.
+    TokenDetails,
+    /// The response has to follow a grammar, which a server would begin again.
+    StructuredOutput,
+    /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
+    OtherField,
+    /// Request and text are larger than a stream may keep, or all streams together.
+    TooLarge,
+    /// The response is not streamed.
+    NotStreamed,
+}
+
+impl Unresumable {
+    /// The value of the metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "unreadable",
+            Self::SeveralChoices => "several_choices",
+            Self::TokenDetails => "token_details",
+            Self::StructuredOutput => "structured_output",
+            Self::OtherField => "other_field",
+            Self::TooLarge => "too_large",
+            Self::NotStreamed => "not_streamed",
+        }
+    }
+
+    /// The reasons that streams have, in the order of their declaration.
+    pub(super) const OF_STREAMS: [Self; 6] = [
+        Self::Unreadable,
+        Self::SeveralChoices,
+        Self::TokenDetails,
+        Self::StructuredOutput,
+        Self::OtherField,
+        Self::TooLarge,
+    ];
+}
+
+/// A request whose response can be continued.
+#[derive(Debug)]
+pub struct ResumableRequest {
+    api: StreamApi,
+    body: Vec<u8>,
+    max_tokens: Option<u64>,
+    /// The response ends with an event that has the usage.
+    has_usage: bool,
+}
+
+/// The members of an object, in their order and as they are written.
+type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct ResponseFormat<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+impl ResumableRequest {
+    /// Reads the whole body of a request.
+    pub fn read(api: StreamApi, body: Vec<u8>) -> Result<Self, Unresumable> {
+        let mut max_tokens: Option<u64> = None;
+        let mut has_usage = false;
+        let mut is_streamed = false;
+        let mut continues = false;
+        let mut text = None;
+        for (name, value) in members(&body)? {
+            if let Some(obstacle) = obstacle(&name, value) {
+                return Err(obstacle);
+            }
+            match &*name {
+                "stream" => is_streamed = value.get() == "true",
+                "stream_options" => {
+                    let options: Option<StreamOptions> = read(value)?;
+                    has_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
+                }
+                "max_tokens" | "max_completion_tokens" => {
+                    let limit: Option<u64> = read(value)?;
+                    max_tokens = max_tokens.into_iter().chain(limit).min();
+                }
+                "continue_final_message" => continues = value.get() == "true",
+                "messages" if api == StreamApi::Chat => text = Some(value),
+                "prompt" if api == StreamApi::Completions => text = Some(value),
+                _ => {}
+            }
+        }
+        if !is_streamed {
+            return Err(Unresumable::NotStreamed);
+        }
+        let text = text.ok_or(Unresumable::Unreadable)?;
+        match api {
+            StreamApi::Chat => with_message(text, "", continues).map(drop)?,
+            StreamApi::Completions => read::<String>(text).map(drop)?,
+        }
+        Ok(Self { api, body, max_tokens, has_usage })
+    }
+
+    /// The API.
+    pub fn api(&self) -> StreamApi {
+        self.api
+    }
+
+    /// The body as the client has sent it.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The client's limit on generated tokens.
+    pub(super) fn max_tokens(&self) -> Option<u64> {
+        self.max_tokens
+    }
+
+    /// Whether the response ends with an event that has the usage.
+    pub(super) fn has_usage(&self) -> bool {
+        self.has_usage
+    }
+
+    /// The body of the request that continues a response of which the client has this text, of this many tokens.
+    pub fn continuation(&self, text: &str, tokens: u64) -> Result<Vec<u8>, Unresumable> {
+        if text.is_empty() {
+            return Ok(self.body.clone());
+        }
+        let members = members(&self.body)?;
+        let continues =
+            members.iter().any(|(name, value)| name == "continue_final_message" && value.get() == "true");
+        let mut object = ObjectWriter::with_capacity(self.body.len() + text.len() + 128);
+        for (name, value) in &members {
+            match &**name {
+                "max_tokens" | "max_completion_tokens" | "min_tokens" => {
+                    let limit: Option<u64> = read(value)?;
+                    // Servers refuse a limit of 0.
+                    let least = u64::from(name != "min_tokens");
+                    if let Some(limit) = limit {
+                        object.member(name, &limit.saturating_sub(tokens).max(least).to_string());
+                    }
+                }
+                "messages" if self.api == StreamApi::Chat => {
+                    object.member(name, &with_message(value, text, continues)?);
+                }
+                "prompt" if self.api == StreamApi::Completions => {
+                    object.member(name, &quoted(&(read::<String>(value)? + text)));
+                }
+                "continue_final_message" | "add_generation_prompt" if self.api == StreamApi::Chat => {}
+                _ => object.member(name, value.get()),
+            }
+        }
+        if self.api == StreamApi::Chat {
+            object.member("add_generation_prompt", "false");
+            object.member("continue_final_message", "true");
+        }
+        Ok(object.finish())
+    }
+}
+
+/// The reason why a request with this member is not resumed, if it is one.
+fn obstacle(name: &str, value: &RawValue) -> Option<Unresumable> {
+    let is_off = |value: &RawValue| matches!(value.get(), "null" | "false" | "0");
+    match name {
+        "n" | "best_of" if !matches!(value.get(), "null" | "1") => Some(Unresumable::SeveralChoices),
+        "use_beam_search" if !is_off(value) => Some(Unresumable::SeveralChoices),
+        "logprobs" if !matches!(value.get(), "null" | "false") => Some(Unresumable::TokenDetails),
+        "top_logprobs" | "prompt_logprobs" | "return_token_ids" | "return_tokens_as_token_ids"
+            if !is_off(value) =>
+        {
+            Some(Unresumable::TokenDetails)
+        }
+        "response_format" if value.get() != "null" => {
+            let is_text = serde_json::from_str(value.get())
+                .is_ok_and(|format: ResponseFormat<'_>| format.kind == "text");
+            (!is_text).then_some(Unresumable::StructuredOutput)
+        }
+        "guided_json" | "guided_regex" | "guided_choice" | "guided_grammar" | "structured_outputs"
+        | "structural_tag" | "regex" | "ebnf" | "json_schema"
+            if value.get() != "null" =>
+        {
+            Some(Unresumable::StructuredOutput)
+        }
+        "echo" if !is_off(value) => Some(Unresumable::OtherField),
+        "suffix" | "prompt_embeds" | "audio" | "modalities" | "kv_transfer_params"
+            if value.get() != "null" =>
+        {
+            Some(Unresumable::OtherField)
+        }
+        _ => None,
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Result<T, Unresumable> {
+    serde_json::from_str(value.get()).map_err(|_| Unresumable::Unreadable)
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree which of the values counts.
+fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
+    struct Visitor;
+    impl<'de> serde::de::Visitor<'de> for Visitor {
+        type Value = Members<'de>;
+
+        fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Vec::new();
+            while let Some(Name(name)) = map.next_key()? {
+                members.push((name, map.next_value()?));
+            }
+            Ok(members)
+        }
+    }
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+    let text = core::str::from_utf8(json).map_err(|_| Unresumable::Unreadable)?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let members = serde::Deserializer::deserialize_map(&mut deserializer, Visitor)
+        .and_then(|members| deserializer.end().map(|()| members))
+        .map_err(|_| Unresumable::Unreadable)?;
+    let is_unique = {
+        let mut names = HashSet::with_capacity(members.len());
+        members.iter().all(|(name, _)| names.insert(&**name))
+    };
+    if is_unique { Ok(members) } else { Err(Unresumable::Unreadable) }
+}
+
+/// The messages with the text of the response: at the end of the last message if the client has it continued, and as one more message
+/// otherwise.
+fn with_message(messages: &RawValue, text: &str, continues: bool) -> Result<String, Unresumable> {
+    let mut messages: Vec<Cow<'_, str>> =
+        read::<Vec<&RawValue>>(messages)?.into_iter().map(|message| message.get().into()).collect();
+    let last = messages.last_mut().ok_or(Unresumable::Unreadable)?;
+    if continues {
+        let mut object = ObjectWriter::with_capacity(last.len() + text.len());
+        let mut has_content = false;
+        for (name, value) in members(last.as_bytes())? {
+            if name == "content" {
+                has_content = true;
+                object.member(&name, &quoted(&(read::<String>(value)? + text)));
+            } else {
+                object.member(&name, value.get());
+            }
+        }
+        if !has_content {
+            return Err(Unresumable::Unreadable);
+        }
+        *last = String::from_utf8(object.finish()).map_err(|_| Unresumable::Unreadable)?.into();
+    } else {
+        messages.push(format!(r#"{{"role":"assistant","content":{}}}"#, quoted(text)).into());
+    }
+    Ok(format!("[{}]", messages.join(",")))
+}
+
+/// Writes an object member by member.
+struct ObjectWriter(Vec<u8>);
+
+impl ObjectWriter {
+    fn with_capacity(bytes: usize) -> Self {
+        let mut json = Vec::with_capacity(bytes);
+        json.push(b'{');
+        Self(json)
+    }
+
+    fn member(&mut self, name: &str, value: &str) {
+        let Self(json) = self;
+        if json.len() > 1 {
+            json.push(b',');
+        }
+        json.extend_from_slice(quoted(name).as_bytes());
+        json.push(b':');
+        json.extend_from_slice(value.as_bytes());
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let Self(mut json) = self;
+        json.push(b'}');
+        json
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn chat(fields: &str) -> Result<ResumableRequest, Unresumable> {
+        let body =
+            format!(r#"{{"messages": [{{"role": "user", "content": "hi"}}], "stream": true{fields}}}"#);
+        ResumableRequest::read(StreamApi::Chat, body.into_bytes())
+    }
+
+    fn continued(request: &ResumableRequest, text: &str, tokens: u64) -> Value {
+        serde_json::from_slice(&request.continuation(text, tokens).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_api_is_that_of_the_path() {
+        for (method, path, api) in [
+            ("POST", "/v1/chat/completions", Some(StreamApi::Chat)),
+            ("POST", "/openai/v1/completions?a=/chat/completions", Some(StreamApi::Completions)),
+            ("GET", "/v1/chat/completions", None),
+            ("POST", "/v1/chat/completions/x", None),
+            ("POST", "/v1/embeddings", None),
+        ] {
+            assert_eq!(StreamApi::of(method.as_bytes(), path.as_bytes()), api, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_chat_continues_with_the_text_as_the_last_message() {
+        let request =
+            chat(r#", "max_tokens": 10, "min_tokens": 2, "seed": 1, "add_generation_prompt": true"#).unwrap();
+        assert_eq!((request.max_tokens(), request.has_usage()), (Some(10), false));
+        let expected = json!({
+            "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a \"b\"\n"}],
+            "stream": true, "max_tokens": 7, "min_tokens": 0, "seed": 1,
+            "add_generation_prompt": false, "continue_final_message": true,
+        });
+        assert_eq!(continued(&request, "a \"b\"\n", 3), expected);
+        // Before the first text the request is the same.
+        assert_eq!(request.continuation("", 0).unwrap(), request.body());
+    }
+
+    #[test]
+    fn a_message_that_the_client_has_continued_gets_the_text_at_its_end() {
+        let body = r#"{"messages": [{"role": "user", "content": "hi"}, {"content": "so ", "role": "assistant", "x": 1.50}],
+            "continue_final_message": true, "stream": true}"#;
+        let request = ResumableRequest::read(StreamApi::Chat, body.into()).unwrap();
+        let whole = String::from_utf8(request.continuation("far", 1).unwrap()).unwrap();
+        // All else is written as the client wrote it.
+        assert!(whole.contains(r#"{"content":"so far","role":"assistant","x":1.50}"#), "{whole}");
+        let without_text = body.replace("\"so \"", "[]");
+        let refused = ResumableRequest::read(StreamApi::Chat, without_text.into()).unwrap_err();
+        assert_eq!(refused, Unresumable::Unreadable);
+    }
+
+    #[test]
+    fn a_completion_continues_behind_the_prompt() {
+        let body = r#"{"prompt": "once", "stream": true, "max_tokens": 2, "stream_options": {"include_usage": true}}"#;
+        let request = ResumableRequest::read(StreamApi::Completions, body.into()).unwrap();
+        assert!(request.has_usage());
+        let expected = json!({"prompt": "once upon", "stream": true, "max_tokens": 1, "stream_options": {"include_usage": true}});
+        assert_eq!(continued(&request, " upon", 5), expected);
+    }
+
+    #[test]
+    fn requests_whose_response_another_server_cannot_continue_are_refused() {
+        use Unresumable::*;
+        for (fields, reason) in [
+            (r#", "stream": true"#, Unreadable),
+            (r#", "n": 2"#, SeveralChoices),
+            (r#", "best_of": 3"#, SeveralChoices),
+            (r#", "use_beam_search": true"#, SeveralChoices),
+            (r#", "logprobs": true"#, TokenDetails),
+            (r#", "logprobs": 0"#, TokenDetails),
+            (r#", "top_logprobs": 5"#, TokenDetails),
+            (r#", "return_token_ids": true"#, TokenDetails),
+            (r#", "response_format": {"type": "json_object"}"#, StructuredOutput),
+            (r#", "response_format": 1"#, StructuredOutput),
+            (r#", "guided_regex": "a""#, StructuredOutput),
+            (r#", "echo": true"#, OtherField),
+            (r#", "suffix": "x""#, OtherField),
+            (r#", "max_tokens": -1"#, Unreadable),
+            (r#", "stream_options": 1"#, Unreadable),
+            ("} ", Unreadable),
+        ] {
+            assert_eq!(chat(fields).unwrap_err(), reason, "{fields}");
+        }
+        for fields in [
+            r#", "n": 1, "best_of": null, "logprobs": false, "top_logprobs": 0, "echo": false"#,
+            r#", "response_format": {"type": "text"}, "guided_json": null, "max_tokens": null, "stream_options": null"#,
+            r#", "tools": [{"type": "function"}], "unknown": {}"#,
+        ] {
+            chat(fields).unwrap();
+        }
+        let read = |api, body: &str| ResumableRequest::read(api, body.into()).unwrap_err();
+        assert_eq!(read(StreamApi::Chat, r#"{"messages": [1], "stream": false}"#), NotStreamed);
+        for body in ["[]", "", "{", r#"{"stream": true}"#, r#"{"messages": [], "stream": true}"#] {
+            assert_eq!(read(StreamApi::Chat, body), Unreadable, "{body}");
+        }
+        let list = r#"{"prompt": ["a", "b"], "stream": true}"#;
+        assert_eq!(read(StreamApi::Completions, list), Unreadable);
+    }
+}
