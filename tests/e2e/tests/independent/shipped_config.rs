@@ -84,7 +84,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_filters(config, first)).await
     } else if first.pointer("/0/cluster_type").is_some() {
         start("envoy.yaml", Filter::Native, folder.path(), |config| put_module_cluster(config, first)).await
-    } else if let Some(agent) = first.get("agent") {
+    } else if let Some(agent) = first.get("agent").filter(|agent| agent.get("addresses").is_some()) {
         // The configuration of the module without a pool.
         start("envoy.yaml", Filter::Native, folder.path(), |config| {
             config.set_picker_field("agent", agent.clone())
@@ -107,7 +107,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
         run(promtool(&["check", "config"], &snippet.at).arg(&file))
     } else if has("groups") {
         run(promtool(&["check", "rules"], &snippet.at).arg(&file))
-    } else if has("pools") || has("gateway") || has("resources") {
+    } else if ["pools", "gateway", "networkPolicy", "resources"].into_iter().any(has) {
         // Values of the chart, and kustomizations: parts of a whole that `make check-deploy` renders.
         Ok(())
     } else if has("rule_files") {

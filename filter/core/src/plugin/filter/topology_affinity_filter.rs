@@ -92,7 +92,6 @@ mod tests {
         assert_eq!(kept(&alone, json!({})), [0, 1, 2, 3], "there is no peer");
         let unknown = near("a", Some(3));
         assert_eq!(kept(&unknown, json!({"minAffinity": "region"})), [0, 1, 2, 3], "the peer has no places");
-        assert_eq!(kept(&fixture("a"), json!({"topologyProducerName": "other"})), [0, 1, 2, 3]);
     }
 
     #[test]
