@@ -133,6 +133,20 @@ fn an_invalid_pool_keeps_its_last_valid_version_with_all_its_objects() {
 }
 
 #[test]
+fn an_annotation_counts_without_a_new_version_of_the_specification() {
+    let mut fixture = Fixture::default();
+    let fallback = |update: &Update| policy(&update.plan, "n/p").fallback.clone();
+    let before = fixture.set([pool("n", "p", OLD), pool("n", "spare", OLD)]);
+    assert!(fallback(&before).is_empty());
+    let mut annotated = pool("n", "p", OLD);
+    annotated.json["metadata"]["annotations"] = json!({"endpoint-picker/fallback": "spare"});
+    let after = fixture.set([annotated, pool("n", "spare", OLD)]);
+    assert_eq!(fallback(&after), ["n/spare"]);
+    let removed = fixture.set([pool("n", "p", OLD), pool("n", "spare", OLD)]);
+    assert!(fallback(&removed).is_empty());
+}
+
+#[test]
 fn of_objects_that_contradict_each_other_the_younger_is_refused() {
     let alpha = |created| {
         let spec = json!({"selector": {"app": "alpha"}, "targetPortNumber": 9000});

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use manifest::Manifest;
+use serde_json::Value as Json;
 
 use super::manifests::Scope;
 use super::manifests::document::Documents;
@@ -68,6 +69,8 @@ struct ManifestState {
 struct Identity {
     uid: Option<String>,
     generation: Option<i64>,
+    /// They change without a new generation.
+    annotations: Option<Json>,
     /// `None` for kinds with a generation, because it changes with the object's status too.
     resource_version: Option<String>,
 }
@@ -78,6 +81,7 @@ impl Identity {
         Self {
             uid: Some(object.uid.clone()),
             generation: object.generation,
+            annotations: object.json.pointer("/metadata/annotations").cloned(),
             resource_version: without_generation.then(|| object.resource_version.clone()),
         }
     }
