@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod body_routing;
 mod changes;
+mod fallback;
 mod fixture;
 mod outages;
 mod pools;
