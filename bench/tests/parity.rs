@@ -5,7 +5,7 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_bench::epp::recorded_version;
 use endpoint_picker_bench::parity::ours::Ours;
 use endpoint_picker_bench::parity::recording::Recording;
-use endpoint_picker_bench::parity::setup::{Comparison, SETUPS, Setup};
+use endpoint_picker_bench::parity::setup::{SETUPS, Setup};
 use endpoint_picker_bench::parity::verdict::Verdict;
 
 #[test]
@@ -25,7 +25,7 @@ fn compare_all(rules: EppRules) -> Result<()> {
 fn compare(setup: &'static Setup, rules: EppRules) -> Result<()> {
     let recording = Recording::read(setup, rules)?;
     assert_eq!(recording.run.epp, recorded_version(rules), "{}", setup.name);
-    let comparison = Comparison::recorded(setup, rules, &recording.run)?;
+    let comparison = recording.run.comparison(setup, rules)?;
     let mut ours = Ours::new(&comparison)?;
     let mut agree = 0;
     for (number, (case, answer)) in recording.cases.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The EPP's answers in a file: one line about the run, then one line for each case.
 
 use super::case::{Answer, Case};
-use super::setup::{self, Setup};
+use super::setup::{self, Comparison, Setup};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker::epp_rules::EppRules;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,16 @@ struct Line {
     #[serde(flatten)]
     case: Case,
     answer: Answer,
+}
+
+impl Run {
+    /// The setup as it was when this run was recorded.
+    pub fn comparison(&self, setup: &'static Setup, rules: EppRules) -> Result<Comparison> {
+        match &self.config {
+            Some(config) => Ok(Comparison::with_config(setup, rules, config.clone())),
+            None => Comparison::new(setup, rules, self.seed),
+        }
+    }
 }
 
 impl Recording {

@@ -2,7 +2,6 @@
 
 use crate::manifests::Manifests;
 use crate::parity::generator::configuration;
-use crate::parity::recording::Run;
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pipeline::Pipeline;
@@ -215,12 +214,9 @@ impl Comparison {
         Ok(Self { setup, rules, manifests })
     }
 
-    /// The setup with the configuration of a recording.
-    pub fn recorded(setup: &'static Setup, rules: EppRules, run: &Run) -> Result<Self> {
-        match &run.config {
-            Some(config) => Ok(Self { setup, rules, manifests: Manifests::of_config(config.clone()) }),
-            None => Self::new(setup, rules, run.seed),
-        }
+    /// The setup with this configuration, which was drawn and recorded.
+    pub fn with_config(setup: &'static Setup, rules: EppRules, config: Value) -> Self {
+        Self { setup, rules, manifests: Manifests::of_config(config) }
     }
 
     /// The configuration, if it was drawn.

@@ -5,6 +5,7 @@
 //! [`send_response`](super::RequestHandle::send_response) it calls further hooks of the same request, so a
 //! hook sends its response last, when nothing borrows the request's state.
 
+mod cell;
 mod cluster;
 mod filter_config;
 mod resumer;

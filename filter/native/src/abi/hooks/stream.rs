@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::caught;
+use super::cell::{RequestCell, ResumerCell, cell};
 use super::filter_config::Filter;
-use super::resumer::ResumerCell;
 use crate::abi::request::{LocalReply, RequestHandle};
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::RouteConfig;
@@ -23,28 +23,6 @@ const STOP_AND_BUFFER: u32 = 1;
 const STOP_AND_WATERMARK: u32 = 2;
 /// Body, `StopIterationNoBuffer`: Envoy drops the part that has arrived, since a response was sent.
 const STOP_AND_DROP: u32 = 3;
-
-/// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request
-/// finds the cell borrowed and does nothing.
-#[expect(clippy::large_enum_variant, reason = "a box would cost every request of the picker an allocation")]
-pub(super) enum RequestCell {
-    Picker(RefCell<Stream>),
-    Resumer(ResumerCell),
-}
-
-/// The request of Envoy's pointer, which is kept if Envoy destroys it inside this hook.
-///
-/// # Safety
-/// `stream` is the pointer that Envoy gave to the hook.
-pub(super) unsafe fn cell(stream: ModulePtr) -> Rc<RequestCell> {
-    let stream = stream.cast::<RequestCell>();
-    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there until
-    // `on_http_filter_destroy`.
-    unsafe {
-        Rc::increment_strong_count(stream);
-        Rc::from_raw(stream)
-    }
-}
 
 /// Runs a hook's body, and sends the response that it returns, if any. `None` inside another hook of the
 /// request, and for a request of another filter.
