@@ -19,6 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters";
 
+/// Manifests by which the servers with even numbers are the pool `default`, and the others the pool `second`.
+pub(crate) const TWO_POOLS: &str = "
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: default }
+spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
+---
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata: { name: second }
+spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
+";
+
 /// Without EDS file and `override_host`. The cluster's configuration has these fields of the filter's.
 pub(crate) fn own_cluster_with(config: &mut Config, fields: &[&str]) -> Result<()> {
     let document = config.document();

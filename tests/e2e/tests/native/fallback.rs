@@ -11,22 +11,11 @@ use endpoint_picker_model_server::MODEL;
 use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::clusters::own_cluster_with;
+use crate::clusters::{TWO_POOLS, own_cluster_with};
 
-/// The servers 0 and 2 are the pool `default`, and 1 and 3 the pool `second`.
-const POOLS: &str = "
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: { name: default }
-spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
----
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: { name: second }
-spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
-";
-
+/// Of the pool `default`.
 const FIRST: [usize; 2] = [0, 2];
+/// Of the pool `second`.
 const SECOND: [usize; 2] = [1, 3];
 
 fn own_cluster(config: &mut Config) -> Result<()> {
@@ -34,7 +23,7 @@ fn own_cluster(config: &mut Config) -> Result<()> {
 }
 
 fn builder() -> Builder {
-    let builder = Stack::builder().servers(4).workers(2).manifests(POOLS).without_access_log();
+    let builder = Stack::builder().servers(4).workers(2).manifests(TWO_POOLS).without_access_log();
     builder.one_eds_file_per_pool().picker_field("steering", "cluster").change(own_cluster)
 }
 
@@ -114,14 +103,14 @@ async fn the_list_of_a_pools_annotation_counts_without_another_configuration_of_
     set_waiting(&stack, FIRST, 50);
     let load = SteadyLoad::start(&stack);
     until_all_go_to(&stack, FIRST).await;
-    let annotated = POOLS.replacen(
+    let annotated = TWO_POOLS.replacen(
         "name: default",
         "name: default, annotations: { endpoint-picker/fallback: second }",
         1,
     );
     stack.set_manifests(&annotated);
     until_all_go_to(&stack, SECOND).await;
-    stack.set_manifests(POOLS);
+    stack.set_manifests(TWO_POOLS);
     until_all_go_to(&stack, FIRST).await;
     load.stop().await;
 }

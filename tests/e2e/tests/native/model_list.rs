@@ -8,20 +8,10 @@ use endpoint_picker_model_server::{MODEL, SERVED_BY};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::clusters::own_cluster_with;
+use crate::clusters::{TWO_POOLS, own_cluster_with};
 
-/// A pool whose servers are asked for their models, and one with a rewrite.
-const POOLS: &str = "
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: { name: default }
-spec: { selector: { matchLabels: { side: left } }, targetPorts: [{ number: 8000 }] }
----
-apiVersion: inference.networking.k8s.io/v1
-kind: InferencePool
-metadata: { name: second }
-spec: { selector: { matchLabels: { side: right } }, targetPorts: [{ number: 8000 }] }
----
+/// A rewrite in the pool `second`, and rules by which the models of servers are read.
+const OBJECTS: &str = "
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite
 metadata: { name: alias }
@@ -44,7 +34,9 @@ dataLayer: { sources: [{ pluginRef: models-data-source, extractors: [{ pluginRef
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_lists_the_models_of_its_pools_and_follows_their_changes() {
-    let builder = Stack::builder().servers(2).manifests(POOLS).agent_flags(&["--allow-experimental-plugins"]);
+    let manifests = [TWO_POOLS, OBJECTS].join("---");
+    let builder =
+        Stack::builder().servers(2).manifests(&manifests).agent_flags(&["--allow-experimental-plugins"]);
     let builder = builder.one_eds_file_per_pool();
     let builder =
         builder.picker_field("steering", "cluster").change(|config| own_cluster_with(config, &["pool"]));
@@ -59,7 +51,7 @@ async fn a_listener_lists_the_models_of_its_pools_and_follows_their_changes() {
         anyhow::Ok(())
     };
     eventually("both pools' models are listed", async || lists(&["alias", MODEL]).await).await;
-    stack.set_manifests(&POOLS.replace("value: alias", "value: later"));
+    stack.set_manifests(&manifests.replace("value: alias", "value: later"));
     eventually("the rewrite's new model is listed", async || lists(&[MODEL, "later"]).await).await;
     let others = client::http1().get(stack.url("/v1/models/one")).send().await.unwrap();
     assert!(others.headers().contains_key(SERVED_BY), "another path is a server's");
