@@ -95,8 +95,7 @@ fn plugins_without_effect_are_accepted_with_the_reason() {
 dataLayer:
   sources:
   - {pluginRef: endpoint-notification-source, extractors: [{pluginRef: queue-scorer}]}
-  - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}
-  - {pluginRef: models-data-source, extractors: [{pluginRef: models-data-extractor}]}",
+  - {pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}",
     );
     let refused = refusal(&text);
     assert!(refused.contains("plugins[7].type: \"sheddable-eviction-filter\" is experimental"), "{refused}");
@@ -108,8 +107,8 @@ dataLayer:
         (4, "\"k8s-notification-source\" has no effect here: no plugin reads"),
         (7, "\"sheddable-eviction-filter\" has no effect here: flowControl.enableEviction"),
         (8, "\"priority-then-time-eviction-order-policy\" has no effect here: flowControl.enableEviction"),
-        (5, "\"models-data-source\" has no effect here: no plugin reads"),
-        (6, "\"models-data-extractor\" has no effect here: no plugin reads"),
+        (5, "\"models-data-source\" has no effect here: dataLayer.sources lists no"),
+        (6, "\"models-data-extractor\" has no effect here: dataLayer.sources lists no"),
     ];
     assert_eq!(warned.len(), expected.len(), "{warned:?}");
     for (warning, (index, text)) in warned.iter().zip(expected) {
@@ -253,7 +252,8 @@ fn gpu_utilization_is_read_from_exporters_and_by_the_attribute_plugins() {
     assert!(refusal(&config(GPU)).contains("\"dcgm-data-source\" is experimental"));
     let plan = experimental(&config(GPU)).unwrap();
     let sources = plan.pools[0].scraping(&crate::harness::settings().scrape).sources;
-    let [gpu] = &sources[..] else { panic!("nothing reads the models: {sources:?}") };
+    let [gpu, models] = &sources[..] else { panic!("{sources:?}") };
+    assert_eq!(models.kind, SourceKind::Models);
     assert_eq!(
         (gpu.kind, gpu.port.map(NonZeroU16::get), gpu.is_on_node),
         (SourceKind::Gpu, Some(9401), true)
@@ -322,6 +322,11 @@ dataLayer: {sources: [{pluginRef: models-data-source, extractors: [{pluginRef: m
     let [models] = &sources[..] else { panic!("{sources:?}") };
     assert_eq!((models.kind, models.port, models.is_on_node), (SourceKind::Models, None, false));
     assert_eq!((models.settings.path.path(), models.settings.interval), ("/m", Duration::from_secs(1)));
+    // Lists of models read them too.
+    let listed = text.replace("- {type: served-model-filter}\n", "");
+    let sources =
+        experimental(&listed).unwrap().pools[0].scraping(&crate::harness::settings().scrape).sources;
+    assert_eq!(sources.len(), 1);
     let unlisted = text.replace(", extractors: [{pluginRef: models-data-extractor}]", "");
     let refused = experimental(&unlisted).unwrap_err();
     assert!(refused.contains("lists a models-data-source with a models-data-extractor"), "{refused}");

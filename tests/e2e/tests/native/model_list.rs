@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clusters::{TWO_POOLS, own_cluster_with};
 
-/// A rewrite in the pool `second`, and rules by which the models of servers are read.
+/// A rewrite in the pool `second`, and a configuration by which the models of servers are read.
 const OBJECTS: &str = "
 apiVersion: llm-d.ai/v1alpha2
 kind: InferenceModelRewrite
@@ -26,7 +26,6 @@ kind: EndpointPickerConfig
 plugins:
   - { type: models-data-source }
   - { type: models-data-extractor }
-  - { type: served-model-filter }
   - { type: queue-scorer }
   - { type: max-score-picker }
 dataLayer: { sources: [{ pluginRef: models-data-source, extractors: [{ pluginRef: models-data-extractor }] }] }
@@ -35,9 +34,7 @@ dataLayer: { sources: [{ pluginRef: models-data-source, extractors: [{ pluginRef
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listener_lists_the_models_of_its_pools_and_follows_their_changes() {
     let manifests = [TWO_POOLS, OBJECTS].join("---");
-    let builder =
-        Stack::builder().servers(2).manifests(&manifests).agent_flags(&["--allow-experimental-plugins"]);
-    let builder = builder.one_eds_file_per_pool();
+    let builder = Stack::builder().servers(2).manifests(&manifests).one_eds_file_per_pool();
     let builder =
         builder.picker_field("steering", "cluster").change(|config| own_cluster_with(config, &["pool"]));
     let stack = builder.picker_field("listModels", json!(["default", "second"])).start().await;

@@ -4,7 +4,6 @@ pub(super) mod scraping;
 
 use std::path::PathBuf;
 
-use endpoint_picker::pool::reading::MODELS;
 use scraping::Scraping;
 
 use super::Findings;
@@ -51,8 +50,9 @@ pub(super) fn read(
             }
         }
     }
-    let is_read = reads_models(declared, findings);
-    let models = models.filter(|_| is_read);
+    if models.is_none() {
+        warn_of_unlisted_models(declared, findings);
+    }
     let mut scraping = Scraping::default();
     for declared in source.into_iter().chain(extractor).chain(gpu).chain(models) {
         let Some((path, plugin)) = declared.path.as_ref().zip(declared.of_agent()) else { continue };
@@ -72,21 +72,16 @@ pub(super) fn read(
     (scraping, endpoints_file)
 }
 
-/// Whether a plugin reads the models of servers. Warns of the plugins that publish them in vain.
-fn reads_models(declared: &[Declared], findings: &mut Findings) -> bool {
-    let needs_models = |plugin: &Declared| {
-        plugin.of_filter().is_some_and(|plugin| plugin.needs().iter().any(|need| need.name == MODELS))
-    };
-    if declared.iter().any(needs_models) {
-        return true;
-    }
+/// Warns of plugins that would read the models of servers if they were listed.
+fn warn_of_unlisted_models(declared: &[Declared], findings: &mut Findings) {
     let publishers = declared.iter().filter(|it| [MODELS_SOURCE, MODELS_EXTRACTOR].contains(&&*it.type_name));
     for (path, plugin) in publishers.filter_map(|it| Some((it.path.as_ref()?, it))) {
-        let text =
-            format!("{:?} has no effect here: no plugin reads the models of servers", plugin.type_name);
+        let text = format!(
+            "{:?} has no effect here: dataLayer.sources lists no {MODELS_SOURCE} with a {MODELS_EXTRACTOR}",
+            plugin.type_name
+        );
         findings.warn(format!("{path}.type"), text);
     }
-    false
 }
 
 /// The plugin that finds endpoints, and the path of its name.
