@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from run import CHART, NAMESPACE, RELEASE, ROOT, Failed, Loader, is_hook, key, run, template
+from run import CHART, NAMESPACE, RELEASE, ROOT, Failed, Loader, is_hook, key, run, template, version
 
 POOL = {"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000]}
 SIDECAR = {"agent.mode": "sidecar", "agent.sidecar.serviceAccounts": [{"name": "envoy", "namespace": "proxies"}]}
@@ -243,9 +243,8 @@ def check_refusals():
 def check_versions():
     """The chart has the version of the workspace."""
     chart = yaml.load((CHART / "Chart.yaml").read_text(), Loader)
-    version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
-    if (chart["version"], chart["appVersion"]) != (version, version):
-        yield f"Chart.yaml has the versions {chart['version']} and {chart['appVersion']}; the workspace has {version}"
+    if (chart["version"], chart["appVersion"]) != (version(), version()):
+        yield f"Chart.yaml has the versions {chart['version']} and {chart['appVersion']}; the workspace has {version()}"
 
 
 def leaves(values, path=""):

@@ -6,7 +6,7 @@ import tomllib
 
 import dockerfile
 
-from run import ROOT
+from run import ROOT, version
 
 FILE = ROOT / "deploy/docker/Dockerfile"
 IGNORED = ROOT / "deploy/docker/Dockerfile.dockerignore"
@@ -118,12 +118,11 @@ def check():
 
     dist = (ROOT / "tools/release/dist").read_text()
     requirements = (ROOT / "tools/deploy/requirements.txt").read_text()
-    version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
     pinned = {
         "CARGO_ZIGBUILD_VERSION": re.search(r"^zigbuild_version=(\S+)", dist, re.MULTILINE)[1],
         "ZIG_VERSION": re.search(r"^zig_version=(\S+)", dist, re.MULTILINE)[1],
         "CERTIFI_VERSION": re.search(r"^certifi==(\S+)", requirements, re.MULTILINE)[1],
-        "VERSION": version,
+        "VERSION": version(),
     }
     yield from (f"{argument} is not {value}" for argument, value in pinned.items() if defaults().get(argument) != value)
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())

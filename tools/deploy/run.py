@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import tomllib
 
 import yaml
 
@@ -12,6 +13,11 @@ PROGRAMS = ROOT / ".tools/kube/bin"
 NAMESPACE = "inference"
 RELEASE = "endpoint-picker"
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def version():
+    """The version of the workspace, and so of a release."""
+    return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 
 
 class Failed(Exception):

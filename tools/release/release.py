@@ -3,10 +3,9 @@
 import dataclasses
 import datetime
 import pathlib
-import re
 import subprocess
 
-from run import ROOT
+from run import ROOT, version
 
 
 def git(*arguments):
@@ -32,9 +31,8 @@ class Release:
     @classmethod
     def of_checkout(cls, architectures):
         """The release of the checked out commit; changes that are not committed are noted in its revision."""
-        version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
         is_changed = git("status", "--porcelain") != ""
-        return cls(version, git("rev-parse", "HEAD") + ("-dirty" if is_changed else ""), int(git("log", "-1", "--format=%ct")), architectures)
+        return cls(version(), git("rev-parse", "HEAD") + ("-dirty" if is_changed else ""), int(git("log", "-1", "--format=%ct")), architectures)
 
 
 @dataclasses.dataclass

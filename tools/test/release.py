@@ -15,9 +15,9 @@ import urllib.request
 import yaml
 
 import layouts
-from run import PROGRAMS, ROOT
+from run import PROGRAMS, ROOT, version
 
-VERSION = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+VERSION = version()
 START_SECONDS = 30
 TITLE = "org.opencontainers.image"
 # Types of layers from which Envoy Gateway and Istio take a wasm module.
