@@ -77,34 +77,27 @@ def write_files(stage, release, target):
         (target / f"endpoint-picker-{release.version}-{architecture}-linux.tar.gz").write_bytes(host(stage, release, architecture))
 
 
-def write_chart(_, release, target):
+def write_chart(release, target):
     """Writes the chart and the rendered objects."""
     (target / f"endpoint-picker-{release.version}.tgz").write_bytes(chart(release))
     (target / f"endpoint-picker-{release.version}-manifests.tar.gz").write_bytes(manifests(release))
 
 
-# In this order: the provenance names all files, and the sums are of the provenance too.
-PARTS = {
-    "files": write_files,
-    "chart": write_chart,
-    "images": layouts.write,
-    "sboms": lambda _, release, target: sboms.write(release, target),
-    "provenance": lambda _, release, target: provenance.write(release, target),
-}
-
-
 def main():
-    """Writes the named parts, by default all."""
+    """Writes all files of a release."""
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--part", action="append", choices=PARTS, help="one part of a release, for tests")
     arguments.add_argument("stage", type=pathlib.Path)
     arguments.add_argument("target", type=pathlib.Path)
     arguments.add_argument("architectures", nargs="+", choices=layouts.ARCHITECTURES)
     flags = arguments.parse_args()
     release = Release.of_checkout(flags.architectures)
-    for name, write in PARTS.items():
-        if name in (flags.part or PARTS):
-            write(Stage(flags.stage), release, flags.target)
+    stage, target = Stage(flags.stage), flags.target
+    write_files(stage, release, target)
+    write_chart(release, target)
+    layouts.write(stage, release, target)
+    sboms.write(release, target)
+    # Last: the provenance names all files, and the sums are of the provenance too.
+    provenance.write(release, target)
 
 
 main()

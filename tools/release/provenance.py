@@ -5,7 +5,6 @@ The statement has no times and no identity of a run, so that a second build of t
 
 import hashlib
 import json
-import pathlib
 import re
 import subprocess
 
@@ -57,5 +56,5 @@ def write(release, target):
     """Writes the statement, and then SHA256SUMS."""
     text = json.dumps(statement(release, target), indent=2) + "\n"
     (target / f"endpoint-picker-{release.version}.intoto.json").write_text(text)
-    lines = [f"{sum_of(path)}  {path.name}\n" for path in sorted(pathlib.Path(target).iterdir())]
+    lines = [f"{sum_of(path)}  {path.name}\n" for path in sorted(target.iterdir())]
     (target / "SHA256SUMS").write_text("".join(lines))
