@@ -21,7 +21,7 @@ check-reproducible: tools ## Build a release twice in different folders and comp
 	@FULL='$(FULL)' tools/test/reproducible
 
 .PHONY: test-upgrade
-test-upgrade: tools wasm native ## Upgrade and roll back agent, module and Envoy under load, with formats N and N-1 between them
+test-upgrade: tools wasm native ## Upgrade and roll back agent, module and Envoy under load, with different formats between them
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	@tools/test/upgrade
 

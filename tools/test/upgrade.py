@@ -15,6 +15,8 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 60
 CLIENTS = 4
+# More polls of the agent than a filter counts late: it polls a failing agent every 200 ms, and counts once a second.
+POLLS = 10
 MODULES = {"wasm": "wasm32-wasip1/wasm/endpoint_picker_wasm.wasm", "native": "native/libendpoint_picker_native.so"}
 CONFIGURATIONS = {"wasm": ("envoy.yaml", "target/endpoint_picker.wasm"), "native": ("envoy-native.yaml", "target/libendpoint_picker.so")}
 SERVERS = ["127.0.0.2:8000", "127.0.0.3:8000", "127.0.0.4:8000"]
@@ -71,7 +73,7 @@ class Load:
                 connection = None
 
     def continues(self):
-        """Waits until each client has had a response after now."""
+        """Waits for 20 times as many responses as there are clients."""
         before = self.answered
         until("the load continues", lambda: self.answered >= before + 20 * CLIENTS)
 
@@ -126,6 +128,11 @@ class Host:
         lines = get("http://127.0.0.1:9901/stats").splitlines()
         return sum(int(line.rsplit(" ", 1)[1]) for line in lines if re.search(f"endpoint_picker.*{pattern}.*: [0-9]+$", line))
 
+    def until_polled(self, text, pattern):
+        """Waits until the filter has counted further polls: Envoy keeps the counts of the process before a hot restart."""
+        enough = self.statistic(pattern) + POLLS
+        until(text, lambda: self.statistic(pattern) >= enough)
+
 
 def upgrade(form, targets):
     """Upgrades and rolls back one form of the filter."""
@@ -144,16 +151,16 @@ def upgrade(form, targets):
             # The agent first, then Envoy; and back in the same order, so that each form meets an agent of the other format, with and without a snapshot before.
             for agent, envoy in (("next", "next"), ("this", "this")):
                 host.agent_of(agent)
-                until("the filter notices the other format", lambda: host.statistic("snapshot_failures"))
+                host.until_polled("the filter notices the other format", "snapshot_failures")
                 load.continues()
                 host.envoy_of(envoy)
                 load.continues()
-                until("the filter takes the agent's snapshots", lambda: host.statistic("snapshots"))
+                host.until_polled("the filter takes the agent's snapshots", "snapshots")
             host.envoy_of("next")
             load.continues()
-            until("a filter without a snapshot notices the other format", lambda: host.statistic("snapshot_failures"))
+            host.until_polled("a filter without a snapshot notices the other format", "snapshot_failures")
             host.agent_of("next")
-            until("the filter takes the agent's snapshots", lambda: host.statistic("snapshots"))
+            host.until_polled("the filter takes the agent's snapshots", "snapshots")
             load.continues()
             load.stop()
             if load.failures:
