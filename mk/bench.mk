@@ -15,7 +15,7 @@ soak: build bench-program ## Run the same load for long (SECONDS=1830); fails wh
 	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS))
 
 .PHONY: parity
-parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=main SEED=n)
+parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=main with EPP=: the main branch; SEED=n)
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity $(addprefix --epp-rules ,$(EPP_RULES)) $(addprefix --seed ,$(SEED))
 
 .PHONY: bench

@@ -11,7 +11,7 @@ from run import ROOT, version
 FILE = ROOT / "deploy/docker/Dockerfile"
 IGNORED = ROOT / "deploy/docker/Dockerfile.dockerignore"
 LABELS = {"title", "description", "source", "licenses", "version", "revision", "created"}
-# Each image: what is copied into it in order, its user and its entry point.
+# For each image its files in the order of their copies, its user and its entry point.
 IMAGES = {
     "agent": (
         {"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt", "metrics-agent": "/usr/local/bin/metrics-agent"},
@@ -70,7 +70,7 @@ def values(stage, name):
 
 
 def image(stage):
-    """What a stage describes."""
+    """The image that a stage describes."""
     last = {name: (values(stage, name) or [[]])[-1] for name in ("USER", "ENTRYPOINT", "CMD")}
     return Image(
         base=values(stage, "FROM")[0][0],

@@ -7,7 +7,7 @@ import tarfile
 
 
 def tar(files, epoch):
-    """The bytes of a tar archive: of each path in it, in their order, a file of this machine or bytes. Folders come before what they contain."""
+    """The bytes of a tar archive of these files, in their order: for each path in it a file of this machine, or bytes. Folders come before their files."""
     output, folders = io.BytesIO(), set()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path, source in files.items():
@@ -34,7 +34,7 @@ def _add(archive, path, epoch, mode, content):
 
 
 def compressed(content):
-    """The same with gzip, without a time and a name."""
+    """The content compressed with gzip, without a time and a name."""
     return gzip.compress(content, mtime=0)
 
 

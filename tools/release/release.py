@@ -1,4 +1,4 @@
-"""What is released, and the folder with what was built for it."""
+"""A release, and the folder with the programs and modules that were built for it."""
 
 import dataclasses
 import datetime
@@ -15,7 +15,7 @@ def git(*arguments):
 
 @dataclasses.dataclass
 class Release:
-    """What is released."""
+    """The version and the commit that are released."""
 
     version: str
     revision: str
@@ -37,7 +37,7 @@ class Release:
 
 @dataclasses.dataclass
 class Stage:
-    """The folder with what was built."""
+    """The folder with the built programs and modules."""
 
     folder: pathlib.Path
 

@@ -19,16 +19,16 @@ from run import PROGRAMS, ROOT, version
 
 VERSION = version()
 START_SECONDS = 30
-TITLE = "org.opencontainers.image"
+PREFIX = "org.opencontainers.image"
 # Types of layers from which Envoy Gateway and Istio take a wasm module.
 LAYERS = {"application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar+gzip"}
 
 
 def run(*command, expected=0, **options):
-    """The standard output of a program that ends with this code."""
+    """The standard output of a program that ends with this code, and for a failure its errors."""
     done = subprocess.run([*map(str, command)], capture_output=True, stdin=subprocess.DEVNULL, check=False, **options)
     output = done.stdout.decode(errors="replace")
-    if (done.returncode == 0) != (expected == 0):
+    if done.returncode != expected:
         sys.exit(f"test-release: {' '.join(map(str, command))} ended with {done.returncode}:\n{output}{done.stderr.decode(errors='replace')}")
     return output + (done.stderr.decode(errors="replace") if expected else "")
 
@@ -80,7 +80,7 @@ def test_signature(dist, scratch):
         path.rename(moved)
         verify(public, folder, expected=1)
         moved.rename(path)
-    (folder / "extra").write_text("of nobody")
+    (folder / "extra").write_text("not released")
     check("extra" in verify(public, folder, expected=1), "a foreign file is not named")
     (folder / "extra").unlink()
     (other := scratch / "other").mkdir()
@@ -125,8 +125,8 @@ def check_config(reference, platform, name):
     config = json.loads(run(layouts.CRANE, "config", f"--platform=linux/{platform}", reference))
     check(config["architecture"] == platform, f"{reference}: {config['architecture']} in place of {platform}")
     labels = config["config"]["Labels"]
-    expected = {f"{TITLE}.title": name, f"{TITLE}.version": VERSION, f"{TITLE}.licenses": "Apache-2.0"}
-    check(expected.items() <= labels.items() and len(labels[f"{TITLE}.revision"]) >= 40, f"{reference} has the labels {labels}")
+    expected = {f"{PREFIX}.title": name, f"{PREFIX}.version": VERSION, f"{PREFIX}.licenses": "Apache-2.0"}
+    check(expected.items() <= labels.items() and len(labels[f"{PREFIX}.revision"]) >= 40, f"{reference} has the labels {labels}")
     if name != "endpoint-picker-wasm":
         check(config["config"]["User"] == "65532:65532" and config["config"]["Entrypoint"], f"{reference} runs as {config['config']}")
 
@@ -161,7 +161,7 @@ def test_wasm(reference, platform, root, released):
 
 def test_images(dist, scratch, address):
     """Every image, pulled from the registry and unpacked, has the files of the release."""
-    names = {"amd64": "x86_64", "arm64": "aarch64"}
+    names = {platform: architecture for architecture, platform in layouts.ARCHITECTURES.items()}
     for archive in sorted(dist.glob("*.oci.tar")):
         name = archive.name.removesuffix(f"-{VERSION}.oci.tar")
         reference = f"{address}/{name}:{VERSION}"
