@@ -68,11 +68,12 @@ impl Config {
         self.replace_once(9901, places.admin_port)?;
         let agent = json!({"addresses": [format!("http://127.0.0.1:{}", places.agent_port)]});
         let listeners = self.document["static_resources"]["listeners"].as_array_mut();
-        let mut some_poll = false;
+        let mut has_polling_picker = false;
         for listener in listeners.context("the configuration has no listeners")? {
-            some_poll |= picker::poll_agents(http_filters(connection_manager_of(listener)?)?, &agent)?;
+            has_polling_picker |=
+                picker::poll_agents(http_filters(connection_manager_of(listener)?)?, &agent)?;
         }
-        if !some_poll {
+        if !has_polling_picker {
             self.replace_once(9095, places.agent_port)?;
         }
         let eds = places.folder.join(EDS_FOLDER);
@@ -129,7 +130,8 @@ impl Config {
     }
 }
 
-fn connection_manager_of(listener: &mut Value) -> Result<&mut Value> {
+/// The HTTP connection manager of a listener.
+pub(super) fn connection_manager_of(listener: &mut Value) -> Result<&mut Value> {
     listener
         .pointer_mut("/filter_chains/0/filters/0/typed_config")
         .context("a listener has no HTTP connection manager where it is expected")

@@ -3,7 +3,7 @@
 //! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata that `header_to_metadata`
 //! copies for the wasm filter, and polls the agent itself.
 
-use super::file::http_filters;
+use super::file::{connection_manager_of, http_filters};
 use super::picker;
 use crate::Filter;
 use anyhow::{Context, Result};
@@ -30,9 +30,7 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
     let mut agents = Vec::new();
     for listener in resources["listeners"].as_array_mut().context("listeners")? {
         listener.as_object_mut().context("a listener")?.remove("per_connection_buffer_limit_bytes");
-        let manager = listener
-            .pointer_mut("/filter_chains/0/filters/0/typed_config")
-            .context("a connection manager")?;
+        let manager = connection_manager_of(listener)?;
         agents.extend(convert_filters(http_filters(manager)?, &clusters)?);
         keep_early_mutation_of_destination(manager);
     }
@@ -41,8 +39,8 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Converts the pickers among these HTTP filters, and what copies their headers. Returns the names of the agents' clusters, which they no
-/// longer need.
+/// Converts the pickers among these HTTP filters, and the filters that copy their headers. Returns the names of the agents' clusters, which
+/// pickers no longer need.
 fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Value>> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {

@@ -36,14 +36,14 @@ pub(super) fn set_field(picker: &mut Value, field: &str, value: Value) -> Result
 
 /// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any.
 pub(super) fn poll_agents(filters: &mut [Value], agent: &Value) -> Result<bool> {
-    let mut some_do = false;
+    let mut has_any = false;
     for picker in all_of(filters) {
         if fields(picker)?.get("agent").is_some() {
             set_field(picker, "agent", agent.clone())?;
-            some_do = true;
+            has_any = true;
         }
     }
-    Ok(some_do)
+    Ok(has_any)
 }
 
 fn set_fields(picker: &mut Value, fields: &Value) -> Result<()> {
