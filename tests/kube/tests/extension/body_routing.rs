@@ -15,7 +15,7 @@ fn rule_of(header: &str, value: &str, pool: &str) -> Value {
     json!({"matches": matches, "backendRefs": [backend(pool, 1)]})
 }
 
-/// The pod that answers a chat with this model, from a client with these headers.
+/// The pod that responds to a chat with this model, from a client with these headers.
 async fn chat(models: &Models, model: &str, headers: &[(&str, &str)]) -> Result<String> {
     let mut body = client::chat("hello");
     body["model"] = model.into();
