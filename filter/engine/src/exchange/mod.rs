@@ -334,7 +334,7 @@ impl Exchange {
         details: &[u8],
     ) {
         if let Some(endpoint) = self.response.served_by.filter(|_| is_cut(details))
-            && let Err(error) = judge_cut(&mut pool.store, proxy, endpoint)
+            && let Err(error) = judge_cut(pool.store_of(self.assignment.handed_over), proxy, endpoint)
         {
             log::error!("{error}; the endpoint that has cut a response is not avoided");
         }

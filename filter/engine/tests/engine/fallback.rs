@@ -368,7 +368,20 @@ fn a_retry_in_another_pool_takes_the_load_there_and_the_failed_pool_is_left_next
     assert_eq!(pools.in_flight(), [0, 1, 0], "the third one");
     assert_eq!(pools.counted("fallbacks|failed"), [2, 0, 0]);
     assert_eq!(pools.counted("fallbacks|no_endpoints"), [1, 0, 0]);
-    assert_eq!(pools.counted("routed"), [2, 1, 0], "a retry is no second request");
+    assert_eq!(pools.counted("routed"), [2, 1, 0], "a retry counts once");
+}
+
+#[test]
+fn a_server_of_another_pool_that_cuts_its_response_is_avoided_there() {
+    let mut pools = Pools::new(|_, _| {});
+    let mut request = pools.post(&[]);
+    pools.begin_answer(&mut request, 3);
+    let details = b"upstream_reset_after_response_started{remote_reset}";
+    request.exchange.local_reply(&mut pools.pools[0].0, &request.proxy, details);
+    pools.read(0, &[]);
+    for _ in 0..8 {
+        assert_eq!(pools.post(&[]).destination(), Some(address(4).as_str()), "3 is avoided");
+    }
 }
 
 #[test]
