@@ -245,18 +245,20 @@ impl Exchange {
     }
 
     /// Continues in the pool that takes the request, after [`Flow::Move`]. That pool decides by its own rules, from the request's
-    /// beginning. `size` are the bytes of its body that have arrived.
+    /// beginning. `size` are the bytes of its body that have arrived, and `reading` is that of a body which was read before the request had
+    /// its route.
     pub fn continue_in(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &mut impl Proxy,
         size: usize,
+        reading: Option<&Reading<'_>>,
     ) -> Flow {
         self.progress = Progress::Reading { until: pool.config.limits.peek_bytes };
         let has_whole_body = self.place.has_whole_body;
         self.place = QueuePlace { has_whole_body, ..QueuePlace::default() };
         let mut turn = Turn { exchange: self, pool, proxy };
-        let result = turn.decide_again(size);
+        let result = turn.decide_again(size, reading);
         turn.settle(result)
     }
 
@@ -417,15 +419,15 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
     }
 
-    /// Decides from the start, with the part of the body that has arrived: `size` bytes.
-    fn decide_again(&mut self, size: usize) -> Result<Flow> {
+    /// Decides from the start, with the part of the body that has arrived: `size` bytes, or a reading of them.
+    fn decide_again(&mut self, size: usize, reading: Option<&Reading<'_>>) -> Result<Flow> {
         let flow = self.decide_by_head(self.exchange.has_body)?;
         if flow != Flow::Hold || !self.exchange.is_held() {
             Ok(flow)
         } else if self.exchange.place.has_whole_body {
-            self.decide_by_whole_body(None)
+            self.decide_by_whole_body(reading)
         } else {
-            self.decide_by_beginning(size, None)
+            self.decide_by_beginning(size, reading)
         }
     }
 

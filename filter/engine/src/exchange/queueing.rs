@@ -86,7 +86,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 self.reject(&rejection)
             }
             // The snapshot may have changed, and nothing of the body was kept.
-            Verdict::Admitted => self.decide_again(size),
+            Verdict::Admitted => self.decide_again(size, None),
         }
     }
 

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use endpoint_picker::request::body::{Api, Options, Reading};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
@@ -142,7 +143,7 @@ impl Pools {
             request.pool = place + 1;
             let size = request.proxy.request_body.len();
             let pool = &mut self.pools[request.pool].0;
-            request.flow = request.exchange.continue_in(pool, &mut request.proxy, size);
+            request.flow = request.exchange.continue_in(pool, &mut request.proxy, size, None);
         }
     }
 
@@ -323,6 +324,23 @@ fn requests_without_a_body_and_long_bodies_move() {
     let long = format!(r#"{{"model": "m", "prompt": "{}""#, "x".repeat(2 << 20));
     pools.body(&mut request, &long, false);
     assert_eq!((request.pool, request.flow), (1, Flow::Continue), "its beginning is enough");
+}
+
+#[test]
+fn a_body_that_was_read_for_the_route_is_not_read_again_for_another_pool() {
+    let mut pools = Pools::new(|_, _| {});
+    pools.read(0, &[]);
+    let mut request = pools.request(&[]);
+    pools.head(&mut request, false);
+    request.proxy.request_body = BODY.as_bytes().to_vec();
+    let reading = Reading::new(BODY.as_bytes(), true, Api::Completions, &Options::default());
+    let (size, own) = (BODY.len(), &mut pools.pools[0].0);
+    let flow = request.exchange.request_body_read(own, &mut request.proxy, size, &reading);
+    assert_eq!(flow, Flow::Move(0));
+    let other = &mut pools.pools[1].0;
+    let flow = request.exchange.continue_in(other, &mut request.proxy, size, Some(&reading));
+    assert_eq!((flow, request.destination().is_some()), (Flow::Continue, true));
+    assert!(request.proxy.body_reads.borrow().is_empty());
 }
 
 #[test]

@@ -83,17 +83,18 @@ impl Picking {
         worker.with(request, event, pick, |pool, envoy| part(exchange, pool, envoy))
     }
 
-    /// Has the pool at this place among the other pools take the request over.
+    /// Has the pool at this place among the other pools take the request over, with the reading of its body if there is one.
     fn move_to(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
         place: usize,
+        reading: Option<&Reading<'_>>,
     ) -> (Flow, Option<LocalReply>) {
         self.taken_by = self.worker.other(place);
         self.run(request, event, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
-            exchange.continue_in(pool, envoy, size)
+            exchange.continue_in(pool, envoy, size, reading)
         })
     }
 }
@@ -191,7 +192,7 @@ impl Stream {
         match self.begin(request, false) {
             Outcome::Hold => {
                 let reading = reading?;
-                Some(self.in_request(request, event, |exchange, pool, envoy| {
+                Some(self.in_request_read(request, event, Some(reading), |exchange, pool, envoy| {
                     let size = envoy.request_body_size();
                     exchange.request_body_read(pool, envoy, size, reading)
                 }))
@@ -310,6 +311,17 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
     ) -> Outcome {
+        self.in_request_read(request, event, None, hook)
+    }
+
+    /// The same with the reading of a body that was read before the request had its route.
+    fn in_request_read(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        reading: Option<&Reading<'_>>,
+        hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
+    ) -> Outcome {
         let Self { picking, part, .. } = self;
         match part {
             Part::Active => {}
@@ -319,7 +331,7 @@ impl Stream {
         let Some(picking) = picking else { return Outcome::Continue };
         let (mut flow, mut reply) = picking.run(request, event, hook);
         if let Flow::Move(place) = flow {
-            (flow, reply) = picking.move_to(request, event, place);
+            (flow, reply) = picking.move_to(request, event, place, reading);
         }
         match (reply, flow) {
             (Some(reply), _) => {
