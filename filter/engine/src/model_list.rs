@@ -9,7 +9,6 @@ use endpoint_picker::request::body::request_path;
 use serde::Serialize;
 
 use crate::pool_view::PoolView;
-use crate::proxy::{Proxy, Result};
 
 /// Maximum number of models in a list. Of more, those with the first names are listed.
 const MAX_MODELS: usize = 4096;
@@ -42,14 +41,9 @@ struct Model<'a> {
 
 impl ModelList {
     /// Whether a request without a body asks for the list: `GET /v1/models`, with any query.
-    ///
-    /// # Errors
-    /// The proxy refuses a call.
-    pub fn is_requested(proxy: &impl Proxy) -> Result<bool> {
-        let headers = proxy.request_headers()?;
-        let headers = Headers(&headers);
+    pub fn is_requested(headers: Headers<'_>) -> bool {
         let is_path = || request_path(headers.get(":path"), headers) == "/v1/models";
-        Ok(headers.get(":method") == Some("GET") && is_path())
+        headers.get(":method") == Some("GET") && is_path()
     }
 
     /// The list in JSON, at most a second old: the models that clients may name, of these pools, by name. `None`: no pool has a snapshot.

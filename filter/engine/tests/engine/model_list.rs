@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker_engine::model_list::ModelList;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
@@ -10,7 +11,6 @@ use endpoint_picker_wire::v1;
 use serde_json::Value;
 
 use crate::fixture::{START, fewest_waiting};
-use crate::proxy::FakeProxy;
 
 /// A pool of two servers that list these models.
 fn view(policy: v1::Policy, models: [&[&str]; 2]) -> Arc<PoolView> {
@@ -23,7 +23,7 @@ fn view(policy: v1::Policy, models: [&[&str]; 2]) -> Arc<PoolView> {
     Arc::new(PoolView::new(topology, testing::snapshot(readings), START))
 }
 
-/// The names in the list of these pools, which is made anew.
+/// The names in a new list of these pools.
 fn names(views: &[Arc<PoolView>]) -> Option<Vec<String>> {
     let json = ModelList::default().json(START, || views.to_vec())?;
     let list: Value = serde_json::from_slice(&json).unwrap();
@@ -80,10 +80,8 @@ fn a_list_is_made_again_after_a_second() {
 #[test]
 fn only_a_get_of_the_path_asks_for_the_list() {
     let asks = |method: &str, path: &str| {
-        let headers = [(":method", method), (":path", path)];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()));
-        ModelList::is_requested(&FakeProxy { request_headers: headers.into(), ..FakeProxy::default() })
-            .unwrap()
+        let headers: HeaderList = [(":method", method), (":path", path)].into_iter().collect();
+        ModelList::is_requested(Headers(&headers))
     };
     assert!(asks("GET", "/v1/models") && asks("GET", "/v1/models?limit=1"));
     for (method, path) in

@@ -60,6 +60,17 @@ impl SteeringKeys {
     }
 }
 
+/// The headers of a request.
+pub(super) fn request_headers(request: &RequestHandle<'_>) -> HeaderList {
+    /// Room for usual requests.
+    const USUAL: (usize, usize) = (32, 1024);
+    let mut headers = HeaderList::with_capacity(USUAL.0, USUAL.1);
+    request.for_each_header(HeaderMap::Request, |name, value| headers.push(name, value));
+    #[cfg(feature = "trap")]
+    assert!(!headers.has("x-test-trap"), "the hook panics here, as asked");
+    headers
+}
+
 /// One request during one hook.
 #[derive(Debug)]
 pub(crate) struct Envoy<'a, 'hook> {
@@ -164,13 +175,7 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn request_headers(&self) -> Result<HeaderList> {
-        /// Room for usual requests.
-        const USUAL: (usize, usize) = (32, 1024);
-        let mut headers = HeaderList::with_capacity(USUAL.0, USUAL.1);
-        self.request.for_each_header(HeaderMap::Request, |name, value| headers.push(name, value));
-        #[cfg(feature = "trap")]
-        assert!(!headers.has("x-test-trap"), "the hook panics here, as asked");
-        Ok(headers)
+        Ok(request_headers(self.request))
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {

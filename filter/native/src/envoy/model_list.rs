@@ -3,13 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
+use endpoint_picker::headers::Headers;
 use endpoint_picker_engine::model_list::ModelList;
 use parking_lot::Mutex;
 
-use super::host::{Envoy, Event, SteeringKeys};
+use super::host::request_headers;
 use crate::abi::{LocalReply, RequestHandle};
 use crate::agent::PoolHandle;
-use crate::config::{ModelListConfig, Steering};
+use crate::config::ModelListConfig;
 use crate::process::clock;
 use crate::process::proxy_name::proxy_name;
 
@@ -18,8 +19,6 @@ use crate::process::proxy_name::proxy_name;
 pub(super) struct PoolModels {
     pools: Vec<PoolHandle>,
     list: Mutex<ModelList>,
-    /// A request for the list is steered nowhere.
-    steering: SteeringKeys,
 }
 
 impl PoolModels {
@@ -27,22 +26,12 @@ impl PoolModels {
     pub(super) fn new(config: &ModelListConfig) -> io::Result<Self> {
         let proxy = proxy_name();
         let pools = config.pools.iter().map(|pool| PoolHandle::new(pool, &config.agent, &proxy));
-        Ok(Self {
-            pools: pools.collect::<io::Result<_>>()?,
-            list: Mutex::default(),
-            steering: SteeringKeys::new(Steering::default(), "", ""),
-        })
+        Ok(Self { pools: pools.collect::<io::Result<_>>()?, list: Mutex::default() })
     }
 
     /// The response to a request without a body that asks for the list. `None`: it has another purpose, or there is no list yet.
-    pub(super) fn response(&self, request: &mut RequestHandle<'_>) -> Option<LocalReply> {
-        let mut pick = None;
-        let envoy = Envoy::new(request, Event::Other, &self.steering, &mut pick);
-        let is_requested = ModelList::is_requested(&envoy).unwrap_or_else(|error| {
-            log::error!("{error}; the request is passed on without a list of models");
-            false
-        });
-        let list = is_requested.then(|| self.list())??;
+    pub(super) fn response(&self, request: &RequestHandle<'_>) -> Option<LocalReply> {
+        let list = ModelList::is_requested(Headers(&request_headers(request))).then(|| self.list())??;
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         Some(LocalReply { status: 200, headers, body: list.to_vec(), details: "endpoint_picker_model_list" })
     }
