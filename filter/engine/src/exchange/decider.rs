@@ -405,11 +405,12 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             || !self.place.is_before()
             || self.other.is_some()
             || self.view.policy().refusal.is_some()
-            || subset_hint(self.proxy).is_hint()
         {
             return Ok(None);
         }
         let other = self.pool.other_pool(self.head.headers(), priority, self.proxy.now()?);
+        // Last, because few requests can move, and the hint is read from the proxy's metadata.
+        let other = other.filter(|_| !subset_hint(self.proxy).is_hint());
         Ok(other.map(|(to, reason)| Decided::Moves { to, reason }))
     }
 
