@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::abi::{BalancerHandle, ClusterHandle};
 use crate::agent::{PoolHandle, pools_of_name};
-use crate::config::{AgentAccess, AgentFields, Fallback, checked_fallback};
+use crate::config::{AgentAccess, AgentFields, FallbackList, checked_fallback};
 use crate::pool::SharedPool;
 use crate::pool::watchers::{self, Wake, Watcher};
 use crate::process::clock;
@@ -42,7 +42,7 @@ pub(crate) struct ClusterConfig {
     /// The pool, under the name that the filter's configuration has for it.
     pool: String,
     /// The other pools that may take its requests.
-    fallback: Fallback,
+    fallback: FallbackList,
     /// The way to the agent, if the cluster keeps the pool up to date too.
     agent: Option<AgentAccess>,
 }
@@ -75,7 +75,7 @@ impl ClusterConfig {
 pub(crate) struct Cluster {
     pool: Arc<str>,
     /// The other pools that may take its requests.
-    fallback: Fallback,
+    fallback: FallbackList,
     agent: Option<AgentAccess>,
     members: Arc<ArcSwap<Members>>,
     /// Only the main thread locks it.

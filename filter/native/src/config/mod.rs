@@ -22,7 +22,7 @@ pub struct ModuleConfig {
     /// The fields that every shell has.
     pub engine: Config,
     /// The other pools that may take the pool's requests, in their order.
-    pub fallback: Fallback,
+    pub fallback: FallbackList,
     /// The way to the agent.
     pub agent: AgentAccess,
     /// How a request is steered to its endpoint.
@@ -31,7 +31,7 @@ pub struct ModuleConfig {
 
 /// The list of other pools that may take a pool's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fallback {
+pub enum FallbackList {
     /// The list in the configuration.
     Pools(Vec<String>),
     /// The list in the pool's policy.
@@ -40,7 +40,7 @@ pub enum Fallback {
     Never,
 }
 
-impl Fallback {
+impl FallbackList {
     /// The list in force; `of_policy` is the list in the pool's policy.
     pub(crate) fn list<'a>(&'a self, of_policy: &'a [String]) -> &'a [String] {
         match self {
@@ -55,7 +55,7 @@ impl ModuleConfig {
     /// The same configuration for another pool of the list, which moves no request on.
     pub(crate) fn of_fallback(&self, pool: &str) -> Self {
         let engine = Config { pool: pool.to_owned(), ..self.engine.clone() };
-        Self { engine, fallback: Fallback::Never, ..self.clone() }
+        Self { engine, fallback: FallbackList::Never, ..self.clone() }
     }
 }
 
@@ -320,11 +320,11 @@ impl ModuleConfig {
             .checked()?;
         let fallback = match (checked_fallback(&engine.pool, fallback)?, steering, mode) {
             (fallback, Steering::Cluster, Mode::Pick) => fallback,
-            (Fallback::OfPolicy | Fallback::Never, _, _) => Fallback::Never,
-            (Fallback::Pools(_), Steering::Cluster, Mode::Shadow) => {
+            (FallbackList::OfPolicy | FallbackList::Never, _, _) => FallbackList::Never,
+            (FallbackList::Pools(_), Steering::Cluster, Mode::Shadow) => {
                 return Err(ConfigError::FallbackWithout("\"mode\": \"pick\""));
             }
-            (Fallback::Pools(_), Steering::Metadata | Steering::OverrideHost, _) => {
+            (FallbackList::Pools(_), Steering::Metadata | Steering::OverrideHost, _) => {
                 return Err(ConfigError::FallbackWithout("\"steering\": \"cluster\""));
             }
         };
@@ -363,8 +363,8 @@ impl Fields {
 }
 
 /// The other pools of this pool's list.
-pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<Fallback, ConfigError> {
-    let Some(list) = list else { return Ok(Fallback::OfPolicy) };
+pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<FallbackList, ConfigError> {
+    let Some(list) = list else { return Ok(FallbackList::OfPolicy) };
     if !(1..=MAX_FALLBACK).contains(&list.len()) {
         return Err(ConfigError::Fallback(list.len()));
     }
@@ -374,7 +374,7 @@ pub(crate) fn checked_fallback(pool: &str, list: Option<Vec<String>>) -> Result<
             return Err(ConfigError::FallbackPool(other.clone()));
         }
     }
-    Ok(Fallback::Pools(list))
+    Ok(FallbackList::Pools(list))
 }
 
 impl AgentFields {

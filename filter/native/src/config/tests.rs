@@ -172,11 +172,11 @@ fn other_pools_need_the_modules_cluster_and_a_picker_that_acts() {
     };
     let cluster = r#""steering": "cluster""#;
     let config = parsed(&json(r#"["a/c", "d"]"#, cluster));
-    assert_eq!(config.fallback, Fallback::Pools(vec!["a/c".to_owned(), "d".to_owned()]));
+    assert_eq!(config.fallback, FallbackList::Pools(vec!["a/c".to_owned(), "d".to_owned()]));
     let of_other = config.of_fallback("d");
-    assert_eq!((of_other.engine.pool.as_str(), of_other.fallback), ("d", Fallback::Never));
-    assert_eq!(parsed(&json("null", cluster)).fallback, Fallback::OfPolicy, "that of the agent");
-    assert_eq!(parsed(&json("null", r#""steering": "metadata""#)).fallback, Fallback::Never);
+    assert_eq!((of_other.engine.pool.as_str(), of_other.fallback), ("d", FallbackList::Never));
+    assert_eq!(parsed(&json("null", cluster)).fallback, FallbackList::OfPolicy, "the agent's list");
+    assert_eq!(parsed(&json("null", r#""steering": "metadata""#)).fallback, FallbackList::Never);
     for (fallback, rest, expected) in [
         (r#"["d"]"#, r#""steering": "metadata""#, "fallback needs \"steering\": \"cluster\""),
         (r#"["d"]"#, r#""steering": "cluster", "mode": "shadow""#, "fallback needs \"mode\": \"pick\""),
