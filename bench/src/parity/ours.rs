@@ -261,7 +261,7 @@ fn best(totals: &BTreeMap<usize, f64>) -> Vec<usize> {
     totals.iter().filter(is_best).map(|(&server, _)| server).collect()
 }
 
-/// Number of ids of requests with which every server of a few is drawn, up to weights of a hundredth.
+/// Number of request ids: enough to draw each of a few servers whose weight is a hundredth or more.
 const DRAWS: u64 = 400;
 
 /// The headers of a request with this id.

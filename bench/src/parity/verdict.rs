@@ -105,11 +105,9 @@ impl Difference {
             }),
         }
     }
-}
 
-impl Difference {
     /// The plugin that decides otherwise, and the page with the difference.
-    pub fn row(self) -> &'static str {
+    fn row(self) -> &'static str {
         match self {
             Self::UnclaimedPath | Self::NoCandidatesReason | Self::FilteredOutReason => {
                 "no plugin; docs/design/parity.md"

@@ -53,7 +53,7 @@ pub struct Cycle<'a> {
 pub(crate) struct MediaLookup<'a> {
     /// Their hashes, each once.
     pub(crate) items: &'a [u64],
-    /// How many of them each endpoint was sent before, by each producer; empty without items.
+    /// The number of them that each endpoint was sent before, by each producer; empty without items.
     pub(crate) matched: &'a [Vec<u32>],
 }
 
@@ -176,7 +176,7 @@ impl<'a> Cycle<'a> {
         extractor.knows(peer).then_some(PeerTopology { extractor, pool: self.pool, peer })
     }
 
-    /// How many of the request's images, videos and audio the endpoint was sent before, by the producer that the plugin at work reads.
+    /// The number of the request's images, videos and audio that the endpoint was sent before, by the producer that the plugin at work reads.
     pub(crate) fn media_matched(&self, endpoint: usize) -> u32 {
         let matched = nth(self.media.matched, self.inputs.media_cache);
         matched.and_then(|matched| matched.get(endpoint)).copied().unwrap_or(0)

@@ -64,6 +64,7 @@ pub struct Exchange {
     other: Option<Box<RoutedRequest>>,
     /// The move by which the request came to its pool; `None`: it is its own pool.
     fallback: Option<Fallback>,
+    /// Whether the request has a body, which may not have arrived yet.
     has_body: bool,
     assignment: Assignment,
     response: Response,

@@ -101,9 +101,9 @@ pub struct Metrics<M: MetricSink> {
     prompt_blocks_matched: Counter<M>,
     /// Images, videos and audio of requests.
     encoder_cache_queries: Counter<M>,
-    /// Items of them that the endpoint had been sent before.
+    /// Images, videos and audio of requests that the endpoint had been sent before.
     encoder_cache_hits: Counter<M>,
-    /// Their share in each request, in percent.
+    /// Share of hits among the queries of each request, in percent.
     encoder_cache_hit_percent: Histogram<M>,
     sharing: SharingMetrics<M>,
     /// `None` if tokens of responses are not counted.

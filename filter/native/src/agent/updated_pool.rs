@@ -120,6 +120,7 @@ impl Adoption {
         // Before the notice, so that clusters which it wakes find the new endpoints.
         pool.announce(view.pool());
         let change = watchers::notify(&self.pool_name);
+        // The first view waits too, because the cluster of another pool may have to add its hosts.
         self.pending = Some(Pending { view, change, until: now + HOSTS_WAIT });
         self.advance(pool, now);
     }

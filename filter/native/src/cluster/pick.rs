@@ -32,10 +32,11 @@ struct Progress {
     retry_in: Vec<Arc<str>>,
     /// The servers of all attempts, if there are such pools.
     tried: Vec<SocketAddr>,
+    /// An attempt behind the list has been made, so the next ones leave the pick's pool.
     has_left: bool,
 }
 
-/// Where an attempt behind the list of a pick may go that may leave its pool.
+/// The pools for an attempt behind the list of a pick that may leave its pool.
 pub(super) struct Retry {
     /// The names of pools, in their order.
     pub(super) pools: Vec<Arc<str>>,

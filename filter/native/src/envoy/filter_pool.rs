@@ -56,7 +56,7 @@ pub(crate) struct Worker {
 impl Worker {
     fn new(config: &ModuleConfig, steering: SteeringKeys, store: SharedStore) -> Self {
         let sink = Sink::new();
-        let ModuleConfig { engine, .. } = config;
+        let engine = &config.engine;
         // Seeded by the system once in each thread, and counted up.
         let seed = RandomState::new().hash_one(0);
         Self {

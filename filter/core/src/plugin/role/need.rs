@@ -66,7 +66,7 @@ pub enum NeedKind {
     PromptLoadProducer,
     /// A metric that an extractor publishes under this name.
     CustomMetric,
-    /// A plugin that knows where endpoints are. It need not be there.
+    /// A plugin that knows the places of endpoints. It may be missing.
     Topology,
 }
 
