@@ -15,16 +15,14 @@ pub(super) struct Events {
 impl Events {
     /// Calls `each` with every event that is complete now, with the empty line behind it.
     pub(super) fn push(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) {
+        let mut joined = core::mem::take(&mut self.partial);
         // A chunk nearly always has whole events.
-        let joined;
-        let bytes = if self.partial.is_empty() {
+        let mut rest = if joined.is_empty() {
             chunk
         } else {
-            self.partial.extend_from_slice(chunk);
-            joined = core::mem::take(&mut self.partial);
+            joined.extend_from_slice(chunk);
             joined.as_slice()
         };
-        let mut rest = bytes;
         let mut from = self.searched;
         while let Some(length) = length_of_event(rest, from) {
             let (event, later) = rest.split_at_checked(length).unwrap_or((rest, &[]));
@@ -34,7 +32,8 @@ impl Events {
         }
         // The end of an event has at most four bytes.
         self.searched = rest.len().saturating_sub(3);
-        self.partial = rest.to_vec();
+        // A long event in short chunks is not copied at each of them.
+        self.partial = if rest.len() == joined.len() { joined } else { rest.to_vec() };
     }
 
     /// The bytes of the event that is not complete.
@@ -42,7 +41,7 @@ impl Events {
         self.partial.len()
     }
 
-    /// Takes these bytes out.
+    /// Takes the bytes of the event that is not complete.
     pub(super) fn take_partial(&mut self) -> Vec<u8> {
         self.searched = 0;
         core::mem::take(&mut self.partial)
