@@ -17,11 +17,6 @@ impl Budget {
         Arc::new(Self { per_stream, total, used: AtomicUsize::new(0) })
     }
 
-    /// Bytes that a stream may keep.
-    pub fn per_stream(&self) -> usize {
-        self.per_stream
-    }
-
     /// Bytes that all streams keep now.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
@@ -30,15 +25,20 @@ impl Budget {
 
 /// The bytes that a stream keeps, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptBytes {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Kept {
-    /// Nothing yet.
+impl KeptBytes {
+    /// No bytes yet.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// The limit of a stream.
+    pub(super) fn limit(&self) -> usize {
+        self.budget.per_stream
     }
 
     /// Adds bytes. False, and no change, if one of the limits would be exceeded.
@@ -63,7 +63,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptBytes {
     fn drop(&mut self) {
         self.release();
     }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn each_stream_and_all_together_have_a_limit() {
         let budget = Budget::new(10, 15);
-        let (mut one, mut two) = (Kept::new(&budget), Kept::new(&budget));
+        let (mut one, mut two) = (KeptBytes::new(&budget), KeptBytes::new(&budget));
         assert!(one.grow(10) && !one.grow(1), "the limit of a stream");
         assert!(two.grow(5) && !two.grow(1), "the limit of all");
         assert_eq!(budget.used(), 15);

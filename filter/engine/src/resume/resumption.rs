@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker::response::usage::is_stream;
 
-use super::budget::{Budget, Kept};
+use super::budget::{Budget, KeptBytes};
 use super::event::{Event, Identity, OtherOutput, TokensBefore};
 use super::lines::{self, DONE, Events};
 use super::request::{ResumableRequest, StreamApi, Unresumable};
@@ -124,8 +124,7 @@ enum Part {
 #[derive(Debug)]
 pub struct Resumption {
     request: ResumableRequest,
-    kept: Kept,
-    budget: Arc<Budget>,
+    kept: KeptBytes,
     max_resumptions: u32,
     resumptions: u32,
     sent: Sent,
@@ -148,14 +147,13 @@ impl Resumption {
         budget: &Arc<Budget>,
         max_resumptions: u32,
     ) -> Result<Self, Unresumable> {
-        let mut kept = Kept::new(budget);
+        let mut kept = KeptBytes::new(budget);
         if !kept.grow(request.body().len()) {
             return Err(Unresumable::TooLarge);
         }
         Ok(Self {
             request,
             kept,
-            budget: Arc::clone(budget),
             max_resumptions,
             resumptions: 0,
             sent: Sent::default(),
@@ -192,10 +190,11 @@ impl Resumption {
         let mut out = Vec::with_capacity(chunk.len());
         let mut events = core::mem::take(&mut self.events);
         events.push(chunk, |event| self.event(event, &mut out));
-        if events.partial() > self.budget.per_stream() {
+        let is_too_long = events.partial() > self.kept.limit();
+        if is_too_long {
             self.give_up(Cut::UnreadableEvent);
         }
-        if self.obstacle.is_some() && self.resumptions == 0 {
+        if is_too_long || (self.obstacle.is_some() && self.resumptions == 0) {
             // Nothing is read of the response any more.
             out.extend(events.take_partial());
             self.part = Part::Passes;
@@ -561,6 +560,14 @@ mod tests {
             resumed(&mut stream);
         }
         assert_eq!(stream.end(true), End::Cut(Cut::TooManyResumptions));
+
+        let mut stream = chat(&json!({}));
+        pass(&mut stream, &word("a", "x"));
+        resumed(&mut stream);
+        let long = "x".repeat(1001);
+        assert_eq!(pass(&mut stream, &long), long, "an event that is too long is not held");
+        assert_eq!(pass(&mut stream, "y"), "y");
+        assert_eq!(stream.end(true), End::Cut(Cut::UnreadableEvent));
     }
 
     #[test]
