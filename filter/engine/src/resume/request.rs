@@ -146,6 +146,11 @@ impl ResumableRequest {
         &self.body
     }
 
+    /// Frees the body of a request that will not be sent again.
+    pub(super) fn forget_body(&mut self) {
+        self.body = Vec::new();
+    }
+
     /// The client's limit on generated tokens.
     pub(super) fn max_tokens(&self) -> Option<u64> {
         self.max_tokens

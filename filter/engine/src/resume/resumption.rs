@@ -206,6 +206,7 @@ impl Resumption {
     fn give_up(&mut self, cut: Cut) {
         self.obstacle.get_or_insert(cut);
         self.sent.text = String::new();
+        self.request.forget_body();
         self.kept.release();
     }
 
@@ -544,6 +545,10 @@ mod tests {
         assert_eq!(cut("data: x\n\nrest"), Cut::UnreadableEvent);
         assert_eq!(cut(&word("a", &"x".repeat(1000))), Cut::TooLarge);
         assert_eq!(cut(&"x".repeat(1001)), Cut::UnreadableEvent);
+
+        let mut stream = chat(&json!({}));
+        pass(&mut stream, &event("a", &json!({"tool_calls": [{}]}), None));
+        assert!(stream.body().is_empty(), "a body that will not be sent again is not kept");
 
         let mut stream = chat(&json!({}));
         assert!(stream.head(b"503", b"text/event-stream", false));
