@@ -102,15 +102,17 @@ impl ResumableRequest {
     pub fn read(api: StreamApi, body: Vec<u8>) -> Result<Self, Unresumable> {
         let mut max_tokens: Option<u64> = None;
         let mut has_usage = false;
-        let mut is_streamed = false;
         let mut continues = false;
         let mut text = None;
-        for (name, value) in members(&body)? {
+        let members = members(&body)?;
+        if !members.iter().any(|(name, value)| name == "stream" && value.get() == "true") {
+            return Err(Unresumable::NotStreamed);
+        }
+        for (name, value) in members {
             if let Some(obstacle) = obstacle(&name, value) {
                 return Err(obstacle);
             }
             match &*name {
-                "stream" => is_streamed = value.get() == "true",
                 "stream_options" => {
                     let options: Option<StreamOptions> = read(value)?;
                     has_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
@@ -124,9 +126,6 @@ impl ResumableRequest {
                 "prompt" if api == StreamApi::Completions => text = Some(value),
                 _ => {}
             }
-        }
-        if !is_streamed {
-            return Err(Unresumable::NotStreamed);
         }
         let text = text.ok_or(Unresumable::Unreadable)?;
         match api {
@@ -423,7 +422,9 @@ mod tests {
             chat(fields).unwrap();
         }
         let read = |api, body: &str| ResumableRequest::read(api, body.into()).unwrap_err();
-        assert_eq!(read(StreamApi::Chat, r#"{"messages": [1], "stream": false}"#), NotStreamed);
+        for body in [r#"{"messages": [1], "stream": false}"#, r#"{"n": 2, "stream": null}"#, "{}"] {
+            assert_eq!(read(StreamApi::Chat, body), NotStreamed, "{body}");
+        }
         for body in ["[]", "", "{", r#"{"stream": true}"#, r#"{"messages": [], "stream": true}"#] {
             assert_eq!(read(StreamApi::Chat, body), Unreadable, "{body}");
         }
