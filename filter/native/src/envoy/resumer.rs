@@ -155,15 +155,21 @@ impl ResumedStream {
         if end_of_stream {
             return Hold::Pass;
         }
+        let (mut method, mut path) = (Vec::<u8>::new(), Vec::<u8>::new());
+        request.for_each_header(HeaderMap::Request, |name, value| match name {
+            b":method" => method.extend_from_slice(value),
+            b":path" => path.extend_from_slice(value),
+            _ => {}
+        });
+        let Some(api) = StreamApi::of(&method, &path) else { return Hold::Pass };
         let mut head = HeaderPairs::new();
-        request.for_each_header(HeaderMap::Request, |name, value| head.push((name.to_vec(), value.to_vec())));
-        let value = |name: &[u8]| {
-            head.iter().find(|(other, _)| other == name).map_or(&b""[..], |(_, value)| value.as_slice())
-        };
-        let Some(api) = StreamApi::of(value(b":method"), value(b":path")) else { return Hold::Pass };
+        request.for_each_header(HeaderMap::Request, |name, value| {
+            if !NOT_SENT.iter().any(|other| other.as_bytes() == name) {
+                head.push((name.to_vec(), value.to_vec()));
+            }
+        });
         let max_bytes = u64::try_from(self.resumer.config.max_kept_bytes).unwrap_or(u64::MAX);
         request.raise_buffer_limit(max_bytes.saturating_add(BUFFER_MARGIN));
-        head.retain(|(name, _)| !NOT_SENT.iter().any(|other| other.as_bytes() == name));
         self.head = head;
         self.state = State::Reading(api);
         Hold::Body
