@@ -9,6 +9,7 @@
 //! the next request.
 
 mod budget;
+mod client_response;
 mod config;
 mod event;
 mod lines;

@@ -23,6 +23,7 @@ mod polls;
 mod proxy;
 mod queue;
 mod reports;
+mod resumption;
 mod shadow_mode;
 mod sink;
 mod snapshots;

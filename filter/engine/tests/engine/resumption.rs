@@ -1,0 +1,239 @@
+//! Streams that continue at another server.
+
+use endpoint_picker_engine::resume::{
+    Budget, Cut, End, ResumableRequest, Resumption, StreamApi, Unresumable,
+};
+use serde_json::{Value, json};
+
+fn stream(api: StreamApi, fields: &Value) -> Resumption {
+    let mut body = json!({"stream": true, "prompt": "p", "messages": [{"role": "user", "content": "hi"}]});
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let request = ResumableRequest::read(api, body.to_string().into_bytes()).unwrap();
+    let mut stream = Resumption::new(request, &Budget::new(1000, 2000), 2).unwrap();
+    assert!(stream.head(b"200", b"text/event-stream; charset=utf-8", false));
+    stream
+}
+
+fn chat(fields: &Value) -> Resumption {
+    stream(StreamApi::Chat, fields)
+}
+
+fn event(id: &str, delta: &Value, finish: Option<&str>) -> String {
+    let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+    let event =
+        json!({"id": id, "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]});
+    format!("data: {event}\n\n")
+}
+
+fn word(id: &str, word: &str) -> String {
+    event(id, &json!({"content": word}), None)
+}
+
+fn usage(id: &str, prompt: u64, completion: u64) -> String {
+    let usage = json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion});
+    format!("data: {}\n\n", json!({"id": id, "choices": [], "usage": usage}))
+}
+
+const END: &str = "data: [DONE]\n\n";
+
+fn pass(stream: &mut Resumption, text: &str) -> String {
+    String::from_utf8(stream.chunk(text.as_bytes())).unwrap()
+}
+
+/// The next request, after a reset.
+fn resumed(stream: &mut Resumption) -> Value {
+    let End::Resume(body) = stream.end(true) else { panic!("not resumed") };
+    assert!(stream.head(b"200", b"text/event-stream", false));
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// The events of a response, `[DONE]` as null.
+fn events(text: &str) -> Vec<Value> {
+    let data = text.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap());
+    data.map(|data| if data == "[DONE]" { Value::Null } else { data.parse().unwrap() }).collect()
+}
+
+#[test]
+fn a_whole_response_passes_byte_for_byte() {
+    let mut stream = chat(&json!({}));
+    let text = format!(": ping\n\n{}{}{END}", word("a", "x"), event("a", &json!({}), Some("stop")));
+    for chunk in text.as_bytes().chunks(7).map(<[u8]>::to_vec).collect::<Vec<_>>() {
+        stream.chunk(&chunk);
+    }
+    assert_eq!(stream.end(false), End::Complete(vec![]));
+    let mut stream = chat(&json!({}));
+    assert_eq!(pass(&mut stream, &text), text);
+    assert_eq!(stream.end(true), End::Complete(vec![]), "a reset behind the end");
+}
+
+#[test]
+fn a_cut_stream_continues_as_one_response() {
+    let mut stream = chat(&json!({"max_tokens": 5, "stream_options": {"include_usage": true}}));
+    let role = event("a", &json!({"role": "assistant", "content": ""}), None);
+    let mut client = pass(&mut stream, &format!("{role}{}{}", word("a", "The"), word("a", " quick")));
+    // The half of an event does not reach the client.
+    assert_eq!(pass(&mut stream, &word("a", " lost")[..40]), "");
+    let body = resumed(&mut stream);
+    assert_eq!(body["max_tokens"], 3);
+    assert_eq!(body["messages"][1], json!({"role": "assistant", "content": "The quick"}));
+    let role = event("b", &json!({"role": "assistant", "content": ""}), None);
+    client += &pass(&mut stream, &(role + &word("b", " brown")));
+    let body = resumed(&mut stream);
+    assert_eq!(
+        (&body["max_tokens"], &body["messages"][1]["content"]),
+        (&json!(2), &json!("The quick brown"))
+    );
+    let rest = [word("c", " fox"), event("c", &json!({}), Some("stop")), usage("c", 13, 1), END.to_owned()];
+    client += &pass(&mut stream, &rest.concat());
+    assert_eq!((stream.end(false), stream.resumptions()), (End::Complete(vec![]), 2));
+    let all = events(&client);
+    let text: String =
+        all.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "The quick brown fox");
+    assert_eq!(all.last(), Some(&Value::Null));
+    assert!(all.iter().filter(|event| event.is_object()).all(|event| event["id"] == "a"), "{client}");
+    assert_eq!(client.matches("role").count(), 1, "{client}");
+    let sums = json!({"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14});
+    assert_eq!(all[all.len() - 2]["usage"], sums);
+}
+
+#[test]
+fn completions_continue_behind_the_prompt() {
+    let mut stream = stream(StreamApi::Completions, &json!({}));
+    let word = |id, text| format!("data: {}\n\n", json!({"id": id, "choices": [{"index": 0, "text": text}]}));
+    let client = pass(&mut stream, &word("a", "x "));
+    let body = resumed(&mut stream);
+    assert_eq!(body["prompt"], "px ");
+    let client = client + &pass(&mut stream, &word("b", "y"));
+    let all = events(&client);
+    assert_eq!((&all[1]["id"], &all[1]["choices"][0]["text"]), (&json!("a"), &json!("y")));
+}
+
+#[test]
+fn blanks_at_the_end_of_a_message_are_not_repeated() {
+    for (again, expected) in [("\n\nb", "b"), ("\nb", "b"), ("b", "b"), ("\n\n\nb", "\nb")] {
+        let mut stream = chat(&json!({"max_tokens": 9}));
+        pass(&mut stream, &[word("a", "a"), word("a", "\n\n")].concat());
+        let body = resumed(&mut stream);
+        assert_eq!((&body["max_tokens"], &body["messages"][1]["content"]), (&json!(8), &json!("a")));
+        let mut text = String::new();
+        for part in again.split_inclusive('\n') {
+            let client = pass(&mut stream, &word("b", part));
+            text += events(&client)
+                .first()
+                .map_or("", |event| event["choices"][0]["delta"]["content"].as_str().unwrap());
+        }
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn a_response_that_was_cut_before_its_text_is_requested_again() {
+    let mut stream = chat(&json!({}));
+    let before = pass(&mut stream, &event("a", &json!({"role": "assistant", "content": ""}), None));
+    let body = resumed(&mut stream);
+    assert_eq!(body["messages"].as_array().unwrap().len(), 1);
+    let after = pass(&mut stream, &event("b", &json!({"role": "assistant", "content": "x"}), None));
+    assert_eq!((before + &after).matches("role").count(), 1);
+    assert_eq!(events(&after)[0]["id"], "a");
+}
+
+#[test]
+fn an_end_without_the_marker_is_a_cut() {
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &word("a", "x"));
+    assert!(matches!(stream.end(false), End::Resume(_)));
+}
+
+#[test]
+fn a_complete_text_only_gets_its_end() {
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &event("a", &json!({"content": "x"}), Some("stop")));
+    assert_eq!(stream.end(true), End::Complete(END.into()));
+
+    let mut stream = chat(&json!({"max_tokens": 1}));
+    pass(&mut stream, &word("a", "x"));
+    let End::Complete(last) = stream.end(true) else { panic!("not complete") };
+    let all = events(core::str::from_utf8(&last).unwrap());
+    assert_eq!((&all[0]["id"], &all[0]["choices"][0]["finish_reason"]), (&json!("a"), &json!("length")));
+    assert_eq!(all[1], Value::Null);
+
+    let mut stream = chat(&json!({"stream_options": {"include_usage": true}}));
+    pass(&mut stream, &event("a", &json!({"content": "x"}), Some("stop")));
+    assert_eq!(stream.end(true), End::Cut(Cut::UsageLost));
+}
+
+#[test]
+fn usage_in_each_event_counts_the_tokens() {
+    let options =
+        json!({"max_tokens": 10, "stream_options": {"include_usage": true, "continuous_usage_stats": true}});
+    let mut stream = chat(&options);
+    let with_usage = |id: &str, text: &str, prompt: u64, completion: u64| {
+        let mut event = events(&word(id, text)).remove(0);
+        event["usage"] = json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": 0});
+        format!("data: {event}\n\n")
+    };
+    pass(&mut stream, &with_usage("a", "x y z", 7, 3));
+    assert_eq!(resumed(&mut stream)["max_tokens"], 7);
+    let client = pass(&mut stream, &with_usage("b", " a", 11, 1));
+    let sums = json!({"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11});
+    assert_eq!(events(&client)[0]["usage"], sums);
+}
+
+#[test]
+fn other_streams_are_cut_with_the_reason() {
+    let cut = |text: &str| {
+        let mut stream = chat(&json!({}));
+        assert_eq!(pass(&mut stream, text), text);
+        let End::Cut(cut) = stream.end(true) else { panic!("not cut: {text}") };
+        cut
+    };
+    assert_eq!(cut(&event("a", &json!({"tool_calls": [{}]}), None)), Cut::ToolCall);
+    assert_eq!(cut(&event("a", &json!({"reasoning_content": "hm"}), None)), Cut::Reasoning);
+    assert_eq!(cut("data: {\"error\": {}}\n\ndata: x"), Cut::OtherOutput);
+    assert_eq!(cut("data: x\n\nrest"), Cut::UnreadableEvent);
+    assert_eq!(cut(&word("a", &"x".repeat(1000))), Cut::TooLarge);
+    assert_eq!(cut(&"x".repeat(1001)), Cut::UnreadableEvent);
+
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &event("a", &json!({"tool_calls": [{}]}), None));
+    assert!(stream.body().is_empty(), "a body that will not be sent again is not kept");
+
+    let mut stream = chat(&json!({}));
+    assert!(stream.head(b"503", b"text/event-stream", false));
+    assert_eq!(pass(&mut stream, "{"), "{");
+    assert_eq!(stream.end(true), End::Cut(Cut::NotEvents));
+
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &word("a", "x"));
+    assert!(matches!(stream.end(true), End::Resume(_)));
+    assert!(!stream.head(b"503", b"application/json", false), "a refusal continues nothing");
+    let mut stream = chat(&json!({}));
+    for _ in 0..2 {
+        pass(&mut stream, &word("a", "x"));
+        resumed(&mut stream);
+    }
+    assert_eq!(stream.end(true), End::Cut(Cut::TooManyResumptions));
+
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &word("a", "x"));
+    resumed(&mut stream);
+    let long = "x".repeat(1001);
+    assert_eq!(pass(&mut stream, &long), long, "an event that is too long is not held");
+    assert_eq!(pass(&mut stream, "y"), "y");
+    assert_eq!(stream.end(true), End::Cut(Cut::UnreadableEvent));
+}
+
+#[test]
+fn what_is_kept_returns_to_the_budget() {
+    let budget = Budget::new(1000, 100);
+    let body = json!({"stream": true, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+    let request = || ResumableRequest::read(StreamApi::Chat, body.clone().into_bytes()).unwrap();
+    let mut first = Resumption::new(request(), &budget, 1).unwrap();
+    assert_eq!(Resumption::new(request(), &budget, 1).unwrap_err(), Unresumable::TooLarge);
+    first.head(b"200", b"text/event-stream", false);
+    first.chunk(word("a", "four").as_bytes());
+    assert_eq!(budget.used(), body.len() + 4);
+    drop(first);
+    assert_eq!(budget.used(), 0);
+}
