@@ -27,7 +27,7 @@ struct Choice {
     #[serde(default)]
     text: Option<String>,
     #[serde(default)]
-    finish_reason: Option<IgnoredAny>,
+    finish_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,9 +90,11 @@ impl Event {
         self.choices.iter().any(|choice| choice.delta.as_ref().is_some_and(|delta| delta.role.is_some()))
     }
 
-    /// Whether the text is complete.
+    /// Whether the text is complete. Some servers write an empty reason until then.
     pub(super) fn is_finish(&self) -> bool {
-        self.choices.iter().any(|choice| choice.finish_reason.is_some())
+        self.choices
+            .iter()
+            .any(|choice| choice.finish_reason.as_ref().is_some_and(|reason| !reason.is_empty()))
     }
 
     pub(super) fn usage(&self) -> Option<EventUsage> {
@@ -181,7 +183,8 @@ impl Identity {
         let choice =
             event.get_mut("choices").and_then(|choices| choices.get_mut(0)).and_then(Value::as_object_mut);
         if let Some(choice) = choice {
-            let is_finish = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
+            let is_finish =
+                choice.get("finish_reason").and_then(Value::as_str).is_some_and(|reason| !reason.is_empty());
             let is_empty = match choice.get_mut("delta").and_then(Value::as_object_mut) {
                 Some(delta) => {
                     if !keeps_role {
@@ -234,6 +237,8 @@ mod tests {
         assert_eq!((chat.text(), chat.has_role(), chat.is_finish()), ("a", true, false));
         let text = read(&json!({"choices": [{"text": "b", "finish_reason": "stop"}]}));
         assert_eq!((text.text(), text.has_role(), text.is_finish()), ("b", false, true));
+        let empty = read(&json!({"choices": [{"text": "b", "finish_reason": ""}]}));
+        assert!(!empty.is_finish());
         let usage = read(&json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}));
         assert_eq!(usage.usage(), Some(EventUsage { prompt_tokens: 3, completion_tokens: 4 }));
         assert_eq!((usage.text(), usage.other_output()), ("", None));
