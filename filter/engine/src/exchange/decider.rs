@@ -190,7 +190,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok((decided, new))
     }
 
-    /// Whether the priority of a request to this API is written into its body. Another picker has done so already, if it does.
+    /// Whether the priority of a request to this API is written into its body. The body of a request of another picker stays unchanged.
     fn propagates_priority(&self, api: Api) -> bool {
         self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
     }

@@ -189,7 +189,7 @@ impl Assignment {
         store.apply(changes);
     }
 
-    /// The ends of the expectations of a request that no endpoint of its pool has answered.
+    /// The ends of the expectations of a request to which no endpoint of its pool has responded.
     pub(crate) fn end_expectations(&mut self) -> Vec<Change> {
         let at = self.at;
         self.expectations.drain(..).map(|expected| Change::State(expected.ended(at, false, None))).collect()

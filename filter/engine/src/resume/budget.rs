@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// The bytes that streams keep, each and all together.
+/// Limits on the bytes that streams keep, each and all together, and the bytes in use.
 #[derive(Debug)]
 pub struct Budget {
     per_stream: usize,

@@ -62,8 +62,8 @@ callbacks! {
         details: Buffer,
     );
 
-    /// Sends the head of a response in place of the router's. Envoy may call other hooks of the same filter inside this call, also the
-    /// hook that destroys it; so it is for the next two.
+    /// Sends the head of a response in place of the router's. Inside this call, and inside the next two, Envoy may call other hooks of the
+    /// same filter, also the hook that destroys it.
     fn http_send_response_headers(filter: EnvoyPtr, headers: *const Header, headers_count: usize, end_of_stream: bool);
     /// Sends a chunk of that response's body.
     fn http_send_response_data(filter: EnvoyPtr, data: Buffer, end_of_stream: bool);

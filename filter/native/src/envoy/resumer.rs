@@ -28,7 +28,8 @@ const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
 /// Bytes that Envoy may buffer above the limit of a request: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
 
-/// Request headers that belong to one connection or one body, and those that only this filter sets. Compressed text could not be read.
+/// Request headers that belong to one connection or one body, and the header that only this filter sets. Without
+/// `accept-encoding`, servers do not compress the text, which could not be read.
 const NOT_SENT: [&str; 6] =
     ["content-length", "transfer-encoding", "connection", "expect", "accept-encoding", RESUMPTION];
 

@@ -61,7 +61,7 @@ fn a_cut_stream_continues_in_a_second_request() {
     assert_eq!(continued["messages"][1], json!({"role": "assistant", "content": "one"}));
     assert_eq!(request.metadata("endpoint-picker", "resumptions").as_deref(), Some("1"));
 
-    // What the first server may still send belongs to no response.
+    // Later bytes of the first server are not part of the response.
     request.call_chunk(1, &word("late"));
     request.call_head(2, &HEAD);
     request.call_chunk(2, &(word(" two") + END));
