@@ -157,7 +157,7 @@ impl Identity {
     }
 
     /// The event as part of the response with this identity: without the role, with this text in place of its own, and with the usage of the
-    /// whole. `None` if nothing is left of it.
+    /// whole. `None` if nothing is left of it. An event with values that no tree can have, such as a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
         data: &[u8],
@@ -165,7 +165,9 @@ impl Identity {
         before: TokensBefore,
         keeps_role: bool,
     ) -> Option<String> {
-        let mut event: Map<String, Value> = serde_json::from_slice(data).ok()?;
+        let Ok(mut event) = serde_json::from_slice::<Map<String, Value>>(data) else {
+            return Some(String::from_utf8_lossy(data).into_owned());
+        };
         for (name, value) in &self.members {
             event.insert((*name).to_owned(), value.clone());
         }
@@ -296,5 +298,9 @@ mod tests {
         assert_eq!(continued(json!({"choices": [{"text": "", "finish_reason": null}]}), ""), None);
         assert!(continued(json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}), "").is_some());
         assert!(continued(json!({"choices": [], "usage": {"prompt_tokens": 1}}), "").is_some());
+        let event = r#"{"choices": [{"text": "x"}], "time": 1e999}"#;
+        assert_eq!(Event::read(event.as_bytes()).unwrap().text(), "x");
+        let whole = identity.continue_with(event.as_bytes(), "x", TokensBefore::default(), false);
+        assert_eq!(whole.as_deref(), Some(event), "its text is not lost");
     }
 }
