@@ -9,8 +9,9 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::batch::{Batch, Event};
+use super::batch::Batch;
 use super::connection::{Connection, Failure};
+use super::event::Event;
 use super::sequence::{Message, Sequence, Step};
 use super::sources::Source;
 use super::{CacheStatus, KvEvents, StreamState};

@@ -2,12 +2,13 @@
 //!
 //! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and follows each of its data-parallel
 //! ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`] decides which messages are applied,
-//! [`batch`] reads their events, and [`index`] has what all caches contain.
+//! [`batch`] reads their events ([`event`]), and [`index`] has what all caches contain.
 //!
 //! Events are not authenticated, and carry the tokens of prompts and responses. The agent keeps hashes of them only.
 
 pub mod batch;
 mod connection;
+pub mod event;
 mod follower;
 pub mod index;
 mod msgpack;

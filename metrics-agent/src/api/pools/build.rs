@@ -19,7 +19,7 @@ use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
-use crate::kv_events::batch::Tier;
+use crate::kv_events::event::Tier;
 use crate::kv_events::{KvEvents, ServerEvents, StreamState};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;

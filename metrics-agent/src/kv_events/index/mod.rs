@@ -16,7 +16,7 @@ use std::collections::hash_map::Entry;
 use nodes::{Content, NodeKey, Nodes};
 use orphans::{Orphan, Orphans};
 
-use super::batch::{BlockHash, Event, Removed, Stored, Tier};
+use super::event::{BlockHash, Event, Removed, Stored, Tier};
 
 /// The KV cache of a server, or of one of its data-parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

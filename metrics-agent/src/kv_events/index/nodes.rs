@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::kv_events::batch::BlockHash;
+use crate::kv_events::event::BlockHash;
 
 /// The content of a block and of all blocks before it, the same for every server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

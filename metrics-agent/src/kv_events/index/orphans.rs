@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::CacheId;
 use super::nodes::Content;
-use crate::kv_events::batch::BlockHash;
+use crate::kv_events::event::BlockHash;
 
 /// A stored block whose parent is not known.
 #[derive(Clone, Copy, Debug)]

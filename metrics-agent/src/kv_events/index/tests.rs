@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
-use crate::kv_events::batch::{Batch, Block};
+use crate::kv_events::batch::Batch;
+use crate::kv_events::event::Block;
 use crate::kv_events::sequence::{Message, Sequence, Step};
 
 const BLOCK: usize = 4;
