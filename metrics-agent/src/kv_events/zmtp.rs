@@ -12,6 +12,9 @@ pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// Maximum number of frames of a message; those with events have three or four.
 const MAX_FRAMES: usize = 16;
 
+/// Maximum number of bytes of a peer's text in an error.
+const MAX_TEXT: usize = 255;
+
 /// Length of a greeting.
 const GREETING_LENGTH: usize = 64;
 
@@ -205,11 +208,15 @@ fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The beginning of a peer's text, which may be as long as a message.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..MAX_TEXT).unwrap_or(bytes)).into_owned()
+}
+
 /// Checks the READY command of a peer of this socket.
 pub(super) fn check_ready(socket: Socket, command: &[u8]) -> Result<(), ZmtpError> {
     if let Some(reason) = command.strip_prefix(b"\x05ERROR") {
-        let reason = String::from_utf8_lossy(reason.get(1..).unwrap_or_default()).into_owned();
-        return Err(ZmtpError::Refused(reason));
+        return Err(ZmtpError::Refused(text(reason.get(1..).unwrap_or_default())));
     }
     let mut rest = command.strip_prefix(b"\x05READY").ok_or(ZmtpError::Handshake)?;
     while let Some((length, after)) = rest.split_first() {
@@ -218,9 +225,7 @@ pub(super) fn check_ready(socket: Socket, command: &[u8]) -> Result<(), ZmtpErro
         let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| ZmtpError::Handshake)?;
         let (value, after) = after.split_at_checked(length).ok_or(ZmtpError::Handshake)?;
         if name.eq_ignore_ascii_case(b"Socket-Type") {
-            let is_expected = socket.fits(value);
-            let name = || String::from_utf8_lossy(value).into_owned();
-            return if is_expected { Ok(()) } else { Err(ZmtpError::WrongSocket(name())) };
+            return if socket.fits(value) { Ok(()) } else { Err(ZmtpError::WrongSocket(text(value))) };
         }
         rest = after;
     }
@@ -304,5 +309,7 @@ mod tests {
             Err(ZmtpError::Handshake)
         );
         assert_eq!(check_ready(Socket::Sub, b"\x05ERROR\x02no"), Err(ZmtpError::Refused("no".to_owned())));
+        let long = [&b"\x05ERROR\xff"[..], &[b'x'; 9999]].concat();
+        assert_eq!(check_ready(Socket::Sub, &long), Err(ZmtpError::Refused("x".repeat(MAX_TEXT))));
     }
 }
