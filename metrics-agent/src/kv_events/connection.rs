@@ -9,7 +9,7 @@ use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::zmtp::{self, Decoder, Part, Socket, ZmtpError};
 
@@ -18,6 +18,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A host that does not respond for three times as long is gone. Otherwise a subscriber, which sends nothing, would not notice.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Time without reading after a command. Publishers send none or few, such as heartbeats, and a flood of them must not take a thread.
+const COMMAND_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes that are read at once.
 const READ: usize = 64 * 1024;
@@ -98,7 +101,7 @@ impl Connection {
         loop {
             match self.part().await? {
                 Part::Message(frames) => return Ok(frames),
-                Part::Command(_) => {}
+                Part::Command(_) => sleep(COMMAND_PAUSE).await,
                 Part::Greeting => return Err(ZmtpError::Handshake.into()),
             }
         }

@@ -87,13 +87,16 @@ impl Follower {
         loop {
             let frames = connection.receive().await?;
             let started = Instant::now();
-            let Some(message) = self.message(&frames) else { continue };
-            match self.sequence.published(&message) {
-                Step::Apply => self.apply(&message),
+            let message = self.message(&frames);
+            let step = message.as_ref().map_or(Step::Ignore, |message| self.sequence.published(message));
+            self.pace(started).await;
+            let Some(message) = message else { continue };
+            match step {
+                Step::Apply => self.apply(&message).await,
                 Step::Ignore => {}
                 Step::ClearAndApply => {
                     self.clear();
-                    self.apply(&message);
+                    self.apply(&message).await;
                 }
                 Step::Replay(from) => {
                     self.events.metrics.gaps.inc();
@@ -104,7 +107,6 @@ impl Follower {
                     self.replay(0).await;
                 }
             }
-            self.pace(started).await;
         }
     }
 
@@ -142,7 +144,10 @@ impl Follower {
             let received = timeout(REPLAY_SILENCE, connection.receive()).await;
             let frames = received.unwrap_or(Err(Failure::Timeout(REPLAY_SILENCE)))?;
             let started = Instant::now();
-            let Some(message) = self.message(&frames) else { continue };
+            let Some(message) = self.message(&frames) else {
+                self.pace(started).await;
+                continue;
+            };
             if message.is_end() {
                 let is_other = self.sequence.replay_ended();
                 if is_other {
@@ -150,11 +155,13 @@ impl Follower {
                 }
                 return Ok(!is_other);
             }
-            match self.sequence.replayed(&message) {
-                Step::Apply => self.apply(&message),
+            let step = self.sequence.replayed(&message);
+            self.pace(started).await;
+            match step {
+                Step::Apply => self.apply(&message).await,
                 Step::ClearAndApply => {
                     self.clear();
-                    self.apply(&message);
+                    self.apply(&message).await;
                 }
                 Step::ClearAndReplay => {
                     self.restart();
@@ -162,7 +169,6 @@ impl Follower {
                 }
                 Step::Ignore | Step::Replay(_) => {}
             }
-            self.pace(started).await;
         }
     }
 
@@ -175,35 +181,49 @@ impl Follower {
     }
 
     /// Applies the events of a message.
-    fn apply(&mut self, message: &Message) {
-        let metrics = &self.events.metrics;
-        let count = |kind, number: usize| {
-            metrics.events.get_or_create(&[("kind", kind)]).inc_by(number as u64);
-        };
+    async fn apply(&mut self, message: &Message) {
+        let mut started = Instant::now();
         let now = self.events.clock.now();
-        if let Some(batch) = Batch::read(&message.payload) {
-            let mut index = self.events.index.lock();
-            let evicted = index.totals().evicted;
-            for event in &batch.events {
-                // A duration of 136 years.
-                index.apply(self.status.id, event, u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
-                match event {
-                    Event::Stored(stored) => count("stored", stored.blocks.len()),
-                    Event::Removed(removed) => count("removed", removed.blocks.len()),
-                    Event::Cleared => {
-                        count("cleared", 1);
-                        self.sequence.cleared();
-                    }
-                }
-            }
-            metrics.evicted.inc_by(index.totals().evicted - evicted);
-            count("unusable", batch.unusable);
-        } else {
-            metrics.unreadable.inc();
+        {
+            // Before the events, so that blocks are not shown with the state before a gap.
+            let mut stream = self.status.stream.lock();
+            stream.updated = Some(now);
+            stream.state = self.state();
         }
-        let mut stream = self.status.stream.lock();
-        stream.updated = Some(now);
-        stream.state = self.state();
+        if let Some(batch) = Batch::read(&message.payload) {
+            self.count("unusable", batch.unusable);
+            for event in &batch.events {
+                self.apply_event(event, now);
+                // An event of few bytes may change many blocks, as when a cache is cleared.
+                self.pace(started).await;
+                started = Instant::now();
+            }
+        } else {
+            self.events.metrics.unreadable.inc();
+        }
+        self.pace(started).await;
+    }
+
+    fn apply_event(&mut self, event: &Event, now: Duration) {
+        let mut index = self.events.index.lock();
+        let evicted = index.totals().evicted;
+        // A duration of 136 years.
+        index.apply(self.status.id, event, u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
+        self.events.metrics.evicted.inc_by(index.totals().evicted - evicted);
+        drop(index);
+        match event {
+            Event::Stored(stored) => self.count("stored", stored.blocks.len()),
+            Event::Removed(removed) => self.count("removed", removed.blocks.len()),
+            Event::Cleared => {
+                self.count("cleared", 1);
+                self.sequence.cleared();
+                self.status.stream.lock().state = self.state();
+            }
+        }
+    }
+
+    fn count(&self, kind: &'static str, number: usize) {
+        self.events.metrics.events.get_or_create(&[("kind", kind)]).inc_by(number as u64);
     }
 
     fn state(&self) -> StreamState {
@@ -226,6 +246,7 @@ impl Follower {
         core::mem::replace(&mut stream.state, state) != StreamState::Disconnected
     }
 
+    /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain any waiting.
     async fn pace(&mut self, started: Instant) {
         self.busy += started.elapsed();
         if self.busy >= BUSY {
