@@ -200,8 +200,9 @@ impl Index {
                 Some(node)
             });
             parent_hash = Some(block.hash);
+            // After each block, because one event may have more blocks than the limit.
+            self.evict();
         }
-        self.evict();
     }
 
     /// Gives a block of a cache its node.
