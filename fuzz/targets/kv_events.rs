@@ -3,6 +3,8 @@
 //! The parts of a connection do not depend on how it is split. Any events leave the index within its limit, and empty without its caches.
 #![no_main]
 
+use std::net::SocketAddr;
+
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::kv_events::batch::Batch;
 use metrics_agent::kv_events::index::{Index, Totals};
@@ -17,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(parts(input, 7), whole, "in chunks");
     let mut sequence = Sequence::new(input.len() % 2 == 0);
     let mut index = Index::new(MAX_BLOCKS);
-    let caches = [index.add_cache(), index.add_cache()];
+    let caches = [1, 2].map(|server: u8| index.add_cache(SocketAddr::from(([10, 0, 0, server], 8000))));
     let mut payloads = vec![(0, input.to_vec().into())];
     for part in whole.0 {
         let Part::Message(frames) = part else { continue };

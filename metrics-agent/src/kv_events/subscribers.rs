@@ -126,7 +126,7 @@ impl ServerTask {
     /// Starts to follow these sources.
     fn follow(&self, sources: Vec<Source>) -> (Vec<Source>, Vec<AbortOnDropHandle<()>>) {
         let add = |_: &Source| {
-            let id = self.events.index.lock().add_cache();
+            let id = self.events.index.lock().add_cache(self.job.server);
             Arc::new(CacheStatus { id, stream: Stream::default().into() })
         };
         let caches: Vec<_> = sources.iter().map(add).collect();

@@ -4,14 +4,15 @@
 //! calls it. For each cache the index has the server's names of its blocks, each with the node, and how often it is stored in which tier: a
 //! server may store a block twice and then removes it twice. A block whose parent is not known waits for it as an orphan.
 //!
-//! The number of blocks of all caches together is limited. Beyond it the cache with the most blocks loses its oldest eighth; the same holds
-//! for orphans.
+//! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
+//! cache. Of too many orphans the oldest eighth is forgotten.
 
 mod nodes;
 mod orphans;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::SocketAddr;
 
 use nodes::{Content, NodeKey, Nodes};
 use orphans::{Orphan, Orphans};
@@ -68,8 +69,9 @@ pub struct Contents {
     pub tokens: [u64; 3],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cache {
+    server: SocketAddr,
     blocks: HashMap<BlockHash, Held>,
     /// The groups that were announced, and whether their blocks count.
     groups: Vec<(u32, bool)>,
@@ -102,11 +104,11 @@ impl Index {
         }
     }
 
-    /// Adds an empty cache.
-    pub fn add_cache(&mut self) -> CacheId {
+    /// Adds an empty cache of this server.
+    pub fn add_cache(&mut self, server: SocketAddr) -> CacheId {
         let id = CacheId(self.next_cache);
         self.next_cache += 1;
-        self.caches.insert(id, Cache::default());
+        self.caches.insert(id, Cache::new(server));
         id
     }
 
@@ -122,7 +124,7 @@ impl Index {
         let blocks = core::mem::take(&mut cache.blocks);
         let has_orphans = cache.contents.orphans > 0;
         // Another process may have other groups.
-        *cache = Cache::default();
+        *cache = Cache::new(cache.server);
         self.blocks -= blocks.len();
         for node in blocks.into_values().filter_map(|held| held.node) {
             self.nodes.remove(node);
@@ -273,7 +275,7 @@ impl Index {
         }
     }
 
-    /// Makes room: of the largest cache's blocks the oldest eighth is removed, and the same of all orphans.
+    /// Makes room: the oldest eighth is removed of all orphans, and of the largest cache of the server with the most blocks.
     fn evict(&mut self) {
         while self.orphans.len() > self.max_blocks / ORPHANS {
             let limit = oldest(self.orphans.times().collect());
@@ -287,7 +289,14 @@ impl Index {
             }
         }
         while self.blocks > self.max_blocks {
-            let Some(cache) = self.caches.values_mut().max_by_key(|cache| cache.blocks.len()) else { return };
+            let mut of_servers: HashMap<SocketAddr, usize> = HashMap::new();
+            for cache in self.caches.values() {
+                *of_servers.entry(cache.server).or_default() += cache.blocks.len();
+            }
+            let caches = self.caches.values_mut();
+            let largest =
+                caches.max_by_key(|cache| (of_servers.get(&cache.server).copied(), cache.blocks.len()));
+            let Some(cache) = largest else { return };
             let limit = oldest(cache.blocks.values().map(|held| held.stored).collect());
             let old = cache.blocks.iter().filter(|(_, held)| held.stored <= limit);
             let old: Vec<_> = old.map(|(hash, _)| *hash).collect();
@@ -314,6 +323,10 @@ impl Held {
 }
 
 impl Cache {
+    fn new(server: SocketAddr) -> Self {
+        Self { server, blocks: HashMap::new(), groups: Vec::new(), contents: Contents::default() }
+    }
+
     /// Whether blocks of this group count, which stores announce.
     fn announce(&mut self, group: u32, is_full_attention: bool) -> bool {
         let is_known = self.groups.iter().any(|(known, _)| *known == group);

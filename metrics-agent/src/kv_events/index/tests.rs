@@ -77,10 +77,14 @@ fn removed(hashes: &[BlockHash]) -> Event {
     Event::Removed(Removed { blocks: hashes.to_vec(), tier: Tier::Gpu, group: 0 })
 }
 
+fn server(number: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, number], 8000))
+}
+
 /// An index with one cache.
 fn one() -> (Index, CacheId) {
     let mut index = Index::new(1000);
-    let id = index.add_cache();
+    let id = index.add_cache(server(1));
     (index, id)
 }
 
@@ -172,7 +176,7 @@ fn recorded_events_predict_the_cached_tokens_of_a_real_server() {
 #[test]
 fn the_ranks_of_a_server_are_caches_of_their_own_with_common_nodes() {
     let mut index = Index::new(1000);
-    let ranks = ["24040", "24041"].map(|source| (source, index.add_cache()));
+    let ranks = ["24040", "24041"].map(|source| (source, index.add_cache(server(1))));
     let messages: Vec<RecordedMessage> = lines(captured!("dp2.events.jsonl"));
     let requests: Vec<RecordedRequest> = lines(captured!("dp2.requests.jsonl"));
     let mut next = messages.iter().peekable();
@@ -289,7 +293,7 @@ fn adapters_and_salts_have_prompts_of_their_own() {
 #[test]
 fn orphans_wait_for_their_parent_from_whatever_cache() {
     let mut index = Index::new(1000);
-    let (early, late) = (index.add_cache(), index.add_cache());
+    let (early, late) = (index.add_cache(server(1)), index.add_cache(server(2)));
     let prompt: Vec<u32> = (0..16).collect();
     // The agent came late: of this cache only the end of a prompt was announced.
     index.apply(late, &stored(Some(11), &[12], &prompt[8..12]), 0);
@@ -324,7 +328,7 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
 #[test]
 fn the_largest_cache_loses_its_oldest_blocks() {
     let mut index = Index::new(100);
-    let (small, large) = (index.add_cache(), index.add_cache());
+    let (small, large) = (index.add_cache(server(1)), index.add_cache(server(2)));
     let block = |hash: BlockHash| stored(None, &[hash], &[u32::try_from(hash).unwrap(); BLOCK]);
     for hash in 0..20 {
         index.apply(small, &block(hash), 0);
@@ -341,6 +345,22 @@ fn the_largest_cache_loses_its_oldest_blocks() {
         index.apply(large, &stored(Some(hash + 1_000_000), &[hash], &[1; BLOCK]), 7);
     }
     index.check();
+}
+
+#[test]
+fn a_server_of_many_ranks_costs_no_other() {
+    let mut index = Index::new(100);
+    let small = index.add_cache(server(1));
+    let ranks = [(); 50].map(|()| index.add_cache(server(2)));
+    let block = |hash: BlockHash| stored(None, &[hash], &[u32::try_from(hash).unwrap(); BLOCK]);
+    for hash in 0..20 {
+        index.apply(small, &block(hash), 0);
+    }
+    for (hash, rank) in (100..5_000).zip(ranks.into_iter().cycle()) {
+        index.apply(rank, &block(hash), 1);
+    }
+    index.check();
+    assert_eq!(index.contents(small).blocks, 20, "each rank has fewer, all ranks together more");
 }
 
 /// A cache as lists of copies: what the index does for one cache, plainly.
@@ -379,7 +399,7 @@ proptest! {
     #[test]
     fn the_index_agrees_with_lists_of_copies(operations in prop::collection::vec(operation(), 1..60)) {
         let mut index = Index::new(10_000);
-        let ids = [index.add_cache(), index.add_cache()];
+        let ids = [index.add_cache(server(1)), index.add_cache(server(2))];
         let mut oracles = [Oracle::default(), Oracle::default()];
         for operation in operations {
             match operation {
@@ -423,7 +443,7 @@ proptest! {
         events in prop::collection::vec((0..2_usize, prop::option::of(0..40_u64), prop::collection::vec(0..40_u64, 1..6), 0..4_u8), 1..200)
     ) {
         let mut index = Index::new(16);
-        let ids = [index.add_cache(), index.add_cache()];
+        let ids = [index.add_cache(server(1)), index.add_cache(server(2))];
         for (now, (cache, parent, hashes, kind)) in (0..).zip(events) {
             let tokens: Vec<u32> = hashes.iter().map(|hash| u32::try_from(*hash).unwrap()).collect();
             let event = match kind {
