@@ -15,6 +15,10 @@ pub struct Batch {
     pub unusable: usize,
 }
 
+/// Maximum number of blocks of a message, with its events without blocks. A block of one byte takes some 60 bytes once it is read. A million
+/// tokens have 62 500 blocks of 16.
+const MAX_BLOCKS: usize = 1 << 18;
+
 /// Kinds of KV caches whose blocks are of no use for every later token.
 const LIMITED_KINDS: [&[u8]; 6] = [
     b"sliding_window",
@@ -26,17 +30,28 @@ const LIMITED_KINDS: [&[u8]; 6] = [
 ];
 
 impl Batch {
-    /// Reads the payload of a message; `None`: it is not a list of events.
+    /// Reads the payload of a message; `None`: it is not a list of events, or has too many blocks.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let mut values = Values::new(payload);
         let Ok(Value::Array(2..)) = values.next() else { return None };
         values.whole().ok()?;
         let Ok(Value::Array(count)) = values.next() else { return None };
         let mut batch = Self::default();
+        let mut blocks = 0;
         for _ in 0..count {
             let event = values.whole().ok()?;
             match Fields::of(event).and_then(|fields| fields.event()) {
-                Ok(Some(event)) => batch.events.push(event),
+                Ok(Some(event)) => {
+                    blocks += match &event {
+                        Event::Stored(stored) => stored.blocks.len(),
+                        Event::Removed(removed) => removed.blocks.len().max(1),
+                        Event::Cleared => 1,
+                    };
+                    if blocks > MAX_BLOCKS {
+                        return None;
+                    }
+                    batch.events.push(event);
+                }
                 Ok(None) | Err(Malformed) => batch.unusable += 1,
             }
         }
@@ -143,7 +158,7 @@ impl<'a> Fields<'a> {
         if hashes.is_empty() || block_size.checked_mul(hashes.len()) != Some(tokens.len()) {
             return Ok(None);
         }
-        let mut extra = ExtraKeys::read(self.extra_keys, adapter)?;
+        let mut extra = ExtraKeys::read(self.extra_keys, adapter, hashes.len())?;
         extra.blocks.resize_with(hashes.len(), Vec::new);
         let blocks = hashes.into_iter().zip(extra.blocks).map(|(hash, extra)| Block { hash, extra });
         let own_salt = text(self.salt)?.map(<[u8]>::to_vec);
@@ -163,6 +178,9 @@ impl<'a> Fields<'a> {
     fn hashes(&self) -> Result<Vec<BlockHash>, Malformed> {
         let mut values = Values::new(self.hashes.ok_or(Malformed)?);
         let Value::Array(count) = values.next()? else { return Err(Malformed) };
+        if count as usize > MAX_BLOCKS {
+            return Err(Malformed);
+        }
         (0..count).map(|_| hash(values.whole()?)?.ok_or(Malformed)).collect()
     }
 
@@ -214,13 +232,14 @@ struct ExtraKeys {
 }
 
 impl ExtraKeys {
-    /// Reads a list for each block, or nil. Its first text is the adapter if it is the adapter's name, and another text is the salt.
-    fn read(bytes: Option<&[u8]>, adapter: Option<&[u8]>) -> Result<Self, Malformed> {
+    /// Reads a list, or nil, for each block, and ignores those after the first `max`. Its first text is the adapter if it is the adapter's
+    /// name, and another text is the salt.
+    fn read(bytes: Option<&[u8]>, adapter: Option<&[u8]>, max: usize) -> Result<Self, Malformed> {
         let mut keys = Self::default();
         let Some(bytes) = bytes else { return Ok(keys) };
         let mut values = Values::new(bytes);
         let Value::Array(blocks) = values.next()? else { return Ok(keys) };
-        for _ in 0..blocks {
+        for _ in 0..max.min(blocks as usize) {
             let mut own = Vec::new();
             let Value::Array(count) = values.next()? else {
                 keys.blocks.push(own);

@@ -159,3 +159,14 @@ fn an_event_that_cannot_be_read_spoils_no_other() {
         assert_eq!(Batch::read(bytes), None, "{bytes:?}");
     }
 }
+
+#[test]
+fn messages_of_too_many_blocks_are_refused() {
+    let removed =
+        |count: usize| map(&[("type", text("BlockRemoved")), ("block_hashes", list(&vec![7; count]))]);
+    let half = removed(MAX_BLOCKS / 2);
+    assert!(Batch::read(&payload(&[half.clone(), half.clone()])).is_some());
+    assert_eq!(Batch::read(&payload(&[half.clone(), half, removed(1)])), None);
+    let batch = Batch::read(&payload(&[removed(MAX_BLOCKS + 1)])).unwrap();
+    assert_eq!(batch, Batch { events: Vec::new(), unusable: 1 });
+}
