@@ -144,8 +144,8 @@ impl ApiState {
         status.unknown_pools = self.reports.unknown_pools.recent();
         status.sharing = shared.map(build::of_shared);
         status.unresolved = self.unresolved_of(&status.pool);
-        if let (Some(events), Some(published)) = (&self.kv_events, publisher.published()) {
-            build::add_kv_events(&mut status, &published, events, self.clock.now());
+        if let Some(events) = &self.kv_events {
+            build::add_kv_events(&mut status, events, self.clock.now());
         }
         Some(status)
     }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use endpoint_picker::plugin::UtilizationDetector;
 use endpoint_picker::pool::reading::{Lora, Reading};
@@ -99,15 +100,10 @@ pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> 
     Ok(PoolStatus { pool, refusal, endpoints, is_of_snapshot: true, ..PoolStatus::default() })
 }
 
-/// Adds to each endpoint of a published pool what its KV caches have.
-pub(in crate::api) fn add_kv_events(
-    status: &mut PoolStatus,
-    published: &PoolSnapshot,
-    events: &KvEvents,
-    now: Duration,
-) {
-    let addresses = published.topology().pool.as_slice().iter().map(Endpoint::address);
-    for (endpoint, address) in status.endpoints.iter_mut().zip(addresses) {
+/// Adds the contents of its KV caches to each endpoint whose events are followed.
+pub(in crate::api) fn add_kv_events(status: &mut PoolStatus, events: &KvEvents, now: Duration) {
+    for endpoint in &mut status.endpoints {
+        let Ok(address) = endpoint.address.parse::<SocketAddr>() else { continue };
         endpoint.kv_events = events.of_server(address).map(|server| of_kv_events(&server, now));
     }
 }
