@@ -93,7 +93,7 @@ pub(super) struct ScrapeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "KV-cache events of model servers")]
 pub(super) struct KvEventFlags {
-    /// Follow what each model server has cached, by the events that it publishes over ZeroMQ (vLLM and SGLang: --kv-events-config):
+    /// Follow the contents of each model server's KV caches, by the events that it publishes over ZeroMQ (vLLM and SGLang: --kv-events-config):
     /// discover asks each server for its ports, and PORT or PORT,REPLAY-PORT is the same for all servers, plus the rank of the endpoint.
     /// Events are not encrypted, not authenticated, and carry the tokens of prompts.
     #[arg(long, value_name = "off|discover|PORT[,REPLAY-PORT]", default_value = "off", value_parser = kv_events)]

@@ -9,7 +9,7 @@ use super::msgpack::{Malformed, Value, Values};
 /// The events of one message, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Events that change what the server has cached.
+    /// Events that change the server's KV cache.
     pub events: Vec<Event>,
     /// Events of other types, and those that cannot be read or used.
     pub unusable: usize,

@@ -3,7 +3,7 @@
 /// A server's name of a block, 64 bits. Servers write it as an integer with or without a sign, or as bytes, the last eight of which count.
 pub type BlockHash = u64;
 
-/// A change of what a server has cached.
+/// A change of a server's KV cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Blocks were stored.

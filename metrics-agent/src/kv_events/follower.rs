@@ -136,7 +136,7 @@ impl Follower {
         self.last_replay = Some(Instant::now());
     }
 
-    /// Returns false if the messages are another process's than those applied before, which are forgotten.
+    /// Returns false if the messages are of another process than those applied before. Then the cache has been emptied.
     async fn replay_once(&mut self, from: u64) -> Result<bool, Failure> {
         let Some(address) = self.source.replay else { return Ok(true) };
         let mut connection = Connection::request(address, &[b"", &from.to_be_bytes()]).await?;

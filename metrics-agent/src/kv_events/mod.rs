@@ -1,8 +1,8 @@
-//! KV-cache events: what each model server has cached, as it publishes it.
+//! KV-cache events: the contents of each model server's KV caches, as it publishes them.
 //!
 //! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and follows each of its data-parallel
 //! ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`] decides which messages are applied,
-//! [`batch`] reads their events ([`event`]), and [`index`] has what all caches contain.
+//! [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches.
 //!
 //! Events are not authenticated, and carry the tokens of prompts and responses. The agent keeps hashes of them only.
 
@@ -94,7 +94,7 @@ pub struct Stream {
 /// The state of the events of one cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamState {
-    /// There is no connection.
+    /// Not connected.
     #[default]
     Disconnected,
     /// Messages were lost, or were published before the agent connected: the cache has blocks that are not known.

@@ -180,7 +180,7 @@ impl Sequence {
         is_other
     }
 
-    /// A replay has failed, so what the cache has is to be forgotten. There is no other replay on this connection before a gap.
+    /// A replay has failed, so what the cache has is to be forgotten. Only a gap is followed by another replay on this connection.
     pub fn replay_failed(&mut self) {
         self.forget();
         self.replay = Replay::Failed;

@@ -152,7 +152,7 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     }
 }
 
-/// Registers what is known about the KV caches of endpoints.
+/// Registers the contents of endpoints' KV caches, and the extent to which they are known.
 fn register_kv_events(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
     let help = "Endpoints whose KV-cache events are followed, by what is known about their caches";

@@ -191,7 +191,7 @@ pub struct KvEventsStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvEventsState {
-    /// There is no connection for the events of a cache.
+    /// A cache has no connection for its events.
     Disconnected,
     /// A cache has blocks that are not known.
     Partial,

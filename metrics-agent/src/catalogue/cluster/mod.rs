@@ -69,7 +69,7 @@ struct ManifestState {
 struct Identity {
     uid: Option<String>,
     generation: Option<i64>,
-    /// They change without a new generation.
+    /// All annotations, which change without a new generation.
     annotations: Option<Json>,
     /// `None` for kinds with a generation, because it changes with the object's status too.
     resource_version: Option<String>,
@@ -93,7 +93,7 @@ impl ClusterCatalogue {
         Self { settings, manifests: BTreeMap::new(), files: None }
     }
 
-    /// Replaces the objects. Returns whether a specification has changed, come or gone.
+    /// Replaces the objects. Returns whether a manifest has changed, come or gone.
     pub fn set_objects(&mut self, objects: &ClusterObjects) -> bool {
         let mut present = HashSet::new();
         let mut is_changed = false;

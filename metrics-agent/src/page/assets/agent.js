@@ -24,9 +24,9 @@
  */
 
 /**
- * What the KV caches of an endpoint have, by their events.
+ * The contents of an endpoint's KV caches, by their events.
  * @typedef {object} KvEvents
- * @property {"disconnected" | "partial" | "complete"} state what is known
+ * @property {"disconnected" | "partial" | "complete"} state the extent to which they are known
  * @property {string} [problem]
  * @property {number} caches one for each data-parallel rank
  * @property {number} [age_ms] of the last message

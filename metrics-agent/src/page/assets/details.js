@@ -8,7 +8,7 @@ import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhol
 /** @import { Chart, PanelOptions } from "/page/charts.js" */
 
 /**
- * What is cached, and how far that is known: `complete: 12 345 tokens in gpu, 96 in cpu; 3 blocks without their parent`.
+ * The cached tokens, and the extent to which they are known: `complete: 12 345 tokens in gpu, 96 in cpu; 3 blocks without their parent`.
  * @param {KvEvents} events
  */
 function formatKvEvents({ state, problem, tokens, orphans }) {
