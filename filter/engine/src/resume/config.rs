@@ -4,8 +4,8 @@ use core::fmt;
 
 use serde::Deserialize;
 
-/// The bytes that the request and the text of one stream may take.
-const KEPT_BYTES: core::ops::RangeInclusive<usize> = 1024..=64 << 20;
+/// The bytes that the request and the text of one stream may take. Reading a list of short messages takes up to twenty times its bytes.
+const KEPT_BYTES: core::ops::RangeInclusive<usize> = 1024..=8 << 20;
 
 /// The number of times that a stream may be resumed.
 const RESUMPTIONS: core::ops::RangeInclusive<u32> = 1..=16;
@@ -144,7 +144,7 @@ mod tests {
         for (fields, expected) in [
             (r#""cluster": """#, "cluster is empty; it names the cluster"),
             (r#""cluster": "a", "maxResumptions": 0"#, "maxResumptions is 0; allowed are 1 to 16"),
-            (r#""cluster": "a", "maxKeptBytes": 1000"#, "maxKeptBytes is 1000; allowed are 1024 to 67108864"),
+            (r#""cluster": "a", "maxKeptBytes": 1000"#, "maxKeptBytes is 1000; allowed are 1024 to 8388608"),
             (
                 r#""cluster": "a", "maxKeptBytes": 4096, "maxKeptBytesInAll": 4095"#,
                 "maxKeptBytesInAll is 4095; allowed are maxKeptBytes, which is 4096, and more",

@@ -41,6 +41,8 @@ pub enum Unresumable {
     StructuredOutput,
     /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
     OtherField,
+    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count again in the continuation.
+    NoLimit,
     /// Request and text are larger than a stream may keep, or all streams together.
     TooLarge,
     /// The response is not streamed.
@@ -56,18 +58,20 @@ impl Unresumable {
             Self::TokenDetails => "token_details",
             Self::StructuredOutput => "structured_output",
             Self::OtherField => "other_field",
+            Self::NoLimit => "no_limit",
             Self::TooLarge => "too_large",
             Self::NotStreamed => "not_streamed",
         }
     }
 
     /// The reasons that streams have, in the order of their declaration.
-    pub(super) const OF_STREAMS: [Self; 6] = [
+    pub(super) const OF_STREAMS: [Self; 7] = [
         Self::Unreadable,
         Self::SeveralChoices,
         Self::TokenDetails,
         Self::StructuredOutput,
         Self::OtherField,
+        Self::NoLimit,
         Self::TooLarge,
     ];
 }
@@ -131,6 +135,9 @@ impl ResumableRequest {
         match api {
             StreamApi::Chat => with_message(text, "", continues).map(drop)?,
             StreamApi::Completions => read::<String>(text).map(drop)?,
+        }
+        if api == StreamApi::Completions && max_tokens.is_none() {
+            return Err(Unresumable::NoLimit);
         }
         Ok(Self { api, body, max_tokens, has_usage })
     }
@@ -430,5 +437,7 @@ mod tests {
         }
         let list = r#"{"prompt": ["a", "b"], "stream": true}"#;
         assert_eq!(read(StreamApi::Completions, list), Unreadable);
+        let unlimited = r#"{"prompt": "a", "stream": true, "max_tokens": null}"#;
+        assert_eq!(read(StreamApi::Completions, unlimited), NoLimit);
     }
 }

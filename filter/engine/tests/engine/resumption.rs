@@ -101,7 +101,7 @@ fn a_cut_stream_continues_as_one_response() {
 
 #[test]
 fn completions_continue_behind_the_prompt() {
-    let mut stream = stream(StreamApi::Completions, &json!({}));
+    let mut stream = stream(StreamApi::Completions, &json!({"max_tokens": 9}));
     let word = |id, text| format!("data: {}\n\n", json!({"id": id, "choices": [{"index": 0, "text": text}]}));
     let client = pass(&mut stream, &word("a", "x "));
     let body = resumed(&mut stream);

@@ -88,7 +88,7 @@ async fn no_stream_is_truncated_when_a_server_dies() {
     let chat = streamed(fresh_chat());
     let expected = undisturbed(&stack, CHAT, &chat).await;
     for server in stack.servers() {
-        server.behave(Behaviour::SlowChunks(Duration::from_millis(50)));
+        server.behave(Behaviour::SlowChunks(Duration::from_millis(100)));
         server.take_requests();
     }
     let url = stack.url(CHAT);
