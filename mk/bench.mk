@@ -16,7 +16,7 @@ soak: build bench-program ## Run the same load for long (SECONDS=1830); fails wh
 
 .PHONY: parity
 parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=main with EPP=: the main branch; SEED=n)
-	@epp=$$(tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity $(addprefix --epp-rules ,$(EPP_RULES)) $(addprefix --seed ,$(SEED))
+	@epp=$$(EPP_RULES='$(EPP_RULES)' tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity $(addprefix --epp-rules ,$(EPP_RULES)) $(addprefix --seed ,$(SEED))
 
 .PHONY: bench
 bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs/benchmarks; B=--help)

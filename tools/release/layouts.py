@@ -4,6 +4,7 @@ crane edits images in a registry alone, so one runs on loopback meanwhile.
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 import queue
@@ -35,10 +36,13 @@ def registry(folder):
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             lines = queue.Queue()
-            # Reads on, so that the registry never waits for its log.
-            threading.Thread(target=lambda: [lines.put(line) for line in process.stderr], daemon=True).start()
+            # Reads on, so that the registry never waits for its log; an empty line is its end.
+            threading.Thread(target=lambda: [lines.put(line) for line in itertools.chain(process.stderr, [""])], daemon=True).start()
+            log = []
             while "serving on port " not in (line := lines.get(timeout=READY_SECONDS)):
-                pass
+                log.append(line)
+                if not line:
+                    raise SystemExit(f"the registry ended: {''.join(log)}")
             yield f"127.0.0.1:{line.rsplit(maxsplit=1)[1]}"
         finally:
             process.terminate()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import urllib.request
 
 import yaml
@@ -92,11 +93,14 @@ def test_signature(dist, scratch):
 
 @contextlib.contextmanager
 def process(*command):
-    """A running program with its lines of standard output."""
+    """A running program with its lines of standard output. It is killed after START_SECONDS, so that reading them ends."""
     with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
+        deadline = threading.Timer(START_SECONDS, started.kill)
+        deadline.start()
         try:
             yield started.stdout
         finally:
+            deadline.cancel()
             started.terminate()
 
 
@@ -136,7 +140,8 @@ def test_agent(root):
     check(VERSION in run(*in_image(root, "/usr/local/bin/metrics-agent", "--version")), "the agent has another version")
     command = in_image(root, "/usr/local/bin/metrics-agent", "--listen=127.0.0.1:0", "--endpoint=127.0.0.1:1")
     with process(*command) as lines:
-        address = next(line.rsplit(maxsplit=1)[1] for line in lines if line.startswith("listening on "))
+        address = next((line.rsplit(maxsplit=1)[1] for line in lines if line.startswith("listening on ")), None)
+        check(address, "the agent does not listen")
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=START_SECONDS) as response:
             metrics = response.read().decode()
     check(f'metrics_agent_build_info{{version="{VERSION}"}} 1' in metrics, f"the agent has {metrics}")
