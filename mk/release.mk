@@ -13,12 +13,12 @@ publish: ## Push the images and the chart of a verified release (REGISTRY=regist
 	@REGISTRY='$(REGISTRY)' PUBLIC_KEY='$(or $(PUBLIC_KEY),minisign.pub)' FOLDER='$(or $(FOLDER),dist)' tools/release/publish
 
 .PHONY: dist
-dist: tools ## Build the files of a release into dist/ without a signature, from any commit (ARCHITECTURES=x86_64: fewer)
-	@ARCHITECTURES='$(ARCHITECTURES)' tools/release/dist
+dist: tools ## Build the files of a release into dist/ without a signature, from any commit (ARCHITECTURES=x86_64: fewer; PROFILE=FILE: the profile of an earlier build)
+	@ARCHITECTURES='$(ARCHITECTURES)' PROFILE='$(PROFILE)' tools/release/dist
 
 .PHONY: dist-native
-dist-native: tools ## Build only the native modules into dist/, and check what they need of an image and of Envoy
-	@ARCHITECTURES='$(ARCHITECTURES)' tools/release/dist native
+dist-native: tools ## Build only the native modules into dist/, and check what they need of an image and of Envoy (PROFILE as for dist)
+	@ARCHITECTURES='$(ARCHITECTURES)' PROFILE='$(PROFILE)' tools/release/dist native
 
 .PHONY: images
 images: ## Build the images with docker, podman or buildah (REGISTRY=registry.example/inference: for both architectures, and push them)

@@ -22,6 +22,8 @@ def modules_and_agents(stage, release):
     for architecture in release.architectures:
         files[f"libendpoint_picker-{release.version}-{architecture}-linux-gnu.so"] = stage.file("libendpoint_picker.so", architecture)
         files[f"metrics-agent-{release.version}-{architecture}-linux-musl"] = stage.file("metrics-agent", architecture)
+        if architecture == "x86_64":
+            files[f"libendpoint_picker-{release.version}-{architecture}-linux-gnu.profdata"] = stage.file("libendpoint_picker.profdata", architecture)
     return files
 
 
