@@ -13,6 +13,7 @@
 pub mod config;
 pub mod decision;
 pub mod epp_rules;
+pub mod fallback;
 pub mod flow_control;
 pub mod grpc;
 pub mod headers;

@@ -2,6 +2,7 @@
 
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use endpoint_picker::decision::shadow::Agreement;
+use endpoint_picker::fallback::Fallback;
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::Headers;
@@ -15,7 +16,6 @@ use crate::metrics::MetricSink;
 use crate::proxy::error_body::ErrorResponse;
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result, headers};
-use crate::queue::room::Fallback;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::{Action, Directive, Route};
 use crate::worker_pool::fallback::OtherResponse;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
+use endpoint_picker::fallback::{Fallback, FallbackReason};
 use endpoint_picker::grpc::{PREFIX, Prefix};
 use endpoint_picker::policy::{Member, name_model_in_form, with_members};
 use endpoint_picker::request::ModelResolution;
@@ -22,7 +23,6 @@ use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Entry;
-use crate::queue::room::{Fallback, FallbackReason};
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::decision::Routing;
 use crate::worker_pool::directive::{Action, Directive};

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Abstention;
 use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::fallback::Fallback;
 use endpoint_picker::grpc::PREFIX;
 use endpoint_picker::request::body::Reading;
 
@@ -32,7 +33,6 @@ use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
 use crate::proxy::headers::CONTROL;
 use crate::proxy::{Proxy, ProxyError, Result};
-use crate::queue::room::Fallback;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;

@@ -13,6 +13,7 @@ use core::time::Duration;
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
+use endpoint_picker::fallback::FallbackReason;
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
@@ -24,7 +25,6 @@ use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
-use crate::queue::room::FallbackReason;
 use crate::worker_pool::directive::{Assignment, FirstChunk};
 
 pub use series::MAX_SERIES;

@@ -6,19 +6,18 @@
 
 mod capacity;
 mod report;
-pub mod room;
 
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::decision::rejection::{Code, Rejection};
+use endpoint_picker::fallback::Room;
 use endpoint_picker::flow_control::{Event, Machine, Outcome, Ticket, Tokens};
 use endpoint_picker::plugin::Arrival;
 use hashbrown::{HashMap, HashSet};
 
 use self::capacity::Capacity;
-use self::room::Room;
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
 use crate::proxy::{Result, Resume};

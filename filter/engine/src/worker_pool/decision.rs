@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
+use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Prepared;
@@ -16,7 +17,6 @@ use endpoint_picker::state::PluginStates;
 
 use crate::ledger::{Change, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
-use crate::queue::room::Fallback;
 
 /// A request to route.
 #[derive(Clone, Copy, Debug)]

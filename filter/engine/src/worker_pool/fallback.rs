@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::fallback::{self, FallbackReason};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::body::Api;
 
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::MetricSink;
-use crate::queue::room::{FallbackReason, Room};
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;
@@ -37,31 +37,22 @@ pub(crate) struct OtherResponse {
 }
 
 impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
-    /// The place, among the other pools, of the pool that takes a request of this priority in place of this pool: the first with room for
-    /// it, and while this pool has no endpoints also the first that has some. `None`: this pool takes it, sheds it, or has it wait.
+    /// The place, among the other pools, of the pool that [takes](fallback::other_pool) a request of this priority in place of this pool.
     pub(crate) fn other_pool(
         &self,
         headers: Headers<'_>,
         priority: i32,
         now: Duration,
     ) -> Option<(usize, FallbackReason)> {
-        let reason = match self.store.room(priority, now)? {
-            Room::Free => return None,
-            Room::Saturated if self.sheds(priority) => return None,
-            Room::Saturated => FallbackReason::Saturated,
-            Room::NoEndpoints => FallbackReason::NoEndpoints,
-        };
-        let first_with = |room: Room| {
-            self.listed().find(|(_, OtherPool { store, .. })| {
-                // Where the model in the body decides the priority, it is not read for another pool.
-                let view = store.view();
-                let priority = view.policy().early_priority(headers).unwrap_or(0);
-                view.policy().refusal.is_none() && store.room(priority, now) == Some(room)
-            })
-        };
-        let saturated = || first_with(Room::Saturated).filter(|_| reason == FallbackReason::NoEndpoints);
-        let (place, _) = first_with(Room::Free).or_else(saturated)?;
-        Some((place, reason))
+        let own = self.store.room(priority, now)?;
+        let others = self.listed().filter_map(|(place, OtherPool { store, .. })| {
+            // Where the model in the body decides the priority, it is not read for another pool.
+            let view = store.view();
+            let priority = view.policy().early_priority(headers).unwrap_or(0);
+            let room = store.room(priority, now).filter(|_| view.policy().refusal.is_none())?;
+            Some((place, room))
+        });
+        fallback::other_pool(own, self.sheds(priority), others)
     }
 
     /// The other pools of the list, with their places among all other pools.

@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::fallback::Room;
+
 use crate::ledger::{Change, Ledger, LedgerStore};
 use crate::pool_view::PoolView;
 use crate::queue::Queue;
-use crate::queue::room::Room;
 
 /// Keeps the view and the ledger of a pool.
 ///
