@@ -6,7 +6,7 @@ mod data_sources;
 mod error;
 pub mod exposition;
 mod leases;
-mod model_list;
+pub mod model_list;
 mod restart;
 mod scraper;
 pub mod slot;

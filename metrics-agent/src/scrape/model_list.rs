@@ -56,18 +56,23 @@ impl BodyReader for ModelListReader {
 impl ModelListReader {
     /// The models; `None`: the body is not such a list.
     pub(super) fn finish(&self) -> Option<Arc<[ServedModel]>> {
-        let list: ModelList = serde_json::from_slice(&self.body).ok()?;
-        let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);
-        let is_adapter = |parent: Option<String>| parent.is_some_and(|parent| !parent.is_empty());
-        Some(models.map(|Model { id, parent }| ServedModel { id, is_adapter: is_adapter(parent) }).collect())
+        read(&self.body)
     }
+}
+
+/// The models of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a list.
+pub fn read(json: &[u8]) -> Option<Arc<[ServedModel]>> {
+    let list: ModelList = serde_json::from_slice(json).ok()?;
+    let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);
+    let is_adapter = |parent: Option<String>| parent.is_some_and(|parent| !parent.is_empty());
+    Some(models.map(|Model { id, parent }| ServedModel { id, is_adapter: is_adapter(parent) }).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(body: &str) -> Option<Vec<(String, bool)>> {
+    fn in_chunks(body: &str) -> Option<Vec<(String, bool)>> {
         let mut reader = ModelListReader::default();
         reader.feed(b"the last body");
         reader.start();
@@ -81,8 +86,11 @@ mod tests {
             {"id": "llama", "object": "model", "root": "/models/llama", "parent": null, "max_model_len": 8192},
             {"id": "tune", "object": "model", "root": "/adapters/tune", "parent": "llama"}, {"id": "x", "parent": ""}]}"#;
         let expected = [("llama", false), ("tune", true), ("x", false)];
-        assert_eq!(read(body), Some(expected.map(|(id, is_adapter)| (id.to_owned(), is_adapter)).to_vec()));
-        assert_eq!(read(r#"{"data": []}"#), Some(vec![]));
+        assert_eq!(
+            in_chunks(body),
+            Some(expected.map(|(id, is_adapter)| (id.to_owned(), is_adapter)).to_vec())
+        );
+        assert_eq!(in_chunks(r#"{"data": []}"#), Some(vec![]));
     }
 
     #[test]
@@ -90,7 +98,7 @@ mod tests {
         for body in
             ["", "{}", "[]", r#"{"data": {}}"#, r#"{"data": [{"id": 1}]}"#, r#"{"data": [{"id": "a"}]"#]
         {
-            assert_eq!(read(body), None, "{body}");
+            assert_eq!(in_chunks(body), None, "{body}");
         }
     }
 
@@ -98,8 +106,8 @@ mod tests {
     fn names_and_their_number_are_bounded() {
         let entry = |id: String| format!(r#"{{"id": "{id}"}}"#);
         let many: Vec<_> = (0..3000).map(|n| entry(n.to_string())).collect();
-        assert_eq!(read(&format!(r#"{{"data": [{}]}}"#, many.join(","))).unwrap().len(), MAX_MODELS);
+        assert_eq!(in_chunks(&format!(r#"{{"data": [{}]}}"#, many.join(","))).unwrap().len(), MAX_MODELS);
         let long = format!(r#"{{"data": [{}, {}]}}"#, entry("x".repeat(MAX_NAME + 1)), entry("a".to_owned()));
-        assert_eq!(read(&long), Some(vec![("a".to_owned(), false)]));
+        assert_eq!(in_chunks(&long), Some(vec![("a".to_owned(), false)]));
     }
 }
