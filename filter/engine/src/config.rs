@@ -22,6 +22,9 @@ pub struct Config {
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
+    /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that has no other configuration for routes.
+    #[serde(default)]
+    pub route_metadata: bool,
     /// Whether the filter picks.
     #[serde(default)]
     pub mode: Mode,
@@ -244,7 +247,7 @@ fn pool_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     pool.ok_or_else(|| {
         D::Error::custom(
             "pool is null, which only the native module allows, because a route can name a pool there; in the wasm filter, set \
-             \"disabled\": true in the HTTP filter, and enable it for a route by a FilterConfig in typed_per_filter_config",
+             \"disabled\": true in the HTTP filter, and enable it for a route by a FilterConfig in typed_per_filter_config, or set routeMetadata",
         )
     })
 }

@@ -8,7 +8,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::body_watch::BodyWatch;
-use crate::host::Envoy;
+use crate::host::{self, Envoy};
 use crate::pool::Pool;
 
 pub(crate) struct Stream {
@@ -16,13 +16,15 @@ pub(crate) struct Stream {
     pool: Rc<RefCell<Pool>>,
     bodies: Rc<RefCell<BodyWatch>>,
     exchange: Exchange,
+    /// The request's route names another pool, or none: it passes untouched.
+    is_off: bool,
 }
 
 impl Stream {
     /// The request of this context.
     pub(crate) fn new(context: u32, pool: Rc<RefCell<Pool>>, bodies: Rc<RefCell<BodyWatch>>) -> Self {
         let exchange = Exchange::new(&pool.borrow().config.limits);
-        Self { context, pool, bodies, exchange }
+        Self { context, pool, bodies, exchange, is_off: false }
     }
 }
 
@@ -39,6 +41,10 @@ impl Context for Stream {}
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         let pool = &mut self.pool.borrow_mut();
+        self.is_off = pool.config.route_metadata && !host::is_route_of(&pool.config.pool);
+        if self.is_off {
+            return Action::Continue;
+        }
         let flow = self.exchange.request_headers(pool, &mut Envoy, end_of_stream);
         if flow != Flow::Hold || end_of_stream || !self.exchange.is_held() {
             return action(flow);
@@ -52,6 +58,9 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.is_off {
+            return Action::Continue;
+        }
         if self.exchange.is_held() {
             self.bodies.borrow_mut().chunk();
         }
@@ -59,21 +68,30 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        if self.is_off {
+            return Action::Continue;
+        }
         action(self.exchange.request_trailers(&mut self.pool.borrow_mut(), &mut Envoy))
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        self.exchange.response_headers(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
+        if !self.is_off {
+            self.exchange.response_headers(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
+        }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        self.exchange.response_body(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
+        if !self.is_off {
+            self.exchange.response_body(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
+        }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        self.exchange.response_trailers(&mut self.pool.borrow_mut(), &Envoy);
+        if !self.is_off {
+            self.exchange.response_trailers(&mut self.pool.borrow_mut(), &Envoy);
+        }
         Action::Continue
     }
 }

@@ -316,8 +316,17 @@ impl ModuleConfig {
             pool, fallback, agent, mode, failure_mode, limits, explain, count_tokens, steering, ..
         } = fields;
         let Some(pool) = pool else { return Ok(None) };
-        let engine = Config { pool, agent_cluster: None, mode, failure_mode, limits, explain, count_tokens }
-            .checked()?;
+        let engine = Config {
+            pool,
+            agent_cluster: None,
+            route_metadata: false,
+            mode,
+            failure_mode,
+            limits,
+            explain,
+            count_tokens,
+        }
+        .checked()?;
         let fallback = match (checked_fallback(&engine.pool, fallback)?, steering, mode) {
             (fallback, Steering::Cluster, Mode::Pick) => fallback,
             (FallbackList::OfPolicy | FallbackList::Never, _, _) => FallbackList::Never,

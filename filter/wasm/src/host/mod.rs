@@ -13,7 +13,7 @@ use endpoint_picker_workers::{SharedData, Versioned};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::Status;
 
-pub(crate) use request::{received_bytes, use_context};
+pub(crate) use request::{is_route_of, received_bytes, use_context};
 pub(crate) use root::{agent_response, call_agent, node_id, plugin_configuration, set_tick_period};
 
 /// Envoy, as the request, the shared data and the metrics that the callback at hand is about.

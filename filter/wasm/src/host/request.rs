@@ -146,6 +146,14 @@ impl Proxy for Envoy {
     }
 }
 
+/// Whether the metadata of the request's route names this pool, under `endpoint-picker` and `pool`. False if Envoy refuses the call.
+pub(crate) fn is_route_of(pool: &str) -> bool {
+    let path = vec!["xds", "route_metadata", "filter_metadata", "endpoint-picker", "pool"];
+    let named = hostcalls::get_property(path).map_err(refused("get_property(xds.route_metadata)"));
+    let named = named.inspect_err(|error| log::error!("{error}; the request is not picked"));
+    named.is_ok_and(|named| named.is_some_and(|named| named == pool.as_bytes()))
+}
+
 /// Bytes of the request that have arrived, its head included; `None` if Envoy refuses the call.
 pub(crate) fn received_bytes() -> Option<u64> {
     number(vec!["request", "total_size"], "get_property(request.total_size)")

@@ -7,6 +7,7 @@ mod capabilities;
 mod cut_off_answers;
 mod refused_calls;
 mod resync;
+mod route_metadata;
 mod secured_agent;
 mod spare_agent;
 mod traps;
