@@ -22,4 +22,5 @@ pub mod status;
 pub mod weights;
 pub mod wire;
 
+pub(crate) use ai_gateway::WRONG_ORDER;
 pub(crate) use envoy::NAME;

@@ -8,6 +8,7 @@ use prost_types::{ListValue, Struct, Value};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
+use super::envoy::{add_route_metadata, route_metadata};
 use super::ownership::{ObjectName, Ownership, Reference};
 use super::wire::{Builder, Malformed, Message};
 use crate::sources::kubernetes::Services;
@@ -206,38 +207,23 @@ fn port(value: &Value) -> Option<u16> {
     }
 }
 
-/// `Route.metadata`.
-const ROUTE_METADATA: u32 = 4;
-/// `Metadata.filter_metadata`, whose entries have a key and a value.
-const FILTER_METADATA: u32 = 1;
-const KEY: u32 = 1;
-const VALUE: u32 = 2;
-
-/// The route with its pools in its metadata. Further metadata stays: occurrences of a message are merged.
+/// The route with its pools in its metadata. Further metadata stays.
 pub fn mark(route: &[u8], pools: &[RoutePool]) -> Vec<u8> {
     let pools = ListValue { values: pools.iter().map(RoutePool::to_value).collect() };
     let mark = Struct { fields: [("pools".to_owned(), Kind::ListValue(pools).into())].into() };
-    let entry = Builder::default().bytes(KEY, MARK).bytes(VALUE, mark.encode_to_vec());
-    let metadata = Builder::default().bytes(FILTER_METADATA, entry);
-    Builder::after(route.to_vec()).bytes(ROUTE_METADATA, metadata).into_bytes()
+    add_route_metadata(Builder::after(route.to_vec()), MARK, &mark.encode_to_vec()).into_bytes()
 }
 
 /// The pools of a marked route, in the order of the rule; none for other routes.
 pub fn marked(route: &Message<'_>) -> Result<Vec<RoutePool>, Malformed> {
-    let Some(metadata) = route.message(ROUTE_METADATA) else { return Ok(Vec::new()) };
-    let mut pools = Vec::new();
-    for entry in Message::read(&metadata)?.all(FILTER_METADATA) {
-        let entry = Message::read(entry)?;
-        if entry.text(KEY) != Some(MARK) {
-            continue;
+    let Some(mark) = route_metadata(route, MARK)? else { return Ok(Vec::new()) };
+    let mark = Struct::decode(&*mark).map_err(|_| Malformed)?;
+    Ok(match mark.fields.get("pools").and_then(|pools| pools.kind.as_ref()) {
+        Some(Kind::ListValue(list)) => {
+            list.values.iter().take(MAX_POOLS).filter_map(RoutePool::of_value).collect()
         }
-        let mark = entry.message(VALUE).unwrap_or_default();
-        let mark = Struct::decode(&*mark).map_err(|_| Malformed)?;
-        if let Some(Kind::ListValue(list)) = mark.fields.get("pools").and_then(|pools| pools.kind.as_ref()) {
-            pools = list.values.iter().take(MAX_POOLS).filter_map(RoutePool::of_value).collect();
-        }
-    }
-    Ok(pools)
+        _ => Vec::new(),
+    })
 }
 
 #[cfg(test)]
@@ -321,7 +307,7 @@ mod tests {
         assert_eq!((pools[0].is_own, pools[0].is_h2c, &*pools[0].ports), (false, true, &[8000, 65535][..]));
         assert_eq!(pools[0].failure_mode, Some(FailureMode::FailOpen));
 
-        let entry = Builder::default().bytes(KEY, "envoy-gateway").bytes(VALUE, [10, 0]);
+        let entry = Builder::default().bytes(1, "envoy-gateway").bytes(2, [10, 0]);
         let route = Builder::default().bytes(14, "name").bytes(4, Builder::default().bytes(1, &entry));
         let marked_route = mark(route.as_ref(), &pools);
         let message = Message::read(&marked_route).unwrap();

@@ -10,6 +10,7 @@ mod routes;
 use bytes::Bytes;
 use routes::RoutePlan;
 
+use super::ai_gateway;
 use super::pool::{self, RoutePool};
 use super::settings::HookSettings;
 use super::weights::Weights;
@@ -41,8 +42,13 @@ pub struct Translation {
 /// The translation with the picker at each route to a pool.
 pub fn translate(settings: &HookSettings, weights: &Weights, translation: Translation) -> Translation {
     let Translation { clusters, listeners, routes } = translation;
+    let processors = routes::processors(&routes);
+    if processors.are_missing(&clusters) {
+        tracing::warn!("{}", ai_gateway::WRONG_ORDER);
+        return Translation { clusters, listeners, routes: edited(routes, routes::refuse) };
+    }
     let managed = listeners::stream_idle_timeouts(&listeners);
-    let mut plan = RoutePlan::new(settings, weights, managed, routes::processors(&routes));
+    let mut plan = RoutePlan::new(settings, weights, managed, processors);
     let routes = edited(routes, |configuration| plan.edit(configuration));
     let RoutePlan { picking, planned, processors, .. } = plan;
     if picking.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::extension::ai_gateway::Processors;
+use crate::extension::ai_gateway::{self, Processors};
 use crate::extension::conformance;
 use crate::extension::envoy::{NAME, any, any_text, duration, entry, extension, module};
 use crate::extension::pool::{self, RoutePool};
@@ -53,8 +53,10 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
     let mut insert = |configuration: &[u8]| -> Result<(), Malformed> {
         for host in Message::read(configuration)?.all(VIRTUAL_HOSTS) {
             for route in Message::read(host)?.all(ROUTES) {
-                let pools = pool::marked(&Message::read(route)?)?;
-                pools.iter().filter(|pool| pool.is_own).for_each(|pool| processors.insert(&pool.name));
+                let route = Message::read(route)?;
+                for pool in pool::marked(&route)?.iter().filter(|pool| pool.is_own) {
+                    processors.insert(&pool.name, &route)?;
+                }
             }
         }
         Ok(())
@@ -63,6 +65,23 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
         let _ = insert(configuration);
     }
     processors
+}
+
+/// A `RouteConfiguration` whose routes to own pools respond with the fault of the order of extension servers; `None`: it has no such routes.
+pub(super) fn refuse(configuration: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+    let mut is_edited = false;
+    let edited = Message::read(configuration)?.map(VIRTUAL_HOSTS, |host| {
+        let host = Message::read(host)?.map(ROUTES, |route| {
+            let message = Message::read(route)?;
+            if !message.has(ROUTE_ACTION) || !pool::marked(&message)?.iter().any(|pool| pool.is_own) {
+                return Ok(Cow::Borrowed(route));
+            }
+            is_edited = true;
+            Ok::<_, Malformed>(Cow::Owned(ai_gateway::refused(&message)?.into_bytes()))
+        })?;
+        Ok::<_, Malformed>(Cow::Owned(host))
+    })?;
+    Ok(is_edited.then_some(edited))
 }
 
 /// An edited route.

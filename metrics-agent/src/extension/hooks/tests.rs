@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::{route as hook, *};
+use crate::extension::ai_gateway::WRONG_ORDER;
 use crate::extension::envoy::{any, entry, extension};
 use crate::extension::ownership::Ownership;
 use crate::extension::settings::{FilterConfig, Module};
@@ -423,6 +424,43 @@ fn the_filter_takes_the_place_of_envoy_ai_gateways_processor_for_the_pool() {
     let other = Message::read(host.all(3).nth(1).unwrap()).unwrap();
     let kept: Vec<_> = other.all(13).map(|entry| at(entry, &[1])).collect();
     assert_eq!(kept, [theirs.as_bytes(), b"cors"]);
+}
+
+/// The mark of a route in the first hook of Envoy AI Gateway's server, as `filter_metadata`.
+fn marked_by_ai_gateway(route: Vec<u8>) -> Vec<u8> {
+    let text = Builder::default().bytes(3, "team/chat/epp/9002/duplex/false");
+    let mark = Builder::default().bytes(1, entry("per_route_rule_inference_pool", text));
+    let metadata = Builder::default().bytes(1, entry("aigateway.envoy.io", mark));
+    Builder::after(route).bytes(4, metadata).into_bytes()
+}
+
+#[test]
+fn requests_are_refused_when_envoy_ai_gateways_server_is_called_later() {
+    let other = route_with(&unknown().bytes(1, "other"), &[]);
+    let mut before =
+        translation(&[marked_by_ai_gateway(route_to(&[pool("chat", &json!({}))])), other.clone()]);
+    let after = translate(&settings(), &Weights::default(), before.clone());
+    assert_eq!((&after.clusters, &after.listeners), (&before.clusters, &before.listeners));
+    let route = picked_route(&after);
+    assert_unknown_survives(&Message::read(&route).unwrap());
+    assert_eq!(
+        (at(&route, &[7]).first_chunk(), Message::read(&route).unwrap().has(2)),
+        (Some(&[8, 247, 3]), false)
+    );
+    assert_eq!(at(&route, &[7, 2, 3]), WRONG_ORDER.as_bytes());
+    let metadata = at(&route, &[4]);
+    let marks: Vec<_> = Message::read(&metadata).unwrap().all(1).map(|entry| at(entry, &[1])).collect();
+    assert_eq!(marks, [b"endpoint-picker"], "by its own mark that server would insert its processor");
+    let hosts = at(&after.routes[1], &[2]);
+    assert_eq!(Message::read(&hosts).unwrap().all(3).nth(1), Some(&*other));
+
+    before.clusters.push(cluster("envoy.clusters.endpointpicker_chat_team_ext_proc"));
+    let after = translate(&settings(), &Weights::default(), before);
+    assert_eq!(
+        per_route(&at(&picked_route(&after), &[13]))["pool"],
+        "team/chat",
+        "its server was called before"
+    );
 }
 
 #[test]

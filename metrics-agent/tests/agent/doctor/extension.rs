@@ -89,6 +89,18 @@ fn a_pool_of_another_picker_among_the_routes_pools() {
 }
 
 #[test]
+fn a_route_that_is_refused_because_of_the_order_of_extension_servers() {
+    let mut envoy = gateway();
+    let route = &mut envoy.routes()[0];
+    remove(route, "route");
+    route["direct_response"] = json!({"status": 503, "body": {"inline_string":
+        "Envoy AI Gateway's extension server is called after the endpoint picker's: enter it before the endpoint picker in \
+         extensionManagers of Envoy Gateway"}});
+    let fix = "enter Envoy AI Gateway's server before the agents";
+    dynamic(envoy).assert_finds(Error, "its requests are refused", "route prefix /", fix);
+}
+
+#[test]
 fn a_pool_that_is_refused() {
     let mut envoy = gateway();
     envoy.refusal = Some("the Service of endpointPickerRef does not exist");

@@ -23,6 +23,9 @@ pub(super) struct Entry {
     hooks: Hooks,
     service: Service,
     max_message_size: Option<serde_json::Value>,
+    /// Whether another extension with `InferencePool`s is called after it.
+    #[serde(skip)]
+    is_followed: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -85,7 +88,8 @@ pub(super) struct SecretRef {
 }
 
 impl Entry {
-    /// The last entry with `InferencePool`s: those before it are other extensions, such as Envoy AI Gateway. `None`: there is none.
+    /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are other extensions, such as Envoy AI
+    /// Gateway. `None`: there is none.
     pub(super) fn find(text: &str) -> Result<Option<Self>, String> {
         let options = serde_saphyr::options! { budget: Some(FileLimits::default().yaml()) };
         let configuration: Configuration =
@@ -94,7 +98,16 @@ impl Entry {
         let has_pools = |entry: &Self| {
             entry.backend_resources.iter().any(|it| it.group == POOLS && it.kind == "InferencePool")
         };
-        Ok(extension_managers.into_iter().chain(extension_manager).rfind(has_pools))
+        let mut entries: Vec<_> =
+            extension_managers.into_iter().chain(extension_manager).filter(has_pools).collect();
+        let own = entries.iter().rposition(|entry| entry.calls("Endpoints"));
+        let Some(own) = own.or(entries.len().checked_sub(1)) else { return Ok(None) };
+        let is_followed = own + 1 < entries.len();
+        Ok(Some(Self { is_followed, ..entries.swap_remove(own) }))
+    }
+
+    fn calls(&self, hook: &str) -> bool {
+        self.hooks.xds_translator.post.iter().any(|it| it == hook)
     }
 
     /// Its Secrets.
@@ -105,13 +118,20 @@ impl Entry {
     /// Its mistakes, except for certificates. `place` is where it is.
     pub(super) fn findings(&self, place: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let Translator { post, translation } = &self.hooks.xds_translator;
+        let translation = &self.hooks.xds_translator.translation;
+        if self.is_followed {
+            findings.push(Finding::error(
+                place,
+                "another extension server with InferencePools is called after the agents: requests to pools are refused if it is Envoy AI Gateway's",
+                "enter the agents last in extensionManagers",
+            ));
+        }
         for (hook, effect) in [
             ("Route", "routes to InferencePools are not found"),
             ("Endpoints", "all pools of a rule have the same weight"),
             ("Translation", "routes to InferencePools do not get the filter"),
         ] {
-            if !post.iter().any(|it| it == hook) {
+            if !self.calls(hook) {
                 let problem = format!("the hook {hook} is missing: {effect}");
                 let fix = "set hooks.xdsTranslator.post: [Route, Endpoints, Translation]";
                 findings.push(Finding::error(place, problem, fix));
@@ -231,6 +251,15 @@ extensionManagers:
             let found = problems(&ENTRY.replace(from, to));
             assert!(found.len() == 1 && found[0].contains(problem), "{to}: {found:?}");
         }
+    }
+
+    #[test]
+    fn the_agents_are_the_last_extension_with_pools() {
+        let other =
+            ENTRY.lines().filter(|line| line.contains("name: other") || line.contains("version: v1")).take(2);
+        let after: Vec<_> = other.collect();
+        let found = problems(&format!("{ENTRY}{}\n", after.join("\n")));
+        assert!(found.len() == 1 && found[0].contains("called after the agents"), "{found:?}");
     }
 
     #[test]

@@ -107,6 +107,13 @@ fn of_route(facts: &Facts, PoolRoute { configuration, host, route }: &PoolRoute<
         )
     });
     let mut findings: Vec<_> = foreign.collect();
+    if route.is_refused_for_order() {
+        findings.push(Finding::error(
+            &place,
+            "its requests are refused: Envoy Gateway calls Envoy AI Gateway's extension server after the agents",
+            "in extensionManagers of Envoy Gateway's configuration, enter Envoy AI Gateway's server before the agents; Envoy Gateway reads it again by itself",
+        ));
+    }
     let has_filter = facts.managers.iter().any(|it| it.settings.route_config_name() == Some(configuration));
     if route.route.is_none() || pools.iter().all(|pool| !pool.is_own) {
         return findings;

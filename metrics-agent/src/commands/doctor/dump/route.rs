@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::extension::NAME;
 use crate::extension::pool::MARK;
+use crate::extension::{NAME, WRONG_ORDER};
 
 /// Configurations of HTTP filters, by the filters' names.
 pub(crate) type TypedConfigs = BTreeMap<String, Value>;
@@ -38,6 +38,7 @@ pub(crate) struct Route {
     r#match: Value,
     /// Absent for a redirect or a direct response.
     pub(crate) route: Option<RouteAction>,
+    direct_response: Value,
     pub(crate) typed_per_filter_config: TypedConfigs,
     metadata: Metadata,
 }
@@ -101,6 +102,11 @@ impl Route {
     pub(crate) fn marked_pools(&self) -> Vec<MarkedPool> {
         let mark = self.metadata.filter_metadata.get(MARK);
         mark.and_then(|mark| Mark::deserialize(mark).ok()).unwrap_or_default().pools
+    }
+
+    /// Whether the extension server refuses the route's requests because of the order of extension servers.
+    pub(crate) fn is_refused_for_order(&self) -> bool {
+        self.direct_response.pointer("/body/inline_string").is_some_and(|body| body == WRONG_ORDER)
     }
 
     /// Whether the route, or one of its clusters, has a configuration of the extension server's filter.
