@@ -60,6 +60,10 @@ kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl and helm for
 conformance-tools: ## Build the conformance suite and the programs of its pods (into .tools/conformance; three minutes of one core, once)
 	@tools/conformance/setup
 
+.PHONY: ai-gateway-tools
+ai-gateway-tools: ## Build Envoy AI Gateway for test-extension (into .tools/ai-gateway; ten minutes of one core, once)
+	@tools/kube/ai-gateway
+
 .PHONY: clean
 clean: ## Remove everything built and the kept logs; .tools/ stays
 	$(CARGO) clean

@@ -38,7 +38,7 @@ conformance: kube-tools conformance-tools tools native ## Run the conformance su
 	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
 
 .PHONY: test-extension
-test-extension: kube-tools conformance-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
+test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	@tools/kube/crane
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test extension -- $(T)

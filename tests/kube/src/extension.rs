@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Crds};
 use crate::gateway::{EnvoyGateway, SYSTEM};
 use crate::ground::{images, logs, share, start_cluster};
 use crate::node::{Image, Node};
-use crate::programs::{conformance, program};
+use crate::programs::{ai_gateway, conformance, program};
 use anyhow::{Context, Result, bail};
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::{Filter, tools};
@@ -165,7 +165,7 @@ async fn helm(cluster: &Cluster, command: &str, values: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Those of proxies, and of the conformance suite.
+/// Those of proxies, of the conformance suite and of Envoy AI Gateway.
 fn further_images() -> Result<Vec<Image>> {
     let mut images = vec![
         Image { name: "envoy", program: tools::envoy()?, path: "/usr/local/bin/envoy" },
@@ -179,6 +179,10 @@ fn further_images() -> Result<Vec<Image>> {
     if let (Ok(echo), Ok(epp)) = (conformance("bin/echo-basic"), conformance("bin/lwepp")) {
         images.push(Image { name: "echo-basic", program: echo, path: "/echo-basic" });
         images.push(Image { name: "lwepp", program: epp, path: "/lwepp" });
+    }
+    if let (Ok(controller), Ok(processor)) = (ai_gateway("bin/controller"), ai_gateway("bin/extproc")) {
+        images.push(Image { name: "ai-gateway-controller", program: controller, path: "/app" });
+        images.push(Image { name: "ai-gateway-extproc", program: processor, path: "/app" });
     }
     Ok(images)
 }

@@ -122,6 +122,16 @@ impl EnvoyGateway {
         self.until_ready().await
     }
 
+    /// Starts it again with a changed configuration.
+    pub async fn start_again_with(&mut self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        self.kill();
+        let file = self.folder.join("envoy-gateway.yaml");
+        let mut settings: Value = serde_json::from_slice(&fs::read(&file)?)?;
+        change(&mut settings);
+        fs::write(&file, serde_json::to_vec_pretty(&settings)?)?;
+        self.start_again().await
+    }
+
     async fn until_ready(&mut self) -> Result<()> {
         let ready = within(READY_DEADLINE, async || {
             if let Err(ended) = self.process.check_running() {

@@ -4,6 +4,7 @@
 //! - [`Node`]: a kubelet. It starts the programs of pods, each pod in a network namespace with an address of its own.
 //! - [`EnvoyGateway`]: Envoy Gateway on that API server, with Envoy as its child.
 //! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's extension server.
+//! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
 //! - [`Ground`]: all three, shared by the tests of a run. [`Namespace`]: the network in which they run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
@@ -11,6 +12,7 @@
 //! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives each test program a network
 //! namespace of its own with `tools/kube/namespace`.
 
+mod ai_gateway;
 pub mod chart;
 pub mod cluster;
 mod extension;
@@ -25,6 +27,7 @@ mod programs;
 mod registry;
 mod token;
 
+pub use ai_gateway::{AiGateway, Order};
 pub use cluster::{Cluster, Crds};
 pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;

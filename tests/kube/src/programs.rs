@@ -21,6 +21,13 @@ pub(crate) fn conformance(path: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A file or folder of `make ai-gateway-tools`: the programs and charts of Envoy AI Gateway.
+pub(crate) fn ai_gateway(path: &str) -> Result<PathBuf> {
+    let path = root().join(".tools/ai-gateway").join(path);
+    ensure!(path.exists(), "no {}: run `make ai-gateway-tools`", path.display());
+    Ok(path)
+}
+
 fn installed(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/kube").join(path);
     ensure!(path.exists(), "no {}: run `make kube-tools`", path.display());

@@ -78,6 +78,8 @@ pub(super) fn start_api_server(
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=RBAC",
+        // Webhooks are called at the addresses of pods: cluster IPs lead nowhere here.
+        "--enable-aggregator-routing=true",
         // Nobody reads the EndpointSlice of the Service `kubernetes`, which must not have a loopback address.
         "--endpoint-reconciler-type=none",
         "--profiling=false",

@@ -1,10 +1,9 @@
 //! Routes by the model in the body, and the list of the models of a listener's pools.
 
 use crate::fixture::{CHAT, GROUND, Models, ROUTE, backend, route, rule};
-use anyhow::{Context, Result, ensure};
+use anyhow::ensure;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_model_server::SERVED_BY;
 use serde_json::{Value, json};
 
 const MODEL: &str = "X-Gateway-Model-Name";
@@ -13,21 +12,6 @@ const BASE_MODEL: &str = "X-Gateway-Base-Model-Name";
 fn rule_of(header: &str, value: &str, pool: &str) -> Value {
     let matches = json!([{"headers": [{"name": header, "value": value}]}]);
     json!({"matches": matches, "backendRefs": [backend(pool, 1)]})
-}
-
-/// The pod that responds to a chat with this model, from a client with these headers.
-async fn chat(models: &Models, model: &str, headers: &[(&str, &str)]) -> Result<String> {
-    let mut body = client::chat("hello");
-    body["model"] = model.into();
-    let mut request = client::http1().post(models.url(CHAT)).json(&body);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let response = request.send().await?;
-    let status = response.status();
-    let pod = response.headers().get(SERVED_BY).and_then(|pod| pod.to_str().ok()).map(str::to_owned);
-    ensure!(status.is_success(), "{status}: {}", response.text().await?);
-    pod.context("the response names no pod")
 }
 
 /// Envoy Gateway asks the agents again only when an object changes, or after its start.
@@ -56,7 +40,7 @@ async fn the_model_of_the_body_leads_to_a_route_and_its_pool() {
     let [llama, qwen] = [models.until_ready("llama", 2).await, models.until_ready("qwen", 2).await];
     for (model, pods) in [("llama", &llama), ("lora", &llama), ("qwen", &qwen)] {
         eventually(&format!("{model} has a route"), async || {
-            let pod = chat(&models, model, &[]).await?;
+            let pod = models.chat_with(model, "hello", &[]).await?;
             ensure!(pods.contains(&pod), "{model}: {pod}");
             Ok(())
         })
@@ -65,10 +49,10 @@ async fn the_model_of_the_body_leads_to_a_route_and_its_pool() {
     // Each pool picks, and a client's own headers do not choose the route.
     let of_client = [(MODEL, "qwen"), (BASE_MODEL, "llama")];
     for _ in 0..10 {
-        assert!(qwen.contains(&chat(&models, "qwen", &of_client).await.unwrap()));
-        assert!(llama.contains(&chat(&models, "lora", &of_client).await.unwrap()));
+        assert!(qwen.contains(&models.chat_with("qwen", "hello", &of_client).await.unwrap()));
+        assert!(llama.contains(&models.chat_with("lora", "hello", &of_client).await.unwrap()));
     }
-    let other = chat(&models, "other", &of_client).await.unwrap_err().to_string();
+    let other = models.chat_with("other", "hello", &of_client).await.unwrap_err().to_string();
     assert!(other.starts_with("404"), "{other}");
     let malformed = client::http1().post(models.url(CHAT)).body("{").send().await.unwrap();
     assert_eq!(malformed.status().as_u16(), 400);
@@ -103,6 +87,7 @@ async fn the_model_of_the_body_leads_to_a_route_and_its_pool() {
     models.extension.upgrade(&upgrade(false)).await.unwrap();
     restart_gateway(&models).await;
     models.apply(&route(ROUTE, &json!([rule("/", &[backend("llama", 1)])]))).await;
-    eventually("the path alone leads to the pool", async || chat(&models, "other", &[]).await).await;
+    eventually("the path alone leads to the pool", async || models.chat_with("other", "hello", &[]).await)
+        .await;
     models.remove().await;
 }

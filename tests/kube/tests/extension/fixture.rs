@@ -114,7 +114,27 @@ impl Models {
 
     /// The pod that answers a chat request to a path that ends like [`CHAT`].
     pub(crate) async fn chat(&self, path: &str, prompt: &str) -> Result<String> {
-        let response = client::http1().post(self.url(path)).json(&client::chat(prompt)).send().await?;
+        self.served_by(path, &client::chat(prompt), &[]).await
+    }
+
+    /// The pod that answers a chat request with this model, from a client with these headers.
+    pub(crate) async fn chat_with(
+        &self,
+        model: &str,
+        prompt: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<String> {
+        let mut body = client::chat(prompt);
+        body["model"] = model.into();
+        self.served_by(CHAT, &body, headers).await
+    }
+
+    async fn served_by(&self, path: &str, body: &Value, headers: &[(&str, &str)]) -> Result<String> {
+        let mut request = client::http1().post(self.url(path)).json(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await?;
         let status = response.status();
         let pod = response.headers().get(SERVED_BY).and_then(|pod| pod.to_str().ok()).map(str::to_owned);
         let body = response.text().await?;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod ai_gateway;
 mod body_routing;
 mod changes;
 mod fallback;
