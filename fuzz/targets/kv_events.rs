@@ -17,7 +17,7 @@ const MAX_BLOCKS: usize = 64;
 fuzz_target!(|input: &[u8]| {
     let whole = parts(input, usize::MAX);
     assert_eq!(parts(input, 7), whole, "in chunks");
-    let mut sequence = Sequence::new(input.len() % 2 == 0);
+    let mut sequence = Sequence::new(input.len().is_multiple_of(2));
     let mut index = Index::new(MAX_BLOCKS);
     let caches = [1, 2].map(|server: u8| index.add_cache(SocketAddr::from(([10, 0, 0, server], 8000))));
     let mut payloads = vec![(0, input.to_vec().into())];
