@@ -24,6 +24,12 @@ bench: tools wasm native ## Measure what the picker costs: proxies in turns, dec
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
 
+.PHONY: bench-gateway
+bench-gateway: kube-tools conformance-tools tools native ## Compare requests/s of routes to an InferencePool and to a Service through Envoy Gateway's Envoy, five minutes
+	@tools/setup/debian wrk
+	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test cost -- --nocapture
+
 # The studies are a workspace of their own, with the packages of the other lock file.
 studies       = cp Cargo.lock studies/Cargo.lock && $(CARGO) $(1) --manifest-path studies/Cargo.toml
 study         = $(target_dir)/release/studies $(1) $(if $(QUICK),--quick) $(if $(WRITE),--write)
