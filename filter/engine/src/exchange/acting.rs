@@ -6,6 +6,7 @@ use endpoint_picker::fallback::Fallback;
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::request::body::Api;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
@@ -237,6 +238,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.judged_by_trailers = served.endpoint.filter(|_| served.is_failure.is_none());
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
+        let is_completion = matches!(exchange.head.api, Api::Chat | Api::Completions);
+        response.needs_end = is_completion && head.status == 200 && exchange.head.has(headers::RESUMPTION);
         response.begin(*proxy, &head, exchange.head.api, has_body)
     }
 

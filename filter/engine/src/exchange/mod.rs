@@ -336,15 +336,25 @@ impl Exchange {
         proxy: &impl Proxy,
         details: &[u8],
     ) {
-        if let Some(endpoint) = self.response.served_by.filter(|_| is_cut(details))
+        if is_cut(details) {
+            self.avoid_server(pool, proxy);
+        }
+    }
+
+    /// The server of the response has cut it, and is avoided.
+    fn avoid_server(&self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if let Some(endpoint) = self.response.served_by
             && let Err(error) = judge_cut(pool.store_of(self.assignment.handed_over), proxy, endpoint)
         {
             log::error!("{error}; the endpoint that has cut a response is not avoided");
         }
     }
 
-    /// The whole response has arrived.
+    /// The whole response has arrived, as far as the server's framing shows.
     fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if self.response.is_unfinished {
+            self.avoid_server(pool, proxy);
+        }
         if let Some(response) = self.assignment.complete(proxy)
             && let Some(limits) = &self.assignment.limits
         {

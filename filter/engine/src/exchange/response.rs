@@ -39,6 +39,11 @@ pub(super) struct Response {
     pub(super) counts_service: bool,
     /// Plugins learn from its usage.
     pub(super) is_sample: bool,
+    /// A stream that ends without its marker is a failure of its server.
+    pub(super) needs_end: bool,
+    /// It has ended without its marker.
+    pub(super) is_unfinished: bool,
+    tail: Option<StreamTail>,
     tokens: Option<ResponseTokens>,
     /// Its usage, once it has ended.
     pub(super) usage: Option<Usage>,
@@ -58,6 +63,7 @@ impl Response {
         }
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
+        self.tail = if self.needs_end && self.is_streamed { StreamTail::begin(head) } else { None };
         let has_reader = models.is_some() || self.counts_service || self.is_sample;
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
             self.tokens = ResponseTokens::begin(models, head, api, chosen);
@@ -102,14 +108,15 @@ impl Response {
                 tokens.note_first_byte(now);
             }
         }
-        if self.restore.is_some() || self.tokens.is_some() {
+        if self.restore.is_some() || self.tokens.is_some() || self.tail.is_some() {
             if let Err(error) = self.pass_chunk(proxy, is_last) {
                 log::error!("{error}; a chunk of the response passes unchanged");
                 // Without this chunk, the counts of the usage reader would be wrong.
                 self.tokens = None;
+                self.tail = None;
             }
             if is_last {
-                self.count_tokens(proxy, metrics);
+                self.end_reading(proxy, metrics);
             }
         }
         first
@@ -119,6 +126,9 @@ impl Response {
         let chunk = proxy.response_chunk()?;
         if let Some(tokens) = &mut self.tokens {
             tokens.read(&chunk);
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.push(&chunk);
         }
         let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
         replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
@@ -130,7 +140,7 @@ impl Response {
             // Envoy accepts no more bytes of the body when trailers have arrived.
             log::warn!("a response ended within the name of its model; its last bytes are lost");
         }
-        self.count_tokens(proxy, metrics);
+        self.end_reading(proxy, metrics);
     }
 
     /// The tokens that the request was served, as far as they are known.
@@ -138,13 +148,46 @@ impl Response {
         self.usage.map(|Usage { input, output, .. }| Tokens { input, output })
     }
 
-    fn count_tokens<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+    /// The body has ended: its tokens are counted, and it has its end or not.
+    fn end_reading<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+        self.is_unfinished = self.tail.take().is_some_and(|tail| !tail.is_finished());
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
                 Ok(now) => self.usage = Some(tokens.count(metrics, now)),
                 Err(error) => log::error!("{error}; a response's tokens are not counted"),
             }
         }
+    }
+}
+
+/// The last bytes of a stream, which have its end if it has one. They are read only when the stream has ended, so that a chunk costs a copy.
+#[derive(Debug)]
+struct StreamTail {
+    reader: UsageReader,
+    bytes: Vec<u8>,
+}
+
+impl StreamTail {
+    /// Bytes that are kept at least: several times the last events of a stream.
+    const KEPT: usize = 4096;
+
+    /// `None` if the stream cannot be read.
+    fn begin(head: &ResponseHead) -> Option<Self> {
+        let reader = UsageReader::new(&head.content_type, head.content_encoding.as_deref())?;
+        Some(Self { reader, bytes: Vec::new() })
+    }
+
+    fn push(&mut self, chunk: &[u8]) {
+        let last = chunk.len().saturating_sub(Self::KEPT);
+        self.bytes.extend_from_slice(chunk.get(last..).unwrap_or_default());
+        if self.bytes.len() > 2 * Self::KEPT {
+            self.bytes.drain(..self.bytes.len() - Self::KEPT);
+        }
+    }
+
+    fn is_finished(mut self) -> bool {
+        self.reader.read_chunk(&self.bytes);
+        self.reader.is_finished()
     }
 }
 

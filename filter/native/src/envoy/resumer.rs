@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use endpoint_picker_engine::proxy::headers::RESUMPTION;
 use endpoint_picker_engine::resume::{
     Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
 };
@@ -15,9 +16,6 @@ use crate::metrics::flusher::Flusher;
 
 /// The name of this filter in Envoy's configuration. Any other name is the picker's.
 pub(crate) const RESUMER: &[u8] = b"resume-streams";
-
-/// The request header with the number of a resumption, for the access log of the listener with the picker.
-const RESUMPTION: &str = "x-endpoint-picker-resumption";
 
 /// The namespace of the number of resumptions, and its key.
 const METADATA: (&str, &str) = ("endpoint-picker", "resumptions");
@@ -227,9 +225,7 @@ impl ResumedStream {
     fn call(&mut self, body: Vec<u8>, resumption: u32) {
         let mut head = self.head.clone();
         head.push((b"content-length".to_vec(), body.len().to_string().into_bytes()));
-        if resumption > 0 {
-            head.push((RESUMPTION.into(), resumption.to_string().into_bytes()));
-        }
+        head.push((RESUMPTION.into(), resumption.to_string().into_bytes()));
         self.call = Call::Starting;
         self.actions.push_back(Action::Call { cluster: self.resumer.config.cluster.clone(), head, body });
     }

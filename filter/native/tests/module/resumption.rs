@@ -48,6 +48,7 @@ fn a_cut_stream_continues_in_a_second_request() {
     assert_eq!(first.headers[":path"], "/v1/chat/completions");
     assert_eq!(first.headers["content-length"], first.body.len().to_string());
     assert!(!first.headers.contains_key("accept-encoding"));
+    assert_eq!(first.headers["x-endpoint-picker-resumption"], "0");
 
     request.call_head(1, &HEAD);
     assert!(!request.own().head.unwrap().contains_key("transfer-encoding"));

@@ -78,6 +78,7 @@ pub struct UsageReader {
     scanner: Scanner,
     encoding: Encoding,
     usage: Usage,
+    is_finished: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +131,7 @@ impl UsageReader {
     }
 
     fn of(encoding: Encoding) -> Self {
-        Self { scanner: Scanner::default(), encoding, usage: Usage::default() }
+        Self { scanner: Scanner::default(), encoding, usage: Usage::default(), is_finished: false }
     }
 
     /// Reads the next chunk of the response.
@@ -151,6 +152,12 @@ impl UsageReader {
         }
         // The rest is a line that the next chunk continues.
         self.read_part_of_line(chunk);
+    }
+
+    /// Whether a stream of chat completions or completions has had its end: `[DONE]`, or the reason why a choice has ended. A server that
+    /// fails may close a stream without both.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished || self.scanner.is_finished()
     }
 
     /// Ends the response and returns its usage.
@@ -179,7 +186,9 @@ impl UsageReader {
 
     /// Ends a JSON text, whose usage counts if the text was complete.
     fn end_text(&mut self) {
-        if let Some(usage) = core::mem::take(&mut self.scanner).finish() {
+        let scanner = core::mem::take(&mut self.scanner);
+        self.is_finished |= scanner.is_finished();
+        if let Some(usage) = scanner.finish() {
             self.usage.merge(usage);
         }
     }
