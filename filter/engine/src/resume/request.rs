@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use hashbrown::HashSet;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 /// The APIs whose streams can be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl ResumableRequest {
         }
         let text = text.ok_or(Unresumable::Unreadable)?;
         match api {
-            StreamApi::Chat => with_message(text, "", continues).map(drop)?,
+            StreamApi::Chat => messages(text, continues).map(drop)?,
             StreamApi::Completions => read::<String>(text).map(drop)?,
         }
         if api == StreamApi::Completions && max_tokens.is_none() {
@@ -175,32 +175,27 @@ impl ResumableRequest {
         let members = members(&self.body)?;
         let continues =
             members.iter().any(|(name, value)| name == "continue_final_message" && value.get() == "true");
-        let mut object = ObjectWriter::with_capacity(self.body.len() + text.len() + 128);
-        for (name, value) in &members {
-            match &**name {
+        let mut object = Vec::with_capacity(members.len() + 2);
+        for (name, value) in members {
+            let value = match &*name {
                 "max_tokens" | "max_completion_tokens" | "min_tokens" => {
-                    let limit: Option<u64> = read(value)?;
+                    let Some(limit) = read::<Option<u64>>(value)? else { continue };
                     // Servers refuse a limit of 0.
                     let least = u64::from(name != "min_tokens");
-                    if let Some(limit) = limit {
-                        object.member(name, &limit.saturating_sub(tokens).max(least).to_string());
-                    }
+                    written(&limit.saturating_sub(tokens).max(least))?
                 }
-                "messages" if self.api == StreamApi::Chat => {
-                    object.member(name, &with_message(value, text, continues)?);
-                }
-                "prompt" if self.api == StreamApi::Completions => {
-                    object.member(name, &quoted(&(read::<String>(value)? + text)));
-                }
-                "continue_final_message" | "add_generation_prompt" if self.api == StreamApi::Chat => {}
-                _ => object.member(name, value.get()),
-            }
+                "messages" if self.api == StreamApi::Chat => with_text(value, text, continues)?,
+                "prompt" if self.api == StreamApi::Completions => written(&(read::<String>(value)? + text))?,
+                "continue_final_message" | "add_generation_prompt" if self.api == StreamApi::Chat => continue,
+                _ => Cow::Borrowed(value),
+            };
+            object.push((name, value));
         }
         if self.api == StreamApi::Chat {
-            object.member("add_generation_prompt", "false");
-            object.member("continue_final_message", "true");
+            object.push(("add_generation_prompt".into(), written(&false)?));
+            object.push(("continue_final_message".into(), written(&true)?));
         }
-        Ok(object.finish())
+        serde_json::to_vec(&Object(object)).map_err(|_| Unresumable::Unreadable)
     }
 }
 
@@ -241,8 +236,17 @@ fn read<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Result<T, Unresumable> {
     serde_json::from_str(value.get()).map_err(|_| Unresumable::Unreadable)
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+fn written<'a>(value: &impl Serialize) -> Result<Cow<'a, RawValue>, Unresumable> {
+    to_raw_value(value).map(Cow::Owned).map_err(|_| Unresumable::Unreadable)
+}
+
+/// An object whose members keep their order and their spelling.
+struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
+
+impl Serialize for Object<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 /// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree which of the values counts.
@@ -278,58 +282,39 @@ fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
     if is_unique { Ok(members) } else { Err(Unresumable::Unreadable) }
 }
 
-/// The messages with the text of the response: at the end of the last message if the client has it continued, and as one more message
-/// otherwise.
-fn with_message(messages: &RawValue, text: &str, continues: bool) -> Result<String, Unresumable> {
-    let mut messages: Vec<Cow<'_, str>> =
-        read::<Vec<&RawValue>>(messages)?.into_iter().map(|message| message.get().into()).collect();
-    let last = messages.last_mut().ok_or(Unresumable::Unreadable)?;
-    if continues {
-        let mut object = ObjectWriter::with_capacity(last.len() + text.len());
-        let mut has_content = false;
-        for (name, value) in members(last.as_bytes())? {
-            if name == "content" {
-                has_content = true;
-                object.member(&name, &quoted(&(read::<String>(value)? + text)));
-            } else {
-                object.member(&name, value.get());
-            }
-        }
-        if !has_content {
-            return Err(Unresumable::Unreadable);
-        }
-        *last = String::from_utf8(object.finish()).map_err(|_| Unresumable::Unreadable)?.into();
-    } else {
-        messages.push(format!(r#"{{"role":"assistant","content":{}}}"#, quoted(text)).into());
+/// The messages of a chat, and the members of the last message if the client has it continued.
+fn messages(list: &RawValue, continues: bool) -> Result<(Vec<&RawValue>, Option<Members<'_>>), Unresumable> {
+    let messages: Vec<&RawValue> = read(list)?;
+    let last = messages.last().ok_or(Unresumable::Unreadable)?;
+    let last = if continues { Some(members(last.get().as_bytes())?) } else { None };
+    if let Some(members) = &last {
+        let content = members.iter().find(|(name, _)| name == "content").ok_or(Unresumable::Unreadable)?;
+        read::<String>(content.1).map(drop)?;
     }
-    Ok(format!("[{}]", messages.join(",")))
+    Ok((messages, last))
 }
 
-/// Writes an object member by member.
-struct ObjectWriter(Vec<u8>);
-
-impl ObjectWriter {
-    fn with_capacity(bytes: usize) -> Self {
-        let mut json = Vec::with_capacity(bytes);
-        json.push(b'{');
-        Self(json)
-    }
-
-    fn member(&mut self, name: &str, value: &str) {
-        let Self(json) = self;
-        if json.len() > 1 {
-            json.push(b',');
+/// The messages with the text of the response: at the end of the last message if the client has it continued, and as one more message
+/// otherwise.
+fn with_text<'a>(list: &'a RawValue, text: &str, continues: bool) -> Result<Cow<'a, RawValue>, Unresumable> {
+    let (mut messages, last) = messages(list, continues)?;
+    let message = if let Some(last) = last {
+        messages.pop();
+        let mut object = Vec::with_capacity(last.len());
+        for (name, value) in last {
+            let value = if name == "content" {
+                written(&(read::<String>(value)? + text))?
+            } else {
+                Cow::Borrowed(value)
+            };
+            object.push((name, value));
         }
-        json.extend_from_slice(quoted(name).as_bytes());
-        json.push(b':');
-        json.extend_from_slice(value.as_bytes());
-    }
-
-    fn finish(self) -> Vec<u8> {
-        let Self(mut json) = self;
-        json.push(b'}');
-        json
-    }
+        written(&Object(object))?
+    } else {
+        written(&serde_json::json!({"role": "assistant", "content": text}))?
+    };
+    messages.push(&message);
+    written(&messages)
 }
 
 #[cfg(test)]

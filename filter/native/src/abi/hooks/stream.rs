@@ -68,20 +68,26 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
     }
 }
 
-/// Runs the body of a request's hook for a request of the filter that resumes streams. `None` for a request of another filter.
+/// Runs the body of a request's hook for a request of the filter that resumes streams. Returns the status for Envoy, or `None` for a request of
+/// another filter.
 ///
 /// # Safety
 /// As [`run`].
 unsafe fn resumer(
     filter: EnvoyPtr,
     stream: ModulePtr,
+    (hold, taken): (u32, u32),
     body: impl FnOnce(&mut ResumedStream, &mut RequestHandle<'_>) -> Hold,
-) -> Option<Hold> {
+) -> Option<u32> {
     // SAFETY: as the caller promises.
     let stream = unsafe { cell(stream) };
     let RequestCell::Resumer(resumer) = &*stream else { return None };
     // SAFETY: as the caller promises.
-    Some(unsafe { resumer.run(filter, body) })
+    Some(match unsafe { resumer.run(filter, body) } {
+        Hold::Pass => CONTINUE,
+        Hold::Body => hold,
+        Hold::Taken => taken,
+    })
 }
 
 /// The configuration of the route that the request has now.
@@ -127,12 +133,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let hold =
-        unsafe { resumer(filter, stream, |stream, request| stream.request_headers(request, end_of_stream)) };
-    match hold {
-        Some(Hold::Pass) => return CONTINUE,
-        Some(Hold::Body | Hold::Taken) => return STOP,
-        None => {}
+    let resumer = unsafe {
+        resumer(filter, stream, (STOP, STOP), |stream, request| {
+            stream.request_headers(request, end_of_stream)
+        })
+    };
+    if let Some(status) = resumer {
+        return status;
     }
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
@@ -148,14 +155,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let hold = unsafe {
-        resumer(filter, stream, |stream, request| stream.request_body(request, true, end_of_stream))
+    let resumer = unsafe {
+        resumer(filter, stream, (STOP_AND_BUFFER, STOP_AND_DROP), |stream, request| {
+            stream.request_body(request, true, end_of_stream)
+        })
     };
-    match hold {
-        Some(Hold::Pass) => return CONTINUE,
-        Some(Hold::Body) => return STOP_AND_BUFFER,
-        Some(Hold::Taken) => return STOP_AND_DROP,
-        None => {}
+    if let Some(status) = resumer {
+        return status;
     }
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
@@ -170,12 +176,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     stream: ModulePtr,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let hold =
-        unsafe { resumer(filter, stream, |stream, request| stream.request_body(request, false, true)) };
-    match hold {
-        Some(Hold::Pass) => return CONTINUE,
-        Some(Hold::Body | Hold::Taken) => return STOP,
-        None => {}
+    let resumer = unsafe {
+        resumer(filter, stream, (STOP, STOP), |stream, request| stream.request_body(request, false, true))
+    };
+    if let Some(status) = resumer {
+        return status;
     }
     // SAFETY: the pointers are Envoy's.
     let outcome =
