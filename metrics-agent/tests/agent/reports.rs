@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{
-    Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report,
+    Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report, Resumptions,
+    StreamReason,
 };
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,6 +105,12 @@ fn report(endpoint: u64, picks: u64) -> Vec<u8> {
         served_elsewhere: 4 + picks / 100,
         version: "1.2.3".to_owned(),
         form: FilterForm::Wasm.into(),
+        resumptions: Some(Resumptions {
+            resumable: 9,
+            resumed: 4,
+            cut: vec![StreamReason { reason: "refused".to_owned(), streams: 1 }],
+            unresumable: vec![StreamReason { reason: "token_details".to_owned(), streams: 2 }],
+        }),
         ..Report::default()
     };
     report.encode_to_vec()
@@ -142,6 +149,10 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     assert_eq!(proxy["served_elsewhere"], 5);
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
+    let resumptions = serde_json::json!({
+        "resumable": 9, "resumed": 4, "cut": {"refused": 1}, "unresumable": {"token_details": 2},
+    });
+    assert_eq!(proxy["resumptions"], resumptions);
 
     let endpoint_report =
         EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };

@@ -99,6 +99,7 @@ impl Reporter {
             is_shadow,
             shadow_agreed,
             shadow_disagreed,
+            resumptions,
         } = totals();
         // Counts of a shadow may come from another configuration: while Envoy replaces one, an old VM reports
         // for both.
@@ -121,6 +122,7 @@ impl Reporter {
             served_elsewhere,
             version: VERSION.to_owned(),
             form: FilterForm::from(self.form).into(),
+            resumptions,
         };
         self.is_in_flight = true;
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })

@@ -131,6 +131,8 @@ pub struct Totals {
     pub shadow_agreed: u64,
     /// The decisions with which the shadow did not agree.
     pub shadow_disagreed: u64,
+    /// Streams of the filter that resumes them; `None`: there is none for this pool, or the shell does not know it.
+    pub resumptions: Option<report::Resumptions>,
 }
 
 /// The models of a routed request.
@@ -418,6 +420,7 @@ impl<M: MetricSink> Metrics<M> {
             is_shadow: false,
             shadow_agreed: self.shadow_agreed.value(),
             shadow_disagreed: self.shadow_disagreed.value(),
+            resumptions: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Counts of resumptions, and of the streams that are cut all the same.
 
+use endpoint_picker_wire::report::{self, StreamReason};
+
 use super::request::Unresumable;
 use super::resumption::Cut;
 use crate::metrics::{Labels, Metric, MetricKind, MetricSink};
@@ -49,6 +51,21 @@ impl<M: MetricSink> ResumeMetrics<M> {
     /// The client's stream is cut.
     pub fn count_cut(&self, cut: Cut) {
         self.add(self.cuts.get(cut as usize).and_then(Option::as_ref));
+    }
+
+    /// The counts of all workers, for a report on the pool.
+    pub fn totals(&self) -> report::Resumptions {
+        let value = |series: &Option<M::Series>| series.as_ref().map_or(0, |series| self.sink.value(series));
+        let by_reason = |reasons: &[&str], series: &[Option<M::Series>]| {
+            let counts = reasons.iter().zip(series.iter().map(value)).filter(|(_, streams)| *streams > 0);
+            counts.map(|(reason, streams)| StreamReason { reason: (*reason).to_owned(), streams }).collect()
+        };
+        report::Resumptions {
+            resumable: value(&self.resumable),
+            resumed: value(&self.resumptions),
+            cut: by_reason(&Cut::ALL.map(Cut::as_str), &self.cuts),
+            unresumable: by_reason(&Unresumable::OF_STREAMS.map(Unresumable::as_str), &self.unresumable),
+        }
     }
 
     fn add(&self, series: Option<&M::Series>) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use endpoint_picker_engine::body_routing::BodyRouter;
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics};
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics, Totals};
 use endpoint_picker_engine::resume::ResumeMetrics;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
@@ -21,7 +21,7 @@ use crate::agent::PoolHandle;
 use crate::cluster::pick::Pick;
 use crate::config::ModuleConfig;
 use crate::metrics::flusher::{self, Publisher};
-use crate::metrics::{DefinitionsOnly, Series, Sink};
+use crate::metrics::{self, DefinitionsOnly, Series, Sink};
 use crate::pool::Polls;
 use crate::pool::store::SharedStore;
 use crate::process::clock;
@@ -227,7 +227,8 @@ impl Publisher for FilterPool {
         main.metrics.count_sharing(counts, proxies);
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
-        main.store().pool().set_totals(main.totals());
+        let resumptions = metrics::resumptions_of(&main.config.pool);
+        main.store().pool().set_totals(Totals { resumptions, ..main.totals() });
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::filter_pool::define_metrics;
+use crate::abi::{BodyPart, ConfigHandle, HeaderMap, HeaderPairs, LocalReply, RequestHandle};
+use crate::agent::wakes::{self, WakeSubscription};
+use crate::metrics::flusher::Flusher;
+use crate::metrics::{self, PoolResumptions, Sink};
+use crate::process::subscribers::Subscription;
 use endpoint_picker_engine::proxy::headers::RESUMPTION;
 use endpoint_picker_engine::resume::{
     Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
 };
-
-use super::filter_pool::define_metrics;
-use crate::abi::{BodyPart, ConfigHandle, HeaderMap, HeaderPairs, LocalReply, RequestHandle};
-use crate::agent::wakes::{self, WakeSubscription};
-use crate::metrics::Sink;
-use crate::metrics::flusher::Flusher;
 
 /// The name of this filter in Envoy's configuration. Any other name is the picker's.
 pub(crate) const RESUMER: &[u8] = b"resume-streams";
@@ -38,6 +38,7 @@ const NOT_PASSED: [&str; 4] = ["content-length", "transfer-encoding", "connectio
 #[derive(Debug)]
 pub(crate) struct ResumerConfig {
     shared: Arc<Resumer>,
+    _counted: Subscription<PoolResumptions>,
     flusher: Arc<Flusher>,
     _wakes: WakeSubscription,
 }
@@ -46,7 +47,7 @@ pub(crate) struct ResumerConfig {
 struct Resumer {
     config: ResumeConfig,
     budget: Arc<Budget>,
-    metrics: ResumeMetrics<Sink>,
+    metrics: Arc<ResumeMetrics<Sink>>,
 }
 
 impl ResumerConfig {
@@ -57,11 +58,12 @@ impl ResumerConfig {
         define_metrics();
         let shared = Arc::new(Resumer {
             budget: Budget::new(config.max_kept_bytes, config.max_kept_bytes_in_all),
-            metrics: ResumeMetrics::new(&Sink::new(), &config.pool),
+            metrics: Arc::new(ResumeMetrics::new(&Sink::new(), &config.pool)),
             config,
         });
         let wakes = wakes::subscribe(Box::new(move || scheduler.commit(0)));
-        Ok(Self { shared, flusher: Flusher::new(handle), _wakes: wakes })
+        let counted = metrics::report_resumptions(&shared.config.pool, &shared.metrics);
+        Ok(Self { shared, _counted: counted, flusher: Flusher::new(handle), _wakes: wakes })
     }
 
     /// A wake has reached the main thread.

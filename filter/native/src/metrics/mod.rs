@@ -6,12 +6,15 @@
 pub(crate) mod flusher;
 mod registry;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
+use endpoint_picker_engine::resume::ResumeMetrics;
+use endpoint_picker_wire::report::Resumptions;
 use parking_lot::Mutex;
 
 use self::registry::{Definition, REGISTRY, Recorded, SeriesCell};
+use crate::process::subscribers::{Subscribers, Subscription};
 
 /// One worker's way to the metrics. Its clones record in one place.
 #[derive(Clone, Debug)]
@@ -96,4 +99,29 @@ impl MetricSink for Sink {
     fn value(&self, counter: &Series) -> u64 {
         counter.cell.amount()
     }
+}
+
+/// The counters of a filter that resumes streams, with the pool that it names.
+pub(crate) type PoolResumptions = (String, Arc<ResumeMetrics<Sink>>);
+
+/// The filters of the process that resume streams.
+static RESUMERS: LazyLock<Arc<Subscribers<PoolResumptions>>> = LazyLock::new(Arc::default);
+
+/// Has the reports on a pool include these counters, until the subscription is dropped.
+pub(crate) fn report_resumptions(
+    pool: &str,
+    metrics: &Arc<ResumeMetrics<Sink>>,
+) -> Subscription<PoolResumptions> {
+    RESUMERS.add((pool.to_owned(), Arc::clone(metrics)))
+}
+
+/// The streams of the filter that names this pool; `None` without such a filter. Several filters of one pool have the same counters.
+pub(crate) fn resumptions_of(pool: &str) -> Option<Resumptions> {
+    let mut totals = None;
+    RESUMERS.for_each(|(name, metrics)| {
+        if totals.is_none() && name == pool {
+            totals = Some(metrics.totals());
+        }
+    });
+    totals
 }

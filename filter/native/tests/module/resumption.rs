@@ -73,9 +73,14 @@ fn a_cut_stream_continues_in_a_second_request() {
     assert!(!own.body.contains("late"));
     drop(request);
     // A pool's threads wake the filter, which writes its counts.
-    let _picker = ready("resumed-counts", &json!({}));
+    let picker = ready("resumed-1", &json!({}));
     config.wait_for("endpoint_picker.resumable_streams", &[("pool", "resumed-1")], 1);
     config.wait_for("endpoint_picker.resumed_streams", &[("pool", "resumed-1")], 1);
+    config.run_until("report with the streams", |_| {
+        let reports = picker.agent.take_reports();
+        let mut counts = reports.iter().filter_map(|report| report.resumptions.as_ref());
+        counts.any(|counts| (counts.resumable, counts.resumed) == (1, 1)).then_some(())
+    });
 }
 
 #[test]

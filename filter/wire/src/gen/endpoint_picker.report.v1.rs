@@ -44,6 +44,9 @@ pub struct Report {
     /// How long the first byte of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
     #[prost(message, optional, tag = "16")]
     pub first_token: ::core::option::Option<Waits>,
+    /// Streams of the filter resume-streams that has the pool's name. Absent without that filter.
+    #[prost(message, optional, tag = "17")]
+    pub resumptions: ::core::option::Option<Resumptions>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointReport {
@@ -83,6 +86,27 @@ pub struct Waits {
     /// Their sum.
     #[prost(double, tag = "2")]
     pub seconds: f64,
+}
+/// Streams of a filter that resumes them, since the start of the proxy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Resumptions {
+    /// Streams that it has sent, and how often one of them was continued at another server.
+    #[prost(uint64, tag = "1")]
+    pub resumable: u64,
+    #[prost(uint64, tag = "2")]
+    pub resumed: u64,
+    /// Streams that it has sent and the client got cut, and streamed requests that passed it, without reasons that never occurred.
+    #[prost(message, repeated, tag = "3")]
+    pub cut: ::prost::alloc::vec::Vec<StreamReason>,
+    #[prost(message, repeated, tag = "4")]
+    pub unresumable: ::prost::alloc::vec::Vec<StreamReason>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StreamReason {
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub streams: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rejected {

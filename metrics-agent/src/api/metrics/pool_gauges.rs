@@ -101,6 +101,11 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
     let shadow_decisions =
         families.counter("shadow_decisions", "Requests that a shadow configuration decided too");
+    let resumable = families.counter("resumable_streams", "Streams that the filter resume-streams has sent");
+    let resumed = families.counter("resumed_streams", "How often a stream was continued at another server");
+    let cut = families.counter("cut_streams", "Streams of this filter that the client got cut, by reason");
+    let help = "Streamed requests that passed this filter, by reason";
+    let unresumable = families.counter("unresumable_streams", help);
     let picks = families.counter("picks", "Requests, or stages of requests, sent to an endpoint");
     let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
@@ -135,6 +140,15 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             for (agrees, decisions) in shadow.into_iter().flatten() {
                 let labels = of_proxy(&[("agrees", agrees.to_owned())]);
                 shadow_decisions.get_or_create(&labels).inc_by(decisions);
+            }
+            if let Some(streams) = &proxy.resumptions {
+                resumable.get_or_create(&of_proxy(&[])).inc_by(streams.resumable);
+                resumed.get_or_create(&of_proxy(&[])).inc_by(streams.resumed);
+                for (family, counts) in [(&cut, &streams.cut), (&unresumable, &streams.unresumable)] {
+                    for (reason, streams) in counts {
+                        family.get_or_create(&of_proxy(&[("reason", reason.clone())])).inc_by(*streams);
+                    }
+                }
             }
         }
         for endpoint in &pool.endpoints {

@@ -230,6 +230,7 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         abstained: report.abstained,
         rejected: report.rejected.clone(),
         shadow: report.shadow,
+        resumptions: report.resumptions.clone(),
         queue: report.queue.as_ref().map(|(queue, _)| queue.clone()),
     }
 }

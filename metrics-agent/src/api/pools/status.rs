@@ -315,6 +315,9 @@ pub struct ProxyStatus {
     /// Decisions of a shadow configuration on them; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowCounts>,
+    /// Streams of its filter resume-streams; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumptions: Option<ResumptionCounts>,
     /// Its queue, for metrics; absent: it has none.
     #[serde(skip)]
     pub queue: Option<QueueReport>,
@@ -338,6 +341,19 @@ impl FilterForm {
             Self::Native => "native",
         }
     }
+}
+
+/// Streams of a filter that resumes them, since the proxy started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumptionCounts {
+    /// Streams that the filter has sent.
+    pub resumable: u64,
+    /// How often one of them was continued at another server.
+    pub resumed: u64,
+    /// Streams that the filter has sent and the client got cut, by reason.
+    pub cut: BTreeMap<String, u64>,
+    /// Streamed requests that passed the filter, by reason.
+    pub unresumable: BTreeMap<String, u64>,
 }
 
 /// Decisions of a shadow configuration, compared with the acting one.

@@ -85,6 +85,10 @@ pub enum ReportError {
     LongTenant(usize),
     /// The report has a fairness id more than once in the band of this priority.
     RepeatedTenant(i32),
+    /// The report has streams that were not resumed for this number of reasons.
+    TooManyReasons(usize),
+    /// The report has a reason of this number of bytes.
+    LongReason(usize),
     /// The report has waits that cannot be added up.
     InvalidWaits,
     /// This number of other proxies report on the pool.
@@ -126,6 +130,13 @@ impl fmt::Display for ReportError {
             Self::RepeatedTenant(priority) => {
                 write!(f, "the report has a fairness id twice in the band of priority {priority}")
             }
+            Self::TooManyReasons(n) => write!(
+                f,
+                "the report has streams that were not resumed for {n} reasons; at most {MAX_REASONS} are allowed"
+            ),
+            Self::LongReason(bytes) => {
+                write!(f, "the report has a reason of {bytes} bytes; at most {MAX_REASON_BYTES} are allowed")
+            }
             Self::InvalidWaits => f.write_str("the report has waits that cannot be added up"),
             Self::TooManyProxies(max) => {
                 write!(f, "{max} other proxies report on this pool; no more are allowed (--max-proxies)")
@@ -147,6 +158,12 @@ const MAX_VERSION_BYTES: usize = 64;
 
 /// Maximum number of statuses with rejections in a report.
 const MAX_STATUSES: usize = 32;
+
+/// Maximum number of reasons why streams were cut, or why requests passed.
+const MAX_REASONS: usize = 32;
+
+/// Maximum length of such a reason, in bytes.
+const MAX_REASON_BYTES: usize = 64;
 
 /// Names that are kept at once. Any client can ask for any name.
 const MAX_NAMES: usize = 16;

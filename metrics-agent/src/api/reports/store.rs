@@ -10,8 +10,11 @@ use endpoint_picker_wire::{REPORT_FORMAT, report as wire};
 use parking_lot::Mutex;
 
 use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
-use super::{MAX_AGE, MAX_NAME_BYTES, MAX_STATUSES, MAX_VERSION_BYTES, ReportError, UnknownPools};
-use crate::api::pools::status::{FilterForm, ShadowCounts};
+use super::{
+    MAX_AGE, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_REASONS, MAX_STATUSES, MAX_VERSION_BYTES, ReportError,
+    UnknownPools,
+};
+use crate::api::pools::status::{FilterForm, ResumptionCounts, ShadowCounts};
 use crate::api::queues::QueueReport;
 use crate::api::queues::earlier::EarlierWaits;
 use crate::runtime::Clock;
@@ -82,6 +85,8 @@ pub struct ProxyReport {
     pub rejected: BTreeMap<u32, u64>,
     /// Decisions of a shadow configuration on them; `None`: there is none.
     pub shadow: Option<ShadowCounts>,
+    /// Streams of its filter resume-streams; `None`: it has none.
+    pub resumptions: Option<ResumptionCounts>,
     /// Its queue, with earlier waits to compare with; `None`: it has none.
     pub queue: Option<(QueueReport, EarlierWaits)>,
     /// Traffic to each endpoint that the pool had when the report arrived, by the endpoint's key.
@@ -130,6 +135,7 @@ impl Reports {
             return Err(ReportError::LongVersion(report.version.len()));
         }
         let queue = report.flow_control.as_ref().map(QueueReport::read).transpose()?;
+        let resumptions = report.resumptions.as_ref().map(resumptions).transpose()?;
         let counts = Counts::read(&report, |key| pool.index_of(key).is_some())?;
         let now = self.clock.now();
         let mut pools = self.pools.lock();
@@ -185,6 +191,7 @@ impl Reports {
             abstained: report.abstained,
             rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
             shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+            resumptions,
             queue,
             endpoints: entries.map(|entry| (entry.endpoint, traffic(entry))).collect(),
             recent: earlier_counts.recent(&counts, now),
@@ -213,6 +220,24 @@ fn form(form: wire::FilterForm) -> Option<FilterForm> {
         wire::FilterForm::Wasm => Some(FilterForm::Wasm),
         wire::FilterForm::Native => Some(FilterForm::Native),
     }
+}
+
+fn resumptions(counts: &wire::Resumptions) -> Result<ResumptionCounts, ReportError> {
+    let by_reason = |list: &[wire::StreamReason]| {
+        if list.len() > MAX_REASONS {
+            return Err(ReportError::TooManyReasons(list.len()));
+        }
+        if let Some(long) = list.iter().find(|it| it.reason.len() > MAX_REASON_BYTES) {
+            return Err(ReportError::LongReason(long.reason.len()));
+        }
+        Ok(list.iter().map(|it| (it.reason.clone(), it.streams)).collect())
+    };
+    Ok(ResumptionCounts {
+        resumable: counts.resumable,
+        resumed: counts.resumed,
+        cut: by_reason(&counts.cut)?,
+        unresumable: by_reason(&counts.unresumable)?,
+    })
 }
 
 impl ProxyReport {

@@ -68,6 +68,16 @@
  * @property {number} abstained
  * @property {Record<string, number>} rejected by status
  * @property {{agreed: number, disagreed: number}} [shadow]
+ * @property {Resumptions} [resumptions] absent: it resumes no streams
+ */
+
+/**
+ * Streams of a proxy since its start.
+ * @typedef {object} Resumptions
+ * @property {number} resumable streams that another server could continue
+ * @property {number} resumed how often another server has continued one
+ * @property {Record<string, number>} cut streams of them that the client got cut, by reason
+ * @property {Record<string, number>} unresumable other streams, by reason
  */
 
 /**

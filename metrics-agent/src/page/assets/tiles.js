@@ -109,6 +109,22 @@ function shadowTile(proxies) {
 }
 
 /**
+ * Streams that another server has continued; nothing where none is resumed.
+ * @param {Proxy[]} proxies
+ * @returns {Tile[]}
+ */
+function resumptionTile(proxies) {
+  const counts = proxies.flatMap((it) => it.resumptions ?? []);
+  if (counts.length === 0) return [];
+  const cut = sum(counts.flatMap((it) => Object.values(it.cut)));
+  const all = formatWhole(sum(counts.map((it) => it.resumable)));
+  return [{
+    name: "Streams resumed", value: formatWhole(sum(counts.map((it) => it.resumed))), level: cut > 0 ? "warning" : undefined,
+    note: cut > 0 ? `${formatWhole(cut)} of ${all} cut` : `of ${all}`, title: "How often another server has continued a stream, since the proxies started",
+  }];
+}
+
+/**
  * Mistakes that leave all else green: nothing while there are none.
  * @param {Status} status
  * @param {Refused} refused
@@ -140,7 +156,7 @@ function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
 export function showTiles(place, status, refused) {
   const tiles = [
     ...faultTiles(status, refused), ...requestTiles(status), proxyTile(status.proxies), ...responseTiles(status),
-    endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies),
+    endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies), ...resumptionTile(status.proxies),
   ];
   // The elements stay, because a browser closes the tooltip of a removed one.
   while (place.children.length > tiles.length) place.lastElementChild?.remove();

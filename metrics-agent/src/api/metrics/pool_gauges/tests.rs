@@ -4,7 +4,8 @@ use prometheus_client::encoding::text::encode;
 
 use super::*;
 use crate::api::pools::status::{
-    FilterForm, ProxyStatus, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    FilterForm, ProxyStatus, ResumptionCounts, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus,
+    TrafficStatus,
 };
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
@@ -49,6 +50,12 @@ fn text(endpoints: Vec<EndpointStatus>) -> String {
         abstained: 1,
         rejected: [(503, 2)].into(),
         shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
+        resumptions: Some(ResumptionCounts {
+            resumable: 9,
+            resumed: 4,
+            cut: [("refused".to_owned(), 1)].into(),
+            unresumable: [("token_details".to_owned(), 2)].into(),
+        }),
         ..ProxyStatus::default()
     }];
     text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, ..PoolStatus::default() })
@@ -117,6 +124,10 @@ fn proxies_and_their_traffic_are_reported() {
         r#"endpoint_picker_served_elsewhere_total{pool="p",proxy="envoy \"1\""} 3"#,
         r#"endpoint_picker_proxy_info{pool="p",proxy="envoy \"1\"",version="1.2.3",form="native"} 1.0"#,
         r#"endpoint_picker_proxies{pool="p"} 1.0"#,
+        r#"endpoint_picker_resumable_streams_total{pool="p",proxy="envoy \"1\""} 9"#,
+        r#"endpoint_picker_resumed_streams_total{pool="p",proxy="envoy \"1\""} 4"#,
+        r#"endpoint_picker_cut_streams_total{pool="p",proxy="envoy \"1\"",reason="refused"} 1"#,
+        r#"endpoint_picker_unresumable_streams_total{pool="p",proxy="envoy \"1\"",reason="token_details"} 2"#,
         r#"endpoint_picker_picks_total{pool="p",endpoint="a"} 5"#,
         r#"endpoint_picker_in_flight_requests{pool="p",endpoint="a"} 2.0"#,
         r#"endpoint_picker_in_flight_tokens{pool="p",endpoint="a"} 300.0"#,

@@ -1,5 +1,5 @@
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::report::Rejected;
+use endpoint_picker_wire::report::{Rejected, Resumptions, StreamReason};
 
 use super::*;
 
@@ -98,6 +98,12 @@ async fn reports_without_bounds_are_refused() {
     let rejected = (0..33).map(|status| Rejected { status, requests: 1 }).collect();
     let many_statuses = Report { rejected, ..report("0", 1, 1) };
     assert_eq!(reports.add(&pool(), many_statuses), Err(ReportError::TooManyStatuses(33)));
+    let cut = |reason: String, count: usize| {
+        let cut = vec![StreamReason { reason, streams: 1 }; count];
+        Report { resumptions: Some(Resumptions { cut, ..Resumptions::default() }), ..report("0", 1, 1) }
+    };
+    assert_eq!(reports.add(&pool(), cut("x".to_owned(), 33)), Err(ReportError::TooManyReasons(33)));
+    assert_eq!(reports.add(&pool(), cut("x".repeat(65), 1)), Err(ReportError::LongReason(65)));
     let other = Report { format: 2, ..report("0", 1, 1) };
     assert_eq!(reports.add(&pool(), other), Err(ReportError::UnknownFormat(2)));
 }

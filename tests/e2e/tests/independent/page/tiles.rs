@@ -3,7 +3,7 @@
 use super::{Watched, send_report};
 use anyhow::ensure;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::report::{Report, Resumptions, StreamReason};
 use std::cell::Cell;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,4 +87,34 @@ async fn requests_served_elsewhere_are_red_while_they_come_and_a_warning_afterwa
     // Numbers have separators of thousands.
     shows("a warning", 0, &|tile| tile.replace(',', "") == ended).await;
     assert!(browser.evaluate::<bool>("kept.every(it => it.isConnected)").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resumed_streams_are_added_up_and_a_cut_one_is_a_warning() {
+    const TILE: &str = "[...document.querySelectorAll('#summary div')]\
+        .filter(it => it.innerText.startsWith('Streams resumed'))\
+        .map(it => [it.dataset.level, ...it.innerText.trim().split(/\\s+/)].join(' ')).join()";
+    let Watched { agent, browser, .. } = &Watched::start().await;
+    browser.open(agent.address()).await.unwrap();
+    let counts = |resumed, cuts: &[(&str, u64)]| {
+        let cut = |&(reason, streams): &(&str, u64)| StreamReason { reason: reason.to_owned(), streams };
+        Resumptions { resumable: 600, resumed, cut: cuts.iter().map(cut).collect(), unresumable: vec![] }
+    };
+    let shows = async |expected: &str, reports: [Option<Resumptions>; 2]| {
+        eventually(expected, async || {
+            for (proxy, resumptions) in ["one", "two"].into_iter().zip(&reports) {
+                let resumptions = resumptions.clone();
+                send_report(agent, Report { proxy: proxy.to_owned(), resumptions, ..Report::default() })
+                    .await;
+            }
+            let shown = browser.evaluate::<String>(TILE).await?;
+            ensure!(shown == expected, "{shown}");
+            anyhow::Ok(())
+        })
+        .await;
+    };
+    shows(" Streams resumed 3 of 600", [Some(counts(3, &[])), None]).await;
+    let cut = counts(4, &[("refused", 1), ("tool_call", 1)]);
+    shows("warning Streams resumed 7 2 of 1,200 cut", [Some(counts(3, &[])), Some(cut)]).await;
+    shows("", [None, None]).await;
 }
