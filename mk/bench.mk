@@ -5,10 +5,10 @@ bench-program: ## Build the program of the measurements without optimization, fo
 	$(CARGO) build $(programs) --bin bench
 
 .PHONY: chaos
-chaos: build bench-program $(if $(FLOW_CONTROL),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1); fails when a servable request is lost
+chaos: build bench-program $(if $(FLOW_CONTROL)$(RESUME_STREAMS),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1 RESUME_STREAMS=1); fails when a servable request is lost
 	@$(if $(filter-out 1,$(PROXIES)),tools/setup/debian redis-server)
 	@$(target_dir)/debug/bench chaos --seconds $(or $(SECONDS),60) $(addprefix --seed ,$(SEED)) \
-		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control)
+		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control) $(if $(RESUME_STREAMS),--resume-streams)
 
 .PHONY: soak
 soak: build bench-program ## Run the same load for long (SECONDS=1830); fails when memory grows or logs flood

@@ -25,6 +25,9 @@ pub(super) struct Flags {
     /// Requests wait in the native module's queue, at more requests than the servers have places for.
     #[arg(long, conflicts_with = "proxies")]
     flow_control: bool,
+    /// The native module resumes streams, so none may be cut.
+    #[arg(long, conflicts_with = "flow_control")]
+    resume_streams: bool,
     /// Workers of each Envoy.
     #[arg(long, default_value_t = 4)]
     workers: u32,
@@ -34,15 +37,23 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
-    let Flags { seconds, seed, longest, proxies, flow_control, workers, rate } = flags;
+    let Flags { seconds, seed, longest, proxies, flow_control, resume_streams, workers, rate } = flags;
     let seed = match seed {
         Some(seed) => seed,
         None => SystemTime::UNIX_EPOCH.elapsed()?.as_secs(),
     };
     println!("seed {seed}");
     let (lasting, longest) = (Duration::from_secs(seconds), Duration::from_secs(longest));
-    let (proxies, has_flow_control) = (usize::from(proxies), flow_control);
-    let plan = ChaosPlan { lasting, longest, seed, proxies, has_flow_control, workers, rate };
+    let plan = ChaosPlan {
+        lasting,
+        longest,
+        seed,
+        proxies: usize::from(proxies),
+        has_flow_control: flow_control,
+        resumes_streams: resume_streams,
+        workers,
+        rate,
+    };
     let ChaosOutcome { lost, late, all_recovered, is_idle } = chaos::run(plan).await?;
     println!("seed {seed}: {lost} servable requests lost, {late} late recoveries");
     if !all_recovered {

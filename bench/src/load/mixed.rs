@@ -2,7 +2,7 @@
 
 use super::generator::{Arrivals, send_all};
 use super::mix::RequestMix;
-use super::request::{FailureKind, RequestSpec};
+use super::request::{FailureKind, RequestSpec, ResponseKind};
 use endpoint_picker::rng::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +24,8 @@ pub(crate) struct Failure {
     pub(crate) id: u64,
     pub(crate) sent: Instant,
     pub(crate) ended: Instant,
+    /// The response that it should have got.
+    pub(crate) response: ResponseKind,
     pub(crate) kind: FailureKind,
 }
 
@@ -49,6 +51,7 @@ struct SentRequest {
     id: u64,
     phase: &'static str,
     at: Instant,
+    response: ResponseKind,
 }
 
 /// The mix at its rate.
@@ -78,12 +81,14 @@ impl MixedLoad {
         };
         let results = Arc::clone(&record);
         let sender = tokio::spawn(send_all(arrivals, move |request, result| {
-            let SentRequest { id, phase, at: sent } = request;
+            let SentRequest { id, phase, at: sent, response } = request;
             let mut record = lock(&results);
             let phase = record.phases.entry(phase).or_default();
             match result {
                 Ok(_) => phase.served += 1,
-                Err(kind) => phase.failures.push(Failure { id, sent, ended: Instant::now(), kind }),
+                Err(kind) => {
+                    phase.failures.push(Failure { id, sent, ended: Instant::now(), response, kind });
+                }
             }
         }));
         Self { record, stop, sender }
@@ -118,7 +123,7 @@ impl Arrivals for Ticks {
         let mut record = lock(&self.record);
         let phase = record.current;
         record.phases.entry(phase).or_default().sent += 1;
-        Some((SentRequest { id, phase, at: Instant::now() }, request))
+        Some((SentRequest { id, phase, at: Instant::now(), response: request.response }, request))
     }
 }
 

@@ -4,7 +4,8 @@
 //! A request is **servable** if a working server could have served it:
 //!
 //! - one that reaches a server which dies, closes its port or resets it is servable as long as no byte of an answer has come,
-//!   because Envoy then tries another server; after the first byte it is not, because the client has a part of the answer;
+//!   because Envoy then tries another server; after the first byte it is not, because the client has a part of the answer; a stream is
+//!   then servable all the same where streams are resumed;
 //! - one that a server has accepted and never answers is not: a server that hangs looks like one that computes;
 //! - one whose proxy is killed is servable as long as no byte of an answer has come, because the client, in the place of a load balancer,
 //!   then sends it to another proxy; after the first byte it is not;
@@ -58,6 +59,8 @@ pub(crate) struct ChaosPlan {
     pub(crate) proxies: usize,
     /// Requests wait in a queue, and `rate` is more than the servers have places for.
     pub(crate) has_flow_control: bool,
+    /// Streams are resumed.
+    pub(crate) resumes_streams: bool,
     /// Workers of each Envoy.
     pub(crate) workers: u32,
     /// Requests each second.
@@ -79,10 +82,11 @@ pub(crate) struct ChaosOutcome {
 
 /// Runs the plan and prints what happened. Panics when a stack cannot be started, or a file of it cannot be written.
 pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
-    let ChaosPlan { lasting, longest, seed, proxies, has_flow_control, workers, rate } = plan;
+    let ChaosPlan { lasting, longest, seed, proxies, has_flow_control, resumes_streams, workers, rate } =
+        plan;
     let mut rng = SplitMix64::new(seed);
-    let (mut faults, mut table) = (FaultLog::new(has_flow_control), ChaosTable::default());
-    let calm = if has_flow_control { queue::calm(rate)? } else { Calm::without_queue()? };
+    let (mut faults, mut table) = (FaultLog::new(has_flow_control, resumes_streams), ChaosTable::default());
+    let calm = if has_flow_control { queue::calm(rate)? } else { Calm::without_queue(resumes_streams)? };
     let mut proxies = Proxies::start(proxies, workers, calm).await?;
 
     let mix = RequestMix::new(proxies.mixed().to_vec(), PROMPT_BYTES);
@@ -125,6 +129,9 @@ pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
     println!("{}:\n", description(&proxies, plan));
     table.print();
     print_waiting(&waiting);
+    if resumes_streams {
+        println!("streams were resumed {} times", proxies.resumed_streams().await?);
+    }
     if let Err(reason) = &is_idle {
         println!("{reason:#}");
     }
@@ -154,14 +161,15 @@ fn address(fault: Fault, place: Place, proxies: &Proxies) -> String {
 }
 
 fn description(proxies: &Proxies, plan: ChaosPlan) -> String {
-    let ChaosPlan { has_flow_control, workers, rate, .. } = plan;
+    let ChaosPlan { has_flow_control, resumes_streams, workers, rate, .. } = plan;
     let filter = proxies.stacks().first().map_or_else(String::new, |stack| stack.filter().to_string());
     let queue = if has_flow_control { " with flow control" } else { "" };
+    let resumptions = if resumes_streams { " that resumes streams" } else { "" };
     let several = match proxies.stacks().len() {
         1 => String::new(),
         several => format!("{several} proxies, "),
     };
-    format!("{filter} filter{queue}, {several}{workers} workers, {rate} requests/s")
+    format!("{filter} filter{queue}{resumptions}, {several}{workers} workers, {rate} requests/s")
 }
 
 /// How many requests of each band waited when faults began.

@@ -7,6 +7,7 @@ use endpoint_picker_harness::gate::Gate;
 use endpoint_picker_harness::program::Store;
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{Filter, client, objectives};
 use endpoint_picker_model_server::{Behaviour, ModelServer};
 use metrics_agent::api::pools::status::PoolStatus;
@@ -14,6 +15,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// The shipped configuration of a proxy.
+pub(super) const SHIPPED: &str = "envoy.yaml";
 
 /// The proxies with all that is beside them.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(super) struct Proxies {
 #[derive(Debug)]
 pub(super) struct Calm {
     pub(super) filter: Filter,
+    /// The proxies' configuration.
+    pub(super) config: &'static str,
     /// Those of the agents.
     pub(super) manifests: String,
     /// How servers answer.
@@ -47,10 +53,16 @@ struct SharedStore {
 }
 
 impl Calm {
-    /// Nothing has to wait: servers answer fast, with some answers in flight at any time.
-    pub(super) fn without_queue() -> Result<Self> {
-        let behaviour = Behaviour::SlowChunks(Duration::from_millis(10));
-        Ok(Self { filter: Filter::chosen()?, manifests: objectives::MANIFEST.to_owned(), behaviour })
+    /// Nothing has to wait: servers answer fast, with some answers in flight at any time. Only the native module resumes streams.
+    pub(super) fn without_queue(resumes_streams: bool) -> Result<Self> {
+        let (filter, config, pause) = if resumes_streams {
+            // A stream takes a second, so that each server has some when it dies.
+            (Filter::Native, "examples/resume-streams", 50)
+        } else {
+            (Filter::chosen()?, SHIPPED, 10)
+        };
+        let behaviour = Behaviour::SlowChunks(Duration::from_millis(pause));
+        Ok(Self { filter, config, manifests: objectives::MANIFEST.to_owned(), behaviour })
     }
 }
 
@@ -60,8 +72,11 @@ impl Proxies {
         let store = if proxies > 1 { Some(SharedStore::start(proxies).await?) } else { None };
         let mut stacks: Vec<Stack> = Vec::new();
         for proxy in 0..proxies {
-            let builder =
-                stack::builder(workers).filter(calm.filter).manifests(&calm.manifests).can_hot_restart();
+            let builder = stack::builder(workers)
+                .config(calm.config)
+                .filter(calm.filter)
+                .manifests(&calm.manifests)
+                .can_hot_restart();
             let builder = match stacks.first() {
                 Some(first) => builder.other_servers(&addresses(first.servers())),
                 None => builder,
@@ -135,6 +150,15 @@ impl Proxies {
         self.stacks[proxy].restart_envoy().await?;
         self.mixed[proxy].is_killed.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// How often streams were resumed, as the proxies count it.
+    pub(super) async fn resumed_streams(&self) -> Result<u64> {
+        let mut resumed = 0;
+        for stack in &self.stacks {
+            resumed += PickerStatistics::of(stack.envoy()).await?.sum("resumed_streams");
+        }
+        Ok(resumed)
     }
 
     /// Keeps the logs; returns their folders.

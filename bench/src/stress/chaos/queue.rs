@@ -1,6 +1,6 @@
 //! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
 
-use super::proxies::{Calm, Proxies};
+use super::proxies::{Calm, Proxies, SHIPPED};
 use crate::load::senders::{BANDS, Sender, TENANTS};
 use crate::stress::stack::SERVERS;
 use anyhow::{Context, Result, ensure};
@@ -37,7 +37,7 @@ pub(super) fn calm(rate: u32) -> Result<Calm> {
         fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
     let places = (SERVERS * PLACES) as f64;
     let pause = Duration::from_secs_f64(OVERLOAD * places / (PAUSES_PER_REQUEST * f64::from(rate)));
-    Ok(Calm { filter: Filter::Native, manifests, behaviour: Behaviour::SlowChunks(pause) })
+    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour: Behaviour::SlowChunks(pause) })
 }
 
 /// Draws who sends a request.

@@ -1,7 +1,7 @@
 //! Which failed requests were servable; [`super`] has the rules.
 
 use super::fault::Fault;
-use crate::load::{Failure, FailureKind, ID};
+use crate::load::{Failure, FailureKind, ID, ResponseKind};
 use endpoint_picker_model_server::ModelServer;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -15,6 +15,8 @@ const REFUSALS: [(u16, &str); 3] =
 pub(crate) struct FaultLog {
     /// Whether requests wait in a queue, which may refuse them.
     has_queue: bool,
+    /// Whether a stream continues at another server when its server dies.
+    resumes_streams: bool,
     faults: Vec<FaultPeriod>,
     received: HashMap<String, HashSet<u64>>,
 }
@@ -48,9 +50,9 @@ impl Unservable {
 }
 
 impl FaultLog {
-    /// Without a queue, no request may be refused.
-    pub(crate) fn new(has_queue: bool) -> Self {
-        Self { has_queue, faults: Vec::new(), received: HashMap::new() }
+    /// Without a queue, no request may be refused; with resumptions, no stream may be cut.
+    pub(crate) fn new(has_queue: bool, resumes_streams: bool) -> Self {
+        Self { has_queue, resumes_streams, faults: Vec::new(), received: HashMap::new() }
     }
 
     /// Adds a fault that ends now, of the server or proxy with this address if it is one of either.
@@ -75,11 +77,14 @@ impl FaultLog {
             let (status, reason) = REFUSALS.iter().find(|refusal| **refusal == (*status, dropped))?;
             return Some(Unservable::Refused(*status, reason));
         }
+        let is_resumed = self.resumes_streams && matches!(failure.response, ResponseKind::Stream);
         let overlapping =
             self.faults.iter().filter(|period| period.from <= failure.ended && failure.sent <= period.until);
         for FaultPeriod { fault, address, .. } in overlapping {
             match (fault, &failure.kind) {
-                (Fault::ServerKilled, FailureKind::CutOff { server: Some(by), .. }) if by == address => {
+                (Fault::ServerKilled, FailureKind::CutOff { server: Some(by), .. })
+                    if by == address && !is_resumed =>
+                {
                     return Some(Unservable::ServerDied);
                 }
                 (Fault::ProxyKilled, FailureKind::CutOff { proxy: Some(by), .. })
@@ -106,7 +111,7 @@ mod tests {
 
     fn failure(kind: FailureKind) -> Failure {
         let now = Instant::now();
-        Failure { id: 1, sent: now, ended: now, kind }
+        Failure { id: 1, sent: now, ended: now, response: ResponseKind::Stream, kind }
     }
 
     fn refused(status: u16, dropped: Option<&str>) -> Failure {
@@ -116,18 +121,18 @@ mod tests {
 
     #[test]
     fn only_a_documented_refusal_of_a_queue_is_no_loss() {
-        let with_queue = FaultLog::new(true);
+        let with_queue = FaultLog::new(true, false);
         let saturated = refused(429, Some("rejected-saturated"));
         let expected = Some(Unservable::Refused(429, "rejected-saturated"));
         assert_eq!(with_queue.unservable(&saturated), expected);
         assert_eq!(with_queue.unservable(&refused(503, Some("rejected-saturated"))), None);
         assert_eq!(with_queue.unservable(&refused(429, None)), None);
-        assert_eq!(FaultLog::new(false).unservable(&saturated), None);
+        assert_eq!(FaultLog::new(false, false).unservable(&saturated), None);
     }
 
     #[test]
     fn an_answer_that_breaks_off_was_servable_unless_its_own_proxy_was_killed() {
-        let mut log = FaultLog::new(false);
+        let mut log = FaultLog::new(false, false);
         let begin = Instant::now();
         let cut_off = |proxy: &str| {
             failure(FailureKind::CutOff { server: None, proxy: proxy.parse().ok(), reason: String::new() })
@@ -136,5 +141,21 @@ mod tests {
         log.add(Fault::ProxyKilled, "127.0.0.1:1".to_owned(), begin);
         assert_eq!(log.unservable(&killed), Some(Unservable::ProxyDied));
         assert_eq!(log.unservable(&other), None);
+    }
+    #[test]
+    fn a_stream_of_a_server_that_died_was_servable_if_streams_are_resumed() {
+        let begin = Instant::now();
+        let stream = failure(FailureKind::CutOff {
+            server: Some("127.0.0.1:1".to_owned()),
+            proxy: None,
+            reason: String::new(),
+        });
+        let whole = Failure { response: ResponseKind::Completion, ..stream.clone() };
+        for (resumes_streams, of_stream) in [(false, Some(Unservable::ServerDied)), (true, None)] {
+            let mut log = FaultLog::new(false, resumes_streams);
+            log.add(Fault::ServerKilled, "127.0.0.1:1".to_owned(), begin);
+            assert_eq!(log.unservable(&stream), of_stream);
+            assert_eq!(log.unservable(&whole), Some(Unservable::ServerDied));
+        }
     }
 }
