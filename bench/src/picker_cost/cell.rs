@@ -19,6 +19,8 @@ pub(crate) enum Traffic {
     Steady,
     /// Requests for streamed answers of 1 000 chunks, as many as possible.
     Streamed,
+    /// Requests for streamed answers of 100 chunks, one every 2 ms, on 32 connections.
+    Paced,
 }
 
 /// The conditions of a measurement; on the command line `TRAFFIC/BYTES/ENDPOINTS/WORKERS`.
@@ -38,11 +40,12 @@ streamed/2048/10/1,saturating/1024/100/1,saturating/1024/100/4,saturating/2048/1
 steady/2048/100/1";
 
 impl Traffic {
-    const NAMES: [(&str, Self); 4] = [
+    const NAMES: [(&str, Self); 5] = [
         ("saturating", Self::Saturating),
         ("new-prompts", Self::NewPrompts),
         ("steady", Self::Steady),
         ("streamed", Self::Streamed),
+        ("paced", Self::Paced),
     ];
 
     fn named(name: &str) -> Result<Self> {
@@ -60,7 +63,7 @@ impl Cell {
         match self.traffic {
             Traffic::Steady => WrkLoad::Steady { per_second: STEADY_RATE },
             // Envoy distributes connections over its workers by chance: with few, a worker may have none.
-            Traffic::Saturating | Traffic::NewPrompts | Traffic::Streamed => {
+            Traffic::Saturating | Traffic::NewPrompts | Traffic::Streamed | Traffic::Paced => {
                 WrkLoad::Saturating { connections: if self.workers == 1 { 32 } else { 64 } }
             }
         }
@@ -106,6 +109,7 @@ impl fmt::Display for Cell {
             Traffic::NewPrompts => f.write_str(", new prompts"),
             Traffic::Steady => write!(f, ", {STEADY_RATE} requests/s"),
             Traffic::Streamed => f.write_str(", answers of 1 000 chunks"),
+            Traffic::Paced => f.write_str(", answers of 100 chunks, one every 2 ms"),
         }
     }
 }

@@ -116,6 +116,10 @@ impl CellTurns {
                 self.row("answers/s", rate, ratio(Some(aims::LEAST_STREAMED))),
                 self.row("processor µs of an answer", cpu, added(None)),
             ],
+            Traffic::Paced => [
+                self.row("processor µs of an answer", cpu, ratio(None)),
+                self.row("p50 µs", |turn| micros(turn.figures.p50), added(None)),
+            ],
             Traffic::Steady => [
                 self.row("p50 µs", |turn| micros(turn.figures.p50), added(Some(aims::MOST_P50))),
                 self.row("p99 µs", |turn| micros(turn.figures.p99), added(None)),

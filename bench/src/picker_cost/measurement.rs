@@ -6,6 +6,7 @@ use super::proxy_kind::ProxyKind;
 use crate::in_turns::in_turns;
 use crate::load::bodies::{NEW_NUMBER, chat_line};
 use crate::report::Progress;
+use crate::upstreams::PACED_SHORT;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::fs;
@@ -165,6 +166,11 @@ fn bodies(folder: &Path, cell: Cell) -> Result<PathBuf> {
             (0..PROMPTS).map(|number| chat_line(number, bytes, false)).collect()
         }
         Traffic::Streamed => (0..PROMPTS).map(|number| chat_line(number, bytes, true)).collect(),
+        Traffic::Paced => {
+            let line = |number| chat_line(number, bytes, true);
+            let paced = |line: String| line.replace("}\n", &format!(",\"user\":\"{PACED_SHORT}\"}}\n"));
+            (0..PROMPTS).map(line).map(paced).collect()
+        }
     };
     fs::write(&path, text).with_context(|| path.display().to_string())?;
     Ok(path)

@@ -6,7 +6,7 @@ use crate::shipped_proxy;
 use crate::upstreams::Upstreams;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::Filter;
-use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER};
+use endpoint_picker_harness::config::{Config, EDS_FILE, EDS_FOLDER, Places};
 use endpoint_picker_harness::endpoint_files::write_eds;
 use endpoint_picker_harness::program::process_tree::{cpu_time, taken};
 use endpoint_picker_harness::program::{Agent, Envoy};
@@ -130,6 +130,7 @@ fn config(kind: &ProxyKind, folder: &Path, agent_port: u16) -> Result<Config> {
             config
         }
         ProxyKind::NativeCluster => with_own_cluster(folder, agent_port)?,
+        ProxyKind::NativeResuming => with_resumption(folder, agent_port)?,
     };
     let idle_timeout = config.document().pointer_mut(IDLE_TIMEOUT);
     *idle_timeout.context("the servers' cluster has no idle timeout")? = UPSTREAM_IDLE.into();
@@ -176,6 +177,18 @@ fn with_own_cluster(folder: &Path, agent_port: u16) -> Result<Config> {
         },
     });
     cluster.insert("cluster_type".to_owned(), of_module);
+    Ok(config)
+}
+
+/// Streams are resumed: they pass a second listener.
+fn with_resumption(folder: &Path, agent_port: u16) -> Result<Config> {
+    const SECOND_LISTENER: &str = "/static_resources/listeners/1/filter_chains/0/filters/0/typed_config";
+    let places = Places { port: 0, admin_port: 0, agent_port, folder };
+    let mut config = Config::shipped("examples/resume-streams", Filter::Native, places)?;
+    config.remove_access_log()?;
+    let second = config.document().pointer_mut(SECOND_LISTENER).and_then(Value::as_object_mut);
+    second.and_then(|second| second.remove("access_log")).context("the second listener has no access log")?;
+    config.set_picker_module(&Filter::Native.module()?)?;
     Ok(config)
 }
 

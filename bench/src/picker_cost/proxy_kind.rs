@@ -18,6 +18,8 @@ pub(crate) enum ProxyKind {
     },
     /// The proxy with this workspace's native module, which also provides the servers' cluster.
     NativeCluster,
+    /// The proxy with this workspace's native module, which also resumes streams.
+    NativeResuming,
 }
 
 impl ProxyKind {
@@ -30,11 +32,12 @@ impl ProxyKind {
 impl FromStr for ProxyKind {
     type Err = anyhow::Error;
 
-    /// Reads `bare`, `native-cluster`, or `wasm` or `native`, each of these two also with the file of another build: `native=old.so`.
+    /// Reads `bare`, `native-cluster`, `native-resuming`, or `wasm` or `native`, each of these two also with the file of another build: `native=old.so`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "bare" => return Ok(Self::Bare),
             "native-cluster" => return Ok(Self::NativeCluster),
+            "native-resuming" => return Ok(Self::NativeResuming),
             _ => {}
         }
         let (filter, module) = match text.split_once('=') {
@@ -50,6 +53,7 @@ impl fmt::Display for ProxyKind {
         let (filter, module) = match self {
             Self::Bare => return f.write_str("bare"),
             Self::NativeCluster => return f.write_str("native-cluster"),
+            Self::NativeResuming => return f.write_str("native-resuming"),
             Self::Picker { filter, module } => (filter, module),
         };
         filter.fmt(f)?;
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn kinds_are_read_as_they_are_shown() {
-        for text in ["bare", "wasm", "native", "native=/builds/old.so", "native-cluster"] {
+        for text in ["bare", "wasm", "native", "native=/builds/old.so", "native-cluster", "native-resuming"] {
             assert_eq!(text.parse::<ProxyKind>().unwrap().to_string(), text);
         }
     }

@@ -3,5 +3,5 @@
 mod request;
 mod server;
 
-pub use request::PACED;
+pub use request::{PACED, PACED_SHORT};
 pub use server::Upstreams;

@@ -9,13 +9,16 @@ pub(super) enum RequestKind {
     Whole,
     Streamed,
     Paced,
+    PacedShort,
 }
 
 /// In a body: the answer is to be streamed.
 const STREAM: &[u8] = br#""stream":true"#;
 /// In a body besides: its chunks come one at a time, as from a model that takes time for each.
 pub const PACED: &str = "one at a time";
-/// Both are among the last bytes of a body; the others are not searched.
+/// The same, of an answer with a tenth of the chunks.
+pub const PACED_SHORT: &str = "a tenth, one at a time";
+/// All are among the last bytes of a body; the others are not searched.
 const TAIL: usize = 64;
 /// Whether a body's end contains this.
 fn ends_with_part(body: &[u8], what: &[u8]) -> bool {
@@ -41,6 +44,8 @@ pub(super) fn request(bytes: &[u8]) -> Result<Option<(RequestKind, usize)>> {
     let Some(body) = body.and_then(|length| bytes.get(head..head + length)) else { return Ok(None) };
     let kind = if is_get {
         RequestKind::Metrics
+    } else if ends_with_part(body, PACED_SHORT.as_bytes()) {
+        RequestKind::PacedShort
     } else if ends_with_part(body, PACED.as_bytes()) {
         RequestKind::Paced
     } else if ends_with_part(body, STREAM) {
@@ -95,5 +100,6 @@ mod tests {
         assert_eq!(kind(r#"{"stream":false}"#), RequestKind::Whole);
         assert_eq!(kind(r#"{"stream":true}"#), RequestKind::Streamed);
         assert_eq!(kind(r#"{"stream":true,"user":"one at a time"}"#), RequestKind::Paced);
+        assert_eq!(kind(r#"{"stream":true,"user":"a tenth, one at a time"}"#), RequestKind::PacedShort);
     }
 }

@@ -46,7 +46,8 @@ impl Upstreams {
             scrapes: AtomicU64::new(0),
             paced_chunks: AtomicU64::new(0),
             whole: vec![Bytes::from(response("application/json", ANSWER))],
-            streamed: streamed(),
+            streamed: streamed(STREAMED_CHUNKS),
+            short: streamed(STREAMED_CHUNKS / 10),
         });
         let stop = CancellationToken::new();
         let serving = Arc::clone(&answers);
@@ -102,6 +103,7 @@ struct Answers {
     paced_chunks: AtomicU64,
     whole: Vec<Bytes>,
     streamed: Vec<Bytes>,
+    short: Vec<Bytes>,
 }
 
 impl Answers {
@@ -113,16 +115,17 @@ impl Answers {
 /// Between two chunks that come one at a time.
 const PACE: Duration = Duration::from_millis(2);
 
-fn streamed() -> Vec<Bytes> {
+fn streamed(chunks: usize) -> Vec<Bytes> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let event = concat!(
         r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"demo-model","#,
         r#""choices":[{"index":0,"delta":{"content":" four"},"finish_reason":null}]}"#,
         "\n\n"
     );
-    let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-    let chunks = std::iter::repeat_n(chunk, STREAMED_CHUNKS);
-    std::iter::once(head.to_owned()).chain(chunks).chain(["0\r\n\r\n".to_owned()]).map(Bytes::from).collect()
+    let chunk = |event: &str| format!("{:x}\r\n{event}\r\n", event.len());
+    let chunks = std::iter::repeat_n(chunk(event), chunks - 1);
+    let end = [chunk("data: [DONE]\n\n"), "0\r\n\r\n".to_owned()];
+    std::iter::once(head.to_owned()).chain(chunks).chain(end).map(Bytes::from).collect()
 }
 
 fn metrics(text: &str) -> Bytes {
@@ -155,10 +158,11 @@ async fn serve(mut stream: TcpStream, answers: Arc<Answers>) -> Result<()> {
             }
             RequestKind::Whole => &answers.whole,
             RequestKind::Streamed | RequestKind::Paced => &answers.streamed,
+            RequestKind::PacedShort => &answers.short,
         };
         let mut pace = tokio::time::interval(PACE);
         for part in answer {
-            if kind == RequestKind::Paced {
+            if matches!(kind, RequestKind::Paced | RequestKind::PacedShort) {
                 pace.tick().await;
                 answers.paced_chunks.fetch_add(1, Ordering::Relaxed);
             }
