@@ -15,6 +15,7 @@ test-unit: test-tools tools ## Run the tests that need no Envoy
 
 .PHONY: test-e2e
 test-e2e: test-tools build bench-program $(FILTER)-trap ## Run the end-to-end tests in a real Envoy (FILTER=native; some of them: T=name)
+	$(CARGO) build $(programs) --bin endpoint-picker-model-server
 	@tools/test/e2e shell features $(FILTER)
 
 .PHONY: test-shell

@@ -40,6 +40,24 @@ pub fn grpc_python() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Python with OpenAI's SDK, the packages of `tests/openai/requirements.txt`.
+pub fn openai_python() -> Result<PathBuf> {
+    let path = root().join(".tools/openai/bin/python");
+    ensure!(path.is_file(), "no Python with OpenAI's SDK at {}: run `make test-tools`", path.display());
+    Ok(path)
+}
+
+/// The folder with OpenAI's SDK for JavaScript, the packages of `tests/openai/package-lock.json`.
+pub fn openai_packages() -> Result<PathBuf> {
+    let path = root().join(".tools/openai-js");
+    ensure!(
+        path.join("node_modules/openai").is_dir(),
+        "no SDK of OpenAI for JavaScript in {}: run `make test-tools`",
+        path.display()
+    );
+    Ok(path)
+}
+
 /// A store that agents share changes through: Valkey, or Redis, on `PATH`.
 pub fn store() -> Result<PathBuf> {
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();

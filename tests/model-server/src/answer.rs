@@ -13,7 +13,7 @@ use hyper::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use xxhash_rust::xxh64::xxh64;
+use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 const DEFAULT_MAX_TOKENS: u64 = 16;
 /// More than any test requests; a hostile number must not fill the memory.
@@ -22,7 +22,8 @@ const TOKENS_LIMIT: u64 = 100_000;
 const MAX_MODEL_IN_HEADER: usize = 256;
 /// A fixed time, so that equal requests get equal answers.
 const CREATED: u64 = 1_700_000_000;
-const WORDS: [&str; 8] = ["The", " quick", " brown", " fox", " jumps", " over", " lazy", " dogs"];
+/// The tokens of texts. One is a blank, and one has a letter of several bytes.
+const WORDS: [&str; 8] = [" the", " quick", " brown", " fox", " jumps", " über", " lazy", "\n"];
 
 /// The parameters of a requested completion.
 struct Completion {
@@ -30,20 +31,30 @@ struct Completion {
     is_chat: bool,
     model: String,
     prompt: Vec<u8>,
-    /// Words of the text that the request continues.
-    begun: usize,
+    /// Everything before the text. It determines the first word.
+    context: Xxh64,
     max_tokens: u64,
     include_usage: bool,
 }
 
-/// The number of words at the end of this text with which a text of this server begins.
-fn begun(text: &str) -> usize {
-    let mut words = String::new();
-    let counts = WORDS.into_iter().cycle().zip(1..).map_while(|(word, count)| {
-        words.push_str(word);
-        (words.len() <= text.len()).then(|| (text.ends_with(&words), count))
-    });
-    counts.filter(|(is_end, _)| *is_end).map(|(_, count)| count).last().unwrap_or(0)
+/// A chat as the tokens before its response: the last message is open if the response continues it.
+fn chat_context(messages: &Value, continues_last: bool) -> Xxh64 {
+    let mut context = Xxh64::new(0);
+    let mut add = |role: &str, content: &Value, is_open: bool| {
+        let content = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+        for part in [role, "\0", &content, if is_open { "" } else { "\0" }] {
+            context.update(part.as_bytes());
+        }
+    };
+    let messages = messages.as_array().map_or(&[][..], Vec::as_slice);
+    for (index, message) in messages.iter().enumerate() {
+        let is_open = continues_last && index + 1 == messages.len();
+        add(message["role"].as_str().unwrap_or_default(), &message["content"], is_open);
+    }
+    if !continues_last {
+        add("assistant", &json!(""), true);
+    }
+    context
 }
 
 pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: Duration) -> Response<Body> {
@@ -129,22 +140,23 @@ async fn complete(
 impl Completion {
     fn new(request_json: &Value, is_chat: bool, body: &[u8]) -> Self {
         let prompt = if is_chat { &request_json["messages"] } else { &request_json["prompt"] };
-        let text = match (is_chat, &request_json["continue_final_message"]) {
-            (true, Value::Bool(true)) => {
-                prompt.as_array().and_then(|messages| messages.last()?["content"].as_str())
-            }
-            (true, _) => None,
-            (false, _) => prompt.as_str(),
+        let prompt_text = || {
+            prompt.as_str().map_or_else(|| prompt.to_string().into_bytes(), |text| text.as_bytes().to_vec())
+        };
+        let context = if is_chat {
+            chat_context(prompt, request_json["continue_final_message"] == true)
+        } else {
+            let mut context = Xxh64::new(0);
+            context.update(&prompt_text());
+            context
         };
         let max_tokens = [&request_json["max_completion_tokens"], &request_json["max_tokens"]];
         Self {
             id: format!("{}-{:016x}", if is_chat { "chatcmpl" } else { "cmpl" }, xxh64(body, 0)),
             is_chat,
             model: request_json["model"].as_str().unwrap_or(MODEL).to_owned(),
-            prompt: prompt
-                .as_str()
-                .map_or_else(|| prompt.to_string().into_bytes(), |text| text.as_bytes().to_vec()),
-            begun: text.map_or(0, begun),
+            prompt: prompt_text(),
+            context,
             max_tokens: max_tokens
                 .iter()
                 .find_map(|n| n.as_u64())
@@ -154,9 +166,18 @@ impl Completion {
         }
     }
 
+    /// The words of the text. Each follows from everything before it, as those of a real model with a temperature of 0, so a text that
+    /// another server continues is the same only if nothing is lost and nothing is added.
     fn words(&self) -> impl Iterator<Item = &'static str> + use<> {
         let count = usize::try_from(self.max_tokens).unwrap_or(usize::MAX);
-        WORDS.into_iter().cycle().skip(self.begun % WORDS.len()).take(count)
+        let mut context = self.context.clone();
+        let next = move || {
+            let choice = context.digest() % WORDS.len() as u64;
+            let word = WORDS[usize::try_from(choice).expect("less than the number of words")];
+            context.update(word.as_bytes());
+            word
+        };
+        core::iter::repeat_with(next).take(count)
     }
 
     fn usage(&self) -> Value {

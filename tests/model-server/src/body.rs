@@ -4,10 +4,13 @@ use bytes::Bytes;
 use http_body_util::channel::Channel;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -50,25 +53,43 @@ pub(crate) fn cut(mut body: Body, size: usize, pause: Duration) -> Body {
     receiver.boxed_unsync()
 }
 
-/// The first bytes of the same body; it ends when `end` does.
-pub(crate) fn until(
-    mut body: Body,
-    mut bytes: usize,
-    end: impl Future<Output = ()> + Send + 'static,
-) -> Body {
-    let (mut sender, receiver) = Channel::new(1);
-    tokio::spawn(async move {
-        while bytes > 0
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            let mut data = frame.into_data().unwrap_or_default();
-            data.truncate(bytes);
-            bytes -= data.len();
-            if sender.send_data(data).await.is_err() {
-                return;
+/// The first bytes of the same body. It ends when `end` does, which begins when the bytes are written.
+pub(crate) fn until(body: Body, bytes: usize, end: impl Future<Output = ()> + Send + 'static) -> Body {
+    Beginning { body, left: bytes, is_written: false, end: Box::pin(end) }.boxed_unsync()
+}
+
+/// The first bytes of a body.
+struct Beginning {
+    body: Body,
+    left: usize,
+    /// The connection has written all of them.
+    is_written: bool,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl hyper::body::Body for Beginning {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.left > 0 {
+            let frame = ready!(hyper::body::Body::poll_frame(Pin::new(&mut self.body), context));
+            if let Some(Ok(frame)) = frame {
+                let mut data = frame.into_data().unwrap_or_default();
+                data.truncate(self.left);
+                self.left -= data.len();
+                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
+            self.left = 0;
         }
-        end.await;
-    });
-    receiver.boxed_unsync()
+        // A connection writes what it has before it polls its body again.
+        if !std::mem::replace(&mut self.is_written, true) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.end.as_mut().poll(context).map(|()| None)
+    }
 }

@@ -13,12 +13,12 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use socket2::SockRef;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Ends the connection without an answer.
 #[derive(Debug)]
@@ -31,6 +31,21 @@ impl std::fmt::Display for NoAnswer {
 }
 
 impl std::error::Error for NoAnswer {}
+
+/// A connection that a script may end.
+#[derive(Clone, Debug)]
+struct Connection {
+    socket: Arc<OwnedFd>,
+    end: CancellationToken,
+}
+
+impl Connection {
+    /// Has the connection end with RST in place of FIN.
+    fn end_with_reset(&self) {
+        // Closing with a linger time of zero sends RST. Should it fail, the client sees a plain end.
+        let _ = SockRef::from(&*self.socket).set_linger(Some(Duration::ZERO));
+    }
+}
 
 /// Serves until dropped; its connections end with it.
 pub(crate) async fn accept(listener: TcpListener, shared: Arc<State>) {
@@ -53,20 +68,21 @@ async fn serve(stream: TcpStream, shared: Arc<State>) {
     if stream.set_nodelay(true).is_err() {
         return;
     }
+    let connection = Connection { socket, end: CancellationToken::new() };
     let service = {
-        let socket = socket.clone();
-        service_fn(move |request| handle(request, shared.clone(), socket.clone()))
+        let connection = connection.clone();
+        service_fn(move |request| handle(request, shared.clone(), connection.clone()))
     };
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The client or the script has ended the connection; the test sees that from the other side.
-    let _ = auto::Builder::new(TokioExecutor::new())
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .await;
+    let _ = connection.end.run_until_cancelled(serving).await;
 }
 
 async fn handle(
     request: Request<Incoming>,
     shared: Arc<State>,
-    socket: Arc<OwnedFd>,
+    connection: Connection,
 ) -> Result<Response<Body>, NoAnswer> {
     let is_scrape = request.uri().path() == "/metrics";
     if !is_scrape && *lock(&shared.behaviour) == Behaviour::Echo {
@@ -111,14 +127,15 @@ async fn handle(
             let response = answer::answer(shared, request, Duration::ZERO).await;
             let end = async move {
                 match failure {
-                    Failure::End => {}
-                    Failure::Close => {
-                        // Should it fail, the client has ended the connection.
-                        let _ = SockRef::from(&*socket).shutdown(Shutdown::Both);
-                        std::future::pending::<()>().await;
+                    Failure::End => return,
+                    Failure::Stall => {}
+                    Failure::Close => connection.end.cancel(),
+                    Failure::Reset => {
+                        connection.end_with_reset();
+                        connection.end.cancel();
                     }
-                    Failure::Stall => std::future::pending().await,
                 }
+                std::future::pending::<()>().await;
             };
             return Ok(response.map(|whole| body::until(whole, bytes, end)));
         }
@@ -126,8 +143,7 @@ async fn handle(
         Behaviour::Status(status) => return Ok(body::error(status, "scripted to fail")),
         Behaviour::Hang => std::future::pending().await,
         Behaviour::Reset => {
-            // Closing with a linger time of zero sends RST in place of FIN. Should it fail, the client sees a plain end.
-            let _ = SockRef::from(&*socket).set_linger(Some(Duration::ZERO));
+            connection.end_with_reset();
             return Err(NoAnswer);
         }
     };

@@ -20,14 +20,17 @@ struct Options {
     /// How long it serves on after SIGTERM, in seconds, while clients still take it for ready.
     #[arg(long, default_value_t = 2)]
     drain: u64,
+    /// Requests that it works on at once, as vLLM's option of this name; the others wait.
+    #[arg(long, default_value_t = ServiceTimes::default().max_running)]
+    max_num_seqs: usize,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
     let mut terminate = signal(SignalKind::terminate())?;
-    let server =
-        ModelServer::start_with_service_times_at(options.listen, &options.name, ServiceTimes::default())?;
+    let times = ServiceTimes { max_running: options.max_num_seqs.max(1), ..ServiceTimes::default() };
+    let server = ModelServer::start_with_service_times_at(options.listen, &options.name, times)?;
     println!("listening on {}", server.address());
     tokio::select! {
         _ = terminate.recv() => tokio::time::sleep(Duration::from_secs(options.drain)).await,

@@ -32,6 +32,8 @@ pub enum Behaviour {
 pub enum Failure {
     /// The connection is closed.
     Close,
+    /// The connection is reset.
+    Reset,
     /// The body ends as if it were complete.
     End,
     /// Nothing more comes.

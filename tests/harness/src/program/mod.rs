@@ -5,12 +5,12 @@ mod browser;
 mod envoy;
 mod process;
 pub mod process_tree;
-mod python;
+mod server;
 mod store;
 
 pub use agent::Agent;
 pub use browser::{Browser, Scheme};
 pub use envoy::Envoy;
 pub use process::Process;
-pub use python::PythonServer;
+pub use server::ServerProcess;
 pub use store::Store;

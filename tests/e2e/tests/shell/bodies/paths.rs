@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use endpoint_picker_e2e::fixture::{openai_error, until_every_worker};
 use endpoint_picker_harness::client::{self, Ending, raw};
-use endpoint_picker_harness::program::PythonServer;
+use endpoint_picker_harness::program::ServerProcess;
 use endpoint_picker_harness::stack::{Builder, Stack};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -47,9 +47,9 @@ async fn post(stack: &Stack, path: &str, model: &str) -> (StatusCode, String) {
     (status.unwrap_or_else(|| panic!("{path}: {head}")), json.to_owned())
 }
 
-async fn start(builder: Builder) -> (PythonServer, Stack) {
+async fn start(builder: Builder) -> (ServerProcess, Stack) {
     let stack = builder.manifests(MODEL).start().await;
-    let server = PythonServer::asgi(&stack.path("asgi.log")).await.unwrap();
+    let server = ServerProcess::asgi(&stack.path("asgi.log")).await.unwrap();
     stack.set_endpoints(&[server.address()]);
     until_every_worker("sends requests to the ASGI server", async || {
         let answer = client::http1()

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use bytes::Bytes;
 use endpoint_picker_e2e::statistics::{statistics, until_counted};
 use endpoint_picker_harness::eventually::{SOON, eventually};
-use endpoint_picker_harness::program::PythonServer;
+use endpoint_picker_harness::program::ServerProcess;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
 use futures_util::stream;
@@ -249,7 +249,7 @@ async fn clients_and_servers_on_grpcio_are_served_and_refused() {
     let manifest = manifest();
     let manifest = manifest.replace(plugin, &with_vertex(plugin)).replace(reference, &with_vertex(reference));
     let stack = start(&manifest, &[&first]).await;
-    let server = PythonServer::grpc(&stack.path("grpc.log")).await.unwrap();
+    let server = ServerProcess::grpc(&stack.path("grpc.log")).await.unwrap();
     stack.set_endpoints(&[server.address()]);
     eventually("the calls of grpcio have their results", async || {
         let output = Command::new(tools::grpc_python()?)

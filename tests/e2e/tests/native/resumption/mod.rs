@@ -1,0 +1,206 @@
+//! Streams continue at another server when theirs fails.
+
+mod kills;
+
+use anyhow::Context;
+use endpoint_picker_e2e::fixture::{
+    CHAT, TEXT, forget_requests, fresh_chat, fresh_prompt, prefer, request_counts, until_all_go_to,
+};
+use endpoint_picker_e2e::statistics::statistics;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::config::Config;
+use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_model_server::{Behaviour, Failure, ModelServer};
+use reqwest::{Response, StatusCode};
+use serde_json::{Value, json};
+
+/// Tokens of a response.
+const TOKENS: usize = 100;
+
+/// The server that fails.
+const FAILING: usize = 0;
+
+/// Bytes of a response before the place where it is cut.
+const BEGINNING: usize = 1000;
+
+fn builder() -> Builder {
+    Stack::builder().config("examples/resume-streams")
+}
+
+fn streamed(mut request: Value) -> Value {
+    request["stream"] = true.into();
+    request["max_tokens"] = TOKENS.into();
+    request
+}
+
+async fn post(url: String, request: &Value) -> anyhow::Result<Response> {
+    let response = client::http1().post(url).json(request).send().await?;
+    anyhow::ensure!(response.status() == StatusCode::OK, "{}", response.status());
+    Ok(response)
+}
+
+/// A response as its client has read it.
+#[derive(Debug)]
+struct Received {
+    body: String,
+    events: Vec<Value>,
+    is_done: bool,
+    text: String,
+}
+
+impl Received {
+    fn of(body: String) -> anyhow::Result<Self> {
+        let data: Vec<&str> =
+            body.split_terminator("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+        let (done, events): (Vec<&str>, Vec<&str>) = data.into_iter().partition(|data| *data == "[DONE]");
+        let events: Vec<Value> = events.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+        let word = |event: &Value| {
+            let choice = &event["choices"][0];
+            choice["delta"]["content"].as_str().or(choice["text"].as_str()).map(str::to_owned)
+        };
+        let text = events.iter().filter_map(word).collect();
+        let is_done = done.len() == 1 && body.ends_with("data: [DONE]\n\n");
+        Ok(Self { body, events, is_done, text })
+    }
+
+    fn reasons(&self) -> Vec<&Value> {
+        let reasons = self.events.iter().map(|event| &event["choices"][0]["finish_reason"]);
+        reasons.filter(|reason| !reason.is_null()).collect()
+    }
+}
+
+/// Sends a request and reads its events; an error if the stream is cut.
+async fn receive(url: String, request: &Value) -> anyhow::Result<Received> {
+    Received::of(post(url, request).await?.text().await?)
+}
+
+/// The response that a server gives without Envoy.
+async fn undisturbed(server: &ModelServer, path: &str, request: &Value) -> Received {
+    server.behave(Behaviour::Answer);
+    receive(format!("http://{}{path}", server.endpoint()), request).await.unwrap()
+}
+
+/// Checks that a resumed response is one response, with the text of an undisturbed one.
+fn assert_whole(received: &Received, expected: &Received) {
+    assert_eq!(received.text, expected.text);
+    assert!(received.is_done);
+    for member in ["id", "created", "model"] {
+        let first = &received.events[0][member];
+        assert!(received.events.iter().all(|event| event[member] == *first), "{member}: {received:?}");
+    }
+    assert_eq!(received.reasons(), expected.reasons());
+}
+
+async fn count(stack: &Stack, metric: &str) -> u64 {
+    statistics(stack).await.count(&format!("{metric}{{pool=\"default\"}}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_continues_after_every_kind_of_failure() {
+    const RETRIES: &str = "/static_resources/listeners/1/filter_chains/0/filters/0/typed_config/route_config\
+                           /virtual_hosts/0/routes/0/route/retry_policy";
+    let retries =
+        json!({"retry_on": "connect-failure,reset", "num_retries": 2, "per_try_idle_timeout": "0.5s"});
+    let stack = builder().value_at(RETRIES, retries).start().await;
+    prefer(&stack, FAILING).await;
+    let failing = &stack.servers()[FAILING];
+    for path in [CHAT, TEXT] {
+        for failure in [Failure::Close, Failure::Reset, Failure::End, Failure::Stall] {
+            let request = if path == CHAT { fresh_chat() } else { client::completion(&fresh_prompt()) };
+            let mut request = streamed(request);
+            request["stream_options"] = json!({"include_usage": true});
+            let expected = undisturbed(failing, path, &request).await;
+            // Its last failure is over.
+            until_all_go_to(&stack, FAILING).await;
+            forget_requests(&stack);
+            let letter = expected.body[BEGINNING..].find('ü').expect("a text of many words has all of them");
+            // In the middle of an event, and of a letter.
+            failing.behave(Behaviour::Fails(failure, BEGINNING + letter + 1));
+            let received = receive(stack.url(path), &request).await.unwrap();
+            failing.behave(Behaviour::Answer);
+            assert_whole(&received, &expected);
+            let usage = &received.events.last().unwrap()["usage"];
+            assert_eq!(usage["completion_tokens"], TOKENS, "{failure:?}");
+            let prompt = usage["prompt_tokens"].as_u64().unwrap();
+            assert_eq!(usage["total_tokens"].as_u64(), Some(prompt + TOKENS as u64));
+            let parts = request_counts(&stack);
+            assert_eq!(parts.iter().sum::<usize>(), 2, "{failure:?}: {parts:?}");
+            assert_eq!(parts[FAILING], 1, "{failure:?}: the server is avoided");
+        }
+    }
+}
+
+/// Has the second listener's picker explain its decisions to the access log.
+fn explain(config: &mut Config) -> anyhow::Result<()> {
+    const FILTERS: &str = "/static_resources/listeners/1/filter_chains/0/filters/0/typed_config/http_filters";
+    let filters = config.document().pointer_mut(FILTERS).and_then(Value::as_array_mut);
+    let filters = filters.context("the second listener has no filters")?;
+    let text = filters.iter_mut().find_map(|filter| filter.pointer_mut("/typed_config/filter_config/value"));
+    let text = text.context("it has no picker")?;
+    let mut picker: Value = text.as_str().context("its configuration is not a text")?.parse()?;
+    picker["explain"] = json!({"accessLog": true});
+    *text = picker.to_string().into();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_access_logs_show_the_seam_and_the_agent_counts_it() {
+    let stack = builder().with_shipped_access_log().change(explain).start().await;
+    prefer(&stack, FAILING).await;
+    let failing = &stack.servers()[FAILING];
+    failing.behave(Behaviour::Fails(Failure::Close, BEGINNING));
+    receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap();
+    let (client, parts) = eventually("all lines are in the access log", async || {
+        let log = stack.envoy().log()?;
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let (parts, others): (Vec<Value>, Vec<Value>) =
+            lines.partition(|line| line["resumption"].is_string());
+        let client = others.into_iter().find(|line| line["resumptions"] == "1").context("no resumption")?;
+        anyhow::ensure!(parts.len() == 2, "{parts:?}");
+        anyhow::Ok((client, parts))
+    })
+    .await;
+    for (number, part) in parts.iter().enumerate() {
+        assert_eq!(part["request_id"], client["request_id"]);
+        assert_eq!(part["resumption"], number.to_string());
+        assert_eq!(part["upstream"] == failing.endpoint(), number == 0, "{part}");
+        assert!(part["explanation"].as_str().is_some_and(|text| !text.is_empty()), "{part}");
+    }
+    eventually("the agent has the counts", async || {
+        let url = format!("http://{}/v1/pools/default", stack.agent_address());
+        let status: Value = client::http1().get(url).send().await?.json().await?;
+        let expected = json!({"resumable": 1, "resumed": 1, "cut": {}, "unresumable": {}});
+        anyhow::ensure!(status["proxies"][0]["resumptions"] == expected, "{status}");
+        anyhow::Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_continuations_die_too_is_cut_and_other_requests_pass() {
+    let stack = builder().start().await;
+    for server in stack.servers() {
+        server.behave(Behaviour::Fails(Failure::Close, 500));
+    }
+    receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap_err();
+    eventually("the cut is counted", async || {
+        let cuts =
+            statistics(&stack).await.count("cut_streams{pool=\"default\",reason=\"too_many_resumptions\"}");
+        anyhow::ensure!(cuts == 1, "{cuts}");
+        anyhow::Ok(())
+    })
+    .await;
+    for server in stack.servers() {
+        server.behave(Behaviour::Answer);
+    }
+    let response = stack.post(CHAT, &fresh_chat()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let several = {
+        let mut chat = streamed(fresh_chat());
+        chat["n"] = 2.into();
+        chat
+    };
+    assert!(receive(stack.url(CHAT), &several).await.unwrap().is_done);
+    assert_eq!(count(&stack, "resumable_streams").await, 1);
+}
