@@ -11,8 +11,9 @@ chaos: build bench-program $(if $(FLOW_CONTROL)$(RESUME_STREAMS),native) ## Inje
 		$(addprefix --proxies ,$(PROXIES)) $(if $(FLOW_CONTROL),--flow-control) $(if $(RESUME_STREAMS),--resume-streams)
 
 .PHONY: soak
-soak: build bench-program ## Run the same load for long (SECONDS=1830); fails when memory grows or logs flood
-	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS))
+soak: build bench-program $(if $(WHOLE),native) ## Run the same load for long (SECONDS=1830); fails when memory or open files grow or logs flood (WHOLE=1 SECONDS=3600: two proxies, a store and a queue, while parts are replaced)
+	@$(if $(WHOLE),tools/setup/debian redis-server)
+	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS)) $(if $(WHOLE),--whole --workers 2 --rate 100)
 
 .PHONY: parity
 parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=main with EPP=: the main branch; SEED=n)

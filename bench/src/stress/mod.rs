@@ -1,7 +1,11 @@
-//! Stacks under the mixed load: while one thing after another breaks ([`chaos`]), and for long ([`soak`]).
+//! Stacks under the mixed load: while one thing after another breaks ([`chaos`]), for long ([`soak`]), and for long while parts are replaced by
+//! others ([`soak_whole`]).
 
+mod bounds;
 pub(crate) mod chaos;
-mod growth;
+mod proxies;
 pub(crate) mod soak;
+pub(crate) mod soak_whole;
 mod stack;
+mod usage;
 mod worker_memory;

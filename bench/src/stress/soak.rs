@@ -1,10 +1,10 @@
 //! The same load for long, for `make soak`: whether memory grows, and how much is logged.
 
-use super::growth::median_growth;
+use super::bounds::BoundTable;
+use super::usage::{MIB, ProcessUsage};
 use super::{stack, worker_memory};
 use crate::load::{MixedLoad, RequestMix};
 use anyhow::{Context, Result};
-use endpoint_picker_harness::program::process_tree::taken;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::ModelServer;
 use std::time::{Duration, Instant};
@@ -13,18 +13,12 @@ use std::time::{Duration, Instant};
 const PROMPT_BYTES: usize = 10_000;
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Distance of the samples that are compared: about 20 s.
-const APART: usize = 20;
-/// Bytes by which memory may grow each minute after the warm-up.
-const MOST_GROWTH: f64 = 0.5 * MIB;
 /// Bytes that one more worker may take, without its part of the prefix index.
 const MOST_PER_WORKER: f64 = 24.0 * MIB;
 /// Lines that Envoy and the agent together may log each second at level info.
 const MOST_LINES: f64 = 1.0;
 /// Requests that may fail; nothing breaks here.
 const MOST_FAILED: f64 = 0.0;
-
-const MIB: f64 = 1_048_576.0;
 
 /// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -39,86 +33,66 @@ pub(crate) struct SoakPlan {
     pub(crate) rate: u32,
 }
 
-/// Requests so far, and bytes in use, at one moment.
-struct MemorySample {
-    /// Seconds since the beginning.
-    at: f64,
-    requests: f64,
-    envoy: f64,
-    agent: f64,
-}
-
 /// Runs the plan and prints the figures; true if each keeps its bound. Panics when the stack cannot be started.
 pub(crate) async fn run(plan: SoakPlan) -> Result<bool> {
     let [empty, full] = worker_memory::bytes_per_worker().await?;
     let stack = stack::with_large_caches(plan.workers).await;
     let load = MixedLoad::start(RequestMix::to(&stack, PROMPT_BYTES), plan.rate, plan.seed);
-    watch(&stack, &load, plan.lasting / 3).await?;
+    let agent = stack.agent().context("the stack has an agent")?;
+    let mut processes =
+        [ProcessUsage::of_envoy(stack.envoy().process_id()), ProcessUsage::of_agent(agent.process_id())];
+    let begin = Instant::now();
+    watch(&stack, &load, &mut processes, begin, plan.lasting / 3).await?;
+    processes.iter_mut().for_each(ProcessUsage::end_warm_up);
     let lines_before = logged_lines(&stack)?;
-    let samples = watch(&stack, &load, plan.lasting * 2 / 3).await?;
+    watch(&stack, &load, &mut processes, begin, plan.lasting).await?;
     let lines = logged_lines(&stack)? - lines_before;
+    let requests = load.sent();
     let phases = load.stop().await;
     let failures = phases.values().map(|phase| phase.failures.len()).sum::<usize>();
     for failure in phases.values().flat_map(|phase| &phase.failures).take(10) {
         println!("not served: request {}: {}", failure.id, failure.kind);
     }
 
-    let seconds = samples.last().map_or(0.0, |last| last.at) - samples.first().map_or(0.0, |first| first.at);
-    let growth = |of: fn(&MemorySample) -> f64, by: fn(&MemorySample) -> f64| {
-        median_growth(&samples.iter().map(|sample| (by(sample), of(sample))).collect::<Vec<_>>(), APART)
-    };
-    let mut is_good = true;
-    let mut print = |what: &str, figure: f64, unit: &str, most: Option<f64>| {
-        let bound = most.map_or_else(
-            || "| ".to_owned(),
-            |most| format!("<= {most} {unit} | {}", if figure <= most { "met" } else { "MISSED" }),
-        );
-        is_good &= most.is_none_or(|most| figure <= most);
-        println!("| {what} | {figure:.3} {unit} | {bound} |");
-    };
-    println!("| What | Measured | Bound | |\n|---|---|---|---|");
-    for (name, of) in
-        [("Envoy", (|sample| sample.envoy) as fn(&MemorySample) -> f64), ("agent", |sample| sample.agent)]
-    {
-        let last = samples.last().map_or(0.0, of);
-        print(&format!("{name}: memory at the end"), last / MIB, "MiB", None);
-        let a_minute = growth(of, |sample| sample.at) * 60.0;
-        print(&format!("{name}: growth a minute"), a_minute / MIB, "MiB", Some(MOST_GROWTH / MIB));
-        print(&format!("{name}: growth a request"), growth(of, |sample| sample.requests), "bytes", None);
+    let seconds = processes[0].seconds();
+    let mut table = BoundTable::begin();
+    for process in &processes {
+        process.print(&mut table);
     }
-    print("one more worker, index nearly empty", empty / MIB, "MiB", Some(MOST_PER_WORKER / MIB));
-    print("one more worker, index of 4 servers full", full / MIB, "MiB", None);
-    print("log lines a second", lines as f64 / seconds, "lines", Some(MOST_LINES));
-    print("requests not served", failures as f64, "requests", Some(MOST_FAILED));
-    let requests = samples.last().map_or(0.0, |sample| sample.requests);
+    table.print("one more worker, index nearly empty", empty / MIB, "MiB", Some(MOST_PER_WORKER / MIB));
+    table.print("one more worker, index of 4 servers full", full / MIB, "MiB", None);
+    table.print("log lines a second", lines as f64 / seconds, "lines", Some(MOST_LINES));
+    table.print("requests not served", failures as f64, "requests", Some(MOST_FAILED));
     let filter = stack.filter();
     println!(
         "{requests} requests, {seconds:.0} s after the warm-up, {} workers, {filter} filter",
         plan.workers
     );
-    Ok(is_good)
+    Ok(table.are_met())
 }
 
-async fn watch(stack: &Stack, load: &MixedLoad, lasting: Duration) -> Result<Vec<MemorySample>> {
-    let (begin, mut samples) = (Instant::now(), Vec::new());
-    while begin.elapsed() < lasting {
+/// Takes samples until this time since the beginning.
+async fn watch(
+    stack: &Stack,
+    load: &MixedLoad,
+    processes: &mut [ProcessUsage],
+    begin: Instant,
+    until: Duration,
+) -> Result<()> {
+    while begin.elapsed() < until {
         tokio::time::sleep(INTERVAL).await;
-        let agent = stack.agent().context("the stack has an agent")?;
-        samples.push(MemorySample {
-            at: begin.elapsed().as_secs_f64(),
-            requests: load.sent() as f64,
-            envoy: taken(stack.envoy().process_id())? as f64,
-            agent: taken(agent.process_id())? as f64,
-        });
-        if let Some(sample) = samples.last().filter(|_| samples.len() % 20 == 0) {
-            let MemorySample { at, requests, envoy, agent } = sample;
-            let (envoy, agent) = (envoy / MIB, agent / MIB);
-            eprintln!("{at:>5.0} s, {requests} requests: Envoy {envoy:.1} MiB, agent {agent:.1} MiB");
+        let (at, requests) = (begin.elapsed(), load.sent());
+        for process in &mut *processes {
+            process.add(at, requests)?;
+        }
+        if at.as_secs() % 20 == 0 {
+            let usage: Vec<String> = processes.iter().map(ProcessUsage::progress).collect();
+            eprintln!("{:>5.0} s, {requests} requests: {}", at.as_secs_f64(), usage.join(", "));
         }
         // Otherwise the records of the servers would grow, in this process.
         stack.servers().iter().map(ModelServer::take_requests).for_each(drop);
     }
-    Ok(samples)
+    Ok(())
 }
 
 /// Lines that Envoy and the agent have logged so far.

@@ -1,7 +1,7 @@
 //! The stack that chaos and soak share.
 
 use endpoint_picker_harness::stack::{Builder, Stack};
-use endpoint_picker_model_server::CacheConfig;
+use endpoint_picker_model_server::{CacheConfig, ModelServer};
 
 /// Model servers of every stack; chaos never breaks the first.
 pub(crate) const SERVERS: usize = 4;
@@ -17,8 +17,13 @@ pub(crate) fn builder(workers: u32) -> Builder {
 /// A stack whose prefix index fills up to its own bound.
 pub(crate) async fn with_large_caches(workers: u32) -> Stack {
     let stack = builder(workers).without_access_log().start().await;
-    for server in stack.servers() {
+    set_large_caches(stack.servers());
+    stack
+}
+
+/// Lets servers report caches with which the prefix index fills up to its own bound.
+pub(crate) fn set_large_caches(servers: &[ModelServer]) {
+    for server in servers {
         server.update_metrics(|metrics| metrics.cache = Some(LARGE_CACHE));
     }
-    stack
 }

@@ -1,7 +1,7 @@
 //! Whether several proxies decide as one, and whether nothing is left in flight.
 
-use super::proxies::Proxies;
 use super::recovery::{GIVE_UP, URGENT, fresh_prompt};
+use crate::stress::proxies::Proxies;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
@@ -77,7 +77,7 @@ async fn all_follow(proxies: &Proxies) -> Result<()> {
 }
 
 /// Waits until no request waits or is in flight, by what each agent shows.
-pub(super) async fn until_idle(proxies: &Proxies) -> Result<()> {
+pub(in crate::stress) async fn until_idle(proxies: &Proxies) -> Result<()> {
     let idle = within(IDLE_DEADLINE, async || {
         for status in proxies.statuses().await? {
             let loads = status.endpoints.iter().filter_map(|endpoint| endpoint.sent);

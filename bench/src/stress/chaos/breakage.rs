@@ -1,7 +1,7 @@
 //! How a fault is caused, and how it ends.
 
 use super::fault::Fault;
-use super::proxies::Proxies;
+use crate::stress::proxies::Proxies;
 use anyhow::Result;
 use bytes::Bytes;
 use endpoint_picker_model_server::Behaviour;

@@ -18,20 +18,19 @@
 //! becomes the best one, and the time is taken until five requests in a row go there. Several proxies **agree** when each finds what was sent
 //! through another one in the servers' caches.
 
-mod agreement;
+pub(super) mod agreement;
 mod breakage;
 mod fault;
-mod proxies;
-mod queue;
+pub(super) mod queue;
 mod recovery;
 mod servable;
 mod table;
 
 use self::breakage::Place;
 use self::fault::Fault;
-use self::proxies::{Calm, Proxies};
 use self::servable::FaultLog;
 use self::table::ChaosTable;
+use super::proxies::{Calm, Proxies};
 use super::stack::SERVERS;
 use crate::load::senders::BANDS;
 use crate::load::{MixedLoad, RequestMix};

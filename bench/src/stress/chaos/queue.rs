@@ -1,7 +1,7 @@
 //! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
 
-use super::proxies::{Calm, Proxies, SHIPPED};
 use crate::load::senders::{BANDS, Sender, TENANTS};
+use crate::stress::proxies::{Calm, Proxies, SHIPPED};
 use crate::stress::stack::SERVERS;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker::rng::{Rng, SplitMix64};
@@ -35,13 +35,17 @@ pub(super) type Waiting = [u64; BANDS.len()];
 pub(super) fn calm(rate: u32) -> Result<Calm> {
     let manifests =
         fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
-    let places = (SERVERS * PLACES) as f64;
-    let pause = Duration::from_secs_f64(OVERLOAD * places / (PAUSES_PER_REQUEST * f64::from(rate)));
-    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour: Behaviour::SlowChunks(pause) })
+    let behaviour = Behaviour::SlowChunks(pause(OVERLOAD, SERVERS * PLACES, rate));
+    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour, agent_flags: &[], has_access_log: true })
+}
+
+/// The pause before each chunk of a response with which this many requests per second ask for this multiple of the servers' places.
+pub(in crate::stress) fn pause(load: f64, places: usize, rate: u32) -> Duration {
+    Duration::from_secs_f64(load * places as f64 / (PAUSES_PER_REQUEST * f64::from(rate)))
 }
 
 /// Draws who sends a request.
-pub(super) fn sender(rng: &mut SplitMix64) -> Sender {
+pub(in crate::stress) fn sender(rng: &mut SplitMix64) -> Sender {
     let part = rng.below(PARTS);
     let mut end = 0;
     let band = BAND_PARTS.iter().position(|parts| {

@@ -1,7 +1,7 @@
 //! When the full rules are back.
 
-use super::proxies::Proxies;
 use crate::load::senders::Sender;
+use crate::stress::proxies::Proxies;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::SERVED_BY;

@@ -57,6 +57,11 @@ pub fn taken(root: u32) -> Result<u64> {
     most(root, |process| Ok(bytes(process, "RssAnon")? + bytes(process, "VmSwap")?))
 }
 
+/// Files that the one with the most of them has open, sockets among them.
+pub fn open_files(root: u32) -> Result<u64> {
+    most(root, |process| Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count() as u64))
+}
+
 /// The most bytes that any of them ever had in memory.
 pub fn peak(root: u32) -> Result<u64> {
     most(root, |process| bytes(process, "VmHWM"))

@@ -124,6 +124,16 @@ impl Stack {
         self.agent.take().expect("the stack has an agent").kill();
     }
 
+    /// Replaces the agent as an upgrade does: it ends by SIGTERM, and another one starts.
+    ///
+    /// # Panics
+    ///
+    /// When there is none, or the next one does not become ready.
+    pub async fn replace_agent(&mut self) {
+        drop(self.agent.take().expect("the stack has an agent"));
+        self.start_agent().await;
+    }
+
     /// The agent, if there is one.
     pub fn agent(&self) -> Option<&Agent> {
         self.agent.as_ref()

@@ -1,12 +1,12 @@
-//! The proxies that chaos puts under load: one with its agent, or several, each with an agent of its own, that share through a store.
+//! The proxies under load: one with its agent, or several, each with an agent of its own, that share through a store.
 
+use super::stack;
 use crate::load::MixedProxy;
-use crate::stress::stack;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::gate::Gate;
 use endpoint_picker_harness::program::Store;
 use endpoint_picker_harness::run_dir::RunDir;
-use endpoint_picker_harness::stack::{Builder, Stack};
+use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{Filter, client, objectives};
 use endpoint_picker_model_server::{Behaviour, ModelServer};
@@ -41,6 +41,10 @@ pub(super) struct Calm {
     pub(super) manifests: String,
     /// How servers answer.
     pub(super) behaviour: Behaviour,
+    /// Flags of each agent, in addition to the one that names the store.
+    pub(super) agent_flags: &'static [&'static str],
+    /// Whether each Envoy writes an access log, which would fill the disk in a long run.
+    pub(super) has_access_log: bool,
 }
 
 /// The store of several agents.
@@ -62,7 +66,8 @@ impl Calm {
             (Filter::chosen()?, SHIPPED, 10)
         };
         let behaviour = Behaviour::SlowChunks(Duration::from_millis(pause));
-        Ok(Self { filter, config, manifests: objectives::MANIFEST.to_owned(), behaviour })
+        let manifests = objectives::MANIFEST.to_owned();
+        Ok(Self { filter, config, manifests, behaviour, agent_flags: &[], has_access_log: true })
     }
 }
 
@@ -81,8 +86,11 @@ impl Proxies {
                 Some(first) => builder.other_servers(&addresses(first.servers())),
                 None => builder,
             };
-            let builder = store.iter().fold(builder, |builder, store| store.share(builder, proxy));
-            stacks.push(builder.start().await);
+            let builder = if calm.has_access_log { builder } else { builder.without_access_log() };
+            let share = store.as_ref().map(|store| store.url(proxy));
+            let share = share.iter().flat_map(|url| ["--share", url.as_str()]);
+            let flags: Vec<&str> = share.chain(calm.agent_flags.iter().copied()).collect();
+            stacks.push(builder.agent_flags(&flags).start().await);
         }
         let mixed = stacks.iter().map(MixedProxy::of).collect();
         let proxies = Self { stacks, mixed, store, calm };
@@ -189,8 +197,9 @@ impl SharedStore {
         Ok(Self { store, gates, _dir: dir })
     }
 
-    fn share(&self, builder: Builder, agent: usize) -> Builder {
-        builder.agent_flags(&["--share", &format!("redis://{}", self.gates[agent].address())])
+    /// The store's URL for this agent.
+    fn url(&self, agent: usize) -> String {
+        format!("redis://{}", self.gates[agent].address())
     }
 }
 
