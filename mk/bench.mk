@@ -50,6 +50,11 @@ bench-epp: tools wasm native build-studies ## Compare with the EPP and with roun
 	@tools/setup/debian wrk
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,epp) $(addprefix --only ,$(ONLY))
 
+.PHONY: bench-streams
+bench-streams: tools wasm native build-studies ## Hold up to 20 000 streams open through one Envoy, ours and the EPP's, 30 minutes (QUICK=1: 3; ONLY=held, ONLY=traffic: a part; WRITE=1 into docs/benchmarks)
+	@tools/setup/debian wrk
+	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,streams) $(addprefix --only ,$(ONLY))
+
 .PHONY: bench-proxies
 bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs/benchmarks)
 	@tools/setup/debian redis-server

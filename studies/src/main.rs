@@ -4,15 +4,20 @@ mod choosing;
 mod epp;
 mod proxies;
 mod schedule;
+mod streams;
 mod timed_servers;
 
 use crate::choosing::{ChoosingPlan, WORKLOADS, Way};
 use crate::epp::cost::{self, CostPlan};
+use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
 use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
+use crate::streams::held::{self, HeldPlan};
+use crate::streams::held_report::HeldTable;
+use crate::streams::traffic::{self, TrafficPlan};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
@@ -58,6 +63,12 @@ enum Study {
         #[arg(long)]
         only: Option<Part>,
     },
+    /// Streams held open for a minute through one Envoy, and the cost of many chunks and of long prompts: 30 minutes.
+    Streams {
+        /// Only this part.
+        #[arg(long)]
+        only: Option<StreamPart>,
+    },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
     /// Proxies that share, compared with one proxy, with proxies that do not share and with EPPs: 20 minutes.
@@ -72,6 +83,14 @@ enum Study {
 enum Part {
     Cost,
     Quality,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum StreamPart {
+    /// 1 000, 4 000 and 20 000 streams at once: counts and memory, which other load does not change.
+    Held,
+    /// Processor time of chunks and of prompts of 100 000 tokens.
+    Traffic,
 }
 
 /// What to compare.
@@ -150,7 +169,8 @@ impl Run {
     async fn compare_with_epp(&self, only: Option<Part>) -> Result<()> {
         let epp = binary(&self.epp)?;
         let machine = Machine::read(vec![epp_version(&epp), wrk::version()?])?;
-        let cost = CostPlan { rounds: self.pick(1, 3), turn: Duration::from_secs(2) };
+        let cost =
+            CostPlan { cells: cost_cells::CELLS, rounds: self.pick(1, 3), turn: Duration::from_secs(2) };
         let quality = self.quality();
         let has = |part| only.is_none_or(|only| only == part);
         let expected = [(Part::Cost, cost.expected()), (Part::Quality, quality.expected())];
@@ -166,6 +186,30 @@ impl Run {
             let results = quality::measure(quality, &epp, &progress).await?;
             let tables = QualityTables(&results).to_string();
             self.finish(&machine, &progress, &tables, "EPP quality")?;
+        }
+        Ok(())
+    }
+
+    async fn hold_streams(&self, only: Option<StreamPart>) -> Result<()> {
+        let epp = binary(&self.epp)?;
+        let machine = Machine::read(vec![epp_version(&epp), wrk::version()?])?;
+        let seconds = Duration::from_secs;
+        let (counts, lasting) = self.pick((held::QUICK_COUNTS, 9), (held::COUNTS, 75));
+        let held = HeldPlan { counts, lasting: seconds(lasting) };
+        let prompts = CostPlan { cells: traffic::PROMPT_CELLS, rounds: self.pick(1, 3), turn: seconds(2) };
+        let traffic = TrafficPlan { rounds: self.pick(2, 12), turn: seconds(self.pick(2, 3)), prompts };
+        let has = |part| only.is_none_or(|only| only == part);
+        let expected = [(StreamPart::Held, held.expected()), (StreamPart::Traffic, traffic.expected())];
+        let expected =
+            expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
+        let progress = Progress::begin(expected);
+        if has(StreamPart::Held) {
+            let samples = held::measure(held, &epp, &progress).await?;
+            self.finish(&machine, &progress, &HeldTable(&samples).to_string(), "Held streams")?;
+        }
+        if has(StreamPart::Traffic) {
+            let tables = traffic::measure(traffic, &epp, &progress).await?;
+            self.finish(&machine, &progress, &tables.to_string(), "Chunks and long prompts")?;
         }
         Ok(())
     }
@@ -196,6 +240,7 @@ async fn main() -> Result<()> {
     let Options { study, run } = Options::parse();
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
+        Study::Streams { only } => run.hold_streams(only).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
         Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
     }

@@ -1,6 +1,6 @@
 //! The cost of a request, and of an idle pool.
 
-use super::cost_cells::{CELLS, CostCell, KB, Traffic, bodies, connections};
+use super::cost_cells::{CostCell, KB, Traffic, bodies, connections};
 use super::rules::Rules;
 use super::running::{Cpu, RunningVariant};
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
@@ -25,6 +25,8 @@ const START: Duration = Duration::from_millis(4_500);
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostPlan {
+    /// The conditions, by size of the pool.
+    pub(crate) cells: &'static [&'static [CostCell]],
     /// Turns of each variant under each condition.
     pub(crate) rounds: u32,
     /// How long a turn lasts; whole seconds.
@@ -50,8 +52,9 @@ pub(crate) struct CostSample {
 impl CostPlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
-        let turns: usize = CELLS.iter().map(|cells| cells.len()).sum();
-        (self.turn * u32::try_from(turns).unwrap_or(u32::MAX) + START * 2) * self.rounds * 4
+        let turns: usize = self.cells.iter().map(|cells| cells.len()).sum();
+        let pools = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+        (self.turn * u32::try_from(turns).unwrap_or(u32::MAX) + START * pools) * self.rounds * 4
     }
 }
 
@@ -60,7 +63,7 @@ pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> 
     let mut dir = RunDir::new()?;
     let mut samples = Vec::new();
     for round in 0..plan.rounds {
-        for cells in CELLS {
+        for &cells in plan.cells {
             let upstreams = Upstreams::start(cells[0].endpoints).await?;
             for variant in in_turns(&Variant::ALL, round) {
                 let endpoints = upstreams.addresses();

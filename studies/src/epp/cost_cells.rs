@@ -38,7 +38,7 @@ const fn cell(endpoints: usize, traffic: Traffic, rate: Option<u32>) -> CostCell
 }
 
 /// All of them, by size of the pool; each size has a pool of its own.
-pub(crate) const CELLS: [&[CostCell]; 2] = [
+pub(crate) const CELLS: &[&[CostCell]] = &[
     &[
         cell(10, Traffic::Chat(KB), None),
         cell(10, Traffic::Chat(8 * KB), None),

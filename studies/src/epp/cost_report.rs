@@ -24,7 +24,7 @@ impl CostTables<'_> {
     }
 
     /// In the order of [`Variant::ALL`].
-    fn of_all(&self, cell: CostCell, figure: impl Fn(&CostSample) -> f64) -> [f64; 4] {
+    pub(crate) fn of_all(&self, cell: CostCell, figure: impl Fn(&CostSample) -> f64) -> [f64; 4] {
         Variant::ALL.map(|variant| self.median(cell, variant, &figure))
     }
 
@@ -107,7 +107,7 @@ fn bound(ratio: f64, most: Option<f64>) -> String {
 
 impl fmt::Display for CostTables<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cells = || CELLS.into_iter().flatten().copied();
+        let cells = || CELLS.iter().copied().flatten().copied();
         let is_idle = |cell: &CostCell| matches!(cell.traffic, Traffic::None | Traffic::NoneLongMetrics);
         writeln!(
             f,

@@ -6,10 +6,10 @@
 //! begins with another one; figures are medians over the rounds.
 
 pub(crate) mod cost;
-mod cost_cells;
+pub(crate) mod cost_cells;
 pub(crate) mod cost_report;
 pub(crate) mod quality;
 pub(crate) mod quality_report;
 pub(crate) mod rules;
-mod running;
+pub(crate) mod running;
 pub(crate) mod variant;

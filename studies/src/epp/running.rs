@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use endpoint_picker_bench::epp::Epp;
-use endpoint_picker_harness::program::process_tree::cpu_time;
+use endpoint_picker_harness::program::process_tree::{cpu_time, taken};
 use endpoint_picker_harness::program::{Agent, Envoy};
 use endpoint_picker_harness::run_dir::RunDir;
 use std::net::SocketAddr;
@@ -31,6 +31,13 @@ pub(crate) struct Cpu {
     pub(crate) picker: Duration,
 }
 
+/// Bytes of memory that Envoy and the picker's process have for themselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) envoy: u64,
+    pub(crate) picker: u64,
+}
+
 impl RunningVariant {
     /// Where clients connect.
     pub(crate) fn listener(&self) -> SocketAddr {
@@ -38,12 +45,13 @@ impl RunningVariant {
     }
 
     pub(crate) fn cpu(&self) -> Result<Cpu> {
-        let picker = match &self.picker {
-            None => Duration::ZERO,
-            Some(Picker::Agent(agent)) => cpu_time(agent.process_id())?,
-            Some(Picker::Epp(epp)) => cpu_time(epp.process_id())?,
-        };
-        Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker })
+        let picker = self.picker.as_ref().map(|picker| cpu_time(picker.process_id())).transpose()?;
+        Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker: picker.unwrap_or_default() })
+    }
+
+    pub(crate) fn memory(&self) -> Result<Memory> {
+        let picker = self.picker.as_ref().map(|picker| taken(picker.process_id())).transpose()?;
+        Ok(Memory { envoy: taken(self.envoy.process_id())?, picker: picker.unwrap_or_default() })
     }
 
     /// An error when one of its processes has ended.
@@ -54,6 +62,22 @@ impl RunningVariant {
             None => {}
         }
         self.envoy.check_running()
+    }
+}
+
+impl Picker {
+    fn process_id(&self) -> u32 {
+        match self {
+            Self::Agent(agent) => agent.process_id(),
+            Self::Epp(epp) => epp.process_id(),
+        }
+    }
+}
+
+impl Memory {
+    /// The larger one of each process.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { envoy: self.envoy.max(other.envoy), picker: self.picker.max(other.picker) }
     }
 }
 

@@ -57,14 +57,28 @@ impl Variant {
     pub(crate) const CHOOSING: [Self; 3] = [Self::NoPicker, Self::Filter(Filter::Wasm), Self::Epp];
 
     pub(crate) async fn start(self, setting: Setting<'_>) -> Result<RunningVariant> {
+        self.start_changed(setting, |_| Ok(())).await
+    }
+
+    /// The same, with a change to Envoy's configuration.
+    pub(crate) async fn start_changed(
+        self,
+        setting: Setting<'_>,
+        change: impl FnOnce(&mut Config) -> Result<()>,
+    ) -> Result<RunningVariant> {
         let mut dir = RunDir::new()?;
-        let started = self.start_in(dir.path(), setting).await;
+        let started = self.start_in(dir.path(), setting, change).await;
         let (envoy, picker) = started.with_context(|| format!("start {self}"))?;
         dir.settle();
         Ok(RunningVariant { envoy, picker, _dir: dir })
     }
 
-    async fn start_in(self, folder: &Path, setting: Setting<'_>) -> Result<(Envoy, Option<Picker>)> {
+    async fn start_in(
+        self,
+        folder: &Path,
+        setting: Setting<'_>,
+        change: impl FnOnce(&mut Config) -> Result<()>,
+    ) -> Result<(Envoy, Option<Picker>)> {
         let Setting { endpoints, workers, rules, interval, epp } = setting;
         let interval = format!("{}ms", interval.as_millis());
         fs::create_dir_all(folder.join(EDS_FOLDER))?;
@@ -76,7 +90,7 @@ impl Variant {
         manifests.clone().with_endpoints(&list)?.write(&agent_file)?;
         manifests.with_endpoints(&list)?.write_config(&epp_file)?;
         let agent_rules = rules.has_config().then_some(&agent_file);
-        let (config, picker) = match self {
+        let (mut config, picker) = match self {
             // Without the picker nothing connects to the agent's port.
             Self::NoPicker => (without_picker(folder)?, None),
             Self::NamedByClient => (named_by_client(folder)?, None),
@@ -93,6 +107,7 @@ impl Variant {
                 (with_epp(folder, running.port())?, Some(Picker::Epp(running)))
             }
         };
+        change(&mut config)?;
         let envoy = Envoy::start(&config, folder, workers).await?;
         if matches!(self, Self::Filter(_)) {
             wait_until_picking(&envoy).await?;

@@ -1,0 +1,9 @@
+//! What a gateway of a large pool has that a benchmark of short requests has not: thousands of streams that are open at once, tens of thousands of
+//! chunks in a second, and prompts of a hundred thousand tokens.
+
+mod clients;
+pub(crate) mod held;
+pub(crate) mod held_report;
+mod open_files;
+mod proxy;
+pub(crate) mod traffic;
