@@ -2,6 +2,7 @@
 
 mod choosing;
 mod epp;
+mod field;
 mod proxies;
 mod schedule;
 mod streams;
@@ -13,6 +14,7 @@ use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
 use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
+use crate::field::{Client, FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
 use crate::streams::held::{self, HeldPlan};
@@ -68,6 +70,23 @@ enum Study {
         /// Only this part.
         #[arg(long)]
         only: Option<StreamPart>,
+    },
+    /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and `vllm bench serve`: 30 minutes.
+    Field {
+        /// The binary of llm-d-inference-sim, which you build from its repository.
+        #[arg(long, env = "SIM")]
+        sim: PathBuf,
+        /// Only this workload.
+        #[arg(long)]
+        only: Option<FieldWorkload>,
+        /// The clients.
+        #[arg(
+            long,
+            env = "CLIENTS",
+            value_delimiter = ',',
+            default_value = "inference-perf,guidellm,vllm-bench"
+        )]
+        clients: Vec<Client>,
     },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
@@ -214,6 +233,31 @@ impl Run {
         Ok(())
     }
 
+    async fn measure_with_field(
+        &self,
+        sim: PathBuf,
+        only: Option<FieldWorkload>,
+        clients: Vec<Client>,
+    ) -> Result<()> {
+        let epp = binary(&self.epp)?;
+        ensure!(
+            sim.is_file(),
+            "{} is not there: build llm-d-inference-sim and name it with SIM=",
+            sim.display()
+        );
+        let machine = Machine::read(vec![epp_version(&epp)])?;
+        let workloads = FieldWorkload::value_variants()
+            .iter()
+            .filter(|workload| only.is_none_or(|only| only == **workload));
+        let workloads = workloads.copied().collect();
+        let lasting = Duration::from_secs(self.pick(5, 10));
+        let plan = FieldPlan { workloads, clients, lasting, sim, epp, seed: self.seed };
+        let progress = Progress::begin(plan.expected());
+        let samples = field::measure(&plan, &progress).await?;
+        let table = format!("{}The clients' reports are in {REPORTS}.\n", FieldTable(&samples));
+        self.finish(&machine, &progress, &table, "Field tools")
+    }
+
     async fn compare_ways(&self, chosen: Choosing) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
         let plan = chosen.plan(self)?;
@@ -241,6 +285,7 @@ async fn main() -> Result<()> {
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
         Study::Streams { only } => run.hold_streams(only).await,
+        Study::Field { sim, only, clients } => run.measure_with_field(sim, only, clients).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
         Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
     }

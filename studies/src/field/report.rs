@@ -1,0 +1,37 @@
+//! The figures of all runs as a table.
+
+use super::{FieldProxy, FieldSample};
+use endpoint_picker_bench::report::markdown::table;
+use endpoint_picker_bench::report::rounded;
+use std::fmt;
+
+/// All runs.
+pub(crate) struct FieldTable<'a>(pub(crate) &'a [FieldSample]);
+
+impl FieldTable<'_> {
+    /// The runs of each client with each workload, which follow each other.
+    fn rows(&self) -> impl Iterator<Item = Vec<String>> {
+        self.0.chunks(FieldProxy::ALL.len()).map(|runs| {
+            let first = runs.first().map(|run| format!("{}, {}", run.workload, run.client));
+            let figures = runs.iter().map(|run| {
+                let [p50, p90] = [run.figures.p50, run.figures.p90].map(rounded);
+                format!("{p50} / {p90}, {:.0} %", run.cached * 100.0)
+            });
+            first.into_iter().chain(figures).collect()
+        })
+    }
+}
+
+impl fmt::Display for FieldTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Milliseconds to the first token by the client's own report, p50 / p90, and the share of prompt tokens that the servers had cached:\n"
+        )?;
+        let head = [String::new()].into_iter().chain(FieldProxy::ALL.map(|proxy| proxy.to_string()));
+        table(f, &head.collect::<Vec<_>>(), self.rows())?;
+        let requests: usize = self.0.iter().map(|run| run.figures.requests).sum();
+        let failed: usize = self.0.iter().map(|run| run.figures.failed).sum();
+        writeln!(f, "{requests} requests were served, {failed} failed.\n")
+    }
+}

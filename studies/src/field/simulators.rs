@@ -1,0 +1,103 @@
+//! The servers: llm-d-inference-sim, which simulates vLLM with its queue, its prefix cache and its metrics.
+
+use anyhow::{Context, Result};
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::within;
+use endpoint_picker_harness::program::Process;
+use endpoint_picker_model_server::{MODEL, PrefixCacheCounts};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Names of the LoRA adapters.
+pub(super) const ADAPTERS: [&str; 8] =
+    ["adapter-1", "adapter-2", "adapter-3", "adapter-4", "adapter-5", "adapter-6", "adapter-7", "adapter-8"];
+/// Adapters that a server has loaded at once.
+const LOADED_ADAPTERS: &str = "4";
+const SERVERS: usize = 4;
+/// Prompts are split into words, without any download. A token of a prompt that is not cached takes 0.1 ms, one of a response 5 ms; 16 requests run at once, and more wait.
+const TIMES: [&str; 12] = [
+    "--latency-calculator=per-token",
+    "--prefill-overhead=10ms",
+    "--prefill-time-per-token=100us",
+    "--inter-token-latency=5ms",
+    "--time-factor-under-load=2",
+    "--max-num-seqs=16",
+    "--max-model-len=16384",
+    "--enable-kvcache",
+    "--kv-cache-size=1024",
+    "--block-size=16",
+    "--mode=random",
+    "--force-dummy-tokenizer",
+];
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Running simulators; they end when dropped.
+#[derive(Debug)]
+pub(super) struct Simulators {
+    _processes: Vec<Process>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Simulators {
+    /// Starts them with empty caches, with their logs in `folder`.
+    pub(super) async fn start(binary: &Path, folder: &Path) -> Result<Self> {
+        let addresses = free_addresses()?;
+        let start = |address: &SocketAddr| {
+            let mut command = Command::new(binary);
+            command.args(["--model", MODEL, "--port", &address.port().to_string(), "--seed=1"]).args(TIMES);
+            command.args(["--max-loras", LOADED_ADAPTERS, "--lora-modules"]);
+            command.args(ADAPTERS.map(|name| format!(r#"{{"name":"{name}"}}"#)));
+            command.env("POD_IP", "127.0.0.1");
+            Process::start(
+                "llm-d-inference-sim",
+                command,
+                &folder.join(format!("sim-{}.log", address.port())),
+            )
+        };
+        let mut processes: Vec<Process> = addresses.iter().map(start).collect::<Result<_>>()?;
+        for (process, address) in processes.iter_mut().zip(&addresses) {
+            let ready = within(READY_DEADLINE, async || {
+                if let Err(ended) = process.check_running() {
+                    return Ok(Err(ended));
+                }
+                client::http1().get(format!("http://{address}/health")).send().await?.error_for_status()?;
+                anyhow::Ok(Ok(()))
+            });
+            ready.await.map_err(anyhow::Error::msg).context("llm-d-inference-sim is not ready")??;
+        }
+        Ok(Self { _processes: processes, addresses })
+    }
+
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Lookups and hits of all their prefix caches so far, in tokens.
+    pub(super) async fn prefix_cache(&self) -> Result<PrefixCacheCounts> {
+        let mut sum = PrefixCacheCounts::default();
+        for address in &self.addresses {
+            let response = client::http1().get(format!("http://{address}/metrics")).send().await?;
+            let text = response.error_for_status()?.text().await?;
+            sum.queried += counter(&text, "vllm:prefix_cache_queries")?;
+            sum.hit += counter(&text, "vllm:prefix_cache_hits")?;
+        }
+        Ok(sum)
+    }
+}
+
+/// The value of a counter; 0 while there is none.
+fn counter(text: &str, name: &str) -> Result<u64> {
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next()).map_or(Ok(0.0), str::parse::<f64>);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter of tokens")]
+    Ok(value.with_context(|| format!("{name} is not a number"))? as u64)
+}
+
+/// Ports that are free now.
+fn free_addresses() -> Result<Vec<SocketAddr>> {
+    let listeners: Vec<TcpListener> =
+        (0..SERVERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?)).collect()
+}
