@@ -57,6 +57,12 @@ impl Pipeline {
             epp_rules: EppRules::default(),
         };
         let media = plugins.in_role(|roles| roles.media).next().unwrap_or_default();
+        let admitters = plugins.slots(|roles| roles.admitter.clone());
+        let latency_predictors = plugins.slots(|roles| roles.latency_predictor.clone());
+        // The limits of a response count as they count for its admission.
+        let admission = admitters.iter().find_map(|slot| slot.inputs.latency_predictor).unwrap_or(0);
+        let admission = latency_predictors.get(usize::from(admission));
+        let limits_are_for_whole_responses = admission.is_some_and(|slot| slot.plugin.predicts_whole());
         Ok(Self {
             handler,
             detector,
@@ -65,12 +71,13 @@ impl Pipeline {
             providers,
             flow_control,
             deciders: plugins.slots(|roles| roles.decider.clone()),
-            admitters: plugins.slots(|roles| roles.admitter.clone()),
+            admitters,
+            limits_are_for_whole_responses,
             prefix_producers: plugins.slots(|roles| roles.prefix_producer.clone()),
             session_producers: plugins.slots(|roles| roles.session_producer.clone()),
             media_caches: plugins.slots(|roles| roles.media_cache.clone()),
             default_prefixes: plugins.prefix_producer(PREFIX_PRODUCER),
-            latency_predictors: plugins.slots(|roles| roles.latency_predictor.clone()),
+            latency_predictors,
             cache_sources: plugins.slots(|roles| roles.cache_source.clone()),
             recorders: plugins.slots(|roles| roles.recorder.clone()),
             response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),
@@ -103,19 +110,22 @@ fn with_defaults(config: PickerConfig) -> PickerConfig {
 
 impl Plugins {
     /// The profile handler; an error unless there is one that can work with these profiles.
-    pub(super) fn handler(&mut self, profiles: &[ProfileConfig]) -> Option<Arc<dyn ProfileHandler>> {
+    pub(super) fn handler(&mut self, profiles: &[ProfileConfig]) -> Option<Slot<dyn ProfileHandler>> {
         let declared = self.all.iter().enumerate();
-        let handlers: Vec<(usize, Arc<dyn ProfileHandler>)> = declared
-            .filter_map(|(index, declared)| Some((index, declared.roles.profile_handler.clone()?)))
+        let handlers: Vec<(usize, Slot<dyn ProfileHandler>)> = declared
+            .filter_map(|(index, Declared { instance, roles })| {
+                Some((index, self.slot(instance, roles.profile_handler.clone()?)))
+            })
             .collect();
-        let handler = match &handlers[..] {
+        let handler: Slot<dyn ProfileHandler> = match &handlers[..] {
             [] if profiles.len() > 1 => {
                 self.refuse("plugins", "no profile handler is declared; with several profiles one is needed");
                 return None;
             }
             [] => {
-                self.add(SingleProfileHandler::default());
-                Arc::new(SingleProfileHandler::default())
+                let handler = SingleProfileHandler::default();
+                self.add(handler.clone());
+                self.slot(&Instance::unnamed(handler.clone()), Arc::new(handler))
             }
             [(_, handler)] => handler.clone(),
             [_, (second, _), ..] => {
@@ -125,7 +135,7 @@ impl Plugins {
             }
         };
         let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
-        if let Err(problem) = handler.check_profiles(&names) {
+        if let Err(problem) = handler.plugin.check_profiles(&names) {
             self.refuse("schedulingProfiles", problem);
         }
         Some(handler)

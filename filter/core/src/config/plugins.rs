@@ -117,13 +117,18 @@ impl Plugins {
                     inputs.media_cache = self.index(name, |roles| roles.media_cache.is_some());
                 }
                 NeedKind::Topology => inputs.topology = self.index(name, |roles| roles.topology.is_some()),
+                NeedKind::SessionProducer => {
+                    let producer = self.index(name, |roles| roles.session_producer.is_some());
+                    inputs.session_producers.push(producer);
+                }
+                NeedKind::Decider => {
+                    inputs.deciders.push(self.index(name, |roles| roles.decider.is_some()));
+                }
                 NeedKind::AgentIdentity
                 | NeedKind::CustomMetric
-                | NeedKind::Decider
                 | NeedKind::Detector
                 | NeedKind::LoadProducer
-                | NeedKind::PromptLoadProducer
-                | NeedKind::SessionProducer => {}
+                | NeedKind::PromptLoadProducer => {}
             }
         }
         inputs

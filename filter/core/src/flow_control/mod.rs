@@ -21,6 +21,7 @@ use crate::plugin::{Fairness, OrderingPolicy, UsageLimitPolicy};
 pub use flows::Tokens;
 pub use machine::Machine;
 pub use outcome::{Event, Outcome, Ticket};
+pub(crate) use stages::is_saturated;
 pub use stages::{SaturationStage, StageSaturation, Stages};
 pub use status::{BandStatus, MAX_TENANTS, OTHER_TENANTS, TenantStatus, WAIT_BOUNDS, Waits};
 

@@ -27,6 +27,16 @@ pub struct StageSaturation {
 impl StageSaturation {
     /// The saturation of a pool of which nothing is known to be saturated.
     pub const NONE: Self = Self { prefill: None, decode: None, effective: 0.0 };
+
+    /// Whether the pool is saturated.
+    pub fn is_saturated(&self) -> bool {
+        is_saturated(self.effective)
+    }
+}
+
+/// Whether endpoints of this saturation are at their limits.
+pub(crate) fn is_saturated(saturation: f64) -> bool {
+    saturation >= 1.0
 }
 
 /// The endpoints of a pool by the stages of disaggregated serving that they take part in.

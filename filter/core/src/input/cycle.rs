@@ -8,7 +8,7 @@ use crate::flow_control::SaturationStage;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
-use crate::input::prediction::Predictions;
+use crate::input::prediction::{LatencyLimits, Predictions};
 use crate::plugin::{AgentIdentity, Inputs, Slot, TopologyExtractor, TopologyLevel};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
@@ -31,7 +31,10 @@ pub struct Cycle<'a> {
     pub(crate) readings: &'a [Reading],
     /// Blocks of the prompt that were sent to endpoints before, by each prefix producer; empty without a prompt.
     pub(crate) prefixes: &'a [PrefixMatch],
-    pub(crate) sessions: &'a [Session<'a>],
+    /// The session of the request by each session producer.
+    pub(crate) sessions: &'a [Option<&'a str>],
+    /// The client's limits for the latency; none without a latency predictor.
+    pub(crate) limits: LatencyLimits,
     /// The predictions of each latency predictor; `None`: it only learns.
     pub(crate) predictions: &'a [Option<Predictions<'a>>],
     pub(crate) media: MediaLookup<'a>,
@@ -45,7 +48,7 @@ pub struct Cycle<'a> {
     /// The key of the plugin at work.
     pub(crate) plugin: u64,
     /// The producers that it reads.
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: &'a Inputs,
 }
 
 /// The images, videos and audio of a request.
@@ -75,19 +78,13 @@ impl Providers {
     }
 }
 
-/// The session of the request, by one session producer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Session<'a> {
-    /// The producer's name in the configuration.
-    pub(crate) producer: &'a str,
-    /// The client's name of the session; not empty.
-    pub(crate) id: &'a str,
-}
-
 impl<'a> Cycle<'a> {
     /// The same decision for another plugin.
-    pub(crate) fn of<T: ?Sized>(self, slot: &Slot<T>) -> Self {
-        Self { plugin: slot.key, inputs: slot.inputs, ..self }
+    pub(crate) fn of<'s, T: ?Sized>(self, slot: &'s Slot<T>) -> Cycle<'s>
+    where
+        'a: 's,
+    {
+        Cycle { plugin: slot.key, inputs: &slot.inputs, ..self }
     }
 
     /// The endpoint of this index.
@@ -148,9 +145,10 @@ impl<'a> Cycle<'a> {
         nth(self.prefixes, producer).unwrap_or(&NO_MATCH)
     }
 
-    /// The session that the session producer of this name found.
-    pub fn session(&self, producer: &str) -> Option<&'a str> {
-        self.sessions.iter().find(|session| session.producer == producer).map(|session| session.id)
+    /// The session by each session producer that the plugin at work reads, in the order of its needs; `None`: the request has none.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = Option<&'a str>> {
+        let Self { inputs, sessions, .. } = *self;
+        inputs.session_producers.iter().map(move |&producer| nth(sessions, producer).copied().flatten())
     }
 
     /// The predictions of the latency predictor that the plugin at work reads; `None`: it only learns.

@@ -32,6 +32,7 @@ use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::candidates;
 use crate::input::cycle::{Cycle, MediaLookup, Providers};
+use crate::input::prediction::LatencyLimits;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
     PrefixProducer, ProfileHandler, Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
@@ -50,13 +51,15 @@ use crate::state::PluginState;
 pub struct Pipeline {
     pub(crate) plugins: Vec<Instance>,
     pub(crate) profiles: Vec<Profile>,
-    pub(crate) handler: Arc<dyn ProfileHandler>,
+    pub(crate) handler: Slot<dyn ProfileHandler>,
     pub(crate) deciders: Vec<Slot<dyn Decider>>,
     pub(crate) detector: Slot<dyn SaturationDetector>,
     pub(crate) admitters: Vec<Slot<dyn Admitter>>,
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
     pub(crate) latency_predictors: Vec<Slot<dyn LatencyPredictor>>,
+    /// Whether limits for the first token are limits for whole responses, by the predictor that decides about admission.
+    pub(crate) limits_are_for_whole_responses: bool,
     pub(crate) media_caches: Vec<Slot<MmEmbeddingsCacheProducer>>,
     /// The index of the prefix producer under its default name, by which preferences for cached prompts go.
     pub(crate) default_prefixes: Option<u16>,
@@ -198,7 +201,7 @@ impl Pipeline {
         let Records { changes, expectations, usage_predictions } = records;
         decision.changes = changes;
         decision.expectations = expectations;
-        decision.limits = self.response_limits(prepared.request);
+        decision.limits = self.response_limits(cycle.limits);
         decision.usage_predictions = usage_predictions;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
@@ -263,6 +266,7 @@ impl Pipeline {
             readings: self.usable_readings(input, now),
             prefixes: &[],
             sessions: &[],
+            limits: LatencyLimits::default(),
             predictions: &[],
             media: MediaLookup::default(),
             peer: None,
@@ -271,7 +275,7 @@ impl Pipeline {
             neutral_score_after: self.neutral_score_after,
             // The detector uses this cycle as it is; plugins with a state get it with their own key.
             plugin: self.detector.key,
-            inputs: self.detector.inputs,
+            inputs: &self.detector.inputs,
         }
     }
 

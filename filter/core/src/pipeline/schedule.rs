@@ -61,8 +61,10 @@ impl Profiles for Runner<'_> {
         self.runs.last().map_or(&[], |run| &run.picked)
     }
 
-    fn agrees(&self, decider: &str, decode: Option<usize>) -> bool {
-        let slot = self.pipeline.deciders.iter().find(|slot| *slot.name == *decider);
+    fn agrees(&self, decider: usize, decode: Option<usize>) -> bool {
+        let Pipeline { handler, deciders, .. } = self.pipeline;
+        let decider = handler.inputs.deciders.get(decider).copied().flatten();
+        let slot = decider.and_then(|decider| deciders.get(usize::from(decider)));
         slot.is_some_and(|slot| slot.plugin.agrees(&self.cycle.of(slot), decode))
     }
 }
@@ -72,7 +74,7 @@ impl Pipeline {
     pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Decision {
         let unavoided = cycle.input.unavoided(candidates, cycle.now);
         let mut runner = Runner { pipeline: self, cycle, candidates, unavoided, rng, runs: Vec::new() };
-        let schedule = self.handler.schedule(&mut runner);
+        let schedule = self.handler.plugin.schedule(&mut runner);
         let Runner { runs, rng, .. } = runner;
         let mut decision = Decision {
             runs,

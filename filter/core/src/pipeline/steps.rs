@@ -6,9 +6,10 @@ use super::Pipeline;
 use crate::Few;
 use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
+use crate::flow_control::is_saturated;
 use crate::input::DecisionInput;
 use crate::input::candidates;
-use crate::input::cycle::{Cycle, MediaLookup, NO_READING, Session};
+use crate::input::cycle::{Cycle, MediaLookup, NO_READING};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
 use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
@@ -52,10 +53,11 @@ pub(super) struct Records {
     pub(super) usage_predictions: Few<UsagePrediction>,
 }
 
-/// Prefix matches, sessions and matches of images, videos and audio of one request.
+/// Prefix matches, sessions, limits of the latency and matches of images, videos and audio of one request.
 pub(super) struct Lookup<'a> {
     prefixes: Few<PrefixMatch>,
-    sessions: Vec<Session<'a>>,
+    sessions: Vec<Option<&'a str>>,
+    limits: LatencyLimits,
     media_items: &'a [u64],
     media_matched: Vec<Vec<u32>>,
 }
@@ -64,7 +66,7 @@ impl Lookup<'_> {
     /// The decision in progress with the results of the lookup.
     pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
         let media = MediaLookup { items: self.media_items, matched: &self.media_matched };
-        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, media, ..cycle }
+        Cycle { prefixes: &self.prefixes, sessions: &self.sessions, limits: self.limits, media, ..cycle }
     }
 }
 
@@ -104,7 +106,7 @@ impl Pipeline {
             return Err(Rejection::no_candidates());
         }
         let is_sheddable = cycle.request.priority < 0 && self.flow_control.is_none();
-        if is_sheddable && self.detector.plugin.saturation(cycle, candidates, 0) >= 1.0 {
+        if is_sheddable && is_saturated(self.detector.plugin.saturation(cycle, candidates, 0)) {
             return Err(Rejection::shed());
         }
         Ok(())
@@ -142,14 +144,12 @@ impl Pipeline {
     }
 
     /// The limits that the response to a request has to keep, if it has any and a predictor reads them.
-    pub(super) fn response_limits(&self, request: &Request<'_>) -> Option<ResponseLimits> {
-        let predictor = self.latency_predictors.first()?;
-        let limits = LatencyLimits::read(request.headers);
-        limits.is_any().then(|| ResponseLimits { limits, is_whole: predictor.plugin.predicts_whole() })
+    pub(super) fn response_limits(&self, limits: LatencyLimits) -> Option<ResponseLimits> {
+        limits.is_any().then_some(ResponseLimits { limits, is_whole: self.limits_are_for_whole_responses })
     }
 
-    /// The prompt's matches for each prefix producer, the request's session for each session producer that finds one, and the matches of
-    /// its images, videos and audio for each producer of these.
+    /// The prompt's matches for each prefix producer, the request's session for each session producer, its limits if a predictor reads
+    /// them, and the matches of its images, videos and audio for each producer of these.
     pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &'a Prepared<'_>) -> Lookup<'a> {
         // Every producer has hashes, or, for a request without a prompt, none has.
         let mut prefixes = Few::new();
@@ -162,10 +162,13 @@ impl Pipeline {
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
             prefixes.push(PrefixMatch { matched, total, block_size, scale });
         }
-        let sessions = self.session_producers.iter().filter_map(|slot| {
-            let id = slot.plugin.session_id(cycle.request.headers)?;
-            Some(Session { producer: &slot.name, id })
-        });
+        let headers = cycle.request.headers;
+        let sessions = self.session_producers.iter().map(|slot| slot.plugin.session_id(headers)).collect();
+        let limits = if self.latency_predictors.is_empty() {
+            LatencyLimits::default()
+        } else {
+            LatencyLimits::read(headers)
+        };
         let items = &prepared.media_items[..];
         let caches = self.media_caches.iter().filter(|_| !items.is_empty());
         let media_matched = caches.map(|slot| {
@@ -176,7 +179,7 @@ impl Pipeline {
             matched
         });
         let media_matched = media_matched.collect();
-        Lookup { prefixes, sessions: sessions.collect(), media_items: items, media_matched }
+        Lookup { prefixes, sessions, limits, media_items: items, media_matched }
     }
 
     /// The records of a request that was routed by the primary one of these stages. `runs` are this pipeline's own.

@@ -8,9 +8,9 @@ use super::{AgentIdentity, Filter, InflightLoadProducer, Inputs, Scorer, Topolog
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
-use crate::input::cycle::{Cycle, MediaLookup, Providers, Session};
+use crate::input::cycle::{Cycle, MediaLookup, Providers};
 use crate::input::load_estimator::LoadEstimator;
-use crate::input::prediction::{Prediction, Predictions};
+use crate::input::prediction::{LatencyLimits, Prediction, Predictions};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -37,7 +37,7 @@ pub(crate) struct Fixture {
     pub(crate) epp_rules: EppRules,
     labels: Vec<Vec<(String, String)>>,
     prefixes: Vec<PrefixMatch>,
-    sessions: Vec<(&'static str, &'static str)>,
+    sessions: Vec<Option<&'static str>>,
     predictions: Vec<Option<Predictions<'static>>>,
 }
 
@@ -71,9 +71,9 @@ impl Fixture {
         self.prefixes = vec![matches];
     }
 
-    /// Sets the session that a producer finds.
-    pub(crate) fn session(&mut self, producer: &'static str, id: &'static str) {
-        self.sessions.push((producer, id));
+    /// Sets the session that the only session producer finds.
+    pub(crate) fn session(&mut self, id: &'static str) {
+        self.sessions = vec![Some(id)];
     }
 
     /// Sets the predictions of the default predictor for all endpoints.
@@ -99,8 +99,6 @@ impl Fixture {
             Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], port).into(), labels.clone())
         });
         let pool = Endpoints::new("default".to_owned(), endpoints.collect()).unwrap();
-        let sessions: Vec<Session<'_>> =
-            self.sessions.iter().map(|&(producer, id)| Session { producer, id }).collect();
         let providers = Providers {
             load_estimator: self.load_estimator.clone(),
             agent_identities: vec![Arc::new(AgentIdentity::default())],
@@ -118,6 +116,14 @@ impl Fixture {
             states: &self.states,
             precomputed: None,
         };
+        let inputs = Inputs {
+            prefix_producer: Some(0),
+            latency_predictor: Some(0),
+            media_cache: Some(0),
+            topology: Some(0),
+            session_producers: vec![Some(0)],
+            deciders: vec![],
+        };
         look(&Cycle {
             request: &self.request,
             pool: &pool,
@@ -125,7 +131,8 @@ impl Fixture {
             input: &input,
             readings: &self.readings,
             prefixes: &self.prefixes,
-            sessions: &sessions,
+            sessions: &self.sessions,
+            limits: LatencyLimits::read(self.request.headers),
             predictions: &self.predictions,
             media: MediaLookup::default(),
             peer: self.peer,
@@ -133,12 +140,7 @@ impl Fixture {
             providers: &providers,
             neutral_score_after: None,
             plugin: 0,
-            inputs: Inputs {
-                prefix_producer: Some(0),
-                latency_predictor: Some(0),
-                media_cache: Some(0),
-                topology: Some(0),
-            },
+            inputs: &inputs,
         })
     }
 

@@ -185,13 +185,14 @@ impl SessionAffinity {
         let id = if sources.is_empty() {
             header(ID_HEADER)
         } else {
+            let mut of_producers = cycle.sessions();
             sources.iter().find_map(|source| {
                 if !source.header.is_empty() {
                     header(source.header.trim())
                 } else if source.attribute == AGENT_ATTRIBUTE {
                     cycle.agent_identity()
                 } else {
-                    cycle.session(&source.producer)
+                    of_producers.next().flatten()
                 }
             })
         };
@@ -384,7 +385,7 @@ mod tests {
         };
         fixture.states = PluginStates::only(scorer.new_state().unwrap());
         assert_eq!(record(&fixture), []);
-        fixture.session("cookies", "abc");
+        fixture.session("abc");
         let by_cookie = record(&fixture);
         fixture.request.headers = headers(&[("x-first", " abc ")]);
         assert_eq!((record(&fixture), by_cookie.len()), (by_cookie, 1));

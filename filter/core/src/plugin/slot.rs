@@ -15,17 +15,23 @@ pub(crate) struct Slot<T: ?Sized> {
     pub(crate) plugin: Arc<T>,
 }
 
-/// The producers that a plugin reads, each as an index among the pipeline's producers of its kind. `None`: it reads none, or there is none of the name.
-#[derive(Clone, Copy, Debug, Default)]
+/// The producers and deciders that a plugin reads, each as an index among the pipeline's plugins of its kind. `None`: it reads none, or there is none of
+/// the name.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) prefix_producer: Option<u16>,
     pub(crate) latency_predictor: Option<u16>,
     pub(crate) media_cache: Option<u16>,
     pub(crate) topology: Option<u16>,
+    /// In the order in which the plugin needs them.
+    pub(crate) session_producers: Vec<Option<u16>>,
+    /// The deciders that it asks, in the order in which it needs them.
+    pub(crate) deciders: Vec<Option<u16>>,
 }
 
 impl<T: ?Sized> Clone for Slot<T> {
     fn clone(&self) -> Self {
-        Self { name: self.name.clone(), key: self.key, inputs: self.inputs, plugin: self.plugin.clone() }
+        let Self { name, key, inputs, plugin } = self;
+        Self { name: name.clone(), key: *key, inputs: inputs.clone(), plugin: plugin.clone() }
     }
 }

@@ -3,7 +3,7 @@
 use endpoint_picker::flow_control::{Config, Event, Machine, Outcome, Ticket};
 use endpoint_picker::plugin::Arrival;
 
-use crate::fixture::{Queue, config, default_band, drops};
+use crate::fixture::{Queue, config, default_band, dispatches, drops, policy};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
@@ -127,4 +127,47 @@ fn the_number_of_bands_is_bounded() {
     let mut queue = Queue::new(config);
     queue.request("a", 9_999);
     assert_eq!(queue.drain(), [1]);
+}
+
+/// Whether requests of the priorities 1, 0 and -1 would wait.
+fn would_wait(queue: &mut Queue) -> [bool; 3] {
+    [1, 0, -1].map(|priority| queue.machine.would_wait(priority))
+}
+
+#[test]
+fn a_request_would_wait_exactly_if_it_then_does() {
+    let mut queue = Queue::new(config());
+    for (saturation, has_endpoints) in [(0.0, true), (0.99, true), (1.0, true), (1.0, false)] {
+        for priority in [1, 0, -1] {
+            queue.machine.capacity(saturation, has_endpoints, queue.now);
+            let would_wait = queue.machine.would_wait(priority);
+            let ticket = queue.request("a", priority);
+            let is_dispatched = dispatches(&queue.events()) == [ticket];
+            assert_eq!(would_wait, !is_dispatched, "{saturation} {has_endpoints} {priority}");
+            queue.cancel(ticket);
+        }
+    }
+}
+
+#[test]
+fn a_request_would_wait_behind_those_of_its_own_and_of_higher_priorities() {
+    let mut queue = Queue::new(config());
+    queue.request("a", 0);
+    queue.saturation(0.0);
+    assert_eq!(would_wait(&mut queue), [false, true, true]);
+    assert_eq!(would_wait(&mut queue), [false, true, true], "asking changes nothing");
+    queue.events();
+    assert_eq!(would_wait(&mut queue), [false; 3]);
+}
+
+#[test]
+fn a_request_would_wait_for_the_ceiling_of_its_band() {
+    let usage_limit = policy("priority-holdback-policy", r#"{"minCeiling": 0.5}"#).usage_limit.unwrap();
+    let mut queue = Queue::new(Config { usage_limit, ..config() });
+    // The ceilings are 1, 0.75 and 0.5.
+    for (saturation, expected) in [(0.4, [false; 3]), (0.6, [false, false, true]), (0.8, [false, true, true])]
+    {
+        queue.saturation(saturation);
+        assert_eq!(would_wait(&mut queue), expected, "{saturation}");
+    }
 }

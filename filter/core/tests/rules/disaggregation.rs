@@ -63,6 +63,13 @@ fn each_stage_that_its_decider_wants_is_named_in_a_header() {
 }
 
 #[test]
+fn a_stage_without_a_decider_does_not_run() {
+    let encode_only = json!({"deciders": {"encode": "always-disagg-multimodal-decider"}});
+    assert_eq!(stages(&encode_only, TEXT), (vec![0], vec![]));
+    assert_eq!(stages(&encode_only, IMAGE), (vec![0], vec![encode()]));
+}
+
+#[test]
 fn a_prompt_the_decode_endpoint_has_seen_needs_no_prefill() {
     let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}});
     let mut fixture = fixture(&handler);

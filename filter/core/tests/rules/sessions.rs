@@ -91,6 +91,23 @@ fn a_session_can_be_named_by_a_cookie() {
 }
 
 #[test]
+fn the_first_source_with_a_session_names_it() {
+    let source = |producer: &str| json!({"attribute": "SessionIDDataKey", "producer": producer});
+    let producer =
+        |name: &str| json!({"name": name, "type": "session-id-producer", "parameters": {"cookieName": name}});
+    let sources = [json!({"header": "x-none"}), source("second"), source("first")];
+    let parameters = json!({"strategy": "session_id", "sessionIdConfig": {"sources": sources}});
+    let plugins = json!([producer("first"), producer("second"), {"type": "session-affinity-scorer", "parameters": parameters}]);
+    let mut fixture = Fixture::idle(&json!({"plugins": plugins}), 8);
+    let first = destinations(&fixture.send("x", &[("cookie", "second=a")]));
+    for n in 0..10 {
+        let cookies = format!("first={n}; second=a");
+        assert_eq!(destinations(&fixture.send(&n.to_string(), &[("cookie", &cookies)])), first);
+    }
+    assert_eq!(destinations(&fixture.send("x", &[("cookie", "first=a")])), first);
+}
+
+#[test]
 fn a_producer_that_is_not_there_or_no_producer_is_refused() {
     for name in ["nobody", "session-affinity-scorer"] {
         let error = compile(&by_cookie(name)).unwrap_err().to_string();

@@ -99,9 +99,7 @@ impl Queue {
         }
         let is_saturated = match &mut self.machine {
             Some(machine) => machine.would_wait(priority),
-            None => {
-                self.capacity.measure(ledger, 0, now).is_some_and(|saturation| saturation.effective >= 1.0)
-            }
+            None => self.capacity.measure(ledger, 0, now).is_some_and(|saturation| saturation.is_saturated()),
         };
         if is_saturated { Room::Saturated } else { Room::Free }
     }

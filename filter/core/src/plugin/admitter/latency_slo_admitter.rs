@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::{Admitter, NotAdmitted};
 use crate::input::cycle::Cycle;
-use crate::input::prediction::LatencyLimits;
 use crate::plugin::{Need, Plugin, Roles};
 use crate::rng::Rng;
 
@@ -44,7 +43,7 @@ impl Admitter for LatencySloAdmitter {
         if cycle.request.priority >= 0 {
             return Ok(());
         }
-        let limits = LatencyLimits::read(cycle.request.headers);
+        let limits = cycle.limits;
         if !limits.is_any() {
             return Ok(());
         }

@@ -124,17 +124,12 @@ impl PredictedLatencyProducer {
         if !self.streaming_mode {
             return 0;
         }
-        (LatencyLimits::read(cycle.request.headers).tpot * 1e3).ceil() as u32
+        (cycle.limits.tpot * 1e3).ceil() as u32
     }
 
     /// The prediction for one endpoint.
-    fn prediction(
-        &self,
-        cycle: &Cycle<'_>,
-        limits: &LatencyLimits,
-        costs: &Costs<'_>,
-        endpoint: usize,
-    ) -> Prediction {
+    fn prediction(&self, cycle: &Cycle<'_>, costs: &Costs<'_>, endpoint: usize) -> Prediction {
+        let limits = cycle.limits;
         let first = costs.first_chunk(endpoint);
         let state = costs.state();
         let calibration = state.calibration();
@@ -158,7 +153,7 @@ impl PredictedLatencyProducer {
             // Requests in flight there have to keep their limits, too.
             let least = state.at(endpoint).least_token_limit();
             let least = least.map_or(f64::INFINITY, |least| least.as_secs_f64() * 1e3);
-            let bound = LatencyLimits { tpot: limits.tpot.min(least) * self.slo_buffer_factor, ..*limits };
+            let bound = LatencyLimits { tpot: limits.tpot.min(least) * self.slo_buffer_factor, ..limits };
             (bound.tpot - tpot, bound.keeps_tpot(tpot) != Some(false))
         };
         let is_valid = keeps_tpot && limits.keeps_ttft(ttft) != Some(false);
@@ -176,12 +171,11 @@ impl LatencyPredictor for PredictedLatencyProducer {
         if !self.predict_in_produce {
             return None;
         }
-        let limits = LatencyLimits::read(cycle.request.headers);
         let mut by_endpoint = vec![None; cycle.pool.as_slice().len()];
         with_costs(cycle, |costs| {
             for &endpoint in candidates {
                 if let Some(slot) = by_endpoint.get_mut(endpoint) {
-                    *slot = Some(self.prediction(cycle, &limits, costs, endpoint));
+                    *slot = Some(self.prediction(cycle, costs, endpoint));
                 }
             }
         });

@@ -70,6 +70,18 @@ impl DisaggProfileHandler {
     }
 }
 
+impl Deciders {
+    /// The place of the decider among those that the handler needs; `None`: the stage does not run.
+    fn prefill(&self) -> Option<usize> {
+        (!self.prefill.is_empty()).then_some(0)
+    }
+
+    /// The same for the stage that encodes.
+    fn encode(&self) -> Option<usize> {
+        (!self.encode.is_empty()).then_some(usize::from(!self.prefill.is_empty()))
+    }
+}
+
 impl Plugin for DisaggProfileHandler {
     fn check(&self) -> Result<(), String> {
         if self.stage_order == StageOrder::PrefillFirst && !self.deciders.prefill.is_empty() {
@@ -102,8 +114,9 @@ impl ProfileHandler for DisaggProfileHandler {
         match self.stage_order {
             StageOrder::DecodeFirst => {
                 (schedule, decode) = run_decode(self.decode(), None, profiles)?;
-                encoders = run_if_agreed(&self.deciders.encode, self.encode(), Some(decode), profiles);
-                prefill = if profiles.agrees(&self.deciders.prefill, Some(decode)) {
+                encoders = run_if_agreed(self.deciders.encode(), self.encode(), Some(decode), profiles);
+                let decider = self.deciders.prefill();
+                prefill = if decider.is_some_and(|decider| profiles.agrees(decider, Some(decode))) {
                     run(self.prefill(), Some(decode), profiles)
                 } else {
                     Vec::new()
@@ -111,7 +124,7 @@ impl ProfileHandler for DisaggProfileHandler {
             }
             StageOrder::PrefillFirst => {
                 prefill = run(self.prefill(), None, profiles);
-                encoders = run_if_agreed(&self.deciders.encode, self.encode(), None, profiles);
+                encoders = run_if_agreed(self.deciders.encode(), self.encode(), None, profiles);
                 (schedule, decode) = run_decode(self.decode(), prefill.first().copied(), profiles)?;
             }
         }
@@ -159,12 +172,13 @@ fn run_decode(
 
 /// The choice of the profile, if its decider agrees.
 fn run_if_agreed(
-    decider: &str,
+    decider: Option<usize>,
     profile: &str,
     decode: Option<usize>,
     profiles: &mut dyn Profiles,
 ) -> Vec<usize> {
-    if profiles.agrees(decider, decode) { run(profile, None, profiles) } else { Vec::new() }
+    let is_agreed = decider.is_some_and(|decider| profiles.agrees(decider, decode));
+    if is_agreed { run(profile, None, profiles) } else { Vec::new() }
 }
 
 /// The choice of the profile, after a stage that picked `peer`; empty if there is none of this name.

@@ -51,8 +51,9 @@ pub trait Profiles {
     /// The same for a stage after one that picked the endpoint `peer`.
     fn run_near(&mut self, profile: usize, peer: Option<usize>) -> &[usize];
 
-    /// Whether the decider of this name [agrees](Decider::agrees) to a stage; never if there is none.
-    fn agrees(&self, decider: &str, decode: Option<usize>) -> bool;
+    /// Whether the decider at this place among those that the profile handler needs [agrees](Decider::agrees) to a stage; never if there
+    /// is none.
+    fn agrees(&self, decider: usize, decode: Option<usize>) -> bool;
 }
 
 /// The result of a profile handler.

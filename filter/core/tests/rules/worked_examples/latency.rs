@@ -138,3 +138,23 @@ fn predicted_latency_producer() {
         format!("{name}ttft 1016.1 ms, headroom -1016.1, tpot 0.0 ms, headroom 0.0")
     );
 }
+
+/// With several predictors the one that the admitter reads decides about the limits.
+#[test]
+fn limits_count_as_for_admission() {
+    let predictor = |name: &str, streaming: bool| {
+        let parameters = json!({"streamingMode": streaming});
+        json!({"name": name, "type": "predicted-latency-producer", "parameters": parameters})
+    };
+    let is_whole = |admitter: Option<&str>| {
+        let admitter = admitter.map(|name| {
+            let parameters = json!({"latencyPredictionInfoProducerName": name});
+            json!({"type": "latency-slo-admitter", "parameters": parameters})
+        });
+        let predictors = [predictor("stream", true), predictor("whole", false)];
+        let plugins: Vec<Value> = predictors.into_iter().chain(admitter).collect();
+        let mut fixture = Fixture::idle(&json!({"plugins": plugins}), 2);
+        send(&mut fixture, 0, &[(TTFT, "10")]).limits.unwrap().is_whole
+    };
+    assert_eq!([None, Some("stream"), Some("whole")].map(is_whole), [false, false, true]);
+}
