@@ -90,7 +90,7 @@ impl HttpContext for Stream {
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
         if !self.is_off {
-            self.exchange.response_trailers(&mut self.pool.borrow_mut(), &Envoy);
+            self.exchange.response_trailers(&mut self.pool.borrow_mut(), &mut Envoy);
         }
         Action::Continue
     }

@@ -308,6 +308,37 @@ fn a_configuration_for_bursts_is_accepted_with_a_warning_that_no_request_waits()
     );
 }
 
+/// As the EPP's integration test has it: in a profile too, where it does nothing.
+#[test]
+fn a_number_of_responses_is_for_the_native_module() {
+    let text = config(
+        "plugins:
+- {type: queue-scorer}
+- {type: max-score-picker}
+- name: cost
+  type: request-attribute-reporter
+  parameters:
+    attributes:
+    - key: {namespace: envoy.lb, name: x-gateway-inference-request-cost}
+      expression: usage.completion_tokens * 2
+      condition: has(usage.completion_tokens)
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: max-score-picker}, {pluginRef: cost}]}",
+    );
+    let warned = |text: &str| -> Vec<String> {
+        experimental(text).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    let at = "m.yaml: document 1: plugins[2].parameters: ";
+    let wasm =
+        format!("{at}the number has no effect with the wasm filter, which cannot write dynamic metadata");
+    let warnings = warned(&text);
+    assert!(warnings.contains(&wasm), "{warnings:?}");
+    let failure = format!("{at}the expressions fail with a usual response: ");
+    assert!(warnings.iter().any(|warning| warning.starts_with(&failure)), "{warnings:?}");
+    let fixed = warned(&text.replace("* 2", "* 2.0"));
+    assert!(!fixed.iter().any(|warning| warning.starts_with(&failure)), "{fixed:?}");
+}
+
 #[test]
 fn the_models_of_servers_are_read_for_the_filter_by_models() {
     let text = config(

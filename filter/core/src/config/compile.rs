@@ -14,7 +14,7 @@ use crate::plugin::parameter::PREFIX_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     Instance, KvCacheUtilizationScorer, MaxScorePicker, Picker, PrefixCacheScorer, ProfileHandler,
-    QueueScorer, SingleProfileHandler, Slot,
+    QueueScorer, Reporter, SingleProfileHandler, Slot,
 };
 
 /// Age of the newest snapshot from which its readings are not used.
@@ -81,6 +81,11 @@ impl Pipeline {
             cache_sources: plugins.slots(|roles| roles.cache_source.clone()),
             recorders: plugins.slots(|roles| roles.recorder.clone()),
             response_markers: plugins.in_role(|roles| roles.response_marker.clone()).collect(),
+            reporters: plugins
+                .slots(|roles| roles.reporter.clone())
+                .into_iter()
+                .map(Reporter::from)
+                .collect(),
             media,
             propagates_priority: config.propagate_priority,
             plugins: plugins.into_instances(),
@@ -158,7 +163,8 @@ impl Plugins {
     }
 
     fn profile(&mut self, profile: &ProfileConfig, at: &str) -> Profile {
-        let (mut filters, mut scorers, mut picker) = (Vec::new(), Vec::new(), None);
+        let (mut filters, mut served_models) = (Vec::new(), Vec::new());
+        let (mut scorers, mut picker) = (Vec::new(), None);
         for (index, ProfilePlugin { name, weight }) in profile.plugins.iter().enumerate() {
             let at = format!("{at}.plugins[{index}]");
             if weight.is_some_and(|weight| !weight.is_finite()) {
@@ -166,6 +172,8 @@ impl Plugins {
             }
             self.require(name, format_args!("{at}.pluginRef"));
             let Some(Declared { instance, roles }) = self.find(name) else { continue };
+            let by_models = roles.served_models.clone();
+            served_models.extend(by_models.map(|filter| (filters.len(), self.slot(instance, filter))));
             filters.extend(roles.filter.clone().map(|filter| self.slot(instance, filter)));
             let scorer = roles.scorer.clone().map(|scorer| self.slot(instance, scorer));
             scorers.extend(scorer.map(|scorer| (scorer, weight.unwrap_or(1.0))));
@@ -176,7 +184,7 @@ impl Plugins {
             }
         }
         let picker = picker.unwrap_or_else(|| self.default_picker());
-        Profile { name: profile.name.clone(), filters, scorers, picker }
+        Profile { name: profile.name.clone(), filters, served_models, scorers, picker }
     }
 
     /// The first picker declared, or else the EPP's default.

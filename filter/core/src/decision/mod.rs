@@ -5,6 +5,7 @@ pub mod rejection;
 pub mod shadow;
 
 use core::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::Few;
 use crate::decision::rejection::Rejection;
@@ -100,6 +101,8 @@ pub struct Decision {
     pub prompt: PromptBlocks,
     /// Images, videos and audio that were sent to the destination before, by the first producer that remembers them; none without one.
     pub media: MediaCount,
+    /// The effects of filters by lists of models.
+    pub served_models: Vec<ServedModelRun>,
     /// The endpoint that is named to the destination to copy KV blocks from.
     pub cache_source: Option<CacheSource>,
     /// Request headers that name the endpoints of other stages to the destination.
@@ -152,6 +155,47 @@ pub struct MediaCount {
     pub total: u32,
 }
 
+/// The effect of a `served-model-filter` in one run of a profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedModelRun {
+    /// The instance's name in the configuration.
+    pub plugin: Arc<str>,
+    /// The effect.
+    pub outcome: ServedModelOutcome,
+    /// The candidates that it judged; 0 without a model.
+    pub candidates: u32,
+    /// Candidates without a list of models.
+    pub unlisted: u32,
+}
+
+/// Effects of a `served-model-filter` on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedModelOutcome {
+    /// A candidate lists the model.
+    Listed,
+    /// No candidate lists the model, and the candidates without a list are kept.
+    Unlisted,
+    /// All are kept rather than none.
+    Fallback,
+    /// None is kept.
+    Empty,
+    /// The request has no model.
+    NotApplicable,
+}
+
+impl ServedModelOutcome {
+    /// The EPP's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Listed => "listed",
+            Self::Unlisted => "unlisted",
+            Self::Fallback => "fallback",
+            Self::Empty => "empty",
+            Self::NotApplicable => "not_applicable",
+        }
+    }
+}
+
 /// Terms of the score of one endpoint by one scorer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScoreDetail {
@@ -190,6 +234,7 @@ impl Decision {
             is_stale: false,
             prompt: PromptBlocks::default(),
             media: MediaCount::default(),
+            served_models: vec![],
             cache_source: None,
             headers: vec![],
             response_headers: vec![],

@@ -35,7 +35,8 @@ use crate::input::cycle::{Cycle, MediaLookup, Providers};
 use crate::input::prediction::LatencyLimits;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
-    PrefixProducer, ProfileHandler, Recorder, ResponseMarker, SaturationDetector, SessionProducer, Slot,
+    PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker, SaturationDetector, SessionProducer,
+    Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -66,6 +67,7 @@ pub struct Pipeline {
     pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
+    pub(crate) reporters: Vec<Reporter>,
     pub(crate) providers: Providers,
     pub(crate) media: Media,
     pub(crate) parsers: Parsers,
@@ -146,6 +148,11 @@ impl Pipeline {
         );
         let content_type = headers.get("content-type");
         Options { keep_bytes: self.max_prompt_bytes(), media: self.media, video, content_type }
+    }
+
+    /// The plugins that report a number of each response to the proxy.
+    pub fn reporters(&self) -> &[Reporter] {
+        &self.reporters
     }
 
     /// Plugins with state: their keys, and their state before the first request.

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::decision::ProfileRun;
+use crate::decision::{ProfileRun, ServedModelRun};
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Picker, Scorer, Slot};
+use crate::plugin::{Filter, Picker, Scorer, ServedModelFilter, Slot};
 use crate::rng::Rng;
 
 /// The score where no candidate can be compared: with the middle of the range, all are equal and neither good
@@ -18,6 +18,8 @@ pub(crate) struct Profile {
     pub(crate) name: String,
     /// Run in this order, each on the candidates that the one before kept.
     pub(crate) filters: Vec<Slot<dyn Filter>>,
+    /// The filters by lists of models, each with its index among the filters.
+    pub(crate) served_models: Vec<(usize, Slot<ServedModelFilter>)>,
     /// Scorers with their weights. Weights are not normalised; 0 and negative ones are allowed.
     pub(crate) scorers: Vec<(Slot<dyn Scorer>, f64)>,
     /// Chooses by the weighted totals.
@@ -65,12 +67,28 @@ impl Profile {
             Cow::Borrowed(&run.scored[..])
         } else {
             let at = self.filters.iter().position(|slot| slot.key == plugin)?;
-            // The filter also rated the endpoints that it, or a later filter, dropped.
-            let dropped = run.dropped.iter().filter(|&&(_, filter)| filter >= at);
-            run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint)).collect()
+            filtered(run, at).collect()
         };
         Some(rated).filter(|rated| !rated.is_empty())
     }
+
+    /// The effects of the filters by lists of models in a run.
+    pub(crate) fn served_model_runs(
+        &self,
+        run: &ProfileRun,
+        cycle: &Cycle<'_>,
+    ) -> impl Iterator<Item = ServedModelRun> {
+        self.served_models.iter().filter_map(|(at, slot)| {
+            let candidates: Vec<usize> = filtered(run, *at).collect();
+            (!candidates.is_empty()).then(|| slot.run(cycle, &candidates))
+        })
+    }
+}
+
+/// The endpoints that the filter of this index filtered in a run: also those that it, or a later filter, dropped.
+fn filtered(run: &ProfileRun, filter: usize) -> impl Iterator<Item = usize> {
+    let dropped = run.dropped.iter().filter(move |&&(_, by)| by >= filter);
+    run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint))
 }
 
 /// The endpoints among `all` that are not in `kept`, in a pool of this size.

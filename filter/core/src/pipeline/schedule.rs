@@ -83,6 +83,9 @@ impl Pipeline {
         };
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
+        let runs = decision.runs.iter();
+        decision.served_models =
+            runs.flat_map(|run| self.profile_of(run).served_model_runs(run, &cycle)).collect();
         if let Err(rejection) = routed {
             let is_ineligible = rejection == Rejection::filtered_out()
                 && self.is_ineligible(&decision, &cycle, candidates, rng);

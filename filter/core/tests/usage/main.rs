@@ -37,7 +37,7 @@ const MESSAGES: &str = concat!(
 );
 
 fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
-    Usage { input, output, cached, beyond_input: 0 }
+    Usage { input, output, total: input + output, cached, beyond_input: 0 }
 }
 
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
@@ -68,6 +68,8 @@ fn every_api_has_its_words_for_usage() {
     let of_messages = Usage { beyond_input: 5 + 3, ..usage(7, 10, Some(5)) };
     assert_eq!((of_plain(messages), of_messages.prompt()), (of_messages, 15), "cached tokens are not input");
     assert_eq!(of_plain(r#"{"prompt_tokens":8,"total_tokens":8}"#), usage(8, 0, None), "embeddings");
+    let with_total = r#"{"prompt_tokens":7,"completion_tokens":10,"total_tokens":20}"#;
+    assert_eq!(of_plain(with_total), Usage { total: 20, ..usage(7, 10, None) }, "the server's own total");
     assert_eq!(of(EVENTS, CHAT), usage(7, 10, Some(5)));
     assert_eq!(of(EVENTS, RESPONSES), usage(31, 12, Some(16)));
     assert_eq!(of(EVENTS, MESSAGES), Usage { beyond_input: 4, ..usage(25, 15, Some(4)) });

@@ -25,6 +25,7 @@ fn by_tree(texts: &[Value]) -> Usage {
         found.beyond_input = apart.unwrap_or(found.beyond_input);
         found.cached = cached.filter(|&cached| cached > 0).or(found.cached).or(cached);
     }
+    found.total = found.input + found.output;
     found
 }
 

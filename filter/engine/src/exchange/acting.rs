@@ -43,7 +43,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let Self { exchange, pool, proxy } = self;
         exchange.progress = Progress::Decided;
         let other = exchange.other.take();
-        let Directive { action, explanation, agreement } = directive;
+        let Directive { action, explanation, agreement, .. } = directive;
         if let Some(agreement) = agreement {
             pool.metrics.count_shadow(agreement);
         }
@@ -240,6 +240,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.is_sample = exchange.assignment.learns_from_usage();
         let is_completion = matches!(exchange.head.api, Api::Chat | Api::Completions);
         response.needs_end = is_completion && head.status == 200 && exchange.head.has(headers::RESUMPTION);
+        if mode == Mode::Pick {
+            response.reporters = pipeline.reporters().to_vec();
+        }
         response.begin(*proxy, &head, exchange.head.api, has_body)
     }
 

@@ -395,6 +395,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             metrics.count_pick(route.address());
             metrics.count_media(route.media);
         }
+        for run in &directive.served_models {
+            metrics.count_served_models(run);
+        }
         Ok(directive)
     }
 

@@ -318,7 +318,7 @@ impl Exchange {
     pub fn response_trailers(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
+        proxy: &mut impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
         if let Some(endpoint) = self.response.judged_by_trailers.take()

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker::flow_control::Tokens;
+use endpoint_picker::plugin::{NotReported, Reporter};
 use endpoint_picker::request::body::Api;
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
@@ -11,6 +12,7 @@ use super::decider::ExpectedTokens;
 use super::head::ResponseHead;
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
+use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result};
 use crate::worker_pool::directive::FirstChunk;
 
@@ -44,6 +46,8 @@ pub(super) struct Response {
     /// It has ended without its marker.
     pub(super) is_unfinished: bool,
     tail: Option<StreamTail>,
+    /// Plugins that report a number of its usage.
+    pub(super) reporters: Vec<Reporter>,
     tokens: Option<ResponseTokens>,
     /// Its usage, once it has ended.
     pub(super) usage: Option<Usage>,
@@ -64,7 +68,8 @@ impl Response {
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
         self.tail = if self.needs_end && self.is_streamed { StreamTail::begin(head) } else { None };
-        let has_reader = models.is_some() || self.counts_service || self.is_sample;
+        let has_reader =
+            models.is_some() || self.counts_service || self.is_sample || !self.reporters.is_empty();
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
             self.tokens = ResponseTokens::begin(models, head, api, chosen);
         }
@@ -135,7 +140,11 @@ impl Response {
     }
 
     /// The response ends with trailers.
-    pub(super) fn end_with_trailers<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+    pub(super) fn end_with_trailers<M: MetricSink>(
+        &mut self,
+        proxy: &mut impl Proxy,
+        metrics: &mut Metrics<M>,
+    ) {
         if self.restore.as_ref().is_some_and(Restore::is_holding) {
             // Envoy accepts no more bytes of the body when trailers have arrived.
             log::warn!("a response ended within the name of its model; its last bytes are lost");
@@ -149,12 +158,33 @@ impl Response {
     }
 
     /// The body has ended: its tokens are counted, and it has its end or not.
-    fn end_reading<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &mut Metrics<M>) {
+    fn end_reading<M: MetricSink>(&mut self, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
         self.is_unfinished = self.tail.take().is_some_and(|tail| !tail.is_finished());
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
-                Ok(now) => self.usage = Some(tokens.count(metrics, now)),
+                Ok(now) => {
+                    let usage = tokens.count(metrics, now);
+                    self.report(&usage, proxy, metrics);
+                    self.usage = Some(usage);
+                }
                 Err(error) => log::error!("{error}; a response's tokens are not counted"),
+            }
+        }
+    }
+
+    /// Reports the numbers of its usage to the proxy.
+    fn report<M: MetricSink>(&self, usage: &Usage, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
+        for Reporter { name, plugin } in &self.reporters {
+            let report = plugin.report(usage);
+            metrics.count_report(name, &report);
+            match report {
+                Ok(report) => {
+                    if let Err(error) = proxy.set_metadata(&Metadata::Attribute(report)) {
+                        log::error!("{error}; the number of {name} is not reported");
+                    }
+                }
+                Err(NotReported::Failed(problem)) => log::debug!("{name} reports nothing: {problem}"),
+                Err(NotReported::Unmet | NotReported::Nothing) => {}
             }
         }
     }

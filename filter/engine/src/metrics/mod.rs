@@ -3,6 +3,7 @@
 //! Counts are kept in the worker and flushed once a second, so that they cost a request no call to the proxy.
 
 mod limits;
+mod plugins;
 mod series;
 mod sharing;
 mod sink;
@@ -12,14 +13,16 @@ use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
+use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks, ServedModelRun};
 use endpoint_picker::fallback::FallbackReason;
 use endpoint_picker::input::prediction::ResponseLimits;
+use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker_wire::report;
 
 use limits::LimitMetrics;
+use plugins::PluginMetrics;
 use series::{LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;
 use tokens::TokenMetrics;
@@ -87,6 +90,7 @@ pub struct Metrics<M: MetricSink> {
     /// Times to the first chunk of streams, as percentages of what was expected.
     first_chunk_of_expected: Histogram<M>,
     limits: LimitMetrics<M>,
+    plugins: PluginMetrics<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
     /// Routed requests, by the client's model and the serving model.
@@ -202,6 +206,7 @@ impl<M: MetricSink> Metrics<M> {
             first_byte: histogram("first_byte_ms"),
             first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
             limits: LimitMetrics::new(sink, pool),
+            plugins: PluginMetrics::new(sink, pool),
             picks: labelled("picks", &[ENDPOINT]),
             requests: labelled("model_requests", MODELS),
             rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
@@ -348,6 +353,16 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
+    /// Counts the effect of a filter by lists of models.
+    pub(crate) fn count_served_models(&mut self, run: &ServedModelRun) {
+        self.plugins.count_served_models(run);
+    }
+
+    /// Counts a response whose number a plugin reports, or not.
+    pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
+        self.plugins.count_report(plugin, report);
+    }
+
     /// Adds this worker's counts since the last flush to the proxy's counters.
     pub(crate) fn flush(&self) {
         let counters = [
@@ -379,6 +394,7 @@ impl<M: MetricSink> Metrics<M> {
         }
         self.sharing.flush();
         self.limits.flush();
+        self.plugins.flush();
         if let Some(tokens) = &self.tokens {
             tokens.flush();
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use endpoint_picker::plugin::AttributeReport;
 use endpoint_picker_wire::endpoint_scores;
 
 use crate::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, LONGEST_VALUE, NO_FALLBACK, SCORES, SERVED};
@@ -36,15 +37,17 @@ pub enum Metadata<'a> {
     ShadowExplanation(&'a str),
     /// The weighted total of every endpoint that the primary profile rated, with the endpoint's `ip:port`.
     Scores(&'a [(&'a str, f64)]),
+    /// A number of the response.
+    Attribute(AttributeReport<'a>),
 }
 
 impl Metadata<'_> {
     /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata` filter copies the header into
-    /// metadata. `None` for the destination, whose own header is copied, for a shadow, which sets no header, and for other pools, which such
-    /// a proxy does not have.
+    /// metadata. `None` for the destination, whose own header is copied, for a shadow, which sets no header, for other pools, which such a
+    /// proxy does not have, and for numbers of responses, which come too late for a request header.
     pub fn as_header(&self) -> Option<(&'static str, Cow<'_, str>)> {
         match *self {
-            Self::Destination(_) | Self::RetryIn(_) | Self::ShadowExplanation(_) => None,
+            Self::Destination(_) | Self::RetryIn(_) | Self::ShadowExplanation(_) | Self::Attribute(_) => None,
             Self::NoFallback => Some((FALLBACK, NO_FALLBACK.into())),
             Self::Explanation(text) => Some((EXPLANATION, text.into())),
             Self::Scores(scores) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks};
+use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks, ServedModelRun};
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
@@ -29,6 +29,8 @@ pub struct Directive {
     /// The comparison with the decision of a shadow, or with the choice of another picker; `None` without
     /// either.
     pub agreement: Option<Agreement>,
+    /// The effects of filters by lists of models.
+    pub served_models: Vec<ServedModelRun>,
 }
 
 impl Directive {
@@ -50,7 +52,7 @@ impl From<Outcome> for Directive {
             Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
             Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
         };
-        Self { action, explanation: None, agreement: None }
+        Self { action, explanation: None, agreement: None, served_models: Vec::new() }
     }
 }
 
@@ -200,7 +202,8 @@ impl PoolView {
     pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
         let Routing { request, explain, now, .. } = *routing;
         let explanation = explain.then(|| self.explanation(&decided, routing));
-        let PoolDecision { decision, shadow, other, .. } = decided;
+        let PoolDecision { mut decision, shadow, other, .. } = decided;
+        let served_models = core::mem::take(&mut decision.served_models);
         let pool = self.pool();
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
@@ -214,7 +217,7 @@ impl PoolView {
                 shadow.map(|shadow| shadow.agreement),
             ),
         };
-        Directive { action, explanation, agreement }
+        Directive { action, explanation, agreement, served_models }
     }
 
     #[inline(never)]

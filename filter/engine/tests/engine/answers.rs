@@ -149,7 +149,7 @@ fn every_end_releases_the_load_once() {
         |request, fixture| {
             request.answer(fixture, 1, OK);
             request.chunk(fixture, "x", false);
-            request.exchange.response_trailers(&mut fixture.pool, &request.proxy);
+            request.exchange.response_trailers(&mut fixture.pool, &mut request.proxy);
         },
         |request, fixture| {
             request.proxy.response_headers = vec![(":status".to_owned(), b"204".to_vec())];

@@ -63,7 +63,7 @@ fn chunk(request: &mut Request, fixture: &mut Fixture, chunk: &[u8]) {
 
 fn trailers(request: &mut Request, fixture: &mut Fixture, status: &str) {
     request.proxy.response_trailers = vec![("grpc-status".to_owned(), status.as_bytes().to_vec())];
-    request.exchange.response_trailers(&mut fixture.pool, &request.proxy);
+    request.exchange.response_trailers(&mut fixture.pool, &mut request.proxy);
 }
 
 #[test]

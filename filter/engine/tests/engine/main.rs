@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod answers;
+mod attribute_reports;
 mod bodies;
 mod body_routing;
 mod explanations;

@@ -1,12 +1,14 @@
 //! Metrics of a pool, as the proxy shows them.
 
 use core::time::Duration;
+use std::sync::Arc;
 
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
-use crate::fixture::{Fixture, START, TEXT, fewest_waiting, topology};
+use crate::fixture::{Fixture, START, TEXT, fewest_waiting, snapshot, topology};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -170,4 +172,29 @@ fn endpoints_that_come_and_go_have_names_of_their_own() {
         fixture.pool.publish_metrics(true, START + (round + 1) * SECOND);
     }
     assert_eq!((fixture.sink.get("picks|other"), fixture.sink.get("picks|10.1.4.75:8000")), (0, 1));
+}
+
+#[test]
+fn filters_by_models_count_their_outcomes_and_candidates() {
+    let plugins = [("served-model-filter", None), ("queue-scorer", None), ("max-score-picker", None)];
+    let mut config = testing::picker_config(&plugins);
+    config.plugins[0].parameters = json!({"onMissing": "Fail"}).to_string();
+    let policy = v1::Policy { picker_config: Some(config), ..v1::Policy::default() };
+    let mut fixture = Fixture::without_snapshot(&json!({}));
+    let topology = Arc::new(Topology::compile(topology(&[1, 2, 3], policy)).unwrap());
+    let mut snapshot = snapshot(&[0, 10, 20]);
+    for (reading, names) in snapshot.readings.iter_mut().zip([Some(&["a", "b"][..]), Some(&["a"]), None]) {
+        let served = |name: &&str| v1::ServedModel { id: (*name).to_owned(), is_adapter: false };
+        reading.models = names.map(|names| v1::ModelList { models: names.iter().map(served).collect() });
+    }
+    fixture.pool.adopt(Arc::new(PoolView::new(topology, snapshot, START)));
+    for model in ["a", "b", "other"] {
+        fixture.post(TEXT, &[], &json!({"model": model, "prompt": "hi"}).to_string());
+    }
+    let mut counted = |name: &str| fixture.counted(&format!("served_model_filter_{name}"));
+    let decisions = ["listed", "unlisted", "fallback", "empty", "not_applicable"]
+        .map(|outcome| counted(&format!("decisions|served-model-filter|{outcome}")));
+    assert_eq!(decisions, [2, 0, 0, 1, 0]);
+    assert_eq!(counted("candidates|served-model-filter"), 9);
+    assert_eq!(counted("unlisted_candidates|served-model-filter"), 3);
 }

@@ -86,7 +86,7 @@ fn an_answer_may_end_with_trailers_within_the_name() {
     let mut request = fixture.post(TEXT, &[], BODY);
     request.answer(&mut fixture, 1, &[(":status", "200")]);
     request.chunk(&mut fixture, r#"{"model":"can"#, false);
-    request.exchange.response_trailers(&mut fixture.pool, &request.proxy);
+    request.exchange.response_trailers(&mut fixture.pool, &mut request.proxy);
     assert_eq!(fixture.in_flight(), [0, 0, 0]);
 }
 

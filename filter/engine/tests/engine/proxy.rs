@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::plugin::AttributeReport;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
@@ -35,6 +36,8 @@ pub(crate) struct FakeProxy {
     pub(crate) picked_for: Option<Vec<u8>>,
     /// The names of other pools whose endpoints the proxy may try.
     pub(crate) retry_in: Vec<Arc<str>>,
+    /// The numbers of responses, with their namespaces and names.
+    pub(crate) numbers: Vec<(String, String, i64)>,
     /// The explanation of a decision that does not act.
     pub(crate) shadow_explanation: Option<String>,
     pub(crate) local_answer: Option<LocalAnswer>,
@@ -136,6 +139,10 @@ impl Proxy for FakeProxy {
         }
         if let Metadata::RetryIn(pools) = metadata {
             self.retry_in = pools.to_vec();
+        }
+        if let Metadata::Attribute(AttributeReport { namespace, name, value }) = *metadata {
+            self.check("set_metadata")?;
+            self.numbers.push((namespace.to_owned(), name.to_owned(), value));
         }
         match metadata.as_header() {
             Some((name, value)) => self.set_request_header(name, &value),

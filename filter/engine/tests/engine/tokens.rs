@@ -54,7 +54,7 @@ fn a_streamed_answer_has_a_time_for_each_further_token() {
     request.chunk(&mut fixture, "data: {}\n\n", false);
     advance(&request, 100);
     request.chunk(&mut fixture, &format!("data: {ANSWER}\n\n"), false);
-    request.exchange.response_trailers(&mut fixture.pool, &request.proxy);
+    request.exchange.response_trailers(&mut fixture.pool, &mut request.proxy);
     assert_eq!(histogram(&fixture, "output_tokens"), [5]);
     assert_eq!(histogram(&fixture, "ntpot_us"), [20_000]);
     assert_eq!(histogram(&fixture, "streaming_tpot_us"), [20_000]);

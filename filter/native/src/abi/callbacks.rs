@@ -101,6 +101,8 @@ callbacks! {
     ) -> bool;
     /// Sets a string of the request's dynamic metadata.
     fn http_set_dynamic_metadata_string(filter: EnvoyPtr, namespace: Buffer, key: Buffer, value: Buffer);
+    /// Sets a number of the request's dynamic metadata.
+    fn http_set_dynamic_metadata_number(filter: EnvoyPtr, namespace: Buffer, key: Buffer, value: f64);
     /// Sets a value that filters of this request share. A value is set once: Envoy refuses a second one under the same key.
     fn http_set_filter_state_bytes(filter: EnvoyPtr, key: Buffer, value: Buffer) -> bool;
     /// Reads such a value; false if there is none.

@@ -306,6 +306,19 @@ impl RequestHandle<'_> {
         }
     }
 
+    /// Sets a number in dynamic metadata.
+    pub fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64) {
+        // SAFETY: the pointer is valid during the hook, the buffers during the call.
+        unsafe {
+            callbacks::http_set_dynamic_metadata_number(
+                self.filter,
+                Buffer::of(namespace.as_bytes()),
+                Buffer::of(key.as_bytes()),
+                value,
+            );
+        }
+    }
+
     /// Merges an encoded `google.protobuf.Struct` into dynamic metadata. False before Envoy 1.40, which cannot.
     pub fn merge_metadata(&mut self, namespace: &str, encoded: &[u8]) -> bool {
         let Some(set_struct) = late::http_set_dynamic_metadata_struct() else { return false };

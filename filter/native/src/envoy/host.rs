@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
+use endpoint_picker::plugin::AttributeReport;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::packed;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, NO_FALLBACK, SCORES};
@@ -273,6 +274,11 @@ impl Proxy for Envoy<'_, '_> {
             }
             Metadata::Explanation(text) | Metadata::ShadowExplanation(text) => {
                 self.request.set_metadata_text(PICKER, "explanation", text);
+                Ok(())
+            }
+            Metadata::Attribute(AttributeReport { namespace, name, value }) => {
+                // A number of metadata is a double.
+                self.request.set_metadata_number(namespace, name, value as f64);
                 Ok(())
             }
             Metadata::Scores(scores) => {

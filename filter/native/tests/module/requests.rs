@@ -1,5 +1,6 @@
 //! Requests that go to an endpoint.
 
+use endpoint_picker_wire::v1;
 use serde_json::json;
 
 use crate::envoy::{Next, Request, Value};
@@ -85,7 +86,7 @@ fn a_hint_is_read_as_a_list_or_a_text_and_never_left() {
         assert_eq!(request.destinations(), Some(both.clone()));
         assert_eq!(request.metadata("envoy.lb", "endpoint-picker-fallback"), Some("none".to_owned()));
     }
-    for hint in [Value::Text(String::new()), Value::List(vec![]), Value::Number, list_with_null] {
+    for hint in [Value::Text(String::new()), Value::List(vec![]), Value::Number(1.0), list_with_null] {
         let request = Request::chat(&config, 0);
         request.set_metadata("envoy.lb.subset_hint", key, hint.clone());
         assert_eq!(request.headers(false), Next::Hold);
@@ -122,7 +123,7 @@ fn an_override_host_is_the_only_destination_and_with_a_hint_of_the_only_attempt(
 #[test]
 fn explanation_and_scores_are_left_in_metadata() {
     let _turn = turn();
-    let policy = endpoint_picker_wire::v1::Policy { emit_endpoint_scores: true, ..fewest_waiting() };
+    let policy = v1::Policy { emit_endpoint_scores: true, ..fewest_waiting() };
     let config = with_policy("requests-6", &json!({"explain": {"accessLog": true}}), policy, &[1, 0]);
     let request = Request::chat(&config, 0);
     routed(&request);
@@ -148,4 +149,24 @@ fn configurations_that_cannot_be_used_are_refused() {
         assert!(crate::envoy::Config::new(&refused).is_none(), "{refused}");
         assert!(crate::envoy::Route::new(&refused).is_none(), "{refused}");
     }
+}
+
+#[test]
+fn a_number_of_the_response_is_in_dynamic_metadata() {
+    let _turn = turn();
+    let mut policy = fewest_waiting();
+    let attribute = json!({"key": {"name": "cost"}, "expression": "usage.completion_tokens * 2.5"});
+    let parameters = json!({"attributes": [attribute]}).to_string();
+    let (name, r#type) = ("billing".to_owned(), "request-attribute-reporter".to_owned());
+    policy.picker_config.as_mut().unwrap().plugins.push(v1::Plugin { name, r#type, parameters });
+    let config = with_policy("requests-reports", &json!({}), policy, &[10, 0, 20]);
+    let request = Request::chat(&config, 0);
+    routed(&request);
+    request.answer_headers(&address(2), &[(":status", "200"), ("content-type", "application/json")], false);
+    request.answer_body(br#"{"usage": {"prompt_tokens": 3, "#, false);
+    assert_eq!(request.metadata_number("envoy.lb", "cost"), None);
+    request.answer_body(br#""completion_tokens": 5}}"#, true);
+    assert_eq!(request.metadata_number("envoy.lb", "cost"), Some(12.0));
+    let labels = [("pool", "requests-reports"), ("plugin_name", "billing"), ("outcome", "reported")];
+    config.wait_for("endpoint_picker.attribute_reports", &labels, 1);
 }

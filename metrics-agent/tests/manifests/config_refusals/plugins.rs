@@ -42,11 +42,27 @@ fn types_of_the_epp_that_are_refused_on_purpose_have_the_reason() {
         ("disaggregatedset-rollout-screener", "the agent knows only the pods that a pool selects"),
         ("multicluster-queue-scorer", "a hub picks among the gateways of clusters"),
         ("multicluster-prefix-cache-scorer", "it is prefix-cache-scorer under another name"),
-        ("request-attribute-reporter", "it evaluates CEL expressions on the usage of a response"),
     ] {
         let config = format!("plugins: [{{type: queue-scorer}}, {{type: {kind}}}]");
         let expected = format!("plugins[1].type: {kind:?} is not supported: ");
         assert_refused_with(&config, &expected, &[reason]);
+    }
+}
+
+#[test]
+fn expressions_are_compiled_with_the_configuration() {
+    let config = |expression: &str| {
+        format!(
+            "plugins: [{{type: request-attribute-reporter, parameters: {{attributes: [{{key: {{name: cost}}, expression: '{expression}'}}]}}}}]"
+        )
+    };
+    for (expression, problem) in [
+        ("usage.prompt_tokens +", "failed to compile at "),
+        ("tokens", "undeclared reference to \"tokens\"; the only variable is usage"),
+        ("[1].map(x, x)[0]", "has a macro that repeats its argument"),
+    ] {
+        let expected = format!("plugins[0].parameters: attributes[0].expression {expression:?}: ");
+        assert_refused_with(&config(expression), &expected, &[problem]);
     }
 }
 

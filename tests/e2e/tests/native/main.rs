@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod attribute_reports;
 mod body_routing;
 mod choosing;
 mod clusters;

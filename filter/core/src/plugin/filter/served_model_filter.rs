@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{Eligibility, OnMissing};
+use crate::decision::{ServedModelOutcome, ServedModelRun};
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Need, NeedKind, Plugin, Roles};
+use crate::plugin::{Filter, Need, NeedKind, Plugin, Roles, Slot};
 use crate::pool::reading::{MODELS, ServedModel};
 use crate::rng::Rng;
 
@@ -24,7 +25,7 @@ pub struct ServedModelFilter {
 
 impl Plugin for ServedModelFilter {
     fn roles(self: Arc<Self>) -> Roles {
-        Roles { filter: Some(self), ..Roles::default() }
+        Roles { filter: Some(self.clone()), served_models: Some(self), ..Roles::default() }
     }
 
     fn needs(&self) -> Vec<Need<'_>> {
@@ -36,20 +37,59 @@ impl Plugin for ServedModelFilter {
     }
 }
 
+/// The request's model in the list of an endpoint.
+enum Listing<'a> {
+    /// The endpoint has no list.
+    Unknown,
+    Absent,
+    Listed(&'a ServedModel),
+}
+
+fn listing<'a>(cycle: &Cycle<'a>, endpoint: usize) -> Listing<'a> {
+    let Some(models) = cycle.reading(endpoint).models.as_deref() else { return Listing::Unknown };
+    let served = models.iter().find(|served| served.id == cycle.request.model);
+    served.map_or(Listing::Absent, Listing::Listed)
+}
+
+impl Slot<ServedModelFilter> {
+    /// The effect on these candidates, at least one.
+    pub(crate) fn run(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> ServedModelRun {
+        let plugin = self.name.clone();
+        if cycle.request.model.is_empty() {
+            let outcome = ServedModelOutcome::NotApplicable;
+            return ServedModelRun { plugin, outcome, candidates: 0, unlisted: 0 };
+        }
+        let listings = || candidates.iter().map(|&endpoint| listing(cycle, endpoint));
+        let count = |endpoints: usize| u32::try_from(endpoints).unwrap_or(u32::MAX);
+        let unlisted = count(listings().filter(|listing| matches!(listing, Listing::Unknown)).count());
+        let outcome = if listings().any(|listing| matches!(listing, Listing::Listed(_))) {
+            ServedModelOutcome::Listed
+        } else if self.plugin.on_missing == OnMissing::Pass && unlisted > 0 {
+            ServedModelOutcome::Unlisted
+        } else if self.plugin.fallback_on_empty {
+            ServedModelOutcome::Fallback
+        } else {
+            ServedModelOutcome::Empty
+        };
+        ServedModelRun { plugin, outcome, candidates: count(candidates.len()), unlisted }
+    }
+}
+
 impl Filter for ServedModelFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
-        let model = cycle.request.model;
-        if model.is_empty() {
+        if cycle.request.model.is_empty() {
             return;
         }
-        let listed = |endpoint: usize| -> Option<Option<&ServedModel>> {
-            let models = cycle.reading(endpoint).models.as_deref()?;
-            Some(models.iter().find(|served| served.id == model))
+        let is_adapter = |&endpoint: &usize| match listing(cycle, endpoint) {
+            Listing::Listed(served) => served.is_adapter,
+            Listing::Unknown | Listing::Absent => false,
         };
-        let is_adapter =
-            |&endpoint: &usize| listed(endpoint).flatten().is_some_and(|served| served.is_adapter);
         let passes_unknown = self.on_missing == OnMissing::Pass && !candidates.iter().any(is_adapter);
-        let fits = |&endpoint: &usize| listed(endpoint).map_or(passes_unknown, |found| found.is_some());
+        let fits = |&endpoint: &usize| match listing(cycle, endpoint) {
+            Listing::Listed(_) => true,
+            Listing::Absent => false,
+            Listing::Unknown => passes_unknown,
+        };
         if !self.fallback_on_empty || candidates.iter().any(fits) {
             candidates.retain(fits);
         }

@@ -123,6 +123,7 @@ registry! {
     ProgramAwareFairness = "program-aware-fairness",
     QueueScorer = "queue-scorer",
     RandomPicker = "random-picker",
+    RequestAttributeReporter = "request-attribute-reporter",
     RoundRobinFairnessPolicy = "round-robin-fairness-policy",
     RunningRequestsSizeScorer = "running-requests-size-scorer",
     ServedModelFilter = "served-model-filter",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::input::load_estimator::LoadEstimator;
 use crate::plugin::admitter::Admitter;
 use crate::plugin::detector::{MaxSaturationDetector, SaturationDetector};
-use crate::plugin::filter::Filter;
+use crate::plugin::filter::{Filter, ServedModelFilter};
 use crate::plugin::flow_control::fairness::Fairness;
 use crate::plugin::flow_control::ordering::OrderingPolicy;
 use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
@@ -19,6 +19,7 @@ use crate::plugin::producer::{
     SessionProducer, TopologyExtractor,
 };
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
+use crate::plugin::reporter::RequestAttributeReporter;
 use crate::plugin::scorer::Scorer;
 use crate::request::body::Parser;
 use crate::request::prompt::Media;
@@ -58,6 +59,8 @@ pub trait Plugin: Debug {
 pub struct Roles {
     /// Drops candidates of a profile.
     pub filter: Option<Arc<dyn Filter>>,
+    /// Drops candidates of a profile by their lists of models.
+    pub served_models: Option<Arc<ServedModelFilter>>,
     /// Rates candidates of a profile.
     pub scorer: Option<Arc<dyn Scorer>>,
     /// Chooses among scored candidates of a profile.
@@ -102,6 +105,8 @@ pub struct Roles {
     pub usage_limit: Option<Arc<dyn UsageLimitPolicy>>,
     /// Reads request bodies.
     pub parser: Option<Parser>,
+    /// Reports a number of each response to the proxy.
+    pub reporter: Option<Arc<RequestAttributeReporter>>,
 }
 
 impl Roles {

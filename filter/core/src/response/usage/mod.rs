@@ -30,6 +30,8 @@ pub struct Usage {
     pub input: u64,
     /// Tokens of the response; 0 if it has no such number.
     pub output: u64,
+    /// All tokens by the server's own count, if it came with both numbers above, or else their sum.
+    pub total: u64,
     /// Tokens of the request that the server took from its prefix cache.
     pub cached: Option<u64>,
     /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the cache or written to it.
@@ -55,7 +57,7 @@ impl Usage {
     }
 
     fn merge(&mut self, later: Self) {
-        let Self { input, output, cached, beyond_input } = later;
+        let Self { input, output, total, cached, beyond_input } = later;
         let fields =
             [(&mut self.input, input), (&mut self.output, output), (&mut self.beyond_input, beyond_input)];
         for (field, later) in fields {
@@ -63,6 +65,8 @@ impl Usage {
                 *field = later;
             }
         }
+        let has_total = input > 0 && output > 0 && total > 0;
+        self.total = if has_total { total } else { self.input.saturating_add(self.output) };
         // A later 0 does not replace a number, but shows that the server reports cached tokens.
         self.cached = cached.filter(|&cached| cached > 0).or(self.cached).or(cached);
     }
@@ -216,13 +220,14 @@ impl<'a> Reader<'a> for Fields {
         let (mut input_tokens, mut prompt_tokens) = (None, None);
         let (mut output_tokens, mut completion_tokens) = (None, None);
         let (mut input_details, mut prompt_details) = (None, None);
-        let (mut cache_read, mut cache_creation) = (None, None);
+        let (mut cache_read, mut cache_creation, mut total) = (None, None, None);
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "prompt_tokens" => prompt_tokens = value(&mut object, Tokens)?,
                 "input_tokens" => input_tokens = value(&mut object, Tokens)?,
                 "completion_tokens" => completion_tokens = value(&mut object, Tokens)?,
                 "output_tokens" => output_tokens = value(&mut object, Tokens)?,
+                "total_tokens" => total = value(&mut object, Tokens)?,
                 "input_tokens_details" => input_details = value(&mut object, Details)?,
                 "prompt_tokens_details" => prompt_details = value(&mut object, Details)?,
                 "cache_read_input_tokens" => cache_read = value(&mut object, Tokens)?,
@@ -237,6 +242,7 @@ impl<'a> Reader<'a> for Fields {
         Ok(Usage {
             input: prompt_tokens.or(input_tokens).unwrap_or(0),
             output: completion_tokens.or(output_tokens).unwrap_or(0),
+            total: total.unwrap_or(0),
             cached: input_details.or(prompt_details).or(cache_read),
             beyond_input: cached.sum(),
         })

@@ -200,3 +200,22 @@ fn topology_extractor() {
     assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(2)), Some(TopologyLevel::Zone));
     assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(3)), None);
 }
+
+#[cfg(feature = "cel")]
+#[test]
+fn request_attribute_reporter() {
+    use endpoint_picker::plugin::{AttributeReport, NotReported};
+    use endpoint_picker::response::usage::Usage;
+
+    let attribute = json!({
+        "key": {"name": "x-gateway-inference-request-cost"},
+        "expression": "usage.prompt_tokens + 4.0 * usage.completion_tokens",
+        "condition": "usage.completion_tokens > 0",
+    });
+    let config = super::only("request-attribute-reporter", &json!({"attributes": [attribute]}));
+    let fixture = Fixture::idle(&config, 1);
+    let [reporter] = fixture.pipeline.reporters() else { panic!("no reporter") };
+    let report = |output| reporter.plugin.report(&Usage { input: 32, output, ..Usage::default() });
+    let cost = AttributeReport { namespace: "envoy.lb", name: "x-gateway-inference-request-cost", value: 72 };
+    assert_eq!((report(10), report(0)), (Ok(cost), Err(NotReported::Unmet)));
+}

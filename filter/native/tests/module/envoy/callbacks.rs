@@ -178,7 +178,7 @@ callbacks! {
                 write(value, Buffer::of(text.as_bytes()));
                 true
             }
-            Some(Value::List(_) | Value::Number) | None => false,
+            Some(Value::List(_) | Value::Number(_)) | None => false,
         }
     }
     fn http_get_metadata_list_size(
@@ -193,7 +193,7 @@ callbacks! {
                 write(size, items.len());
                 true
             }
-            Some(Value::Text(_) | Value::Number) | None => false,
+            Some(Value::Text(_) | Value::Number(_)) | None => false,
         }
     }
     fn http_get_metadata_list_string(
@@ -210,6 +210,10 @@ callbacks! {
     }
     fn http_set_dynamic_metadata_string(envoy: *mut c_void, namespace: Buffer, key: Buffer, value: Buffer) {
         let value = Value::Text(value.text());
+        request(envoy).metadata.borrow_mut().insert((namespace.text(), key.text()), value);
+    }
+    fn http_set_dynamic_metadata_number(envoy: *mut c_void, namespace: Buffer, key: Buffer, value: f64) {
+        let value = Value::Number(value);
         request(envoy).metadata.borrow_mut().insert((namespace.text(), key.text()), value);
     }
     fn http_set_dynamic_metadata_struct(envoy: *mut c_void, namespace: Buffer, encoded: Buffer) {

@@ -94,7 +94,7 @@ pub(crate) enum Value {
     Text(String),
     /// Items that are not texts are `None`.
     List(Vec<Option<String>>),
-    Number,
+    Number(f64),
 }
 
 /// The calls at which the mock lets the module panic, by a count of items that no memory can hold.
@@ -523,6 +523,14 @@ impl Request {
     pub(crate) fn metadata(&self, namespace: &str, key: &str) -> Option<String> {
         match self.envoy.metadata.borrow().get(&(namespace.to_owned(), key.to_owned()))? {
             Value::Text(text) => Some(text.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A number in dynamic metadata.
+    pub(crate) fn metadata_number(&self, namespace: &str, key: &str) -> Option<f64> {
+        match self.envoy.metadata.borrow().get(&(namespace.to_owned(), key.to_owned()))? {
+            Value::Number(number) => Some(*number),
             other => panic!("{other:?}"),
         }
     }

@@ -5,7 +5,7 @@ const HUB: &str = "a hub picks among the gateways of clusters, which are host na
      Weigh the clusters' gateways as backends of an HTTPRoute, and let a picker in each cluster choose its server";
 
 /// The types, in alphabetical order.
-const TYPES: [(&str, &str); 11] = [
+const TYPES: [(&str, &str); 10] = [
     (
         "destination-endpoint-served-verifier",
         "it is for the conformance tests of the EPP; the endpoint that responded is in the metadata envoy.lb and in endpoint_picker_served_elsewhere",
@@ -26,11 +26,6 @@ const TYPES: [(&str, &str); 11] = [
     ("multicluster-prefix-cache-scorer", "it is prefix-cache-scorer under another name; use that"),
     ("multicluster-queue-scorer", HUB),
     ("multicluster-session-affinity-filter", "it is session-affinity-filter under another name; use that"),
-    (
-        "request-attribute-reporter",
-        "it evaluates CEL expressions on the usage of a response, and writes dynamic metadata, which a wasm filter cannot; an interpreter of CEL in the proxy \
-         is too much for one number. The tokens of responses are counted with \"countTokens\": true in the filter's configuration",
-    ),
 ];
 
 /// Why a type of the EPP is refused; `None`: it is not one of these.
