@@ -8,6 +8,7 @@
 pub mod cluster;
 pub mod dialect;
 pub mod differences;
+pub(crate) mod grpc;
 mod manifests;
 pub mod plan;
 pub mod scraping;

@@ -6,5 +6,6 @@ mod configuration;
 mod control_planes;
 mod extension;
 mod fixture;
+mod grpc;
 mod shipped;
 mod unreadable;

@@ -81,3 +81,45 @@ fn check_accepts_experimental_plugins_as_the_agent_does() {
     assert_eq!(check(text, &[]).0.status.code(), Some(1));
     assert_eq!(check(text, &["--allow-experimental-plugins"]).0.status.code(), Some(0));
 }
+
+/// A pool of servers of gRPC.
+fn grpc(app_protocol: &str, plugins: &str, more: &str) -> String {
+    let pool = POOL.replace("targetPorts", &format!("{app_protocol}targetPorts"));
+    let config = format!(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nmetadata: {{name: p}}\n\
+         plugins: [{{type: vllmgrpc-parser}}, {plugins}, {{type: max-score-picker}}]\n\
+         requestHandler: {{parsers: [{{pluginRef: vllmgrpc-parser}}]}}\n{more}"
+    );
+    let (output, _) = check(&format!("{pool}\n---\n{config}"), &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_pool_of_grpc_has_the_protocol_and_the_port_of_its_servers() {
+    let h2c = "appProtocol: kubernetes.io/h2c, ";
+    assert!(!grpc(h2c, "{type: active-request-scorer}", "").contains("warning"));
+    let protocol = "\n  warning: vllmgrpc-parser reads gRPC, and appProtocol is http: gateways speak HTTP/1.1 to the servers";
+    for app_protocol in ["", "appProtocol: http, "] {
+        let summary = grpc(app_protocol, "{type: active-request-scorer}", "");
+        assert!(summary.contains(protocol), "{summary}");
+    }
+    let metrics = "\n  warning: the metrics for queue-scorer are scraped at the endpoints' own port";
+    let summary = grpc(h2c, "{type: queue-scorer}", "");
+    assert!(summary.contains(metrics), "{summary}");
+    let source = "dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}]}\n";
+    let plugins = "{type: queue-scorer}, {type: core-metrics-extractor}, {type: metrics-data-source, parameters: {port: 8001}}";
+    let summary = grpc(h2c, plugins, source);
+    assert!(!summary.contains("warning"), "{summary}");
+}
+
+#[test]
+fn a_pool_of_http_2_without_a_parser_of_grpc_is_a_warning() {
+    let pool = POOL.replace("targetPorts", "appProtocol: kubernetes.io/h2c, targetPorts");
+    let (output, _) = check(&pool, &[]);
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        summary.contains("\n  warning: appProtocol is kubernetes.io/h2c, and no parser reads gRPC"),
+        "{summary}"
+    );
+}

@@ -11,8 +11,8 @@ use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core,
 
 use super::state_times::StateTimes;
 use super::status::{
-    EndpointState, EndpointStatus, FRESH, KvEventsState, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
-    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsState, KvEventsStatus, LoraStatus, PoolStatus,
+    PoolTraffic, ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
     UnresolvedStatus,
 };
 use crate::api::queues::status::QueueStatus;
@@ -20,6 +20,7 @@ use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
+use crate::catalogue::grpc::GrpcPool;
 use crate::kv_events::event::Tier;
 use crate::kv_events::{KvEvents, ServerEvents, StreamState};
 use crate::publish::pool_publisher::PoolPublisher;
@@ -73,6 +74,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     PoolStatus {
         pool: pool.name().to_owned(),
         refusal: topology.policy.as_ref().and_then(|policy| policy.refusal.clone()),
+        grpc: topology.policy.as_ref().and_then(of_grpc),
         endpoints,
         unresolved: Vec::new(),
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
@@ -82,6 +84,11 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         sharing: None,
         queue: QueueStatus::of(queues),
     }
+}
+
+fn of_grpc(policy: &v1::Policy) -> Option<GrpcStatus> {
+    let GrpcPool { parser, readers } = GrpcPool::of_policy(policy)?;
+    Some(GrpcStatus { parser: parser.type_name().to_owned(), reads_metrics: !readers.is_empty() })
 }
 
 /// A pool from a recorded snapshot. Without a topology it has no endpoints.

@@ -21,6 +21,9 @@ pub struct PoolStatus {
     /// Why the filter rejects every request; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// Its servers of gRPC; absent: no parser reads calls of gRPC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<GrpcStatus>,
     /// All endpoints, in the order of discovery.
     pub endpoints: Vec<EndpointStatus>,
     /// Servers whose host name was not resolved by its last lookup; absent: there are none.
@@ -43,6 +46,15 @@ pub struct PoolStatus {
     /// The proxies' queues; absent: no proxy has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueStatus>,
+}
+
+/// A pool whose clients call methods of gRPC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrpcStatus {
+    /// The type of the parser that reads the calls.
+    pub parser: String,
+    /// Whether the pool's rules decide by metrics of its servers.
+    pub reads_metrics: bool,
 }
 
 /// Traffic of all reporting proxies to a pool lately: requests in the last 5 to 10 s, responses and prompts

@@ -19,6 +19,7 @@ pub(crate) struct InferencePool {
     pub(crate) selector: BTreeMap<String, String>,
     pub(crate) target_ports: Vec<NonZeroU16>,
     pub(crate) failure_mode: v1::FailureMode,
+    pub(crate) app_protocol: AppProtocol,
 }
 
 /// `inference.networking.k8s.io/v1`
@@ -27,8 +28,8 @@ pub(crate) struct InferencePool {
 pub(crate) struct V1 {
     selector: LabelSelector,
     target_ports: TargetPorts,
-    #[deserr(default, rename = "appProtocol")]
-    _app_protocol: Option<AppProtocol>,
+    #[deserr(default)]
+    app_protocol: AppProtocol,
     #[deserr(default)]
     endpoint_picker_ref: Option<EndpointPickerRef>,
 }
@@ -90,12 +91,15 @@ impl TargetPorts {
     }
 }
 
-/// The gateway's protocol to the servers. Not used, because it is part of Envoy's configuration.
-#[derive(Clone, Copy, Debug, Deserr)]
+/// The protocol of gateways to the servers. Envoy's configuration has it, so it is only compared with the parsers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults)]
-enum AppProtocol {
+pub enum AppProtocol {
+    /// HTTP/1.1.
+    #[default]
     #[deserr(rename = "http")]
     Http,
+    /// HTTP/2 without TLS.
     #[deserr(rename = "kubernetes.io/h2c")]
     H2c,
 }
@@ -159,6 +163,7 @@ impl From<V1> for InferencePool {
             selector: spec.selector.match_labels.0,
             target_ports: spec.target_ports.0,
             failure_mode: failure_mode.unwrap_or_default(),
+            app_protocol: spec.app_protocol,
         }
     }
 }
@@ -171,6 +176,7 @@ impl From<V1Alpha2> for InferencePool {
             selector: spec.selector.0,
             target_ports: vec![spec.target_port_number.0],
             failure_mode: failure_mode.unwrap_or_default(),
+            app_protocol: AppProtocol::Http,
         }
     }
 }

@@ -6,7 +6,7 @@ pub(super) mod fault;
 pub(super) mod fields;
 mod inference_model;
 mod inference_model_rewrite;
-mod inference_pool;
+pub(crate) mod inference_pool;
 pub(super) mod picker;
 
 use fault::{Fault, Faults, quoted};

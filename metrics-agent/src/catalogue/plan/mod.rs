@@ -19,6 +19,7 @@ use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
 use super::manifests::fault::quoted;
 use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
+pub use super::manifests::inference_pool::AppProtocol;
 use super::manifests::picker::{Scraping, SourceScraping};
 use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind};
 use super::{Options, on_the_wire};
@@ -47,6 +48,7 @@ impl Plan {
             name: options.default_pool.clone(),
             members: Members::All,
             policy: options.policy(),
+            app_protocol: None,
             scraping: Scraping::default(),
         };
         Self {
@@ -172,7 +174,13 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
             labels: spec.selector,
             target_ports: spec.target_ports,
         };
-        let plan = PoolPlan { name: plan_name, members, policy, scraping: Scraping::default() };
+        let plan = PoolPlan {
+            name: plan_name,
+            members,
+            policy,
+            app_protocol: Some(spec.app_protocol),
+            scraping: Scraping::default(),
+        };
         pools.push(PoolDraft { plan, id: Some(PoolId { group: spec.group, namespace, name }) });
     }
     for pool in &mut pools {
@@ -227,6 +235,8 @@ pub struct PoolPlan {
     pub members: Members,
     /// The pool's policy.
     pub policy: v1::Policy,
+    /// The protocol of gateways to the servers; `None`: no `InferencePool` has one.
+    pub app_protocol: Option<AppProtocol>,
     scraping: Scraping,
 }
 
@@ -269,6 +279,11 @@ impl PoolPlan {
         let models = scraping.models.iter().map(|models| (SourceKind::Models, models));
         let sources = gpu.chain(models).map(source).collect();
         ScrapePlan { settings: settings.into(), port: scraping.port, dialects, sources }
+    }
+
+    /// Whether endpoints are scraped at their own port.
+    pub fn is_scraped_at_own_port(&self) -> bool {
+        self.scraping.port.is_none()
     }
 
     /// The dialect of endpoints without an engine label.

@@ -2,6 +2,7 @@
 
 pub mod cluster;
 mod envoy_gateway;
+mod grpc;
 
 use core::fmt::Write;
 use std::path::Path;
@@ -45,6 +46,9 @@ fn add_pool(summary: &mut String, pool: &PoolPlan) {
     let _ = writeln!(summary, "  {}", policy(&pool.policy));
     let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
     if let Some(warning) = long_list(&pool.policy) {
+        let _ = writeln!(summary, "  warning: {warning}");
+    }
+    for warning in grpc::warnings(pool) {
         let _ = writeln!(summary, "  warning: {warning}");
     }
     for difference in differences::of_pool(pool) {

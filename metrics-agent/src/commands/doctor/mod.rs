@@ -3,6 +3,7 @@
 
 mod checks;
 mod dump;
+mod health;
 mod managers;
 mod picker;
 mod report;
@@ -14,18 +15,23 @@ use std::fmt::Display;
 use bytes::Bytes;
 pub use dump::ConfigDump;
 use dump::{Cluster, Route, VirtualHost};
+pub use health::Health;
 use hyper::{StatusCode, Uri};
 use managers::{Manager, RouteEntry};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use picker::Picker;
 pub use report::{Finding, Report, Severity};
 pub use statistics::{ClusterHosts, Statistics};
+use tokio::task::JoinSet;
 
 use super::agent_client::{Agent, PoolList};
 use super::columns::counted;
 use super::fetch::{self, FetchError};
-use crate::api::pools::status::PoolStatus;
+use crate::api::pools::status::{EndpointState, PoolStatus};
 use crate::client::credentials::ClientCredentials;
+
+/// Maximum number of servers of one pool that are asked for their health.
+const MAX_ASKED: usize = 64;
 
 /// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy that cannot be read is an
 /// error.
@@ -38,6 +44,7 @@ pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchE
     let statistics = envoy.statistics(&facts.clusters_in_statistics()).await?;
     facts.statistics = Statistics::parse(&String::from_utf8_lossy(&statistics));
     facts.agent = AgentFacts::read(agent, facts.pools()).await;
+    facts.health = facts.ask_servers().await;
     Ok(diagnose(&facts))
 }
 
@@ -117,6 +124,8 @@ pub struct Facts {
     pub statistics: Statistics,
     /// The agent.
     pub agent: AgentFacts,
+    /// The health of servers of gRPC, by pool and address.
+    pub health: BTreeMap<String, BTreeMap<String, Health>>,
     pub(crate) managers: Vec<Manager>,
 }
 
@@ -155,7 +164,14 @@ impl Facts {
     /// Facts without statistics and agent.
     pub fn new(dump: ConfigDump, hosts: ClusterHosts) -> Self {
         let managers = Manager::all_of(&dump);
-        Self { dump, hosts, statistics: Statistics::default(), agent: AgentFacts::default(), managers }
+        Self {
+            dump,
+            hosts,
+            statistics: Statistics::default(),
+            agent: AgentFacts::default(),
+            health: BTreeMap::new(),
+            managers,
+        }
     }
 
     /// All pickers, each with its place: of listeners, and of routes that replace them.
@@ -202,6 +218,30 @@ impl Facts {
     /// The pools of all pickers.
     pub(crate) fn pools(&self) -> BTreeSet<&str> {
         self.pickers().into_iter().map(|(_, picker)| picker.config.pool.as_str()).collect()
+    }
+
+    /// Asks the servers of pools of gRPC for their health, where Envoy speaks plain text to them.
+    async fn ask_servers(&self) -> BTreeMap<String, BTreeMap<String, Health>> {
+        let mut asked = JoinSet::new();
+        for pool in self.pools() {
+            let Some(status) = self.agent.pool(pool).filter(|status| status.grpc.is_some()) else { continue };
+            let mut clusters =
+                self.picking().filter(|it| it.picker.config.pool == pool).filter_map(|it| it.cluster);
+            if clusters.any(Cluster::has_transport_socket) {
+                continue;
+            }
+            let ready = status.endpoints.iter().filter(|endpoint| endpoint.state != EndpointState::NotReady);
+            for endpoint in ready.take(MAX_ASKED) {
+                let Ok(address) = endpoint.address.parse() else { continue };
+                let (pool, name) = (pool.to_owned(), endpoint.address.clone());
+                asked.spawn(async move { (pool, name, Health::of(address).await) });
+            }
+        }
+        let mut health: BTreeMap<String, BTreeMap<_, _>> = BTreeMap::new();
+        for (pool, address, of_server) in asked.join_all().await {
+            health.entry(pool).or_default().insert(address, of_server);
+        }
+        health
     }
 
     /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the pickers' routes.

@@ -17,8 +17,8 @@ use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
 /// An admin interface that responds with these texts.
-struct Admin {
-    address: SocketAddr,
+pub(super) struct Admin {
+    pub(super) address: SocketAddr,
     _serving: AbortOnDropHandle<()>,
 }
 
@@ -34,7 +34,7 @@ impl Admin {
         Self { address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
     }
 
-    async fn of(envoy: &Recorded) -> Self {
+    pub(super) async fn of(envoy: &Recorded) -> Self {
         let texts = [envoy.dump.to_string(), envoy.clusters.to_string(), envoy.statistics.join("\n")];
         Self::start(move |path| {
             let [dump, clusters, statistics] = texts.clone();
@@ -49,7 +49,7 @@ impl Admin {
     }
 }
 
-async fn doctor(admin: &str, agent: &str) -> Output {
+pub(super) async fn doctor(admin: &str, agent: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metrics-agent"));
     command
         .args(["doctor", "--envoy-admin", admin, "--agent", agent])

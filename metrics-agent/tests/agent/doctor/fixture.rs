@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use metrics_agent::api::pools::status::{PoolStatus, RefusedObjects};
 use metrics_agent::commands::agent_client::PoolList;
 use metrics_agent::commands::doctor::{
-    AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Report, Severity, Statistics, diagnose,
+    AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Health, Report, Severity, Statistics, diagnose,
 };
 use metrics_agent::extension::server::status::ServerStatus;
 use serde_json::{Value, json};
@@ -27,6 +27,10 @@ pub(super) struct Recorded {
     /// Why endpoints are in their state.
     pub(super) reason: Option<&'static str>,
     pub(super) agent_error: Option<&'static str>,
+    /// Whether the rules decide by metrics, if the pools are of gRPC.
+    pub(super) grpc_reads_metrics: Option<bool>,
+    /// The health of the servers of the recorded pool.
+    pub(super) health: Option<Health>,
     /// Why the agent refuses the pools.
     pub(super) refusal: Option<&'static str>,
     /// Envoy Gateway's calls of the agent.
@@ -54,6 +58,8 @@ impl Recorded {
             pools: BTreeMap::from([("default".to_owned(), ready.into())]),
             reason: None,
             agent_error: None,
+            grpc_reads_metrics: None,
+            health: None,
             refusal: None,
             extension: None,
         }
@@ -128,6 +134,10 @@ impl Recorded {
         let mut facts = Facts::new(dump, hosts);
         facts.statistics = Statistics::parse(&self.statistics.join("\n"));
         facts.agent = self.agent();
+        if let Some(health) = &self.health {
+            let servers = ENDPOINTS.map(|address| (address.to_owned(), health.clone()));
+            facts.health.insert("default".to_owned(), servers.into());
+        }
         diagnose(&facts)
     }
 
@@ -138,8 +148,10 @@ impl Recorded {
                 .iter()
                 .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason}))
                 .collect();
-            let status =
-                json!({"pool": pool, "refusal": self.refusal, "endpoints": endpoints, "proxies": []});
+            let reads_metrics = self.grpc_reads_metrics;
+            let grpc = reads_metrics.map(|it| json!({"parser": "vllmgrpc-parser", "reads_metrics": it}));
+            let status = json!({
+                "pool": pool, "refusal": self.refusal, "grpc": grpc, "endpoints": endpoints, "proxies": []});
             (pool.clone(), Ok(serde_json::from_value::<PoolStatus>(status).unwrap()))
         };
         let mut pools: BTreeMap<_, _> = self.pools.iter().map(status).collect();

@@ -36,6 +36,8 @@ fn running(document: &Value) -> Recorded {
         pools: BTreeMap::from_iter(pools.map(|pool| (pool.to_owned(), ready.clone()))),
         reason: None,
         agent_error: None,
+        grpc_reads_metrics: None,
+        health: None,
         refusal: None,
         extension: None,
     }

@@ -39,6 +39,14 @@ impl Parser {
         Self::Passthrough,
     ];
 
+    /// Whether it reads messages of gRPC.
+    pub fn is_of_grpc(self) -> bool {
+        match self {
+            Self::VllmGrpc | Self::VertexAi => true,
+            Self::OpenAi | Self::Anthropic | Self::VllmHttp | Self::SglangHttp | Self::Passthrough => false,
+        }
+    }
+
     /// The plugin type's name in the EPP's configuration.
     pub fn type_name(self) -> &'static str {
         match self {

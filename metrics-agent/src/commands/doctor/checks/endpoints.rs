@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::super::dump::Cluster;
 use super::super::report::Finding;
-use crate::api::pools::status::{EndpointState, EndpointStatus};
+use crate::api::pools::status::{EndpointState, EndpointStatus, PoolStatus};
 use crate::commands::columns::counted;
 use crate::commands::doctor::{Facts, Picking};
 
@@ -88,14 +88,18 @@ pub(super) fn readings(facts: &Facts) -> Option<Vec<Finding>> {
                 "correct the agent's source of endpoints, or the pool's selector",
             )
         });
-        let unread = pool.endpoints.iter().filter_map(|endpoint| unread(facts, &pool.pool, endpoint));
+        let unread = pool.endpoints.iter().filter_map(|endpoint| unread(facts, pool, endpoint));
         empty.into_iter().chain(unread)
     });
     (!pools.is_empty()).then(|| findings.collect())
 }
 
-fn unread(facts: &Facts, pool: &str, endpoint: &EndpointStatus) -> Option<Finding> {
+fn unread(facts: &Facts, pool: &PoolStatus, endpoint: &EndpointStatus) -> Option<Finding> {
     let state = match endpoint.state {
+        // Servers of gRPC have no metrics on their own port, and need none with such rules.
+        EndpointState::NoReading if pool.grpc.as_ref().is_some_and(|grpc| !grpc.reads_metrics) => {
+            return None;
+        }
         EndpointState::NoReading => {
             "the agent has never read the server's metrics, and it is picked as if it were idle"
         }
@@ -108,7 +112,9 @@ fn unread(facts: &Facts, pool: &str, endpoint: &EndpointStatus) -> Option<Findin
         | EndpointState::Ready => return None,
     };
     let reason = endpoint.reason.as_deref().unwrap_or("the agent's log has the reason");
-    let fix = if reason.contains("does the server speak TLS") {
+    let fix = if pool.grpc.is_some() {
+        "give a metrics-data-source the port with the server's metrics, or decide without them, as examples/grpc/picker.yaml"
+    } else if reason.contains("does the server speak TLS") {
         "if it does, scrape it with --model-server-metrics-scheme https and --scrape-ca; otherwise see its log"
     } else if reason.contains("does not speak TLS") {
         "scrape it with --model-server-metrics-scheme http"
@@ -117,6 +123,6 @@ fn unread(facts: &Facts, pool: &str, endpoint: &EndpointStatus) -> Option<Findin
     } else {
         "start the server, or correct its address, --metrics-path and label llm-d.ai/engine-type"
     };
-    let place = format!("agent {}, pool {pool}, endpoint {}", facts.agent.url, endpoint.address);
+    let place = format!("agent {}, pool {}, endpoint {}", facts.agent.url, pool.pool, endpoint.address);
     Some(Finding::warning(place, format!("{state}: {reason}"), fix))
 }

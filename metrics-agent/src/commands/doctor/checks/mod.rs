@@ -4,6 +4,7 @@ mod agent;
 mod endpoints;
 mod extension;
 mod filters;
+mod grpc;
 mod steering;
 
 use super::Facts;
@@ -12,7 +13,7 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 25] = [
+pub(super) const ALL: [(&str, Check); 27] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", filters::presence),
     ("Envoy Gateway calls the agent", extension::calls),
@@ -35,6 +36,8 @@ pub(super) const ALL: [(&str, Check); 25] = [
     ("the agent has the pickers' reports", agent::reports),
     ("Envoy has the pool's endpoints as hosts", endpoints::hosts),
     ("the agent scrapes all endpoints", endpoints::readings),
+    ("the clusters of gRPC servers speak HTTP/2", grpc::clusters),
+    ("gRPC servers serve", grpc::servers),
     ("Envoy has the filter's statistics", statistics),
     ("filter and agent have one version", versions),
     ("chosen endpoints serve", served),

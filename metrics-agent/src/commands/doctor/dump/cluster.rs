@@ -27,6 +27,9 @@ pub(crate) struct Cluster {
     original_dst_lb_config: Option<OriginalDst>,
     eds_cluster_config: Option<EdsConfig>,
     typed_extension_protocol_options: ProtocolOptions,
+    http2_protocol_options: Option<Value>,
+    transport_socket: Option<Value>,
+    transport_socket_matches: Vec<Value>,
 }
 
 /// A place in a request from which a load balancer takes the endpoint.
@@ -115,6 +118,15 @@ struct ProtocolOptions {
 #[serde(default)]
 struct HttpProtocolOptions {
     retry_policy: Option<RetryPolicy>,
+    explicit_http_config: ExplicitHttpConfig,
+    use_downstream_protocol_config: Option<Value>,
+    auto_config: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ExplicitHttpConfig {
+    http2_protocol_options: Option<Value>,
 }
 
 /// A cluster of the native module.
@@ -184,6 +196,24 @@ impl Cluster {
         }
         let service = self.eds_cluster_config.as_ref().map(|eds| eds.service_name.as_str());
         Some(service.filter(|name| !name.is_empty()).unwrap_or(&self.name))
+    }
+
+    /// Whether Envoy speaks HTTP/2 to its hosts, at least for calls of gRPC.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        let typed = self.typed_extension_protocol_options.http.as_ref();
+        let by_type = typed.is_some_and(|http| {
+            let HttpProtocolOptions {
+                explicit_http_config, use_downstream_protocol_config, auto_config, ..
+            } = http;
+            let explicit = &explicit_http_config.http2_protocol_options;
+            [explicit, use_downstream_protocol_config, auto_config].into_iter().any(Option::is_some)
+        });
+        by_type || self.http2_protocol_options.is_some()
+    }
+
+    /// Whether connections to its hosts are more than plain TCP, most often TLS.
+    pub(crate) fn has_transport_socket(&self) -> bool {
+        self.transport_socket.is_some() || !self.transport_socket_matches.is_empty()
     }
 
     /// The retry policy of all its requests.
