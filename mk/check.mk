@@ -26,9 +26,9 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen metrics-agent/src/extension/gen
 
 .PHONY: check-epp
-check-epp: ## Check which configurations of the EPP are accepted (CONFIGS=/path/to/llm-d-router/deploy/config), against docs/reference/configurations.md
+check-epp: ## Check which configurations of the EPP are accepted (CONFIGS=/path/to/llm-d-router/deploy/config, GUIDES=/path/to/llm-d/guides), against docs/reference/configurations.md
 	$(CARGO) build $(programs) --bin metrics-agent
-	@tools/check/epp-configs $(target_dir)/debug/metrics-agent $(CONFIGS)
+	@tools/check/epp-configs $(target_dir)/debug/metrics-agent $(CONFIGS) $(GUIDES)
 
 .PHONY: check-imports
 check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml
