@@ -47,6 +47,12 @@ pub mod models {
     include!("gen/endpoint_picker.models.v1.rs");
 }
 
+/// The generated message with the prefixes that endpoints have cached.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod prefixes {
+    include!("gen/endpoint_picker.prefixes.v1.rs");
+}
+
 /// The format of snapshots that this build reads and writes.
 pub const FORMAT: u32 = 1;
 
@@ -61,6 +67,9 @@ pub const BATCH_FORMAT: u32 = 1;
 
 /// The format of the list of models that this build reads and writes.
 pub const MODELS_FORMAT: u32 = 1;
+
+/// The format of cached prefixes that this build reads and writes.
+pub const PREFIXES_FORMAT: u32 = 1;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH_PARTS: usize = 256;

@@ -12,6 +12,7 @@
     reason = "an endpoint's log is made before it is used, a chain is cut where it matched, and only `log` makes slots"
 )]
 
+pub mod key;
 #[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
 mod usage;
