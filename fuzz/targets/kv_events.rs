@@ -1,25 +1,38 @@
 //! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
 //!
-//! The parts of a connection do not depend on how it is split. Any events leave the index within its limit, and empty without its caches.
+//! The parts of a connection do not depend on how it is split. Any events leave the index within its limit, and empty without its caches,
+//! whose tokens are text.
 #![no_main]
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::kv_events::batch::Batch;
-use metrics_agent::kv_events::index::{Index, Totals};
+use metrics_agent::kv_events::index::{Index, Limits, TextModel, Totals};
 use metrics_agent::kv_events::sequence::{Message, Sequence};
+use metrics_agent::kv_events::tokenizer::Tokenizer;
 use metrics_agent::kv_events::zmtp::{Decoder, Part, ZmtpError};
 
 /// Maximum number of blocks of the index.
 const MAX_BLOCKS: usize = 64;
 
+/// The model of a recorded server.
+static MODEL: LazyLock<Arc<TextModel>> = LazyLock::new(|| {
+    let folder =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../metrics-agent/tests/captures/kv-events/tiny-model");
+    let tokenizer = Tokenizer::read(Path::new(folder)).expect("the recorded tokenizer");
+    Arc::new(TextModel::new("tiny", Arc::new(tokenizer)))
+});
+
 fuzz_target!(|input: &[u8]| {
     let whole = parts(input, usize::MAX);
     assert_eq!(parts(input, 7), whole, "in chunks");
     let mut sequence = Sequence::new(input.len().is_multiple_of(2));
-    let mut index = Index::new(MAX_BLOCKS);
-    let caches = [1, 2].map(|server: u8| index.add_cache(SocketAddr::from(([10, 0, 0, server], 8000))));
+    let mut index = Index::new(Limits { blocks: MAX_BLOCKS, prefix_tokens: 16 });
+    let address = |server: u8| SocketAddr::from(([10, 0, 0, server], 8000));
+    let caches = [1, 2].map(|server| index.add_cache(address(server), Some(Arc::clone(&MODEL))));
     let mut payloads = vec![(0, input.to_vec().into())];
     for part in whole.0 {
         let Part::Message(frames) = part else { continue };
@@ -38,8 +51,8 @@ fuzz_target!(|input: &[u8]| {
     for cache in caches {
         index.remove_cache(cache);
     }
-    let Totals { blocks, nodes, orphans, evicted: _ } = index.totals();
-    assert!(blocks == 0 && nodes == 0 && orphans <= MAX_BLOCKS);
+    let Totals { blocks, nodes, orphans, prefixes, evicted: _ } = index.totals();
+    assert!(blocks == 0 && nodes == 0 && prefixes == 0 && orphans <= MAX_BLOCKS);
 });
 
 /// The parts of a connection whose bytes arrive in chunks of this length, and the error that ends it.

@@ -63,6 +63,7 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode> {
         let mut figures = picker_cost::decisions()?;
         figures.extend(picker_cost::native_module()?);
         figures.extend(picker_cost::agent()?);
+        figures.extend(picker_cost::cached_prefixes()?);
         figures.extend(picker_cost::module_sizes()?);
         add(OwnFigureTable(&figures).to_string());
     }

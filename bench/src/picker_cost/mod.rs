@@ -17,5 +17,5 @@ pub(crate) use cell::{Cell, DEFAULT_CELLS};
 pub(crate) use comparison::CostTable;
 pub(crate) use measurement::{CostPlan, measure};
 pub(crate) use module_size::module_sizes;
-pub(crate) use own_benches::{agent, decisions, native_module};
+pub(crate) use own_benches::{agent, cached_prefixes, decisions, native_module};
 pub(crate) use proxy_kind::ProxyKind;

@@ -107,6 +107,27 @@ pub(crate) fn agent() -> Result<Vec<OwnFigure>> {
     ])
 }
 
+/// The cost of the cached prefixes of 100 servers, in the agent and on the way to a proxy.
+pub(crate) fn cached_prefixes() -> Result<Vec<OwnFigure>> {
+    let output = cargo_bench("metrics-agent", "cached_prefixes")?;
+    let mut lines = output.lines().skip_while(|line| !line.starts_with("servers"));
+    let (head, figures) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let columns = head.split("  ").map(str::trim).filter(|column| !column.is_empty());
+    let figures: Vec<_> = columns.zip(figures.split_whitespace()).collect();
+    let row = |what: &str, column: &str, unit, most| -> Result<OwnFigure> {
+        let figure =
+            figures.iter().find(|(name, _)| *name == column).and_then(|(_, figure)| figure.parse().ok());
+        let figure = figure.with_context(|| format!("the agent's bench gave no {column:?}:\n{output}"))?;
+        let what = format!("cached prefixes, 100 servers with 5 000 new tokens/s each: {what}");
+        Ok(OwnFigure { what, figure, unit, most: Some(most) })
+    };
+    Ok(vec![
+        row("to a proxy", "MB/s to a proxy", "MB/s", 1.0)?,
+        row("agent, events", "core", "core", 0.3)?,
+        row("agent, for each proxy", "core for it", "core", 0.05)?,
+    ])
+}
+
 /// Runs a bench and returns its output; the compiler's progress goes to the terminal.
 fn cargo_bench(package: &str, bench: &str) -> Result<String> {
     eprintln!("measuring {package} ({bench})");

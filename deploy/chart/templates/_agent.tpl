@@ -39,6 +39,14 @@ args:
   {{- if $values.gateway.extension }}
   {{- include "endpoint-picker.extension.flags" .root | nindent 2 }}
   {{- end }}
+  {{- with $values.agent.kvEvents }}
+  {{- if ne .source "off" }}
+  - --kv-events={{ .source }}
+  {{- end }}
+  {{- range $at, $tokenizer := .tokenizers }}
+  - {{ printf "--tokenizer=%s=/tokenizers/%d/%s" $tokenizer.model $at (default "" $tokenizer.path) | quote }}
+  {{- end }}
+  {{- end }}
   - --log={{ $values.agent.log }}
   {{- range $values.agent.extraArgs }}
   - {{ . | quote }}
@@ -53,6 +61,20 @@ resources:
 {{- end }}
 securityContext:
   {{- include "endpoint-picker.containerSecurity" .root | nindent 2 }}
+{{- end }}
+
+{{/* The folders of tokenizers in the agent's container, and their volumes. */}}
+{{- define "endpoint-picker.tokenizers.mounts" -}}
+{{- range $at, $tokenizer := .Values.agent.kvEvents.tokenizers }}
+- { name: tokenizer-{{ $at }}, mountPath: /tokenizers/{{ $at }}, readOnly: true }
+{{- end }}
+{{- end }}
+
+{{- define "endpoint-picker.tokenizers.volumes" -}}
+{{- range $at, $tokenizer := .Values.agent.kvEvents.tokenizers }}
+- name: tokenizer-{{ $at }}
+  {{- toYaml $tokenizer.volume | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "endpoint-picker.podSecurity" -}}
@@ -80,6 +102,9 @@ initContainers:
     restartPolicy: Always
     volumeMounts:
       - { name: metrics-agent-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true }
+      {{- with include "endpoint-picker.tokenizers.mounts" . }}
+      {{- trim . | nindent 6 }}
+      {{- end }}
       {{- with .Values.agent.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -92,6 +117,9 @@ volumes:
         - serviceAccountToken: { path: token, expirationSeconds: 3607 }
         - configMap: { name: kube-root-ca.crt, items: [{ key: ca.crt, path: ca.crt }] }
         - downwardAPI: { items: [{ path: namespace, fieldRef: { apiVersion: v1, fieldPath: metadata.namespace } }] }
+  {{- with include "endpoint-picker.tokenizers.volumes" . }}
+  {{- trim . | nindent 2 }}
+  {{- end }}
   {{- with .Values.agent.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -170,7 +170,11 @@ impl Reconciler {
         });
         let slots = self.scraper.set_pools(scraped.collect());
         if let Some(subscribers) = &mut self.subscribers {
-            subscribers.set(served.iter().map(|pool| (pool.members.as_slice(), &pool.scraping)));
+            subscribers.set(
+                served
+                    .iter()
+                    .map(|pool| (pool.topology.pool.name(), pool.members.as_slice(), &pool.scraping)),
+            );
         }
         for (pool, slots) in served.into_iter().zip(slots) {
             pool.publisher.install(pool.topology, slots);

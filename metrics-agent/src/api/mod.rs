@@ -2,6 +2,7 @@
 
 pub mod access;
 mod batch;
+mod cached_prefixes;
 mod changes;
 pub mod connections;
 mod health;
@@ -51,8 +52,10 @@ use crate::sources::names::Unresolved;
 pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     let access = Arc::new(access);
     let guard = |right| from_fn_with_state((Arc::clone(&access), right), check);
-    let snapshots =
-        Router::new().route("/v1/pools/{pool}/snapshot", get(snapshot::get)).route_layer(guard(Right::Read));
+    let snapshots = Router::new()
+        .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
+        .route("/v1/pools/{pool}/cached-prefixes", get(cached_prefixes::get))
+        .route_layer(guard(Right::Read));
     let write =
         reports::routes(state.max_report_bytes).merge(changes::routes()).route_layer(guard(Right::Write));
     // The requests of proxies, each of which can be a part of a batch.
@@ -67,8 +70,8 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     read.merge(proxies)
         .merge(health_routes())
         .fallback(|| async {
-            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /history, /report and /changes, /v1/models, /v1/batch, \
-                           /healthz, /readyz and /metrics";
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /cached-prefixes, /history, /report and /changes, \
+                           /v1/models, /v1/batch, /healthz, /readyz and /metrics";
             error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
         })
         .with_state(state)

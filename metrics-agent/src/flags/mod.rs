@@ -395,6 +395,11 @@ mod tests {
             ("--endpoint 10.0.0.1:1 --kv-events 5557,0", ["--kv-events", "from 1 to 65535"]),
             ("--endpoint 10.0.0.1:1 --kv-events 5557,5557", ["--kv-events", "different"]),
             ("--endpoint 10.0.0.1:1 --max-kv-event-blocks 0", ["--max-kv-event-blocks", "1"]),
+            ("--endpoint 10.0.0.1:1 --tokenizer /models/qwen", ["--tokenizer", "a model and a folder"]),
+            (
+                "--endpoint 10.0.0.1:1 --kv-events-node-tokens 8",
+                ["--kv-events-node-tokens", "from 16 to 256"],
+            ),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --share yes", ["--share", "allowed is off, agent, or URLs"]),
             ("--endpoint 10.0.0.1:1 --share redis://a,redis://b", ["--share-cluster", "--share-sentinel"]),

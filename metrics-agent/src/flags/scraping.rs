@@ -8,11 +8,14 @@ use clap::{Args, ValueEnum};
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::values::{FlagError, KvEventPorts, count, duration, kv_events, path, server_name};
+use super::values::{
+    FlagError, KvEventPorts, count, duration, kv_events, path, prefix_tokens, server_name, tokenizer,
+};
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use crate::client::credentials::{ClientFiles, Trust};
 use crate::kv_events;
+use crate::kv_events::index::Limits;
 
 /// Flags about scraping.
 #[derive(Args, Debug)]
@@ -103,13 +106,24 @@ pub(super) struct KvEventFlags {
     /// A million takes some 200 MB.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = count)]
     max_kv_event_blocks: usize,
+
+    /// The tokenizer of a model, by which cached blocks are known by their text: a folder as Hugging Face saves it, with tokenizer.json. MODEL
+    /// is a name under which servers serve it, or the path or name that they have it from. May be repeated. Without it the folder that
+    /// a server has it from is used, if it exists here too.
+    #[arg(long, value_name = "MODEL=PATH", value_parser = tokenizer)]
+    tokenizer: Vec<(String, PathBuf)>,
+
+    /// Tokens of the prefixes that proxies get, from 16 to 256; one of larger blocks has more.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = prefix_tokens)]
+    kv_events_node_tokens: u32,
 }
 
 impl KvEventFlags {
     /// How events are followed; `None`: they are not.
     pub(super) fn settings(self) -> Option<kv_events::Settings> {
         let KvEventPorts(ports) = self.kv_events;
-        ports.map(|ports| kv_events::Settings { ports, max_blocks: self.max_kv_event_blocks })
+        let limits = Limits { blocks: self.max_kv_event_blocks, prefix_tokens: self.kv_events_node_tokens };
+        ports.map(|ports| kv_events::Settings { ports, limits, tokenizers: self.tokenizer })
     }
 }
 

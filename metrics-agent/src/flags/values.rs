@@ -101,6 +101,20 @@ pub(super) fn kv_events(text: &str) -> Result<KvEventPorts, String> {
     Ok(KvEventPorts(Some(ports)))
 }
 
+/// The tokens of a prefix.
+pub(super) fn prefix_tokens(text: &str) -> Result<u32, String> {
+    let tokens = text.parse().ok().filter(|tokens| (16..=256).contains(tokens));
+    tokens.ok_or_else(|| "allowed is a number from 16 to 256".to_owned())
+}
+
+/// The folder of a model's tokenizer.
+pub(super) fn tokenizer(text: &str) -> Result<(String, PathBuf), String> {
+    let both = text.split_once('=').filter(|(model, path)| !model.is_empty() && !path.is_empty());
+    let (model, path) =
+        both.ok_or("allowed is a model and a folder, such as Qwen/Qwen3-8B=/tokenizers/qwen3")?;
+    Ok((model.to_owned(), path.into()))
+}
+
 /// A namespace, or `*` for all of them.
 pub(super) fn namespace(text: &str) -> Result<String, String> {
     let is_valid = text == "*" || one_namespace(text).is_ok();

@@ -57,8 +57,8 @@ pub struct Removed {
     pub group: u32,
 }
 
-/// Where a block is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Where a block is stored. The fastest tier is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// The accelerator's memory.
     Gpu,

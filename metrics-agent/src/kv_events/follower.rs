@@ -44,7 +44,7 @@ pub(super) struct Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.events.index.lock().remove_cache(self.status.id);
+        self.events.update(|index| index.remove_cache(self.status.id));
     }
 }
 
@@ -67,8 +67,8 @@ impl Follower {
             if self.source.replay.is_none() {
                 self.clear();
             }
-            let was_connected = self.set_state(StreamState::Disconnected, Some(failure.to_string()));
-            if was_connected {
+            self.set_problem(Some(failure.to_string()));
+            if self.set_state(StreamState::Disconnected) != StreamState::Disconnected {
                 tracing::warn!(address = %self.source.events, %failure, "the connection for KV-cache events has ended");
             }
             self.ended.notify_one();
@@ -79,7 +79,8 @@ impl Follower {
     /// Follows one connection until it ends.
     async fn follow(&mut self) -> Result<Infallible, Failure> {
         let mut connection = Connection::subscribe(self.source.events).await?;
-        self.set_state(StreamState::Partial, None);
+        self.set_problem(None);
+        self.set_state(StreamState::Partial);
         match self.sequence.connected() {
             Some(from) => self.replay(from).await,
             None => self.clear(),
@@ -125,12 +126,16 @@ impl Follower {
         let replayed = timeout(REPLAY_TIME, replaying).await.unwrap_or(Err(Failure::Timeout(REPLAY_TIME)));
         self.events.metrics.replays.count(replayed.is_ok());
         match replayed {
-            Ok(()) => drop(self.set_state(self.state(), None)),
+            Ok(()) => {
+                self.set_problem(None);
+                self.set_state(self.state());
+            }
             Err(failure) => {
                 tracing::warn!(address = ?self.source.replay, %failure, "a replay of KV-cache events has failed");
                 self.sequence.replay_failed();
                 self.clear();
-                self.set_state(StreamState::Partial, Some(format!("a replay failed: {failure}")));
+                self.set_problem(Some(format!("a replay failed: {failure}")));
+                self.set_state(StreamState::Partial);
             }
         }
         self.last_replay = Some(Instant::now());
@@ -184,12 +189,9 @@ impl Follower {
     async fn apply(&mut self, message: &Message) {
         let mut started = Instant::now();
         let now = self.events.clock.now();
-        {
-            // Before the events, so that blocks are not shown with the state before a gap.
-            let mut stream = self.status.stream.lock();
-            stream.updated = Some(now);
-            stream.state = self.state();
-        }
+        self.status.stream.lock().updated = Some(now);
+        // Before the events, so that blocks are not shown with the state before a gap.
+        self.set_state(self.state());
         if let Some(batch) = Batch::read(&message.payload) {
             self.count("unusable", batch.unusable);
             for event in &batch.events {
@@ -205,19 +207,20 @@ impl Follower {
     }
 
     fn apply_event(&mut self, event: &Event, now: Duration) {
-        let mut index = self.events.index.lock();
-        let evicted = index.totals().evicted;
-        // A duration of 136 years.
-        index.apply(self.status.id, event, u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
-        self.events.metrics.evicted.inc_by(index.totals().evicted - evicted);
-        drop(index);
+        let evicted = self.events.update(|index| {
+            let evicted = index.totals().evicted;
+            // A duration of 136 years.
+            index.apply(self.status.id, event, u32::try_from(now.as_secs()).unwrap_or(u32::MAX));
+            index.totals().evicted - evicted
+        });
+        self.events.metrics.evicted.inc_by(evicted);
         match event {
             Event::Stored(stored) => self.count("stored", stored.blocks.len()),
             Event::Removed(removed) => self.count("removed", removed.blocks.len()),
             Event::Cleared => {
                 self.count("cleared", 1);
                 self.sequence.cleared();
-                self.status.stream.lock().state = self.state();
+                self.set_state(self.state());
             }
         }
     }
@@ -236,14 +239,20 @@ impl Follower {
     }
 
     fn clear(&self) {
-        self.events.index.lock().clear(self.status.id);
+        self.events.update(|index| index.clear(self.status.id));
     }
 
-    /// Returns whether there was a connection.
-    fn set_state(&self, state: StreamState, problem: Option<String>) -> bool {
-        let mut stream = self.status.stream.lock();
-        stream.problem = problem;
-        core::mem::replace(&mut stream.state, state) != StreamState::Disconnected
+    /// Returns the state before.
+    fn set_state(&self, state: StreamState) -> StreamState {
+        let before = core::mem::replace(&mut self.status.stream.lock().state, state);
+        if before != state {
+            self.events.advance();
+        }
+        before
+    }
+
+    fn set_problem(&self, problem: Option<String>) {
+        self.status.stream.lock().problem = problem;
     }
 
     /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain any waiting.

@@ -1,44 +1,59 @@
 //! KV-cache events: the contents of each model server's KV caches, as it publishes them.
 //!
-//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and follows each of its data-parallel
-//! ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`] decides which messages are applied,
-//! [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches.
+//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and what it serves (`models`), and
+//! follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`]
+//! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. With a
+//! model's [`tokenizer`] they are [`prefixes`] of prompts by their text, which proxies read.
 //!
-//! Events are not authenticated, and carry the tokens of prompts and responses. The agent keeps hashes of them only.
+//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps hashes only, and the text of blocks
+//! whose parent is not known.
 
 pub mod batch;
 mod connection;
 pub mod event;
 mod follower;
 pub mod index;
+mod models;
 mod msgpack;
+pub mod prefixes;
 pub mod sequence;
 mod sources;
 pub mod subscribers;
+pub mod tokenizer;
 pub mod zmtp;
 
 use core::time::Duration;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use index::{CacheId, Contents, Index};
+use endpoint_picker::pool::Endpoint;
+use endpoint_picker_wire::prefixes::CacheState;
+use index::{CacheId, Contents, Index, Limits};
+use models::ServedModel;
 use parking_lot::Mutex;
+use prefixes::readers::{Followed, PoolReaders, Position, Reading};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use tokenizer::Tokenizers;
+use tokio::sync::watch;
 
 use crate::runtime::{Clock, Labels, ResultCounter};
 
 /// How the agent follows the events of model servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where servers publish.
     pub ports: Ports,
-    /// Maximum number of blocks of all caches together.
-    pub max_blocks: usize,
+    /// Limits of the index.
+    pub limits: Limits,
+    /// Folders of tokenizers by the names of models.
+    pub tokenizers: Vec<(String, PathBuf)>,
 }
 
 /// Where servers publish their events.
@@ -60,8 +75,13 @@ pub enum Ports {
 pub struct KvEvents {
     clock: Clock,
     ports: Ports,
+    tokenizers: Tokenizers,
     index: Mutex<Index>,
+    /// The version of the index's prefixes.
+    version: watch::Sender<u64>,
     servers: Mutex<HashMap<SocketAddr, Arc<Server>>>,
+    /// The proxies that read prefixes, by the names of pools.
+    readers: Mutex<HashMap<String, PoolReaders>>,
     metrics: KvEventMetrics,
 }
 
@@ -70,6 +90,8 @@ pub struct KvEvents {
 struct Server {
     /// Why it is not known where it publishes.
     problem: Mutex<Option<String>>,
+    /// `None`: it is not known what it serves.
+    model: Mutex<Option<Arc<ServedModel>>>,
     caches: Mutex<Vec<Arc<CacheStatus>>>,
 }
 
@@ -91,8 +113,9 @@ pub struct Stream {
     pub updated: Option<Duration>,
 }
 
-/// The state of the events of one cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The state of the events of one cache, or of the worst of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StreamState {
     /// Not connected.
     #[default]
@@ -103,21 +126,76 @@ pub enum StreamState {
     Complete,
 }
 
+impl StreamState {
+    /// All states, the worst first.
+    pub const ALL: [Self; 3] = [Self::Disconnected, Self::Partial, Self::Complete];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::Partial => "partial",
+            Self::Complete => "complete",
+        }
+    }
+}
+
 /// The events of one server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerEvents {
     /// Why it is not known where the server publishes.
     pub problem: Option<String>,
+    /// Why its tokens are not text; `None`: they are, or it is not known what the server serves.
+    pub text_problem: Option<String>,
     /// Each cache with its contents.
     pub caches: Vec<(Stream, Contents)>,
+}
+
+impl ServerEvents {
+    /// The worst state of the caches.
+    pub fn state(&self) -> StreamState {
+        self.caches.iter().map(|(stream, _)| stream.state).min().unwrap_or_default()
+    }
+
+    /// The time of the newest message since the agent's start.
+    pub fn updated(&self) -> Option<Duration> {
+        self.caches.iter().filter_map(|(stream, _)| stream.updated).max()
+    }
 }
 
 impl KvEvents {
     /// No server yet.
     pub fn new(settings: Settings, clock: Clock, metrics: KvEventMetrics) -> Arc<Self> {
-        let Settings { ports, max_blocks } = settings;
-        let index = Mutex::new(Index::new(max_blocks));
-        Arc::new(Self { clock, ports, index, servers: Mutex::default(), metrics })
+        let Settings { ports, limits, tokenizers } = settings;
+        Arc::new(Self {
+            clock,
+            ports,
+            tokenizers: Tokenizers::new(tokenizers),
+            index: Mutex::new(Index::new(limits)),
+            version: watch::Sender::new(0),
+            servers: Mutex::default(),
+            readers: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// Changes the index, and wakes waiting readers if prefixes have changed.
+    fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> T {
+        let mut index = self.index.lock();
+        let result = change(&mut index);
+        let newest = index.prefixes().version();
+        drop(index);
+        self.version.send_if_modified(|version| {
+            let is_newer = *version < newest;
+            *version = newest.max(*version);
+            is_newer
+        });
+        result
+    }
+
+    /// Makes a new version for a change outside of the index.
+    fn advance(&self) {
+        self.update(|index| index.prefixes_mut().advance());
     }
 
     /// The events of the server with this address; `None`: they are not followed.
@@ -126,7 +204,58 @@ impl KvEvents {
         let index = self.index.lock();
         let caches = server.caches.lock();
         let caches = caches.iter().map(|cache| (cache.stream.lock().clone(), index.contents(cache.id)));
-        Some(ServerEvents { problem: server.problem.lock().clone(), caches: caches.collect() })
+        let text_problem = server.model.lock().as_ref().and_then(|model| model.tokenizer.clone().err());
+        let problem = server.problem.lock().clone();
+        Some(ServerEvents { problem, text_problem, caches: caches.collect() })
+    }
+
+    /// The versions of prefixes; a reader with the newest one has everything.
+    pub fn versions(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Reads the prefixes of a pool's endpoints for a reader at this position, as [`PoolReaders::read`].
+    pub fn read_prefixes(
+        &self,
+        pool: &str,
+        endpoints: &[Endpoint],
+        reader: Option<Position>,
+        is_last: bool,
+    ) -> Reading {
+        let followed = self.followed(endpoints);
+        let mut readers = self.readers.lock();
+        let readers = readers.entry(pool.to_owned()).or_default();
+        let now = self.clock.now();
+        self.update(|index| readers.read(index.prefixes_mut(), followed, reader, is_last, now))
+    }
+
+    /// The endpoints among these whose events are followed.
+    fn followed(&self, endpoints: &[Endpoint]) -> Followed {
+        let now = self.clock.now();
+        let servers: Vec<_> = {
+            let servers = self.servers.lock();
+            let server = |endpoint: &Endpoint| servers.get(&endpoint.address()).cloned();
+            endpoints.iter().filter_map(|endpoint| Some((endpoint, server(endpoint)?))).collect()
+        };
+        let mut followed = Followed::default();
+        let mut models = Vec::new();
+        for (endpoint, server) in servers {
+            let caches = server.caches.lock().clone();
+            let streams: Vec<_> = caches.iter().map(|cache| cache.stream.lock().clone()).collect();
+            let state = streams.iter().map(|stream| stream.state).min().unwrap_or_default();
+            let updated = streams.iter().filter_map(|stream| stream.updated).max().unwrap_or_default();
+            let model = server.model.lock().clone();
+            let has_text = model.as_ref().is_some_and(|model| model.tokenizer.is_ok());
+            followed.addresses.push((endpoint.key(), endpoint.address()));
+            followed.caches.push(CacheState {
+                endpoint: endpoint.key(),
+                complete: has_text && state == StreamState::Complete,
+                age_ms: u64::try_from(now.saturating_sub(updated).as_millis()).unwrap_or(u64::MAX),
+            });
+            models.extend(model);
+        }
+        followed.models = models::of_pool(models.iter());
+        followed
     }
 
     /// Sets the gauges of the index.
@@ -136,6 +265,7 @@ impl KvEvents {
         set(&self.metrics.blocks, totals.blocks);
         set(&self.metrics.nodes, totals.nodes);
         set(&self.metrics.orphans, totals.orphans);
+        set(&self.metrics.prefixes, totals.prefixes);
     }
 }
 
@@ -151,6 +281,7 @@ pub struct KvEventMetrics {
     blocks: Gauge,
     nodes: Gauge,
     orphans: Gauge,
+    prefixes: Gauge,
     evicted: Counter,
 }
 
@@ -168,6 +299,7 @@ impl KvEventMetrics {
             blocks: Gauge::default(),
             nodes: Gauge::default(),
             orphans: Gauge::default(),
+            prefixes: Gauge::default(),
             evicted: Counter::default(),
         };
         for kind in EVENT_KINDS {
@@ -185,6 +317,8 @@ impl KvEventMetrics {
         r.register("kv_event_blocks", help, metrics.blocks.clone());
         r.register("kv_event_distinct_blocks", "Different cached blocks", metrics.nodes.clone());
         r.register("kv_event_orphans", "Cached blocks whose parent is not known", metrics.orphans.clone());
+        let help = "Different cached prefixes of prompts, by their text";
+        r.register("kv_event_prefixes", help, metrics.prefixes.clone());
         let help = "Cached blocks that were forgotten because there are too many";
         r.register("kv_event_evicted_blocks", help, metrics.evicted.clone());
         metrics

@@ -46,7 +46,7 @@ impl fmt::Display for NoSource {
 pub(super) const PATHS: [(&str, Read); 2] = [("/kv_event_sources", of_vllm), ("/server_info", of_sglang)];
 
 /// Reads the description of the server with this address.
-pub(super) type Read = fn(&[u8], IpAddr) -> Result<Vec<Source>, NoSource>;
+type Read = fn(&[u8], IpAddr) -> Result<Vec<Source>, NoSource>;
 
 /// A rank of vLLM's `GET /kv_event_sources`.
 #[derive(Deserialize)]

@@ -13,13 +13,16 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::follower::Follower;
-use super::sources::{self, NoSource, PATHS, Read, Source};
+use super::index::TextModel;
+use super::models::ServedModel;
+use super::sources::{self, NoSource, PATHS, Source};
 use super::{CacheStatus, KvEvents, Ports, Server, Stream};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::runtime::Tasks;
 use crate::scrape::client::{BodyReader, Client};
+use crate::scrape::model_list;
 
 /// Time between two questions to a server where it publishes.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
@@ -51,11 +54,13 @@ impl Subscribers {
         Self { events, credentials: Arc::clone(credentials), tasks, running: HashMap::new() }
     }
 
-    /// Follows these endpoints from now on, each as its pool is scraped. An endpoint that stays keeps its connection.
-    pub fn set<'a>(&mut self, pools: impl IntoIterator<Item = (&'a [Member], &'a ScrapePlan)>) {
+    /// Follows the endpoints of these pools from now on, each as its pool is scraped. An endpoint that stays keeps its connection.
+    pub fn set<'a>(&mut self, pools: impl IntoIterator<Item = (&'a str, &'a [Member], &'a ScrapePlan)>) {
         let mut before = core::mem::take(&mut self.running);
         let mut servers = HashSet::new();
-        for (members, plan) in pools {
+        let mut names = HashSet::new();
+        for (name, members, plan) in pools {
+            names.insert(name);
             for member in members {
                 let job = Job {
                     server: member.endpoint.address(),
@@ -71,6 +76,9 @@ impl Subscribers {
             }
         }
         self.events.servers.lock().retain(|server, _| servers.contains(server));
+        self.events.readers.lock().retain(|pool, _| names.contains(pool.as_str()));
+        // Readers of a pool get its endpoints with each message.
+        self.events.advance();
     }
 
     fn start(&self, job: &Job) -> AbortOnDropHandle<()> {
@@ -99,18 +107,31 @@ struct ServerTask {
     ended: Arc<Notify>,
 }
 
+/// The sources of a server that are followed, and the model of their caches.
+#[derive(Default)]
+struct Following {
+    sources: Vec<Source>,
+    text: Option<Arc<TextModel>>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+fn scope(text: Option<&Arc<TextModel>>) -> Option<u64> {
+    text.map(|text| text.scope())
+}
+
 impl ServerTask {
     async fn run(mut self) {
-        let mut followed: (Vec<Source>, Vec<AbortOnDropHandle<()>>) = Default::default();
+        let mut following = Following::default();
         loop {
             let sources = self.sources().await;
             let problem = sources.as_ref().err().cloned();
             let pause = if problem.is_some() { ASK_SOON } else { ASK_AGAIN };
+            let text = self.ask_for_model().await;
             if let Ok(sources) = sources
-                && sources != followed.0
+                && (sources != following.sources || scope(text.as_ref()) != scope(following.text.as_ref()))
             {
-                drop(core::mem::take(&mut followed));
-                followed = self.follow(sources);
+                drop(core::mem::take(&mut following));
+                following = self.follow(sources, text);
             }
             let before = core::mem::replace(&mut *self.server.problem.lock(), problem.clone());
             if let Some(problem) = problem.filter(|problem| before.as_ref() != Some(problem)) {
@@ -123,10 +144,33 @@ impl ServerTask {
         }
     }
 
-    /// Starts to follow these sources.
-    fn follow(&self, sources: Vec<Source>) -> (Vec<Source>, Vec<AbortOnDropHandle<()>>) {
+    /// Asks the server what it serves. Returns the model by which its tokens are text, which stays while the server does not respond.
+    async fn ask_for_model(&mut self) -> Option<Arc<TextModel>> {
+        let list = self.ask("/v1/models").await.ok().and_then(|body| model_list::entries(&body));
+        let before = self.server.model.lock().clone();
+        let model = match list {
+            Some(list) => ServedModel::of_list(list, &self.events.tokenizers).await.map(Arc::new),
+            None => before.clone(),
+        };
+        let is_same = match (&before, &model) {
+            (Some(before), Some(model)) => before.is_same(model),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_same {
+            if let Some(problem) = model.as_ref().and_then(|model| model.tokenizer.as_ref().err()) {
+                tracing::info!(server = %self.job.server, problem, "cached prefixes are not known by their text");
+            }
+            self.server.model.lock().clone_from(&model);
+            self.events.advance();
+        }
+        model?.text()
+    }
+
+    /// Starts to follow these sources of a server with this model.
+    fn follow(&self, sources: Vec<Source>, text: Option<Arc<TextModel>>) -> Following {
         let add = |_: &Source| {
-            let id = self.events.index.lock().add_cache(self.job.server);
+            let id = self.events.update(|index| index.add_cache(self.job.server, text.clone()));
             Arc::new(CacheStatus { id, stream: Stream::default().into() })
         };
         let caches: Vec<_> = sources.iter().map(add).collect();
@@ -137,7 +181,7 @@ impl ServerTask {
             self.tasks.spawn(format!("KV-cache events at {}", source.events), follower.run())
         });
         let tasks = tasks.collect();
-        (sources, tasks)
+        Following { sources, text, _tasks: tasks }
     }
 
     /// Where the server publishes, or why that is not known.
@@ -149,7 +193,7 @@ impl ServerTask {
         }
         let mut problem = String::new();
         for (path, read) in PATHS {
-            match self.ask(path, read).await {
+            match self.ask(path).await.map(|body| read(&body, server.ip())) {
                 Ok(Err(NoSource::Malformed)) if problem.is_empty() => {
                     problem = NoSource::Malformed.to_string();
                 }
@@ -162,8 +206,8 @@ impl ServerTask {
         Err(problem)
     }
 
-    /// Asks at one of the paths.
-    async fn ask(&mut self, path: &'static str, read: Read) -> Result<Result<Vec<Source>, NoSource>, String> {
+    /// The server's response at a path.
+    async fn ask(&mut self, path: &'static str) -> Result<Vec<u8>, String> {
         let path = Uri::from_static(path);
         let settings = ScrapeSettings { path, ..(*self.job.settings).clone() };
         let mut body = Body::default();
@@ -171,7 +215,7 @@ impl ServerTask {
         let got = timeout(settings.timeout, get).await;
         got.map_err(|_| format!("no response within {:?}", settings.timeout))?
             .map_err(|error| error.to_string())?;
-        Ok(read(&body.0, self.job.server.ip()))
+        Ok(body.0)
     }
 }
 

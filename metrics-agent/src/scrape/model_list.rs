@@ -22,15 +22,26 @@ pub(super) struct ModelListReader {
 
 #[derive(Deserialize)]
 struct ModelList {
-    data: Vec<Model>,
+    data: Vec<ListedModel>,
 }
 
-/// An entry of OpenAI's list; vLLM names the base model of an adapter in `parent`.
-#[derive(Deserialize)]
-struct Model {
-    id: String,
+/// An entry of OpenAI's list.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ListedModel {
+    /// The name under which it is served.
+    pub(crate) id: String,
+    /// Where the server has it from, a folder or a name; vLLM and SGLang have it.
+    #[serde(default)]
+    pub(crate) root: Option<String>,
+    /// The base model of an adapter, in vLLM's list.
     #[serde(default)]
     parent: Option<String>,
+}
+
+impl ListedModel {
+    pub(crate) fn is_adapter(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| !parent.is_empty())
+    }
 }
 
 impl BodyReader for ModelListReader {
@@ -60,12 +71,17 @@ impl ModelListReader {
     }
 }
 
-/// The models of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a list.
+/// The models of a list in JSON, as [`entries`].
 pub fn read(json: &[u8]) -> Option<Arc<[ServedModel]>> {
+    let served = |model: ListedModel| ServedModel { is_adapter: model.is_adapter(), id: model.id };
+    Some(entries(json)?.into_iter().map(served).collect())
+}
+
+/// The entries of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a list.
+pub(crate) fn entries(json: &[u8]) -> Option<Vec<ListedModel>> {
     let list: ModelList = serde_json::from_slice(json).ok()?;
     let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);
-    let is_adapter = |parent: Option<String>| parent.is_some_and(|parent| !parent.is_empty());
-    Some(models.map(|Model { id, parent }| ServedModel { id, is_adapter: is_adapter(parent) }).collect())
+    Some(models.collect())
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use metrics_agent::agent::Settings;
-use metrics_agent::api::pools::status::{KvEventsState, KvEventsStatus, PoolStatus};
-use metrics_agent::kv_events::{self, Ports};
+use metrics_agent::api::pools::status::{KvEventsStatus, PoolStatus};
+use metrics_agent::kv_events::index::Limits;
+use metrics_agent::kv_events::{self, Ports, StreamState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -55,7 +56,7 @@ fn message(frames: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A publisher: what it has published, with the bytes of each message. Messages are numbered from 0.
-struct Publisher {
+pub(crate) struct Publisher {
     published: watch::Sender<Vec<Vec<u8>>>,
     /// Numbers that are sent to no subscriber.
     lost: Arc<Mutex<Vec<usize>>>,
@@ -66,7 +67,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
@@ -104,12 +105,12 @@ impl Publisher {
     }
 
     /// Publishes the recorded messages of a file, from this one on, up to this one.
-    fn publish(&self, recorded: &[Vec<u8>]) {
+    pub(crate) fn publish(&self, recorded: &[Vec<u8>]) {
         self.published.send_modify(|published| published.extend_from_slice(recorded));
     }
 
     /// Waits until it has a subscriber.
-    async fn has_subscriber(&self) {
+    pub(crate) async fn has_subscriber(&self) {
         let count = || self.subscriptions.load(Ordering::SeqCst);
         eventually("a subscription", async || (count() > 0).then_some(())).await;
     }
@@ -126,7 +127,7 @@ impl Publisher {
         Self::start_at(events, replay).await
     }
 
-    fn ports(&self, has_replay: bool) -> Ports {
+    pub(crate) fn ports(&self, has_replay: bool) -> Ports {
         let port = |address: SocketAddr| NonZeroU16::new(address.port()).unwrap();
         Ports::Fixed { events: port(self.events), replay: has_replay.then(|| port(self.replay)) }
     }
@@ -175,7 +176,7 @@ fn recorded(text: &str) -> Vec<Vec<u8>> {
     text.lines().map(payload).collect()
 }
 
-fn base() -> Vec<Vec<u8>> {
+pub(crate) fn base() -> Vec<Vec<u8>> {
     recorded(include_str!("../captures/kv-events/base.events.jsonl"))
 }
 
@@ -191,11 +192,17 @@ async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
 }
 
 fn following(address: SocketAddr, ports: Ports, max_blocks: usize) -> Settings {
-    Settings { kv_events: Some(kv_events::Settings { ports, max_blocks }), ..scraping(&[address]) }
+    let limits = Limits { blocks: max_blocks, prefix_tokens: 32 };
+    let kv_events = kv_events::Settings { ports, limits, tokenizers: Vec::new() };
+    Settings { kv_events: Some(kv_events), ..scraping(&[address]) }
 }
 
 /// Waits until what is known about the only endpoint's cache passes.
-async fn events_where(agent: &Agent, what: &str, passes: impl Fn(&KvEventsStatus) -> bool) -> KvEventsStatus {
+pub(crate) async fn events_where(
+    agent: &Agent,
+    what: &str,
+    passes: impl Fn(&KvEventsStatus) -> bool,
+) -> KvEventsStatus {
     eventually(what, async || {
         let answer = agent.get("/v1/pools/default").await;
         let status: PoolStatus = serde_json::from_slice(&answer.body).ok()?;
@@ -222,7 +229,7 @@ async fn a_server_is_asked_where_it_publishes_and_a_replay_has_what_was_before()
     );
     let (address, _serving) = model_server(format!(r#"{{"0": {source}}}"#)).await;
     let agent = Agent::start(following(address, Ports::Discovered, 1000)).await;
-    let known = |status: &KvEventsStatus| status.state == KvEventsState::Complete && status.age_ms.is_some();
+    let known = |status: &KvEventsStatus| status.state == StreamState::Complete && status.age_ms.is_some();
     let status = events_where(&agent, "the replay", known).await;
     assert_eq!((status.caches, status.orphans, status.problem), (1, 0, None));
     publisher.has_subscriber().await;
@@ -231,7 +238,7 @@ async fn a_server_is_asked_where_it_publishes_and_a_replay_has_what_was_before()
     assert_eq!(status.tokens, [("gpu".to_owned(), 32 * BLOCKS)].into());
     // The recorded reset, with three blocks after it.
     publisher.publish(&base()[28..]);
-    events_where(&agent, "the reset", |status| status.blocks == 3 && status.state == KvEventsState::Complete)
+    events_where(&agent, "the reset", |status| status.blocks == 3 && status.state == StreamState::Complete)
         .await;
     assert_eq!(value(&agent, "messages_total").await, "30", "29 and the end of the replay");
     assert_eq!(value(&agent, "replays_total{result=\"ok\"}").await, "1");
@@ -247,7 +254,7 @@ async fn a_server_that_does_not_publish_is_named_with_the_reason() {
     let (address, _serving) = model_server("{}".to_owned()).await;
     let agent = Agent::start(following(address, Ports::Discovered, 1000)).await;
     let status = events_where(&agent, "the reason", |status| status.problem.is_some()).await;
-    assert_eq!(status.state, KvEventsState::Disconnected);
+    assert_eq!(status.state, StreamState::Disconnected);
     assert!(
         status.problem.as_ref().is_some_and(|problem| problem.contains("--kv-events-config")),
         "{status:?}"
@@ -277,15 +284,13 @@ async fn without_a_replay_a_gap_and_a_lost_connection_empty_the_cache() {
     let agent = Agent::start(following(address, publisher.ports(false), 1000)).await;
     publisher.has_subscriber().await;
     publisher.publish(&base()[..1]);
-    events_where(&agent, "the first message", |status| status.state == KvEventsState::Complete).await;
+    events_where(&agent, "the first message", |status| status.state == StreamState::Complete).await;
     publisher.publish(&base()[1..3]);
     let status = events_where(&agent, "the message after the gap", |status| status.blocks == 1).await;
-    assert_eq!((status.state, status.orphans), (KvEventsState::Partial, 1));
+    assert_eq!((status.state, status.orphans), (StreamState::Partial, 1));
     drop(publisher);
-    events_where(&agent, "the end", |status| {
-        status.state == KvEventsState::Disconnected && status.blocks == 0
-    })
-    .await;
+    events_where(&agent, "the end", |status| status.state == StreamState::Disconnected && status.blocks == 0)
+        .await;
 }
 
 #[tokio::test]
@@ -294,13 +299,13 @@ async fn a_restarted_server_has_only_what_it_published_since() {
     publisher.publish(&base()[..20]);
     let (address, _serving) = model_server(String::new()).await;
     let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
-    events_where(&agent, "the first process", |status| status.state == KvEventsState::Complete).await;
+    events_where(&agent, "the first process", |status| status.state == StreamState::Complete).await;
     let publisher = publisher.restart().await;
     // More messages than before, so that their numbers show nothing.
     let evict = recorded(include_str!("../captures/kv-events/evict.events.jsonl"));
     publisher.publish(&evict);
     events_where(&agent, "the other process", |status| {
-        status.state == KvEventsState::Complete && (1..=39).contains(&status.blocks)
+        status.state == StreamState::Complete && (1..=39).contains(&status.blocks)
     })
     .await;
     assert_eq!(value(&agent, "restarts_total").await, "1");

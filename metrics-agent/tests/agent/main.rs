@@ -5,6 +5,7 @@
 mod agreement;
 mod authority;
 mod batches;
+mod cached_prefixes;
 mod changes;
 mod costly_servers;
 mod doctor;

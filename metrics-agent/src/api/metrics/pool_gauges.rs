@@ -8,7 +8,8 @@ use core::time::Duration;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{Families, SeriesLabels, queue_metrics, raise};
-use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, KvEventsState, PoolStatus};
+use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
+use crate::kv_events::StreamState;
 
 /// Maximum number of endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
@@ -177,7 +178,7 @@ fn register_kv_events(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut budget = SeriesBudget::default();
     for pool in pools {
         let followed = pool.endpoints.iter().filter_map(|it| Some((it, it.kv_events.as_ref()?)));
-        for state in KvEventsState::ALL {
+        for state in StreamState::ALL {
             let count = followed.clone().filter(|(_, events)| events.state == state).count();
             if followed.clone().next().is_some() {
                 let labels = vec![("pool", pool.pool.clone()), ("state", state.name().to_owned())];

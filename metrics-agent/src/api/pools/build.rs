@@ -11,9 +11,8 @@ use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core,
 
 use super::state_times::StateTimes;
 use super::status::{
-    EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsState, KvEventsStatus, LoraStatus, PoolStatus,
-    PoolTraffic, ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
-    UnresolvedStatus,
+    EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
+    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus, UnresolvedStatus,
 };
 use crate::api::queues::status::QueueStatus;
 use crate::api::queues::waits::Waits;
@@ -22,7 +21,7 @@ use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
 use crate::catalogue::grpc::GrpcPool;
 use crate::kv_events::event::Tier;
-use crate::kv_events::{KvEvents, ServerEvents, StreamState};
+use crate::kv_events::{KvEvents, ServerEvents};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -117,23 +116,17 @@ pub(in crate::api) fn add_kv_events(status: &mut PoolStatus, events: &KvEvents, 
 
 fn of_kv_events(server: &ServerEvents, now: Duration) -> KvEventsStatus {
     let mut status = KvEventsStatus {
-        state: if server.caches.is_empty() { KvEventsState::Disconnected } else { KvEventsState::Complete },
+        state: server.state(),
         problem: server.problem.clone(),
+        text_problem: server.text_problem.clone(),
         caches: server.caches.len(),
-        age_ms: None,
+        age_ms: server.updated().map(|updated| milliseconds(now.saturating_sub(updated))),
         blocks: 0,
         orphans: 0,
         tokens: BTreeMap::new(),
     };
     for (stream, contents) in &server.caches {
-        status.state = status.state.min(match stream.state {
-            StreamState::Disconnected => KvEventsState::Disconnected,
-            StreamState::Partial => KvEventsState::Partial,
-            StreamState::Complete => KvEventsState::Complete,
-        });
         status.problem = status.problem.or_else(|| stream.problem.clone());
-        let age = stream.updated.map(|updated| milliseconds(now.saturating_sub(updated)));
-        status.age_ms = status.age_ms.into_iter().chain(age).min();
         status.blocks += contents.blocks;
         status.orphans += contents.orphans;
         for (tier, tokens) in Tier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0) {

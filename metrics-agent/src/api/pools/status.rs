@@ -9,6 +9,7 @@ use crate::api::queues::QueueReport;
 use crate::api::queues::status::QueueStatus;
 use crate::api::reports::UnknownPool;
 use crate::catalogue::Refusal;
+use crate::kv_events::StreamState;
 
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
@@ -182,10 +183,13 @@ pub struct EndpointStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvEventsStatus {
     /// The worst state of its caches.
-    pub state: KvEventsState,
+    pub state: StreamState,
     /// Why it is in this state, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Why the cached prefixes of prompts are not known by their text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text_problem: Option<String>,
     /// The server's caches: one, or one for each data-parallel rank.
     pub caches: usize,
     /// Age of the last message; absent: there was none.
@@ -197,32 +201,6 @@ pub struct KvEventsStatus {
     pub orphans: u64,
     /// Cached tokens by tier: `gpu`, `cpu`, `storage`; a tier without any is absent.
     pub tokens: BTreeMap<String, u64>,
-}
-
-/// The extent to which the contents of a server's KV caches are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KvEventsState {
-    /// A cache has no connection for its events.
-    Disconnected,
-    /// A cache has blocks that are not known.
-    Partial,
-    /// All blocks are known.
-    Complete,
-}
-
-impl KvEventsState {
-    /// All states, the worst first.
-    pub const ALL: [Self; 3] = [Self::Disconnected, Self::Partial, Self::Complete];
-
-    /// As in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Disconnected => "disconnected",
-            Self::Partial => "partial",
-            Self::Complete => "complete",
-        }
-    }
 }
 
 /// The state of an endpoint: the first that applies.

@@ -5,19 +5,30 @@
 //! server may store a block twice and then removes it twice. A block whose parent is not known waits for it as an orphan.
 //!
 //! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
-//! cache. Of too many orphans the oldest eighth is forgotten.
+//! cache. Of too many orphans the server with the most loses the oldest eighth.
+//!
+//! If the tokens of a cache's model are text (`text`), the blocks are joined to [`Prefixes`], which proxies follow: a cache has a prefix if
+//! it has all its blocks (`runs`).
 
 mod nodes;
 mod orphans;
+mod runs;
+mod text;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use nodes::{Content, NodeKey, Nodes};
-use orphans::{Orphan, Orphans};
+use nodes::{Content, NodeKey, NodeText, Nodes};
+use orphans::{Orphan, Orphans, Size};
+use runs::Runs;
+use text::Text;
+pub use text::TextModel;
 
 use super::event::{BlockHash, Event, Removed, Stored, Tier};
+use super::prefixes::{Prefixes, ServerNumber};
+use super::tokenizer::vocabulary::BlockText;
 
 /// The KV cache of a server, or of one of its data-parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +40,9 @@ const MAX_GROUPS: usize = 64;
 /// The part of the limit on blocks that orphans may have.
 const ORPHANS: usize = 8;
 
+/// Bytes of text that an orphan may have, on average. A block of 16 tokens has some 70.
+const ORPHAN_BYTES: usize = 256;
+
 /// The part that is evicted at once.
 const EVICTED: usize = 8;
 
@@ -38,11 +52,21 @@ pub struct Index {
     caches: HashMap<CacheId, Cache>,
     nodes: Nodes,
     orphans: Orphans,
+    prefixes: Prefixes,
     next_cache: u64,
     /// Blocks of all caches.
     blocks: usize,
-    max_blocks: usize,
+    limits: Limits,
     evicted: u64,
+}
+
+/// Limits of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of blocks of all caches together.
+    pub blocks: usize,
+    /// Tokens of a prefix; one of larger blocks has more.
+    pub prefix_tokens: u32,
 }
 
 /// Numbers of an index.
@@ -54,6 +78,8 @@ pub struct Totals {
     pub nodes: usize,
     /// Blocks that wait for their parent.
     pub orphans: usize,
+    /// Different prefixes.
+    pub prefixes: usize,
     /// Blocks and orphans that were forgotten because there were too many, since the start.
     pub evicted: u64,
 }
@@ -72,7 +98,12 @@ pub struct Contents {
 #[derive(Debug)]
 struct Cache {
     server: SocketAddr,
+    server_number: ServerNumber,
+    /// `None`: its tokens are not text.
+    model: Option<Arc<TextModel>>,
     blocks: HashMap<BlockHash, Held>,
+    /// The blocks among them that have a node with text.
+    runs: Runs,
     /// The groups that were announced, and whether their blocks count.
     groups: Vec<(u32, bool)>,
     contents: Contents,
@@ -90,48 +121,78 @@ struct Held {
     copies: [u8; 3],
 }
 
+/// The block before another one, or a root.
+#[derive(Clone, Debug)]
+struct Parent {
+    key: NodeKey,
+    /// The text of a root, if it has any.
+    root: Option<Text>,
+}
+
+impl Parent {
+    fn block(key: NodeKey) -> Self {
+        Self { key, root: None }
+    }
+}
+
 impl Index {
-    /// An index of no cache, with this limit on the blocks of all caches together.
-    pub fn new(max_blocks: usize) -> Self {
+    /// An index of no cache.
+    pub fn new(limits: Limits) -> Self {
         Self {
             caches: HashMap::new(),
             nodes: Nodes::default(),
             orphans: Orphans::default(),
+            prefixes: Prefixes::default(),
             next_cache: 0,
             blocks: 0,
-            max_blocks,
+            limits,
             evicted: 0,
         }
     }
 
-    /// Adds an empty cache of this server.
-    pub fn add_cache(&mut self, server: SocketAddr) -> CacheId {
+    /// Adds an empty cache of this server and this model; `None`: its tokens are not text.
+    pub fn add_cache(&mut self, server: SocketAddr, model: Option<Arc<TextModel>>) -> CacheId {
         let id = CacheId(self.next_cache);
         self.next_cache += 1;
-        self.caches.insert(id, Cache::new(server));
+        let server_number = self.prefixes.add_cache(server);
+        self.caches.insert(id, Cache::new(server, server_number, model));
         id
     }
 
     /// Removes a cache.
     pub fn remove_cache(&mut self, id: CacheId) {
         self.clear(id);
-        self.caches.remove(&id);
+        if let Some(cache) = self.caches.remove(&id) {
+            self.prefixes.remove_cache(cache.server_number);
+        }
     }
 
     /// Removes all blocks of a cache.
     pub fn clear(&mut self, id: CacheId) {
         let Some(cache) = self.caches.get_mut(&id) else { return };
+        cache.release_all(&self.nodes, &mut self.prefixes);
         let blocks = core::mem::take(&mut cache.blocks);
         let has_orphans = cache.contents.orphans > 0;
+        let scope = cache.scope();
         // Another process may have other groups.
-        *cache = Cache::new(cache.server);
+        *cache = Cache::new(cache.server, cache.server_number, cache.model.take());
         self.blocks -= blocks.len();
         for node in blocks.into_values().filter_map(|held| held.node) {
-            self.nodes.remove(node);
+            self.nodes.remove(scope, node);
         }
         if has_orphans {
-            self.orphans.retain(|orphan| orphan.cache != id);
+            self.orphans.drain(|orphan| orphan.cache != id);
         }
+    }
+
+    /// The prefixes of all servers.
+    pub fn prefixes(&self) -> &Prefixes {
+        &self.prefixes
+    }
+
+    /// The prefixes of all servers, for their readers.
+    pub fn prefixes_mut(&mut self) -> &mut Prefixes {
+        &mut self.prefixes
     }
 
     /// Numbers of the index.
@@ -139,7 +200,8 @@ impl Index {
         Totals {
             blocks: self.blocks,
             nodes: self.nodes.len(),
-            orphans: self.orphans.len(),
+            orphans: self.orphans.total().count,
+            prefixes: self.prefixes.count(),
             evicted: self.evicted,
         }
     }
@@ -166,54 +228,97 @@ impl Index {
         let tier = stored.tier;
         if stored.block_size == 0 {
             // A lower tier names blocks that it takes over, without their tokens.
-            stored.blocks.iter().for_each(|block| cache.copy(block.hash, tier));
+            stored.blocks.iter().for_each(|block| self.copy(id, block.hash, tier));
             return;
         }
         // On a request's wish vLLM announces blocks that it has stored before, from a prompt's beginning on. They are no further copies.
         let is_repeated =
             stored.parent.is_none() && stored.blocks.iter().all(|block| cache.has(block.hash, tier));
+        let (scope, model) = (cache.scope(), cache.model.clone());
         let mut parent = match stored.parent {
-            None => Some(NodeKey::root(stored.adapter.as_deref(), stored.salt.as_deref())),
-            Some(hash) => self.parent(id, hash, tier, now),
+            None => {
+                let (adapter, salt) = (stored.adapter.as_deref(), stored.salt.as_deref());
+                let root = model.as_ref().and_then(|model| model.root(adapter, salt));
+                Some(Parent { key: NodeKey::root(scope, adapter, salt), root })
+            }
+            Some(hash) => self.parent(id, hash, tier, now).map(Parent::block),
         };
         let mut parent_hash = stored.parent;
         for (block, tokens) in stored.blocks.iter().zip(stored.tokens.chunks(stored.block_size)) {
             let Some(cache) = self.caches.get_mut(&id) else { return };
             let content = Content::of(tokens, &block.extra);
+            // Images and the like are no text.
+            let text = || {
+                let model = model.as_ref().filter(|_| block.extra.is_empty())?;
+                model.text(tokens, parent_hash.is_none())
+            };
             let node = if let Some(held) = cache.blocks.get(&block.hash) {
                 let node = held.node;
                 if !is_repeated {
-                    cache.copy(block.hash, tier);
+                    self.copy(id, block.hash, tier);
                 }
                 node
             } else {
                 let held = Held::new(u32::try_from(tokens.len()).unwrap_or(u32::MAX), now);
                 cache.insert(block.hash, held, tier);
                 self.blocks += 1;
-                if let Some(parent) = parent_hash.filter(|_| parent.is_none()) {
-                    self.orphans.add(parent, Orphan { cache: id, hash: block.hash, content, stored: now });
+                if let Some(before) = parent_hash.filter(|_| parent.is_none()) {
+                    let orphan = Orphan { cache: id, hash: block.hash, content, text: text(), stored: now };
+                    self.orphans.add(scope, before, orphan);
                 }
                 None
             };
-            parent = node.or_else(|| {
-                let node = parent?.child(content);
-                self.attach(id, block.hash, node, parent?);
-                self.adopt(block.hash, node);
+            let node = node.or_else(|| {
+                let parent = parent.as_ref()?;
+                let node = parent.key.child(content);
+                self.attach(id, block.hash, node, parent, text);
+                self.adopt(scope, block.hash, node);
                 Some(node)
             });
+            parent = node.map(Parent::block);
             parent_hash = Some(block.hash);
             // After each block, because one event may have more blocks than the limit.
             self.evict();
+            // Without the block before it, the next one would have no text.
+            parent = parent.filter(|parent| self.nodes.get(parent.key).is_some());
+        }
+    }
+
+    /// Counts a copy of a block that a cache has.
+    fn copy(&mut self, id: CacheId, hash: BlockHash, tier: Tier) {
+        let Self { caches, nodes, prefixes, .. } = self;
+        let Some(cache) = caches.get_mut(&id) else { return };
+        if let Some(node) = cache.copy(hash, tier) {
+            cache.hold(node, tier, nodes, prefixes);
         }
     }
 
     /// Gives a block of a cache its node.
-    fn attach(&mut self, id: CacheId, hash: BlockHash, node: NodeKey, parent: NodeKey) {
-        let Some(cache) = self.caches.get_mut(&id) else { return };
+    fn attach(
+        &mut self,
+        id: CacheId,
+        hash: BlockHash,
+        key: NodeKey,
+        parent: &Parent,
+        text: impl FnOnce() -> Option<BlockText>,
+    ) {
+        let Self { caches, nodes, prefixes, .. } = self;
+        let Some(cache) = caches.get_mut(&id) else { return };
         let Some(held) = cache.blocks.get_mut(&hash) else { return };
-        held.node = Some(node);
+        held.node = Some(key);
         cache.contents.orphans -= 1;
-        self.nodes.add(node, parent, hash, held.tokens);
+        let Held { tokens, copies, .. } = *held;
+        if !nodes.add_cache(key) {
+            let before = parent.root.as_ref().or_else(|| nodes.text(parent.key).map(|text| &text.text));
+            let text = before.and_then(|before| {
+                let text = before.followed_by(&text()?, tokens, self.limits.prefix_tokens)?;
+                Some(NodeText { text, is_first: before.is_end() })
+            });
+            nodes.insert(cache.scope(), key, (parent.key, hash, tokens), text);
+        }
+        for tier in Tier::ALL.into_iter().filter(|tier| copies[*tier as usize] > 0) {
+            cache.hold(key, tier, nodes, prefixes);
+        }
     }
 
     /// The node of a block that a cache names as the parent of a stored one. If only another cache has announced it, the cache has it and
@@ -223,33 +328,34 @@ impl Index {
         if let Some(held) = cache.blocks.get(&hash) {
             return held.node;
         }
-        let key = self.nodes.named(hash)?;
+        let key = self.nodes.named(cache.scope(), hash)?;
         let mut next = Some(key);
-        while let Some(node) = next.and_then(|key| self.nodes.get(key)).copied() {
-            let Some(key) = next else { break };
+        while let Some(key) = next {
+            let Some(node) = self.nodes.get(key) else { break };
+            let (parent, hash, tokens) = (node.parent, node.hash, node.tokens);
             let Some(cache) = self.caches.get_mut(&id) else { break };
-            if self.blocks >= self.max_blocks || cache.blocks.contains_key(&node.hash) {
+            if self.blocks >= self.limits.blocks || cache.blocks.contains_key(&hash) {
                 break;
             }
-            cache.insert(node.hash, Held::new(node.tokens, now), tier);
+            cache.insert(hash, Held::new(tokens, now), tier);
             self.blocks += 1;
-            self.attach(id, node.hash, key, node.parent);
-            next = Some(node.parent);
+            self.attach(id, hash, key, &Parent::block(parent), || None);
+            next = Some(parent);
         }
         Some(key)
     }
 
     /// Makes nodes of the orphans whose parent has this name, and of the orphans behind them.
-    fn adopt(&mut self, hash: BlockHash, node: NodeKey) {
-        if self.orphans.len() == 0 {
+    fn adopt(&mut self, scope: u64, hash: BlockHash, node: NodeKey) {
+        if self.orphans.total().count == 0 {
             return;
         }
         let mut parents = vec![(hash, node)];
         while let Some((hash, parent)) = parents.pop() {
-            for orphan in self.orphans.take(hash) {
+            for orphan in self.orphans.take(scope, hash) {
                 if self.is_waiting(&orphan) {
                     let node = parent.child(orphan.content);
-                    self.attach(orphan.cache, orphan.hash, node, parent);
+                    self.attach(orphan.cache, orphan.hash, node, &Parent::block(parent), || orphan.text);
                     parents.push((orphan.hash, node));
                 }
             }
@@ -263,49 +369,81 @@ impl Index {
     }
 
     fn remove(&mut self, id: CacheId, removed: &Removed) {
-        let Some(cache) = self.caches.get_mut(&id) else { return };
+        let Self { caches, nodes, prefixes, .. } = self;
+        let Some(cache) = caches.get_mut(&id) else { return };
         if !cache.counts(removed.group) {
             return;
         }
         for hash in &removed.blocks {
-            if let Some(held) = cache.remove_copy(*hash, removed.tier) {
+            let Some((held, is_last)) = cache.remove_copy(*hash, removed.tier) else { continue };
+            if let Some(node) = held.node.filter(|_| held.copies[removed.tier as usize] == 0) {
+                cache.release(node, removed.tier, nodes, prefixes);
+            }
+            if is_last {
                 self.blocks -= 1;
-                held.node.into_iter().for_each(|node| self.nodes.remove(node));
+                held.node.into_iter().for_each(|node| nodes.remove(cache.scope(), node));
             }
         }
     }
 
-    /// Makes room: the oldest eighth is removed of all orphans, and of the largest cache of the server with the most blocks.
+    /// Makes room: the server with the most orphans loses the oldest eighth of them, and the server with the most blocks the oldest eighth
+    /// of its largest cache.
     fn evict(&mut self) {
-        while self.orphans.len() > self.max_blocks / ORPHANS {
-            let limit = oldest(self.orphans.times().collect());
-            for orphan in self.orphans.drain_until(limit) {
+        let max = self.limits.blocks / ORPHANS;
+        let max = Size { count: max, bytes: max * ORPHAN_BYTES };
+        loop {
+            let Size { count, bytes } = self.orphans.total();
+            let relevant = |size: Size| if count > max.count { size.count } else { size.bytes };
+            if count <= max.count && bytes <= max.bytes {
+                break;
+            }
+            let server = |cache: CacheId| self.caches.get(&cache).map(|cache| cache.server);
+            let mut of_servers: HashMap<_, Size> = HashMap::new();
+            self.orphans
+                .sizes()
+                .for_each(|(cache, size)| of_servers.entry(server(cache)).or_default().add(size));
+            let largest = of_servers.into_iter().max_by_key(|(_, size)| relevant(*size));
+            let Some((largest, _)) = largest else { break };
+            let limit = oldest(self.orphans.times(|cache| server(cache) == largest));
+            let drained =
+                self.orphans.drain(|orphan| orphan.stored > limit || server(orphan.cache) != largest);
+            for orphan in drained {
                 if self.is_waiting(&orphan) {
-                    let cache = self.caches.get_mut(&orphan.cache);
-                    cache.and_then(|cache| cache.forget(orphan.hash));
-                    self.blocks -= 1;
-                    self.evicted += 1;
+                    self.forget(orphan.cache, orphan.hash);
                 }
             }
         }
-        while self.blocks > self.max_blocks {
+        while self.blocks > self.limits.blocks {
             let mut of_servers: HashMap<SocketAddr, usize> = HashMap::new();
             for cache in self.caches.values() {
                 *of_servers.entry(cache.server).or_default() += cache.blocks.len();
             }
-            let caches = self.caches.values_mut();
-            let largest =
-                caches.max_by_key(|cache| (of_servers.get(&cache.server).copied(), cache.blocks.len()));
-            let Some(cache) = largest else { return };
+            let largest = self
+                .caches
+                .iter()
+                .max_by_key(|(_, cache)| (of_servers.get(&cache.server).copied(), cache.blocks.len()));
+            let Some((id, cache)) = largest else { return };
             let limit = oldest(cache.blocks.values().map(|held| held.stored).collect());
             let old = cache.blocks.iter().filter(|(_, held)| held.stored <= limit);
-            let old: Vec<_> = old.map(|(hash, _)| *hash).collect();
-            self.blocks -= old.len();
-            self.evicted += old.len() as u64;
-            for held in old.into_iter().filter_map(|hash| cache.forget(hash)) {
-                held.node.into_iter().for_each(|node| self.nodes.remove(node));
+            let (id, old): (_, Vec<_>) = (*id, old.map(|(hash, _)| *hash).collect());
+            for hash in old {
+                self.forget(id, hash);
             }
         }
+    }
+
+    /// Removes all copies of a block because there are too many blocks.
+    fn forget(&mut self, id: CacheId, hash: BlockHash) {
+        let Self { caches, nodes, prefixes, .. } = self;
+        let Some(cache) = caches.get_mut(&id) else { return };
+        let Some(held) = cache.forget(hash) else { return };
+        self.blocks -= 1;
+        self.evicted += 1;
+        let Some(node) = held.node else { return };
+        for tier in Tier::ALL.into_iter().filter(|tier| held.copies[*tier as usize] > 0) {
+            cache.release(node, tier, nodes, prefixes);
+        }
+        nodes.remove(cache.scope(), node);
     }
 }
 
@@ -323,8 +461,21 @@ impl Held {
 }
 
 impl Cache {
-    fn new(server: SocketAddr) -> Self {
-        Self { server, blocks: HashMap::new(), groups: Vec::new(), contents: Contents::default() }
+    fn new(server: SocketAddr, server_number: ServerNumber, model: Option<Arc<TextModel>>) -> Self {
+        Self {
+            server,
+            server_number,
+            model,
+            blocks: HashMap::new(),
+            runs: Runs::new(),
+            groups: Vec::new(),
+            contents: Contents::default(),
+        }
+    }
+
+    /// The scope of its nodes and names.
+    fn scope(&self) -> u64 {
+        self.model.as_ref().map_or(0, |model| model.scope())
     }
 
     /// Whether blocks of this group count, which stores announce.
@@ -354,18 +505,20 @@ impl Cache {
         self.copy(hash, tier);
     }
 
-    /// Counts a copy of a block that the cache has.
-    fn copy(&mut self, hash: BlockHash, tier: Tier) {
-        let Some(held) = self.blocks.get_mut(&hash) else { return };
+    /// Counts a copy of a block that the cache has. Returns its node if it is the first copy in the tier.
+    fn copy(&mut self, hash: BlockHash, tier: Tier) -> Option<NodeKey> {
+        let held = self.blocks.get_mut(&hash)?;
         let copies = &mut held.copies[tier as usize];
-        if *copies == 0 {
+        let is_first = *copies == 0;
+        if is_first {
             self.contents.tokens[tier as usize] += u64::from(held.tokens);
         }
         *copies = copies.saturating_add(1);
+        held.node.filter(|_| is_first)
     }
 
-    /// Removes a copy. Returns the block if it was the last copy in all tiers.
-    fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<Held> {
+    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which removes the block.
+    fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<(Held, bool)> {
         let Entry::Occupied(mut entry) = self.blocks.entry(hash) else { return None };
         let held = entry.get_mut();
         let copies = &mut held.copies[tier as usize];
@@ -374,11 +527,11 @@ impl Cache {
             self.contents.tokens[tier as usize] -= u64::from(held.tokens);
         }
         if held.copies != [0; 3] {
-            return None;
+            return Some((*held, false));
         }
         self.contents.blocks -= 1;
         self.contents.orphans -= u64::from(held.node.is_none());
-        Some(entry.remove())
+        Some((entry.remove(), true))
     }
 
     /// Removes all copies of a block.

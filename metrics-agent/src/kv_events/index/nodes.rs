@@ -1,14 +1,15 @@
 //! Stored blocks by their content, each with all blocks before it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use xxhash_rust::xxh64::Xxh64;
 
+use super::text::Text;
 use crate::kv_events::event::BlockHash;
 
 /// The content of a block and of all blocks before it, the same for every server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeKey(u64);
 
 /// The content of a block alone.
@@ -27,9 +28,10 @@ impl Content {
 }
 
 impl NodeKey {
-    /// The beginning of the prompts of an adapter and a salt.
-    pub(super) fn root(adapter: Option<&[u8]>, salt: Option<&[u8]>) -> Self {
+    /// The beginning of the prompts of a model, an adapter and a salt. Models whose tokens are not text have the scope 0.
+    pub(super) fn root(scope: u64, adapter: Option<&[u8]>, salt: Option<&[u8]>) -> Self {
         let mut hasher = Xxh64::new(1);
+        hasher.update(&scope.to_le_bytes());
         for name in [adapter, salt] {
             let length = name.map_or(u64::MAX, |name| name.len() as u64);
             hasher.update(&length.to_le_bytes());
@@ -48,13 +50,23 @@ impl NodeKey {
 }
 
 /// A block that at least one cache has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Node {
     pub(super) parent: NodeKey,
     /// The name under which the first cache stored it.
     pub(super) hash: BlockHash,
     pub(super) tokens: u32,
     caches: u32,
+    /// `None`: it has a token without text, or further keys, or a block before it has.
+    pub(super) text: Option<NodeText>,
+}
+
+/// The text of a block that at least one cache has.
+#[derive(Debug)]
+pub(super) struct NodeText {
+    pub(super) text: Text,
+    /// Whether it begins a prefix.
+    pub(super) is_first: bool,
 }
 
 /// All blocks that at least one cache has.
@@ -62,8 +74,10 @@ pub(super) struct Node {
 pub(super) struct Nodes {
     by_key: HashMap<NodeKey, Node>,
     /// A server may name the block before a stored one that only another server has announced. By default, servers of one model give
-    /// equal blocks equal names.
-    by_hash: HashMap<BlockHash, NodeKey>,
+    /// equal blocks equal names. The names of a scope are its own.
+    by_hash: HashMap<(u64, BlockHash), NodeKey>,
+    /// Pairs of the block before and a block that continues its prefix.
+    continuations: BTreeSet<(NodeKey, NodeKey)>,
 }
 
 impl Nodes {
@@ -75,30 +89,51 @@ impl Nodes {
         self.by_key.get(&key)
     }
 
-    /// The block that another cache has under this name.
-    pub(super) fn named(&self, hash: BlockHash) -> Option<NodeKey> {
-        self.by_hash.get(&hash).copied()
+    /// The block that another cache of the scope has under this name.
+    pub(super) fn named(&self, scope: u64, hash: BlockHash) -> Option<NodeKey> {
+        self.by_hash.get(&(scope, hash)).copied()
     }
 
-    /// Adds a cache to a block.
-    pub(super) fn add(&mut self, key: NodeKey, parent: NodeKey, hash: BlockHash, tokens: u32) {
-        match self.by_key.entry(key) {
-            Entry::Occupied(mut node) => node.get_mut().caches += 1,
-            Entry::Vacant(entry) => {
-                entry.insert(Node { parent, hash, tokens, caches: 1 });
-                self.by_hash.entry(hash).or_insert(key);
-            }
+    /// The text of a block.
+    pub(super) fn text(&self, key: NodeKey) -> Option<&NodeText> {
+        self.by_key.get(&key)?.text.as_ref()
+    }
+
+    /// The blocks that continue the prefix of a block.
+    pub(super) fn continuations(&self, key: NodeKey) -> impl Iterator<Item = NodeKey> {
+        let all = (key, NodeKey(u64::MIN))..=(key, NodeKey(u64::MAX));
+        self.continuations.range(all).map(|(_, next)| *next)
+    }
+
+    /// Adds a cache to a block that at least one has. Returns false if there is no such block.
+    pub(super) fn add_cache(&mut self, key: NodeKey) -> bool {
+        self.by_key.get_mut(&key).map(|node| node.caches += 1).is_some()
+    }
+
+    /// Adds a block with one cache.
+    pub(super) fn insert(
+        &mut self,
+        scope: u64,
+        key: NodeKey,
+        (parent, hash, tokens): (NodeKey, BlockHash, u32),
+        text: Option<NodeText>,
+    ) {
+        if text.as_ref().is_some_and(|text| !text.is_first) {
+            self.continuations.insert((parent, key));
         }
+        self.by_key.insert(key, Node { parent, hash, tokens, caches: 1, text });
+        self.by_hash.entry((scope, hash)).or_insert(key);
     }
 
     /// Removes a cache from a block.
-    pub(super) fn remove(&mut self, key: NodeKey) {
+    pub(super) fn remove(&mut self, scope: u64, key: NodeKey) {
         let Entry::Occupied(mut node) = self.by_key.entry(key) else { return };
         node.get_mut().caches -= 1;
         if node.get().caches == 0 {
-            let hash = node.remove().hash;
-            if self.by_hash.get(&hash) == Some(&key) {
-                self.by_hash.remove(&hash);
+            let Node { parent, hash, .. } = node.remove();
+            self.continuations.remove(&(parent, key));
+            if self.by_hash.get(&(scope, hash)) == Some(&key) {
+                self.by_hash.remove(&(scope, hash));
             }
         }
     }
@@ -111,5 +146,8 @@ impl Nodes {
         let own: HashMap<_, _> = self.by_key.iter().map(|(key, node)| (*key, node.caches)).collect();
         assert_eq!(own, *caches);
         assert!(self.by_hash.values().all(|key| self.by_key.contains_key(key)));
+        let continues = |(_, node): &(&NodeKey, &Node)| node.text.as_ref().is_some_and(|text| !text.is_first);
+        let continuations = self.by_key.iter().filter(continues).map(|(key, node)| (node.parent, *key));
+        assert_eq!(self.continuations, continuations.collect());
     }
 }

@@ -1,67 +1,109 @@
 //! Blocks whose parent is not known, until it is.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::CacheId;
 use super::nodes::Content;
 use crate::kv_events::event::BlockHash;
+use crate::kv_events::tokenizer::vocabulary::BlockText;
 
 /// A stored block whose parent is not known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Orphan {
     pub(super) cache: CacheId,
     pub(super) hash: BlockHash,
     pub(super) content: Content,
+    /// `None`: it has none.
+    pub(super) text: Option<BlockText>,
     /// Seconds on the index's clock.
     pub(super) stored: u32,
 }
 
-/// The orphans, by the names of their parents.
+/// The orphans, by the scopes and names of their parents.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    by_parent: HashMap<BlockHash, Vec<Orphan>>,
-    len: usize,
+    by_parent: HashMap<(u64, BlockHash), Vec<Orphan>>,
+    sizes: HashMap<CacheId, Size>,
+    total: Size,
+}
+
+/// The size of some orphans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) count: usize,
+    /// Bytes of text.
+    pub(super) bytes: usize,
+}
+
+impl Size {
+    fn of(orphan: &Orphan) -> Self {
+        Self { count: 1, bytes: orphan.text.as_ref().map_or(0, BlockText::length) }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.bytes += more.bytes;
+    }
+
+    fn remove(&mut self, less: Self) {
+        self.count -= less.count;
+        self.bytes -= less.bytes;
+    }
 }
 
 impl Orphans {
-    pub(super) fn len(&self) -> usize {
-        self.len
+    /// The size of all.
+    pub(super) fn total(&self) -> Size {
+        self.total
     }
 
-    pub(super) fn add(&mut self, parent: BlockHash, orphan: Orphan) {
-        self.by_parent.entry(parent).or_default().push(orphan);
-        self.len += 1;
+    /// The size of those of each cache.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (CacheId, Size)> {
+        self.sizes.iter().map(|(cache, size)| (*cache, *size))
+    }
+
+    pub(super) fn add(&mut self, scope: u64, parent: BlockHash, orphan: Orphan) {
+        let size = Size::of(&orphan);
+        self.total.add(size);
+        self.sizes.entry(orphan.cache).or_default().add(size);
+        self.by_parent.entry((scope, parent)).or_default().push(orphan);
     }
 
     /// Takes the orphans of this parent.
-    pub(super) fn take(&mut self, parent: BlockHash) -> Vec<Orphan> {
-        let orphans = self.by_parent.remove(&parent).unwrap_or_default();
-        self.len -= orphans.len();
+    pub(super) fn take(&mut self, scope: u64, parent: BlockHash) -> Vec<Orphan> {
+        let orphans = self.by_parent.remove(&(scope, parent)).unwrap_or_default();
+        self.subtract(&orphans);
         orphans
     }
 
-    /// Removes the orphans that are not to be kept.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Orphan) -> bool) {
+    /// Takes all orphans that are not to be kept.
+    pub(super) fn drain(&mut self, mut keep: impl FnMut(&Orphan) -> bool) -> Vec<Orphan> {
+        let mut drained = Vec::new();
         self.by_parent.retain(|_, orphans| {
-            orphans.retain(&mut keep);
+            drained.extend(orphans.extract_if(.., |orphan| !keep(orphan)));
             !orphans.is_empty()
         });
-        self.len = self.by_parent.values().map(Vec::len).sum();
-    }
-
-    /// Takes the orphans that were stored up to this time.
-    pub(super) fn drain_until(&mut self, limit: u32) -> Vec<Orphan> {
-        let mut drained = Vec::new();
-        self.retain(|orphan| {
-            let is_old = orphan.stored <= limit;
-            drained.extend(is_old.then_some(*orphan));
-            !is_old
-        });
+        self.subtract(&drained);
         drained
     }
 
-    /// The times at which they were stored.
-    pub(super) fn times(&self) -> impl Iterator<Item = u32> {
-        self.by_parent.values().flatten().map(|orphan| orphan.stored)
+    fn subtract(&mut self, orphans: &[Orphan]) {
+        for orphan in orphans {
+            let size = Size::of(orphan);
+            self.total.remove(size);
+            if let Entry::Occupied(mut of_cache) = self.sizes.entry(orphan.cache) {
+                of_cache.get_mut().remove(size);
+                if of_cache.get().count == 0 {
+                    of_cache.remove();
+                }
+            }
+        }
+    }
+
+    /// The times at which those of some caches were stored.
+    pub(super) fn times(&self, of: impl Fn(CacheId) -> bool) -> Vec<u32> {
+        let orphans = self.by_parent.values().flatten().filter(|orphan| of(orphan.cache));
+        orphans.map(|orphan| orphan.stored).collect()
     }
 }

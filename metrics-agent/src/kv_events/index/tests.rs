@@ -9,7 +9,19 @@ use serde::Deserialize;
 use super::*;
 use crate::kv_events::batch::Batch;
 use crate::kv_events::event::Block;
+use crate::kv_events::prefixes::Prefix;
 use crate::kv_events::sequence::{Message, Sequence, Step};
+use crate::kv_events::tokenizer::Tokenizer;
+use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+
+/// The captures of tests/captures/kv-events.
+macro_rules! captured {
+    ($file:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/", $file))
+    };
+}
+
+mod text;
 
 const BLOCK: usize = 4;
 
@@ -26,7 +38,7 @@ impl Index {
         let cache = &self.caches[&id];
         let nodes: HashMap<_, _> =
             cache.blocks.values().filter_map(|held| Some((held.node?, held.copies))).collect();
-        let mut key = NodeKey::root(adapter, salt);
+        let mut key = NodeKey::root(cache.scope(), adapter, salt);
         let mut keys = tokens.chunks_exact(size).map(|tokens| {
             key = key.child(Content::of(tokens, &[]));
             key
@@ -53,10 +65,63 @@ impl Index {
             blocks += cache.blocks.len();
         }
         assert_eq!(self.blocks, blocks);
-        assert!(blocks <= self.max_blocks, "{blocks} blocks");
-        assert!(self.orphans.len() <= self.max_blocks / ORPHANS);
+        assert!(blocks <= self.limits.blocks, "{blocks} blocks");
+        assert!(self.orphans.total().count <= self.limits.blocks / ORPHANS);
         self.nodes.check(&caches_of);
+        self.prefixes.check(&self.complete_prefixes());
     }
+
+    /// The prefixes of which a cache of a server has all blocks.
+    fn complete_prefixes(&self) -> HashMap<(SocketAddr, Prefix), Tier> {
+        let mut complete: HashMap<_, Tier> = HashMap::new();
+        for cache in self.caches.values() {
+            let mut tiers: HashMap<NodeKey, Tier> = HashMap::new();
+            for held in cache.blocks.values() {
+                let tier = Tier::ALL.into_iter().find(|tier| held.copies[*tier as usize] > 0).unwrap();
+                if let Some(node) = held.node {
+                    tiers.entry(node).and_modify(|before| *before = tier.min(*before)).or_insert(tier);
+                }
+            }
+            for (key, tier) in &tiers {
+                let Some(Text::End { prefix, .. }) = self.nodes.text(*key).map(|text| &text.text) else {
+                    continue;
+                };
+                let (mut slowest, mut at) = (Some(*tier), *key);
+                while slowest.is_some() && !self.nodes.text(at).unwrap().is_first {
+                    at = self.nodes.get(at).unwrap().parent;
+                    slowest = slowest.zip(tiers.get(&at)).map(|(slowest, tier)| slowest.max(*tier));
+                }
+                if let Some(tier) = slowest {
+                    let entry = complete.entry((cache.server, *prefix));
+                    entry.and_modify(|before| *before = tier.min(*before)).or_insert(tier);
+                }
+            }
+        }
+        complete
+    }
+}
+
+/// A model of 30 tokens, `0;` to `29;`.
+fn numbers() -> Arc<TextModel> {
+    let mut vocabulary = Vocabulary::new(LeadingSpace::Never);
+    (0..30).for_each(|id| vocabulary.insert(id, format!("{id};").as_bytes(), false).unwrap());
+    let empty = String::new();
+    let (chat_template, bos_token, eos_token) = (empty.clone(), empty.clone(), empty);
+    let tokenizer = Tokenizer {
+        vocabulary,
+        digest: 1,
+        chat_template,
+        bos_token,
+        eos_token,
+        adds_bos: false,
+        normalizes: false,
+    };
+    Arc::new(TextModel::new("numbers", Arc::new(tokenizer)))
+}
+
+/// An index of prefixes of three tokens.
+fn index(blocks: usize) -> Index {
+    Index::new(Limits { blocks, prefix_tokens: 3 })
 }
 
 fn stored(parent: Option<BlockHash>, hashes: &[BlockHash], tokens: &[u32]) -> Event {
@@ -83,8 +148,8 @@ fn server(number: u8) -> SocketAddr {
 
 /// An index with one cache.
 fn one() -> (Index, CacheId) {
-    let mut index = Index::new(1000);
-    let id = index.add_cache(server(1));
+    let mut index = index(1000);
+    let id = index.add_cache(server(1), None);
     (index, id)
 }
 
@@ -108,6 +173,9 @@ struct RecordedRequest {
     model: String,
     salt: Option<String>,
     prompts: Vec<Vec<u32>>,
+    /// The text of each prompt, if it is recorded; `None`: the request has token ids.
+    #[serde(default)]
+    texts: Vec<Option<String>>,
     cached_tokens: usize,
 }
 
@@ -118,13 +186,6 @@ fn lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
 fn message(frames: &[String]) -> Message {
     let frames: Vec<Bytes> = frames.iter().map(|frame| STANDARD.decode(frame).unwrap().into()).collect();
     Message::of(&frames).unwrap()
-}
-
-/// The captures of tests/captures/kv-events.
-macro_rules! captured {
-    ($file:literal) => {
-        include_str!(concat!("../../../tests/captures/kv-events/", $file))
-    };
 }
 
 /// Replays recorded messages with the requests that caused them. Returns the notes of those whose cached tokens the index did not predict.
@@ -175,8 +236,8 @@ fn recorded_events_predict_the_cached_tokens_of_a_real_server() {
 
 #[test]
 fn the_ranks_of_a_server_are_caches_of_their_own_with_common_nodes() {
-    let mut index = Index::new(1000);
-    let ranks = ["24040", "24041"].map(|source| (source, index.add_cache(server(1))));
+    let mut index = index(1000);
+    let ranks = ["24040", "24041"].map(|source| (source, index.add_cache(server(1), None)));
     let messages: Vec<RecordedMessage> = lines(captured!("dp2.events.jsonl"));
     let requests: Vec<RecordedRequest> = lines(captured!("dp2.requests.jsonl"));
     let mut next = messages.iter().peekable();
@@ -292,8 +353,8 @@ fn adapters_and_salts_have_prompts_of_their_own() {
 
 #[test]
 fn orphans_wait_for_their_parent_from_whatever_cache() {
-    let mut index = Index::new(1000);
-    let (early, late) = (index.add_cache(server(1)), index.add_cache(server(2)));
+    let mut index = index(1000);
+    let (early, late) = (index.add_cache(server(1), None), index.add_cache(server(2), None));
     let prompt: Vec<u32> = (0..16).collect();
     // The agent came late: of this cache only the end of a prompt was announced.
     index.apply(late, &stored(Some(11), &[12], &prompt[8..12]), 0);
@@ -327,8 +388,8 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
 
 #[test]
 fn the_largest_cache_loses_its_oldest_blocks() {
-    let mut index = Index::new(100);
-    let (small, large) = (index.add_cache(server(1)), index.add_cache(server(2)));
+    let mut index = index(100);
+    let (small, large) = (index.add_cache(server(1), None), index.add_cache(server(2), None));
     let block = |hash: BlockHash| stored(None, &[hash], &[u32::try_from(hash).unwrap(); BLOCK]);
     for hash in 0..20 {
         index.apply(small, &block(hash), 0);
@@ -349,9 +410,9 @@ fn the_largest_cache_loses_its_oldest_blocks() {
 
 #[test]
 fn a_server_of_many_ranks_costs_no_other() {
-    let mut index = Index::new(100);
-    let small = index.add_cache(server(1));
-    let ranks = [(); 50].map(|()| index.add_cache(server(2)));
+    let mut index = index(100);
+    let small = index.add_cache(server(1), None);
+    let ranks = [(); 50].map(|()| index.add_cache(server(2), None));
     let block = |hash: BlockHash| stored(None, &[hash], &[u32::try_from(hash).unwrap(); BLOCK]);
     for hash in 0..20 {
         index.apply(small, &block(hash), 0);
@@ -361,6 +422,22 @@ fn a_server_of_many_ranks_costs_no_other() {
     }
     index.check();
     assert_eq!(index.contents(small).blocks, 20, "each rank has fewer, all ranks together more");
+}
+
+#[test]
+fn the_server_with_the_most_orphans_loses_the_oldest() {
+    let mut index = index(800);
+    let (small, large) = (index.add_cache(server(1), None), index.add_cache(server(2), None));
+    let orphan = |hash: BlockHash| stored(Some(hash + 1_000_000), &[hash], &[1; BLOCK]);
+    for hash in 0..20 {
+        index.apply(small, &orphan(hash), 0);
+    }
+    for hash in 100..1_000 {
+        index.apply(large, &orphan(hash), u32::try_from(hash).unwrap());
+    }
+    index.check();
+    assert_eq!(index.contents(small).orphans, 20, "a flood of one server costs no other");
+    assert!((60..=80).contains(&index.contents(large).orphans), "{:?}", index.contents(large));
 }
 
 /// A cache as lists of copies: what the index does for one cache, plainly.
@@ -398,8 +475,8 @@ proptest! {
     /// Caches that announce whole prompts have exactly what they announced, and every count is right.
     #[test]
     fn the_index_agrees_with_lists_of_copies(operations in prop::collection::vec(operation(), 1..60)) {
-        let mut index = Index::new(10_000);
-        let ids = [index.add_cache(server(1)), index.add_cache(server(2))];
+        let mut index = index(10_000);
+        let ids = [index.add_cache(server(1), Some(numbers())), index.add_cache(server(2), Some(numbers()))];
         let mut oracles = [Oracle::default(), Oracle::default()];
         for operation in operations {
             match operation {
@@ -442,8 +519,8 @@ proptest! {
     fn any_events_are_counted(
         events in prop::collection::vec((0..2_usize, prop::option::of(0..40_u64), prop::collection::vec(0..40_u64, 1..6), 0..4_u8), 1..200)
     ) {
-        let mut index = Index::new(16);
-        let ids = [index.add_cache(server(1)), index.add_cache(server(2))];
+        let mut index = index(16);
+        let ids = [index.add_cache(server(1), Some(numbers())), index.add_cache(server(2), Some(numbers()))];
         for (now, (cache, parent, hashes, kind)) in (0..).zip(events) {
             let tokens: Vec<u32> = hashes.iter().map(|hash| u32::try_from(*hash).unwrap()).collect();
             let event = match kind {

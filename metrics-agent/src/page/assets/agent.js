@@ -28,6 +28,7 @@
  * @typedef {object} KvEvents
  * @property {"disconnected" | "partial" | "complete"} state the extent to which they are known
  * @property {string} [problem]
+ * @property {string} [text_problem] why cached prefixes are not known by their text
  * @property {number} caches one for each data-parallel rank
  * @property {number} [age_ms] of the last message
  * @property {number} blocks

@@ -11,9 +11,9 @@ import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhol
  * The cached tokens, and the extent to which they are known: `complete: 12 345 tokens in gpu, 96 in cpu; 3 blocks without their parent`.
  * @param {KvEvents} events
  */
-function formatKvEvents({ state, problem, tokens, orphans }) {
+function formatKvEvents({ state, problem, text_problem, tokens, orphans }) {
   const cached = Object.entries(tokens).map(([tier, count]) => `${formatWhole(count)} tokens in ${tier}`).join(", ");
-  const facts = [cached || "nothing cached", orphans ? `${formatWhole(orphans)} blocks without their parent` : "", problem];
+  const facts = [cached || "nothing cached", orphans ? `${formatWhole(orphans)} blocks without their parent` : "", problem, text_problem];
   return `${state}: ${facts.filter(Boolean).join("; ")}`;
 }
 

@@ -34,7 +34,8 @@ mod tests {
     #[test]
     fn models_salts_and_texts_have_keys_of_their_own() {
         let base = root("a", None);
-        let mut keys = vec![base, root("b", None), root("a", Some("")), root("a", Some("b")), child(base, b"b")];
+        let mut keys =
+            vec![base, root("b", None), root("a", Some("")), root("a", Some("b")), child(base, b"b")];
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 5);

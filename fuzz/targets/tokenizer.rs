@@ -1,0 +1,22 @@
+//! Tokenizers: the input is a `tokenizer.json`.
+//!
+//! Text is bounded by the number of its tokens, and that of several blocks is that of all their tokens, but for spaces that the tokenizer adds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use metrics_agent::kv_events::tokenizer::file::TokenizerFile;
+use metrics_agent::kv_events::tokenizer::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS};
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(file) = TokenizerFile::read(input) else { return };
+    let vocabulary = file.vocabulary;
+    assert!(vocabulary.count() <= MAX_TOKENS);
+    for id in (0..512).chain([u32::MAX]) {
+        let Some(text) = vocabulary.text(&[id, id], false) else { continue };
+        let text = text.behind(false);
+        let Some(one) = vocabulary.text(&[id], false) else { panic!("token {id} has no text alone") };
+        let again = one.behind(one.adds_space);
+        assert!(text.len() <= 2 * MAX_TOKEN_BYTES);
+        assert_eq!(text, [one.behind(false), again].concat());
+    }
+});

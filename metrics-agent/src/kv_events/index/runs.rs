@@ -1,0 +1,83 @@
+//! The prefixes that a cache has: those of which it has all blocks.
+
+use std::collections::HashMap;
+
+use super::Cache;
+use super::nodes::{NodeKey, Nodes};
+use super::text::Text;
+use crate::kv_events::event::Tier;
+use crate::kv_events::prefixes::Prefixes;
+
+/// The blocks with text of a cache.
+pub(super) type Runs = HashMap<NodeKey, Run>;
+
+/// A block of a cache, and the blocks before it in its prefix.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    /// Under how many names the cache has the block in each tier.
+    names: [u32; 3],
+    /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks one of them.
+    pub(super) tier: Option<Tier>,
+}
+
+impl Run {
+    /// The fastest tier in which the cache has the block.
+    pub(super) fn own_tier(&self) -> Option<Tier> {
+        Tier::ALL.into_iter().find(|tier| self.names[*tier as usize] > 0)
+    }
+}
+
+impl Cache {
+    /// The cache has a block in a tier under one more name.
+    pub(super) fn hold(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
+        if nodes.text(node).is_some() {
+            self.runs.entry(node).or_default().names[tier as usize] += 1;
+            self.refresh(node, nodes, prefixes);
+        }
+    }
+
+    /// The cache has a block in a tier under one name less.
+    pub(super) fn release(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
+        let Some(run) = self.runs.get_mut(&node) else { return };
+        run.names[tier as usize] -= 1;
+        self.refresh(node, nodes, prefixes);
+    }
+
+    /// Follows a change of a block up to the ends of its prefixes.
+    fn refresh(&mut self, node: NodeKey, nodes: &Nodes, prefixes: &mut Prefixes) {
+        let mut changed = vec![node];
+        while let Some(key) = changed.pop() {
+            let (Some(node), Some(run)) = (nodes.get(key), self.runs.get(&key).copied()) else { continue };
+            let Some(text) = &node.text else { continue };
+            let own = run.own_tier();
+            let before =
+                if text.is_first { own } else { self.runs.get(&node.parent).and_then(|run| run.tier) };
+            let tier = own.zip(before).map(|(own, before)| own.max(before));
+            if own.is_none() {
+                self.runs.remove(&key);
+            } else if let Some(run) = self.runs.get_mut(&key) {
+                run.tier = tier;
+            }
+            if tier == run.tier {
+                continue;
+            }
+            match &text.text {
+                Text::End { prefix, .. } => prefixes.change(self.server_number, prefix, run.tier, tier),
+                Text::Within(_) => {
+                    changed.extend(nodes.continuations(key).filter(|next| self.runs.contains_key(next)));
+                }
+            }
+        }
+    }
+
+    /// Takes all prefixes from the cache.
+    pub(super) fn release_all(&mut self, nodes: &Nodes, prefixes: &mut Prefixes) {
+        for (key, run) in core::mem::take(&mut self.runs) {
+            if run.tier.is_some()
+                && let Some(Text::End { prefix, .. }) = nodes.text(key).map(|text| &text.text)
+            {
+                prefixes.change(self.server_number, prefix, run.tier, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The models that servers serve, and their tokenizers.
+
+use std::sync::Arc;
+
+use endpoint_picker::state::prefix::key;
+use endpoint_picker_wire::Message as _;
+use endpoint_picker_wire::prefixes::Model;
+
+use super::index::TextModel;
+use super::tokenizer::{Tokenizer, Tokenizers};
+use crate::scrape::model_list::ListedModel;
+
+/// Maximum number of names, and of adapters, of a model in a message.
+const MAX_NAMES: usize = 1024;
+
+/// Maximum size of the models of a message, in bytes. Further ones are left out.
+const MAX_BYTES: usize = 1 << 20;
+
+/// The base model of a server.
+#[derive(Clone, Debug)]
+pub(super) struct ServedModel {
+    /// The names under which it is served, at least one.
+    names: Vec<String>,
+    /// The adapters that are loaded onto it.
+    adapters: Vec<String>,
+    /// Its tokenizer, or why there is none.
+    pub(super) tokenizer: Result<Arc<Tokenizer>, String>,
+}
+
+impl ServedModel {
+    /// The base model of a server's list; `None`: the list has none.
+    pub(super) async fn of_list(list: Vec<ListedModel>, tokenizers: &Tokenizers) -> Option<Self> {
+        let (base, adapters): (Vec<_>, Vec<_>) = list.into_iter().partition(|model| !model.is_adapter());
+        let root = base.first()?.root.clone();
+        let names: Vec<_> = base.into_iter().map(|model| model.id).collect();
+        let adapters = adapters.into_iter().map(|model| model.id).collect();
+        let tokenizer = tokenizers.of_model(&names, root.as_deref()).await;
+        Some(Self { names, adapters, tokenizer })
+    }
+
+    /// The model by which a cache's tokens are text; `None`: they are not.
+    pub(super) fn text(&self) -> Option<Arc<TextModel>> {
+        let tokenizer = self.tokenizer.as_ref().ok()?;
+        Some(Arc::new(TextModel::new(self.name(), Arc::clone(tokenizer))))
+    }
+
+    /// Whether readers get the same about it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let tokenizer = |model: &Self| model.tokenizer.as_ref().ok().map(Arc::as_ptr);
+        tokenizer(self) == tokenizer(other)
+            && self.names == other.names
+            && self.adapters == other.adapters
+            && self.tokenizer.as_ref().err() == other.tokenizer.as_ref().err()
+    }
+
+    /// The first name, by which servers and proxies agree about the root.
+    fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    fn message(&self) -> Model {
+        let model = Model {
+            names: self.names.clone(),
+            adapters: self.adapters.clone(),
+            root: key::root(self.name(), None),
+            ..Model::default()
+        };
+        match &self.tokenizer {
+            Ok(tokenizer) => Model {
+                chat_template: tokenizer.chat_template.clone(),
+                bos_token: tokenizer.bos_token.clone(),
+                eos_token: tokenizer.eos_token.clone(),
+                adds_bos: tokenizer.adds_bos,
+                normalizes: tokenizer.normalizes,
+                ..model
+            },
+            Err(problem) => Model { problem: problem.clone(), ..model },
+        }
+    }
+}
+
+/// The models of a pool's servers, in the order of the servers. Servers of one model together have all its names and adapters; of its
+/// tokenizers the first one counts.
+pub(super) fn of_pool<'a>(servers: impl Iterator<Item = &'a Arc<ServedModel>>) -> Vec<Model> {
+    let mut different: Vec<&ServedModel> = Vec::new();
+    for server in servers {
+        if !different.iter().any(|other| other.is_same(server)) {
+            different.push(server);
+        }
+    }
+    let mut models: Vec<Model> = Vec::new();
+    for served in different {
+        let message = served.message();
+        let Some(model) = models.iter_mut().find(|model| model.root == message.root) else {
+            models.push(message);
+            continue;
+        };
+        let (names, adapters) = (core::mem::take(&mut model.names), core::mem::take(&mut model.adapters));
+        if message.problem.is_empty() && !model.problem.is_empty() {
+            model.clone_from(&message);
+        }
+        (model.names, model.adapters) = (union(names, message.names), union(adapters, message.adapters));
+    }
+    let mut bytes = 0;
+    models.retain(|model| {
+        let length = model.encoded_len();
+        let fits = bytes + length <= MAX_BYTES;
+        bytes += if fits { length } else { 0 };
+        fits
+    });
+    models
+}
+
+fn union(mut names: Vec<String>, more: Vec<String>) -> Vec<String> {
+    for name in more {
+        if names.len() < MAX_NAMES && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}

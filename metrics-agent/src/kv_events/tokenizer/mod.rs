@@ -1,0 +1,317 @@
+//! The tokenizers of models: the text of their tokens, and what turns a request into the text that they get.
+//!
+//! A tokenizer is a folder as Hugging Face saves it: `tokenizer.json`, and `tokenizer_config.json` and `chat_template.jinja` if the model
+//! has them.
+
+pub mod file;
+pub mod vocabulary;
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use file::TokenizerFile;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use vocabulary::Vocabulary;
+use xxhash_rust::xxh64::xxh64;
+
+/// Names of files.
+const CONFIG: &str = "tokenizer_config.json";
+const TEMPLATE: &str = "chat_template.jinja";
+
+/// Maximum size of a `tokenizer.json`, in bytes. That of Gemma 3 has 33 MB.
+const MAX_TOKENIZER: u64 = 64 << 20;
+
+/// Maximum size of a `tokenizer_config.json`, in bytes.
+const MAX_CONFIG: u64 = 4 << 20;
+
+/// Maximum size of a chat template, in bytes. Proxies get it.
+const MAX_TEMPLATE: u64 = 256 << 10;
+
+/// Maximum length of the first and last token of a text, in bytes.
+const MAX_NAME: usize = 256;
+
+/// Time after which a folder that could not be read is read again.
+const READ_AGAIN: Duration = Duration::from_secs(30);
+
+/// Maximum number of folders that are remembered.
+const MAX_FOLDERS: usize = 64;
+
+/// The tokenizer of a model.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    /// The bytes of its tokens.
+    pub vocabulary: Vocabulary,
+    /// A hash of its `tokenizer.json`.
+    pub digest: u64,
+    /// The Jinja template of chats; empty: none.
+    pub chat_template: String,
+    /// The token before a text; empty: none.
+    pub bos_token: String,
+    /// The token behind a text; empty: none.
+    pub eos_token: String,
+    /// Whether the text of a completion begins with `bos_token`.
+    pub adds_bos: bool,
+    /// Whether text is normalized to NFC.
+    pub normalizes: bool,
+}
+
+/// A `tokenizer_config.json`.
+#[derive(Default, Deserialize)]
+struct Config {
+    #[serde(default)]
+    bos_token: Option<SpecialToken>,
+    #[serde(default)]
+    eos_token: Option<SpecialToken>,
+    #[serde(default)]
+    add_bos_token: Option<bool>,
+    #[serde(default)]
+    chat_template: Option<Templates>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SpecialToken {
+    Text(String),
+    Object { content: String },
+}
+
+/// One template, or several with names.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Templates {
+    One(String),
+    Named(Vec<NamedTemplate>),
+}
+
+#[derive(Deserialize)]
+struct NamedTemplate {
+    name: String,
+    template: String,
+}
+
+impl Tokenizer {
+    /// Reads the files of a folder. Errors name file and field.
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let required = |name, max| {
+            read(folder, name, max)?.ok_or_else(|| format!("{}: not found", folder.join(name).display()))
+        };
+        let json = required("tokenizer.json", MAX_TOKENIZER)?;
+        let of = |name: &str, problem: String| format!("{}: {problem}", folder.join(name).display());
+        let TokenizerFile { vocabulary, normalizes, first_token } =
+            TokenizerFile::read(&json).map_err(|problem| of("tokenizer.json", problem))?;
+        let config = match read(folder, CONFIG, MAX_CONFIG)? {
+            Some(json) => {
+                let config: Result<Config, _> =
+                    serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(&json));
+                config.map_err(|error| of(CONFIG, error.to_string()))?
+            }
+            None => Config::default(),
+        };
+        let template = match read(folder, TEMPLATE, MAX_TEMPLATE)? {
+            Some(text) => String::from_utf8(text).map_err(|_| of(TEMPLATE, "must be UTF-8".to_owned()))?,
+            None => config.chat_template.map(Templates::default).unwrap_or_default(),
+        };
+        if template.len() as u64 > MAX_TEMPLATE {
+            let (length, max) = (template.len(), MAX_TEMPLATE);
+            return Err(of(CONFIG, format!("chat_template: {length} bytes; allowed are {max}")));
+        }
+        let token = |field: &str, token: Option<SpecialToken>| {
+            let token = match token {
+                Some(SpecialToken::Text(text) | SpecialToken::Object { content: text }) => text,
+                None => String::new(),
+            };
+            let length = token.len();
+            let is_allowed = length <= MAX_NAME;
+            let problem = || of(CONFIG, format!("{field}: {length} bytes; allowed are {MAX_NAME}"));
+            is_allowed.then_some(token).ok_or_else(problem)
+        };
+        let bos_token = token("bos_token", config.bos_token)?;
+        let adds_bos = config.add_bos_token.unwrap_or(first_token.is_some());
+        Ok(Self {
+            vocabulary,
+            digest: xxh64(&json, 0),
+            chat_template: template,
+            adds_bos: adds_bos && !bos_token.is_empty(),
+            bos_token,
+            eos_token: token("eos_token", config.eos_token)?,
+            normalizes,
+        })
+    }
+}
+
+impl Templates {
+    /// The template for chats without a name.
+    fn default(self) -> String {
+        match self {
+            Self::One(template) => template,
+            Self::Named(templates) => {
+                let named = templates.into_iter().find(|template| template.name == "default");
+                named.map(|template| template.template).unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// Reads a file of a folder; `None`: there is none.
+fn read(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, String> {
+    let path = folder.join(name);
+    let problem = |problem: String| format!("{}: {problem}", path.display());
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(problem("is not a file".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(problem(error.to_string())),
+    }
+    let mut bytes = Vec::new();
+    File::open(&path)
+        .and_then(|file| file.take(max + 1).read_to_end(&mut bytes))
+        .map_err(|error| problem(error.to_string()))?;
+    if bytes.len() as u64 > max {
+        return Err(problem(format!("is larger than the allowed {max} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// The tokenizers of all models.
+#[derive(Debug)]
+pub struct Tokenizers {
+    /// Folders by the names of models.
+    folders: Vec<(String, PathBuf)>,
+    /// Folders that were read, and when.
+    read: Mutex<HashMap<PathBuf, (Instant, ReadResult)>>,
+}
+
+type ReadResult = Result<Arc<Tokenizer>, String>;
+
+impl Tokenizers {
+    /// The tokenizers in these folders, by the name of a model or the path that its servers give for it.
+    pub fn new(folders: Vec<(String, PathBuf)>) -> Self {
+        Self { folders, read: Mutex::default() }
+    }
+
+    /// The tokenizer of a model with these names, which its server has from `root`: a folder that exists here too, or a name.
+    pub async fn of_model(&self, names: &[String], root: Option<&str>) -> ReadResult {
+        let is_named = |name: &str| names.iter().any(|own| own == name) || root == Some(name);
+        let folder = self.folders.iter().find(|(name, _)| is_named(name)).map(|(_, folder)| folder.clone());
+        let of_server = || {
+            let root = Path::new(root?);
+            (root.is_absolute() && root.join("tokenizer.json").is_file()).then(|| root.to_owned())
+        };
+        let Some(folder) = folder.or_else(of_server) else {
+            let name = names.first().map_or("", String::as_str);
+            return Err(format!("no tokenizer of model {name:?} (--tokenizer {name}=PATH)"));
+        };
+        self.in_folder(folder).await
+    }
+
+    /// Reads a folder once, however many servers wait for it.
+    async fn in_folder(&self, folder: PathBuf) -> ReadResult {
+        let mut read = self.read.lock().await;
+        if let Some((at, result)) = read.get(&folder)
+            && (result.is_ok() || at.elapsed() < READ_AGAIN)
+        {
+            return result.clone();
+        }
+        if read.len() >= MAX_FOLDERS {
+            // A server may name any folder.
+            read.retain(|folder, _| self.folders.iter().any(|(_, own)| own == folder));
+        }
+        let path = folder.clone();
+        let reading = spawn_blocking(move || Tokenizer::read(&path).map(Arc::new)).await;
+        let result = reading.unwrap_or_else(|error| Err(error.to_string()));
+        match &result {
+            Ok(tokenizer) => {
+                tracing::info!(folder = %folder.display(), tokens = tokenizer.vocabulary.count(), "read a tokenizer");
+            }
+            Err(problem) => tracing::warn!(problem, "a tokenizer is refused"),
+        }
+        read.insert(folder, (Instant::now(), result.clone()));
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/tiny-model");
+
+    /// A folder with these files, and the recorded `tokenizer.json` unless there is another one.
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(Path::new(TINY).join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_saved_model_has_template_and_tokens() {
+        let tiny = Tokenizer::read(Path::new(TINY)).unwrap();
+        assert!(tiny.chat_template.starts_with("{% for m in messages %}"));
+        assert_eq!((tiny.bos_token.as_str(), tiny.eos_token.as_str()), ("<s>", "</s>"));
+        assert!(!tiny.adds_bos && !tiny.normalizes);
+        let config = r#"{"bos_token": {"content": "<b>", "lstrip": false}, "eos_token": null, "add_bos_token": true,
+            "chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]}"#;
+        let other = Tokenizer::read(folder(&[("tokenizer_config.json", config)]).path()).unwrap();
+        assert_eq!([&other.chat_template, &other.bos_token, &other.eos_token], ["d", "<b>", ""]);
+        assert!(other.adds_bos);
+        let alone = Tokenizer::read(folder(&[]).path()).unwrap();
+        assert_eq!([&alone.chat_template, &alone.bos_token], ["", ""]);
+        assert_eq!(alone.digest, tiny.digest);
+    }
+
+    #[test]
+    fn refusals_name_file_and_field() {
+        let long = "x".repeat(300_000);
+        for (name, text, part) in [
+            ("tokenizer.json", "{}", "model"),
+            ("tokenizer_config.json", r#"{"bos_token": 7}"#, "bos_token"),
+            ("tokenizer_config.json", &format!(r#"{{"eos_token": "{long}"}}"#), "eos_token: 300000 bytes"),
+            (
+                "tokenizer_config.json",
+                &format!(r#"{{"chat_template": "{long}"}}"#),
+                "chat_template: 300000 bytes",
+            ),
+            ("chat_template.jinja", &long, "larger than the allowed 262144 bytes"),
+        ] {
+            let error = Tokenizer::read(folder(&[(name, text)]).path()).unwrap_err();
+            assert!(error.contains(name) && error.contains(part), "{error}");
+        }
+        let error = Tokenizer::read(Path::new("/dev")).unwrap_err();
+        assert!(error.contains("/dev/tokenizer.json: not found"), "{error}");
+        let special = folder(&[]);
+        std::fs::create_dir(special.path().join("chat_template.jinja")).unwrap();
+        assert!(Tokenizer::read(special.path()).unwrap_err().contains("is not a file"));
+    }
+
+    #[tokio::test]
+    async fn a_flag_comes_before_the_folder_of_the_server() {
+        let flagged = folder(&[("chat_template.jinja", "flag")]);
+        let of_server = folder(&[("chat_template.jinja", "server")]);
+        let root = of_server.path().to_str();
+        let tokenizers = Tokenizers::new(vec![
+            ("org/model".to_owned(), flagged.path().to_owned()),
+            ("broken".to_owned(), PathBuf::from("/nowhere")),
+        ]);
+        let template = async |name: &str, root: Option<&str>| {
+            let tokenizer = tokenizers.of_model(&["a".to_owned(), name.to_owned()], root).await;
+            tokenizer.map(|tokenizer| tokenizer.chat_template.clone())
+        };
+        assert_eq!(template("org/model", root).await.as_deref(), Ok("flag"));
+        assert_eq!(template("served", Some("org/model")).await.as_deref(), Ok("flag"));
+        assert_eq!(template("served", root).await.as_deref(), Ok("server"));
+        let absent = template("served", Some("org/other")).await.unwrap_err();
+        assert_eq!(absent, "no tokenizer of model \"a\" (--tokenizer a=PATH)");
+        assert_eq!(template("served", None).await.unwrap_err(), absent);
+        assert!(template("broken", None).await.unwrap_err().contains("/nowhere/tokenizer.json"));
+    }
+}
