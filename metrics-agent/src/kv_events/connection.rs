@@ -4,6 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
@@ -11,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::share::{HeldBytes, MAX_BYTES, Share};
 use super::zmtp::{self, Decoder, Part, Socket, ZmtpError};
 
 /// Maximum time to connect, with the handshake.
@@ -30,6 +32,9 @@ const READ: usize = 64 * 1024;
 pub(super) struct Connection {
     stream: TcpStream,
     decoder: Decoder,
+    held: HeldBytes,
+    /// Bytes of the last message, until the next one is received.
+    last: usize,
 }
 
 /// Why a connection has failed.
@@ -39,6 +44,8 @@ pub(super) enum Failure {
     Zmtp(ZmtpError),
     /// There was no handshake, or no complete response, within this time.
     Timeout(Duration),
+    /// The connections to the server hold too many bytes.
+    TooManyBytes,
 }
 
 impl fmt::Display for Failure {
@@ -47,6 +54,9 @@ impl fmt::Display for Failure {
             Self::Io(error) => error.fmt(f),
             Self::Zmtp(error) => error.fmt(f),
             Self::Timeout(limit) => write!(f, "no response within {limit:?}"),
+            Self::TooManyBytes => {
+                write!(f, "the connections to the server hold more than {MAX_BYTES} bytes together")
+            }
         }
     }
 }
@@ -65,25 +75,30 @@ impl From<ZmtpError> for Failure {
 
 impl Connection {
     /// Subscribes to all topics of a publisher.
-    pub(super) async fn subscribe(address: SocketAddr) -> Result<Self, Failure> {
-        let mut connection = Self::open(address, Socket::Sub).await?;
+    pub(super) async fn subscribe(address: SocketAddr, share: &Arc<Share>) -> Result<Self, Failure> {
+        let mut connection = Self::open(address, Socket::Sub, share).await?;
         connection.stream.write_all(&zmtp::subscription()).await?;
         Ok(connection)
     }
 
     /// Sends a request of these frames to a router.
-    pub(super) async fn request(address: SocketAddr, frames: &[&[u8]]) -> Result<Self, Failure> {
-        let mut connection = Self::open(address, Socket::Dealer).await?;
+    pub(super) async fn request(
+        address: SocketAddr,
+        frames: &[&[u8]],
+        share: &Arc<Share>,
+    ) -> Result<Self, Failure> {
+        let mut connection = Self::open(address, Socket::Dealer, share).await?;
         connection.stream.write_all(&zmtp::message(frames)).await?;
         Ok(connection)
     }
 
-    async fn open(address: SocketAddr, socket: Socket) -> Result<Self, Failure> {
+    async fn open(address: SocketAddr, socket: Socket, share: &Arc<Share>) -> Result<Self, Failure> {
         let opening = async {
             let stream = TcpStream::connect(address).await?;
             let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-            let mut connection = Self { stream, decoder: Decoder::default() };
+            let held = HeldBytes::new(Arc::clone(share));
+            let mut connection = Self { stream, decoder: Decoder::default(), held, last: 0 };
             connection.stream.write_all(&zmtp::greeting()).await?;
             let Part::Greeting = connection.part().await? else { return Err(ZmtpError::Handshake.into()) };
             connection.stream.write_all(&zmtp::ready(socket)).await?;
@@ -96,11 +111,15 @@ impl Connection {
         timeout(CONNECT_TIMEOUT, opening).await.unwrap_or(Err(Failure::Timeout(CONNECT_TIMEOUT)))
     }
 
-    /// The frames of the next message.
+    /// The frames of the next message. A receiver that is dropped loses nothing.
     pub(super) async fn receive(&mut self) -> Result<Vec<Bytes>, Failure> {
+        self.last = 0;
         loop {
             match self.part().await? {
-                Part::Message(frames) => return Ok(frames),
+                Part::Message(frames) => {
+                    self.last = frames.iter().map(Bytes::len).sum();
+                    return Ok(frames);
+                }
                 Part::Command(_) => sleep(COMMAND_PAUSE).await,
                 Part::Greeting => return Err(ZmtpError::Handshake.into()),
             }
@@ -111,6 +130,9 @@ impl Connection {
         loop {
             if let Some(part) = self.decoder.next_part()? {
                 return Ok(part);
+            }
+            if !self.held.set(self.decoder.held() + self.last + READ) {
+                return Err(Failure::TooManyBytes);
             }
             self.decoder.received.reserve(READ);
             if self.stream.read_buf(&mut self.decoder.received).await? == 0 {

@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{self, sleep, sleep_until, timeout};
 
 use super::batch::Batch;
 use super::connection::{Connection, Failure};
 use super::event::Event;
 use super::sequence::{Message, Sequence, Step};
+use super::share::Share;
 use super::sources::Source;
 use super::{CacheStatus, KvEvents, StreamState};
 
@@ -25,6 +26,10 @@ const REPLAY_SILENCE: Duration = Duration::from_secs(5);
 /// Maximum time of a replay. By default servers keep 10 000 messages.
 const REPLAY_TIME: Duration = Duration::from_secs(60);
 
+/// Time after which a failed replay is tried again; it doubles with each failure, up to [`LAST_RETRY`].
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LAST_RETRY: Duration = Duration::from_secs(600);
+
 /// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a quarter of a thread at most.
 /// Meanwhile its messages wait at the server.
 const BUSY: Duration = Duration::from_millis(5);
@@ -35,11 +40,15 @@ pub(super) struct Follower {
     events: Arc<KvEvents>,
     status: Arc<CacheStatus>,
     source: Source,
+    share: Arc<Share>,
     sequence: Sequence,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
     busy: Duration,
     last_replay: Option<Instant>,
+    /// Replays that have failed since one succeeded, and when the next one follows.
+    failed_replays: u32,
+    retry: Option<time::Instant>,
 }
 
 impl Drop for Follower {
@@ -54,10 +63,12 @@ impl Follower {
         events: Arc<KvEvents>,
         status: Arc<CacheStatus>,
         source: Source,
+        share: Arc<Share>,
         ended: Arc<Notify>,
     ) -> Self {
         let sequence = Sequence::new(source.replay.is_some());
-        Self { events, status, source, sequence, ended, busy: Duration::ZERO, last_replay: None }
+        let (busy, last_replay, failed_replays, retry) = (Duration::ZERO, None, 0, None);
+        Self { events, status, source, share, sequence, ended, busy, last_replay, failed_replays, retry }
     }
 
     pub(super) async fn run(mut self) {
@@ -78,7 +89,7 @@ impl Follower {
 
     /// Follows one connection until it ends.
     async fn follow(&mut self) -> Result<Infallible, Failure> {
-        let mut connection = Connection::subscribe(self.source.events).await?;
+        let mut connection = Connection::subscribe(self.source.events, &self.share).await?;
         self.set_problem(None);
         self.set_state(StreamState::Partial);
         match self.sequence.connected() {
@@ -86,7 +97,15 @@ impl Follower {
             None => self.clear(),
         }
         loop {
-            let frames = connection.receive().await?;
+            let retry = self.retry;
+            let frames = tokio::select! {
+                frames = connection.receive() => frames?,
+                () = sleep_until(retry.unwrap_or_else(time::Instant::now)), if retry.is_some() => {
+                    let from = self.sequence.retry();
+                    self.replay(from).await;
+                    continue;
+                }
+            };
             let started = Instant::now();
             let message = self.message(&frames);
             let step = message.as_ref().map_or(Step::Ignore, |message| self.sequence.published(message));
@@ -111,7 +130,7 @@ impl Follower {
         }
     }
 
-    /// Asks for a replay. If it fails, the cache counts as empty.
+    /// Asks for a replay. If it fails, the cache counts as empty, unless the replay was to add to it; another one follows.
     async fn replay(&mut self, from: u64) {
         if let Some(pause) = self.last_replay.and_then(|last| PAUSE.checked_sub(last.elapsed())) {
             sleep(pause).await;
@@ -127,13 +146,18 @@ impl Follower {
         self.events.metrics.replays.count(replayed.is_ok());
         match replayed {
             Ok(()) => {
+                (self.failed_replays, self.retry) = (0, None);
                 self.set_problem(None);
                 self.set_state(self.state());
             }
             Err(failure) => {
                 tracing::warn!(address = ?self.source.replay, %failure, "a replay of KV-cache events has failed");
-                self.sequence.replay_failed();
-                self.clear();
+                let pause = FIRST_RETRY.saturating_mul(1 << self.failed_replays.min(16)).min(LAST_RETRY);
+                self.failed_replays += 1;
+                self.retry = Some(time::Instant::now() + pause);
+                if self.sequence.replay_failed() {
+                    self.clear();
+                }
                 self.set_problem(Some(format!("a replay failed: {failure}")));
                 self.set_state(StreamState::Partial);
             }
@@ -144,7 +168,7 @@ impl Follower {
     /// Returns false if the messages are of another process than those applied before. Then the cache has been emptied.
     async fn replay_once(&mut self, from: u64) -> Result<bool, Failure> {
         let Some(address) = self.source.replay else { return Ok(true) };
-        let mut connection = Connection::request(address, &[b"", &from.to_be_bytes()]).await?;
+        let mut connection = Connection::request(address, &[b"", &from.to_be_bytes()], &self.share).await?;
         loop {
             let received = timeout(REPLAY_SILENCE, connection.receive()).await;
             let frames = received.unwrap_or(Err(Failure::Timeout(REPLAY_SILENCE)))?;
@@ -187,6 +211,8 @@ impl Follower {
 
     /// Applies the events of a message.
     async fn apply(&mut self, message: &Message) {
+        let share = Arc::clone(&self.share);
+        let _turn = share.turn().await;
         let mut started = Instant::now();
         let now = self.events.clock.now();
         self.status.stream.lock().updated = Some(now);

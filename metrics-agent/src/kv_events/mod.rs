@@ -17,6 +17,7 @@ mod models;
 mod msgpack;
 pub mod prefixes;
 pub mod sequence;
+mod share;
 mod sources;
 pub mod subscribers;
 pub mod tokenizer;

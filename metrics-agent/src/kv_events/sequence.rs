@@ -77,6 +77,8 @@ enum Replay {
     Unverified,
     /// It has shown that, or nothing was applied before.
     Verified,
+    /// It follows a failed one, and has had no message yet.
+    Retried,
     /// It is over, or there was none.
     Ended,
     /// It has failed.
@@ -91,7 +93,7 @@ impl Sequence {
 
     /// Whether all that the cache has is known: all messages of the process were applied, or all since the cache was cleared.
     pub fn is_complete(&self) -> bool {
-        self.is_complete && !matches!(self.replay, Replay::Unverified | Replay::Verified)
+        self.is_complete && matches!(self.replay, Replay::Ended | Replay::Failed)
     }
 
     /// A connection was opened. Returns the number from which to ask for a replay; `None`: forget what the cache has.
@@ -156,6 +158,10 @@ impl Sequence {
             self.forget();
             return Step::ClearAndReplay;
         }
+        if self.replay == Replay::Retried {
+            self.replay = Replay::Verified;
+            return self.restart_at(position);
+        }
         let expected = self.applied.map_or(0, |applied| applied.sequence.saturating_add(1));
         if position.sequence < expected {
             return Step::Ignore;
@@ -180,10 +186,21 @@ impl Sequence {
         is_other
     }
 
-    /// A replay has failed, so what the cache has is to be forgotten. Only a gap is followed by another replay on this connection.
-    pub fn replay_failed(&mut self) {
-        self.forget();
+    /// A replay has failed. Returns whether what the cache has is to be forgotten.
+    pub fn replay_failed(&mut self) -> bool {
+        let forgets = self.replay != Replay::Retried;
+        if forgets {
+            self.forget();
+        }
         self.replay = Replay::Failed;
+        forgets
+    }
+
+    /// Begins a replay of everything some time after one has failed. Returns the number from which to ask for it. What was applied since
+    /// stays until the replay has a message.
+    pub fn retry(&mut self) -> u64 {
+        self.replay = Replay::Retried;
+        0
     }
 
     /// The cache was cleared, so that all that it has is known.
@@ -299,11 +316,37 @@ mod tests {
     fn after_a_failed_replay_messages_are_applied_from_the_next_one_on() {
         let mut sequence = Sequence::new(true);
         sequence.connected();
-        sequence.replay_failed();
+        assert!(sequence.replay_failed());
         assert_eq!(sequence.published(&message(1, 4)), Step::ClearAndApply);
         assert!(!sequence.is_complete());
         assert_eq!(sequence.published(&message(1, 5)), Step::Apply);
         assert_eq!(sequence.published(&message(1, 8)), Step::Replay(5));
+    }
+
+    #[test]
+    fn a_replay_after_a_failed_one_adds_what_was_before() {
+        let mut sequence = Sequence::new(true);
+        sequence.connected();
+        assert!(sequence.replay_failed());
+        assert_eq!(sequence.published(&message(1, 4)), Step::ClearAndApply);
+        assert_eq!(sequence.retry(), 0);
+        assert!(!sequence.replay_failed(), "it has failed before its first message");
+        assert_eq!(sequence.published(&message(1, 5)), Step::Apply);
+        assert_eq!(sequence.retry(), 0);
+        let mut again = vec![Step::ClearAndApply];
+        again.extend([Step::Apply; 6]);
+        assert_eq!(replay(&mut sequence, 1, 0..7), again);
+        assert!(!sequence.replay_ended() && sequence.is_complete());
+        assert_eq!(sequence.published(&message(1, 6)), Step::Ignore);
+        assert_eq!(sequence.published(&message(1, 7)), Step::Apply);
+        // It fails later, or has nothing.
+        sequence.retry();
+        replay(&mut sequence, 1, 0..3);
+        assert!(sequence.replay_failed());
+        assert_eq!(sequence.published(&message(1, 8)), Step::ClearAndApply);
+        sequence.retry();
+        assert!(!sequence.replay_ended() && !sequence.is_complete());
+        assert_eq!(sequence.published(&message(1, 9)), Step::Apply);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::follower::Follower;
 use super::index::TextModel;
 use super::models::ServedModel;
+use super::share::Share;
 use super::sources::{self, NoSource, PATHS, Source};
 use super::{CacheStatus, KvEvents, Ports, Server, Stream};
 use crate::catalogue::plan::members::Member;
@@ -90,6 +91,7 @@ impl Subscribers {
             server,
             client: Client::new(Arc::clone(&self.credentials)),
             tasks: self.tasks.clone(),
+            share: Arc::default(),
             ended: Arc::default(),
         };
         self.tasks.spawn(format!("KV-cache events of {}", job.server), task.run())
@@ -103,6 +105,7 @@ struct ServerTask {
     server: Arc<Server>,
     client: Client,
     tasks: Tasks,
+    share: Arc<Share>,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
 }
@@ -177,7 +180,8 @@ impl ServerTask {
         self.server.caches.lock().clone_from(&caches);
         let tasks = sources.iter().zip(caches).map(|(source, cache)| {
             let events = Arc::clone(&self.events);
-            let follower = Follower::new(events, cache, source.clone(), Arc::clone(&self.ended));
+            let (share, ended) = (Arc::clone(&self.share), Arc::clone(&self.ended));
+            let follower = Follower::new(events, cache, source.clone(), share, ended);
             self.tasks.spawn(format!("KV-cache events at {}", source.events), follower.run())
         });
         let tasks = tasks.collect();

@@ -107,6 +107,11 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> usize {
+        self.received.len() + self.length
+    }
+
     /// The next part; `None`: more bytes are needed. After an error the connection must be closed.
     pub fn next_part(&mut self) -> Result<Option<Part>, ZmtpError> {
         if !self.has_greeting {

@@ -61,6 +61,8 @@ pub(crate) struct Publisher {
     /// Numbers that are sent to no subscriber.
     lost: Arc<Mutex<Vec<usize>>>,
     subscriptions: Arc<AtomicUsize>,
+    /// The number of replays that fail.
+    failing_replays: Arc<AtomicUsize>,
     events: SocketAddr,
     replay: SocketAddr,
     serving: Vec<AbortOnDropHandle<()>>,
@@ -78,6 +80,7 @@ impl Publisher {
             published: watch::channel(Vec::new()).0,
             lost: Arc::default(),
             subscriptions: Arc::default(),
+            failing_replays: Arc::default(),
             events: events.local_addr().unwrap(),
             replay: replay.local_addr().unwrap(),
             serving: Vec::new(),
@@ -87,8 +90,8 @@ impl Publisher {
         publisher.serve(events, move |stream| {
             publish(stream, published.clone(), Arc::clone(&lost), Arc::clone(&subscriptions))
         });
-        let published = publisher.published.subscribe();
-        publisher.serve(replay, move |stream| send_again(stream, published.clone()));
+        let (published, failing) = (publisher.published.subscribe(), Arc::clone(&publisher.failing_replays));
+        publisher.serve(replay, move |stream| send_again(stream, published.clone(), Arc::clone(&failing)));
         publisher
     }
 
@@ -156,7 +159,14 @@ async fn publish(
     Ok(())
 }
 
-async fn send_again(mut stream: TcpStream, published: watch::Receiver<Vec<Vec<u8>>>) -> std::io::Result<()> {
+async fn send_again(
+    mut stream: TcpStream,
+    published: watch::Receiver<Vec<Vec<u8>>>,
+    failing: Arc<AtomicUsize>,
+) -> std::io::Result<()> {
+    if failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+        return Ok(());
+    }
     shake_hands(&mut stream, "ROUTER").await?;
     assert!(frame(&mut stream).await?.is_empty());
     let from = u64::from_be_bytes(frame(&mut stream).await?.try_into().unwrap());
@@ -273,6 +283,27 @@ async fn a_gap_is_closed_by_a_replay() {
     publisher.publish(&base()[1..28]);
     events_where(&agent, "all blocks", |status| status.blocks == BLOCKS).await;
     assert_eq!(value(&agent, "gaps_total").await, "1");
+    assert_eq!(value(&agent, "restarts_total").await, "0");
+}
+
+#[tokio::test]
+async fn a_failed_replay_is_tried_again() {
+    let publisher = Publisher::start().await;
+    publisher.failing_replays.store(1, Ordering::SeqCst);
+    publisher.publish(&base()[..20]);
+    let (address, _serving) = model_server(String::new()).await;
+    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
+    events_where(&agent, "the failure", |status| status.problem.is_some()).await;
+    publisher.has_subscriber().await;
+    publisher.publish(&base()[20..28]);
+    events_where(&agent, "the messages since", |status| {
+        status.state == StreamState::Partial && status.blocks > 0
+    })
+    .await;
+    events_where(&agent, "the replay", |status| {
+        status.state == StreamState::Complete && status.blocks == BLOCKS
+    })
+    .await;
     assert_eq!(value(&agent, "restarts_total").await, "0");
 }
 
