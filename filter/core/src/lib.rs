@@ -10,6 +10,7 @@
 
 #![warn(clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+pub mod cached_prefixes;
 pub mod config;
 pub mod decision;
 pub mod epp_rules;

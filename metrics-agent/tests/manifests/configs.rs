@@ -86,6 +86,36 @@ schedulingProfiles: [{name: decode}, {name: prefill}]",
         warnings(&other),
         [is_deprecated(0, "data-parallel-profile-handler", "single-profile-handler")]
     );
+    let precise = config(
+        "plugins: [{type: precise-prefix-cache-scorer, parameters: {indexerConfig: {tokenizersPoolConfig: {}}}}]",
+    );
+    let warnings = warnings(&precise);
+    assert_eq!(warnings[0], is_deprecated(0, "precise-prefix-cache-scorer", "prefix-cache-scorer"));
+    assert!(warnings[1].contains("plugins[0].parameters: blocks are matched by their texts"), "{warnings:?}");
+}
+
+#[test]
+fn the_precise_mode_of_the_epp_becomes_a_match_by_texts() {
+    let text = config(
+        "plugins:
+- {type: token-producer, parameters: {modelName: m, vllm: {url: 'http://render:8000'}}}
+- {type: endpoint-notification-source}
+- type: precise-prefix-cache-producer
+  parameters:
+    tokenProcessorConfig: {blockSize: 64}
+    indexerConfig: {kvBlockIndexConfig: {enableMetrics: true}}
+    kvEventsConfig: {zmqEndpoint: 'tcp://0.0.0.0:5557'}
+- {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}
+dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}",
+    );
+    let about_producer: Vec<String> =
+        warnings(&text).into_iter().filter(|warning| warning.contains("plugins[2].parameters: ")).collect();
+    assert!(about_producer[0].contains("--kv-events"), "{about_producer:?}");
+    assert!(about_producer[1].contains("\"tcp://0.0.0.0:5557\" has no effect"), "{about_producer:?}");
+    assert_eq!(about_producer.len(), 2);
+    let picker = policy(&text).picker_config.unwrap();
+    let types: Vec<&str> = picker.plugins.iter().map(|plugin| plugin.r#type.as_str()).collect();
+    assert_eq!(types, ["token-producer", "precise-prefix-cache-producer", "prefix-cache-scorer"]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::plugin::parameter::{LOAD_PRODUCER, PREFIX_PRODUCER};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     ApproxPrefixCacheProducer, InflightLoadProducer, Inputs, Instance, MmEmbeddingsCacheProducer, Need,
-    NeedKind, PredictedLatencyProducer, Roles, SaturationDetector, Slot, UtilizationDetector,
+    NeedKind, PredictedLatencyProducer, PrefixCacheScorer, Roles, SaturationDetector, Slot,
+    UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 
@@ -225,10 +226,38 @@ pub(super) fn wrong_role(declared: &Declared, role: &str) -> String {
 impl Plugins {
     /// Adds the default producers where a plugin needs them and none of their name is declared.
     pub(super) fn add_missing_producers(&mut self) {
+        self.split_precise_scorers();
         self.add_missing(PredictedLatencyProducer::default(), NeedKind::LatencyPredictor);
         // A predictor that was added needs one, too.
         self.add_missing(ApproxPrefixCacheProducer::default(), NeedKind::PrefixProducer);
         self.add_missing(MmEmbeddingsCacheProducer::default(), NeedKind::MediaProducer);
+    }
+
+    /// Replaces scorers that are producers too by a scorer each, and adds a producer where none of its type is declared.
+    fn split_precise_scorers(&mut self) {
+        for index in 0..self.all.len() {
+            let Some(Declared {
+                instance: Instance { name, plugin: AnyPlugin::PrecisePrefixCacheScorer(scorer) },
+                ..
+            }) = self.all.get(index)
+            else {
+                continue;
+            };
+            let (name, producer) = (name.clone(), scorer.producer().clone());
+            let is_producer = |declared: &&Declared| {
+                matches!(declared.instance.plugin, AnyPlugin::PrecisePrefixCacheProducer(_))
+            };
+            let declared = self.all.iter().find(is_producer).map(|declared| declared.instance.name.clone());
+            let producer = declared.unwrap_or_else(|| {
+                let producer = AnyPlugin::from(producer);
+                let name = producer.type_name().to_owned();
+                self.add(producer);
+                name
+            });
+            if let Some(scorer) = self.all.get_mut(index) {
+                *scorer = Instance { name, plugin: PrefixCacheScorer::reading(&producer).into() }.into();
+            }
+        }
     }
 
     fn add_missing(&mut self, default: impl Into<AnyPlugin>, kind: NeedKind) {

@@ -27,7 +27,7 @@ pub struct Explanation {
 pub struct EndpointExplanation {
     /// Its address.
     pub address: String,
-    /// Its predicted latency, by each predictor.
+    /// Its predicted latency by each predictor, and the source of its matches by each prefix producer that has several.
     pub predictions: Vec<String>,
     /// Its part in the decision.
     pub verdict: Verdict,

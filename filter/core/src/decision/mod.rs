@@ -116,7 +116,7 @@ pub struct Decision {
     pub expectations: Few<Expectation>,
     /// Limits that the response has to keep.
     pub limits: Option<ResponseLimits>,
-    /// Predicted latencies by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
+    /// Predicted latencies, and sources of prefix matches, by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
     /// The usage that its response is predicted to have, by each index of prompts.
     pub usage_predictions: Few<UsagePrediction>,

@@ -56,6 +56,7 @@ impl Pipeline {
         let predictions = self.predict(&cycle, &prepared.candidates);
         let cycle = Cycle { predictions: &predictions, ..cycle };
         decision.predictions = predictions.iter().flatten().flat_map(texts).collect();
+        decision.predictions.extend(self.match_sources(&cycle, prepared));
         let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {
@@ -66,6 +67,24 @@ impl Pipeline {
             })
         });
         decision.details = details.collect();
+    }
+
+    /// The blocks of the prompt that each candidate has and their source, by each producer with several sources, in words.
+    fn match_sources<'a>(
+        &'a self,
+        cycle: &'a Cycle<'a>,
+        prepared: &'a Prepared<'_>,
+    ) -> impl Iterator<Item = (usize, String)> + 'a {
+        self.prefix_producers.iter().zip(prepared.hashes()).zip(cycle.prefixes).flat_map(
+            move |((slot, hashes), matches)| {
+                let cycle = cycle.of(slot);
+                prepared.candidates.iter().filter_map(move |&endpoint| {
+                    let source = slot.plugin.match_source(&cycle, hashes, endpoint)?.as_str();
+                    let (blocks, total) = (matches.blocks(endpoint), matches.total);
+                    Some((endpoint, format!("{}: {blocks} of {total} blocks {source}", slot.name)))
+                })
+            },
+        )
     }
 
     /// A candidate's part in a run.

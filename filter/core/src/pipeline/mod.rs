@@ -120,6 +120,11 @@ impl Pipeline {
         self.prefix_producers.iter().map(|slot| slot.plugin.max_prompt_bytes()).max().unwrap_or(0)
     }
 
+    /// Whether a decision depends on the part of the prompt that is in the caches of servers.
+    pub fn reads_caches(&self) -> bool {
+        self.prefix_producers.iter().any(|slot| slot.plugin.reads_caches())
+    }
+
     /// The header that names the agent session of a request, and the session; `None`: no plugin finds one.
     pub fn agent_identity<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
         self.providers.agent_identity(headers)

@@ -5,6 +5,7 @@ pub mod packed;
 pub mod prompt;
 pub mod subset;
 
+use crate::cached_prefixes::CachedPrompt;
 use crate::headers::Headers;
 use crate::request::body::Body;
 use crate::request::prompt::Prompt;
@@ -30,6 +31,8 @@ pub struct Request<'a> {
     pub cache_salt: Option<&'a str>,
     /// The prompt, if the body has one.
     pub prompt: Option<&'a Prompt<'a>>,
+    /// The part of the prompt that is in the caches of servers; `None`: it is not known.
+    pub cached: Option<&'a CachedPrompt>,
     /// The client's limit on generated tokens.
     pub max_output_tokens: Option<u64>,
     /// The request's headers.
@@ -52,6 +55,7 @@ impl<'a> Request<'a> {
             model: resolution.model,
             cache_salt: body.cache_salt.as_deref(),
             prompt: Some(&body.prompt),
+            cached: None,
             max_output_tokens: body.max_output_tokens,
             headers,
             subset,

@@ -190,6 +190,7 @@ impl Fixture {
             model: spec.model,
             cache_salt: spec.salt,
             prompt: body.as_ref().map(|body| &body.prompt),
+            cached: None,
             max_output_tokens: spec.max_output_tokens,
             headers: Headers(&headers),
             subset: match &spec.subset {

@@ -82,23 +82,7 @@ impl Recorder for ApproxPrefixCacheProducer {
 
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
-        let Some(((hashes, matches), index)) =
-            routed.hashes.zip(routed.matches).zip(cycle.state::<PrefixIndex>())
-        else {
-            return Vec::new();
-        };
-        let words = if self.learn_from_usage { PrefixIndex::learning_words } else { PrefixIndex::words };
-        let mut changes = Vec::new();
-        for endpoint in routed.endpoints() {
-            let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
-            for list in hashes.lists() {
-                let chain = list.get(index.fresh(endpoint, list)..).unwrap_or_default();
-                if !chain.is_empty() {
-                    changes.push(cycle.state_change(endpoint, words(capacity, chain)));
-                }
-            }
-        }
-        changes
+        self.record_blocks(cycle, routed, PrefixIndex::fresh)
     }
 
     /// Predicts nothing where an endpoint gets blocks from another one that computes the prompt: its cache does not show what it was sent.
@@ -113,6 +97,7 @@ impl Recorder for ApproxPrefixCacheProducer {
             model: model_key(cycle.request.model),
             estimated: cycle.request.input_tokens(),
             matched: u64::from(matches.blocks(endpoint)) * block,
+            cached: None,
             block,
             is_learning: self.learn_from_usage,
         })
@@ -159,6 +144,38 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
 }
 
 impl ApproxPrefixCacheProducer {
+    /// The changes by which the index remembers the prompt. `fresh` is the number of the first blocks of a prompt that are left out for an
+    /// endpoint.
+    pub(super) fn record_blocks(
+        &self,
+        cycle: &Cycle<'_>,
+        routed: &Routed<'_>,
+        fresh: impl Fn(&PrefixIndex, usize, &[u64]) -> usize,
+    ) -> Vec<StateChange> {
+        let Some(((hashes, matches), index)) =
+            routed.hashes.zip(routed.matches).zip(cycle.state::<PrefixIndex>())
+        else {
+            return Vec::new();
+        };
+        let words = if self.learn_from_usage { PrefixIndex::learning_words } else { PrefixIndex::words };
+        let mut changes = Vec::new();
+        for endpoint in routed.endpoints() {
+            let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
+            for list in hashes.lists() {
+                let chain = list.get(fresh(index, endpoint, list)..).unwrap_or_default();
+                if !chain.is_empty() {
+                    changes.push(cycle.state_change(endpoint, words(capacity, chain)));
+                }
+            }
+        }
+        changes
+    }
+
+    /// The rules that match prompts where the events of a server are missing.
+    pub(super) fn without_events() -> Self {
+        Self { capacity_in_tokens: true, ..Self::default() }
+    }
+
     /// Blocks of this many tokens that are remembered for an endpoint with this reading.
     pub fn capacity(&self, reading: &Reading, block_size: u32) -> usize {
         let reported = reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);

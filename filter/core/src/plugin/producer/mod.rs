@@ -6,6 +6,7 @@ mod burst_prefix_cache_producer;
 mod inflight_load_producer;
 mod mm_embeddings_cache_producer;
 mod p2p_source_producer;
+mod precise_prefix_cache_producer;
 mod predicted_latency_producer;
 mod session_id_producer;
 mod token_estimate;
@@ -18,6 +19,7 @@ pub use burst_prefix_cache_producer::BurstPrefixCacheProducer;
 pub use inflight_load_producer::InflightLoadProducer;
 pub use mm_embeddings_cache_producer::MmEmbeddingsCacheProducer;
 pub use p2p_source_producer::P2pSourceProducer;
+pub use precise_prefix_cache_producer::PrecisePrefixCacheProducer;
 pub use predicted_latency_producer::PredictedLatencyProducer;
 pub use session_id_producer::SessionIdProducer;
 pub use token_producer::TokenProducer;
@@ -52,8 +54,41 @@ pub trait PrefixProducer: Debug + Send + Sync {
         TokenScale::ONE
     }
 
+    /// Whether it reads the part of a prompt that is [in the caches](crate::request::Request::cached) of servers.
+    fn reads_caches(&self) -> bool {
+        false
+    }
+
     /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before.
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]);
+
+    /// The source of the blocks that were counted for an endpoint, if the producer has several.
+    fn match_source(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, endpoint: usize) -> Option<MatchSource> {
+        let _ = (cycle, hashes, endpoint);
+        None
+    }
+}
+
+/// The source of the blocks that a producer counts for an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchSource {
+    /// The server's KV-cache events.
+    Events,
+    /// Prompts that the endpoint was sent a short time ago, which its events may not show yet.
+    JustSent,
+    /// All prompts that the endpoint was sent, because its events or the text of the prompt are not known.
+    Approximate,
+}
+
+impl MatchSource {
+    /// In words, for explanations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Events => "by its KV-cache events",
+            Self::JustSent => "just sent",
+            Self::Approximate => "by what it was sent",
+        }
+    }
 }
 
 /// Finds the session of a request.

@@ -113,6 +113,8 @@ registry! {
     OpenaiParser = "openai-parser",
     P2pSourceProducer = "p2p-source-producer",
     PassthroughParser = "passthrough-parser",
+    PrecisePrefixCacheProducer = "precise-prefix-cache-producer",
+    PrecisePrefixCacheScorer = "precise-prefix-cache-scorer",
     PredictedLatencyProducer = "predicted-latency-producer",
     PrefillFilter = "prefill-filter",
     PrefixBasedPdDecider = "prefix-based-pd-decider",

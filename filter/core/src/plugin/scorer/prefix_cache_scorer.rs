@@ -31,6 +31,13 @@ impl Default for PrefixCacheScorer {
     }
 }
 
+impl PrefixCacheScorer {
+    /// The scorer of a producer of this name.
+    pub(crate) fn reading(producer: &str) -> Self {
+        Self { prefix_match_info_producer_name: producer.to_owned(), ..Self::default() }
+    }
+}
+
 impl Plugin for PrefixCacheScorer {
     fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.match_length_weight) {

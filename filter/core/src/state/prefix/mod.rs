@@ -15,6 +15,7 @@
 pub mod key;
 #[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
+mod recent;
 mod usage;
 
 pub(crate) use usage::model_key;
@@ -27,6 +28,7 @@ use core::time::Duration;
 use hashbrown::HashTable;
 
 use self::log::{Arena, Log, Slot, stored};
+use self::recent::Additions;
 use self::usage::{ModelTokens, SAMPLE, Share, UsageSample};
 use super::PluginState;
 
@@ -48,6 +50,8 @@ pub struct PrefixIndex {
     arena: Arena,
     logs: Vec<EndpointLog>,
     models: ModelTokens,
+    /// The time for which additions count as [recent](Self::count_sent_since).
+    recent: Duration,
 }
 
 #[derive(Default)]
@@ -60,9 +64,15 @@ struct EndpointLog {
     log: Log,
     /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
     fresh: usize,
+    additions: Additions,
 }
 
 impl PrefixIndex {
+    /// An index that knows what endpoints were sent in the last `recent`.
+    pub fn with_recent(recent: Duration) -> Self {
+        Self { recent, ..Self::default() }
+    }
+
     /// The words of a change: an endpoint that holds `capacity` blocks was sent a prompt with these block hashes.
     pub fn words(capacity: usize, chain: &[u64]) -> Vec<u64> {
         once(capacity as u64).chain(chain.iter().copied()).collect()
@@ -85,11 +95,11 @@ impl PrefixIndex {
     /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
     /// does not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
-        self.add_to(endpoint, chain, capacity, false);
+        self.add_to(endpoint, Duration::ZERO, chain, capacity, false);
     }
 
-    /// As [`Self::add`]. `only_share`: of the capacity, the learnt share is in force.
-    fn add_to(&mut self, endpoint: usize, chain: &[u64], capacity: usize, only_share: bool) {
+    /// As [`Self::add`], at this time. `only_share`: of the capacity, the learnt share is in force.
+    fn add_to(&mut self, endpoint: usize, at: Duration, chain: &[u64], capacity: usize, only_share: bool) {
         // Pages have 16 bits for their endpoint; no pool is so large.
         let Ok(index) = u16::try_from(endpoint) else { return };
         self.make_log(endpoint);
@@ -103,8 +113,9 @@ impl PrefixIndex {
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
         self.note(head);
         // A block further from the log's end than the slack is not fresh: it moves when it is added again.
-        let EndpointLog { limit, fresh, .. } = &mut self.logs[endpoint];
+        let EndpointLog { limit, fresh, additions, .. } = &mut self.logs[endpoint];
         *fresh = (*fresh + chain.len()).min(*limit / SLACK_SHARE);
+        additions.note(at, chain.len(), self.recent);
         self.evict(endpoint);
         if self.logs[endpoint].log.is_sparse() {
             self.rewrite(index);
@@ -133,13 +144,24 @@ impl PrefixIndex {
     /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are forgotten earlier by at most
     /// that much; and replicas need no entry about them.
     pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
+        self.logs.get(endpoint).map_or(0, |entry| self.newest(endpoint, chain, entry.fresh))
+    }
+
+    /// The same, and since `since` at most.
+    pub fn fresh_since(&self, endpoint: usize, chain: &[u64], since: Duration) -> usize {
+        let Some(EndpointLog { fresh, additions, .. }) = self.logs.get(endpoint) else { return 0 };
+        self.newest(endpoint, chain, additions.since(since).min(*fresh))
+    }
+
+    /// How many of a prompt's first blocks are in the last `places` of an endpoint's log.
+    fn newest(&self, endpoint: usize, chain: &[u64], places: usize) -> usize {
         let Self { heads, arena, logs, .. } = self;
-        let Some(EndpointLog { log, fresh, .. }) = logs.get(endpoint) else { return 0 };
+        let Some(EndpointLog { log, .. }) = logs.get(endpoint) else { return 0 };
         let mut known = 0;
         while let Some(&hash) = chain.get(known) {
             match heads.find(stored(hash), begins(arena, endpoint, hash)) {
-                // The other blocks of the run are nearer to the log's end than its head, and so fresh too.
-                Some(&head) if log.behind(arena, head) <= *fresh => {
+                // The other blocks of the run are nearer to the log's end than its head.
+                Some(&head) if log.behind(arena, head) <= places => {
                     known += arena.matched(head, &chain[known..]);
                 }
                 _ => break,
@@ -199,8 +221,41 @@ impl PrefixIndex {
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
     /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
-        // How far any endpoint and each endpoint has matched; with this, a block stored twice counts once.
-        let (mut known, mut counted) = (0, vec![0; matched.len()]);
+        // How far each endpoint has matched; with this, a block stored twice counts once.
+        let mut counted = vec![0; matched.len()];
+        self.each_match(chain, |position, end, slot| {
+            let endpoint = self.arena.endpoint(slot);
+            if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {
+                let blocks = end.saturating_sub(position.max(*counted));
+                *count += u32::try_from(blocks).unwrap_or(u32::MAX);
+                *counted = end.max(*counted);
+            }
+        });
+    }
+
+    /// Counts, for each endpoint, the blocks of one prompt that it was sent since `since`, with those before them in the prompt. An
+    /// addition counts up to 1/16 of the [time](Self::with_recent) for less than that.
+    pub fn count_sent_since(&self, chain: &[u64], since: Duration, sent: &mut [u32]) {
+        let places: Vec<usize> = self.logs.iter().map(|entry| entry.additions.since(since)).collect();
+        let mut ends = vec![0; sent.len()];
+        self.each_match(chain, |_, end, slot| {
+            let endpoint = self.arena.endpoint(slot);
+            // The blocks of a run were added together.
+            let is_recent = self.logs[endpoint].log.behind(&self.arena, slot) <= places[endpoint];
+            if let Some(longest) = ends.get_mut(endpoint).filter(|_| is_recent) {
+                *longest = end.max(*longest);
+            }
+        });
+        for (sent, end) in sent.iter_mut().zip(ends) {
+            *sent += u32::try_from(end).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// Passes on every run that begins with a block of one prompt: the block's position in it, the end of their common blocks, and the
+    /// run's place. Stops at the first block that no endpoint has.
+    fn each_match(&self, chain: &[u64], mut matched: impl FnMut(usize, usize, Slot)) {
+        // How far any endpoint has matched.
+        let mut known = 0;
         for position in 0..chain.len() {
             let rest = &chain[position..];
             // The table has an entry for each endpoint whose run begins with this block. `iter_hash` also
@@ -209,12 +264,7 @@ impl PrefixIndex {
             for &slot in self.heads.iter_hash(hash).filter(|slot| self.arena.hash(**slot) == hash) {
                 let end = position + self.arena.matched(slot, rest);
                 known = known.max(end);
-                let endpoint = self.arena.endpoint(slot);
-                if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {
-                    let blocks = end.saturating_sub(position.max(*counted));
-                    *count += u32::try_from(blocks).unwrap_or(u32::MAX);
-                    *counted = end.max(*counted);
-                }
+                matched(position, end, slot);
             }
             // No run has this block: none begins with it, and none that began before reaches it.
             if known <= position {
@@ -226,12 +276,14 @@ impl PrefixIndex {
     /// Rewrites an endpoint's log without vacant places.
     fn rewrite(&mut self, endpoint: u16) {
         let Self { heads, arena, logs, .. } = self;
-        let EndpointLog { log: old, fresh, .. } = &mut logs[usize::from(endpoint)];
+        let EndpointLog { log: old, fresh, additions, .. } = &mut logs[usize::from(endpoint)];
         let mut new = Log::default();
         let mut run = Vec::new();
+        let mut compacted = additions.compacting();
         while let Some(head) = old.oldest(arena) {
             run.clear();
             run.extend(arena.run(head));
+            compacted.keep(old.behind(arena, head), run.len());
             old.remove(arena, head, run.len());
             let moved = new.push(arena, endpoint, &run);
             // The entry stays under the hash and gets the new place. It is found by its slot, because the old
@@ -243,6 +295,7 @@ impl PrefixIndex {
             }
         }
         *old = new;
+        *additions = compacted.finish();
         // Without vacant places, older blocks are nearer to the log's end and would count as fresh.
         *fresh = 0;
     }
@@ -282,7 +335,7 @@ impl PluginState for PrefixIndex {
             }
             [capacity, chain @ ..] => {
                 let blocks = usize::try_from(capacity & !ONLY_SHARE).unwrap_or(usize::MAX);
-                self.add_to(endpoint, chain, blocks, capacity & ONLY_SHARE != 0);
+                self.add_to(endpoint, at, chain, blocks, capacity & ONLY_SHARE != 0);
             }
         }
     }

@@ -273,6 +273,7 @@ fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Vec<u64>> {
         model: 0,
         estimated: 1_000,
         matched: predicted,
+        cached: None,
         block: 64,
         is_learning: true,
     };
@@ -326,4 +327,61 @@ fn words_that_no_change_has_are_refused() {
     for words in [&[][..], &[SAMPLE], &[SAMPLE, 1, 2], &[SAMPLE, 1, 2, 3, 4], &[SAMPLE, 1, 2, 3, 4, 5, 6]] {
         assert!(!index.can_read(words), "{words:?}");
     }
+}
+
+fn sent(index: &PrefixIndex, chain: &[u64], since: u64) -> Vec<u32> {
+    let mut sent = vec![0; 2];
+    index.count_sent_since(chain, Duration::from_millis(since), &mut sent);
+    sent
+}
+
+#[test]
+fn what_was_sent_lately_is_known_for_the_given_time() {
+    let mut index = PrefixIndex::with_recent(Duration::from_secs(2));
+    let add = |index: &mut PrefixIndex, endpoint, at, chain: &[u64]| {
+        index.apply(endpoint, Duration::from_millis(at), &PrefixIndex::words(1_000, chain));
+    };
+    add(&mut index, 0, 1_000, &[1, 2, 3]);
+    add(&mut index, 1, 2_000, &[1, 2]);
+    assert_eq!(sent(&index, &[1, 2, 3, 4], 1_000), [3, 2]);
+    assert_eq!(sent(&index, &[1, 2, 3, 4], 1_001), [0, 2]);
+    assert_eq!(sent(&index, &[1, 9], 0), [1, 1]);
+    assert_eq!(sent(&index, &[1, 2, 3, 4], 2_001), [0, 0]);
+    add(&mut index, 0, 2_500, &[1, 2, 3, 4]);
+    assert_eq!(sent(&index, &[1, 2, 3, 4], 2_001), [4, 0], "sent again");
+    assert_eq!(index.fresh_since(0, &[1, 2, 3, 4], Duration::from_millis(2_500)), 4);
+    assert_eq!(index.fresh_since(0, &[1, 2, 3, 4], Duration::from_millis(2_501)), 0);
+    assert_eq!(matches(&index, &[1, 2, 3, 4], 2), [4, 2]);
+    // Only the blocks that are not fresh are added; those before them were sent as well.
+    add(&mut index, 0, 4_000, &[5]);
+    assert_eq!(sent(&index, &[1, 2, 3, 4, 5], 3_000), [5, 0]);
+}
+
+#[test]
+fn what_was_sent_lately_is_known_when_a_log_is_rewritten() {
+    let chain_of = |prompt: u8| (0..40).map(|block| xxh64(&[prompt, block], 7)).collect::<Vec<u64>>();
+    let mut index = PrefixIndex::with_recent(Duration::from_secs(2));
+    let mut rng = SplitMix64::new(3);
+    let mut sent_at = [None; 50];
+    let mut rewritten = 0;
+    for n in 0..2_000 {
+        let now = Duration::from_millis(n * 3);
+        let prompt = u8::try_from(rng.below(50)).unwrap();
+        index.apply(0, now, &PrefixIndex::words(100_000, &chain_of(prompt)));
+        sent_at[usize::from(prompt)] = Some(now);
+        // An addition makes blocks fresh, and a rewrite makes none.
+        rewritten += usize::from(index.logs[0].fresh == 0);
+        let since = now.saturating_sub(Duration::from_millis(rng.next_u64() % 1_800));
+        let other = u8::try_from(rng.below(50)).unwrap();
+        let mut sent = [0];
+        index.count_sent_since(&chain_of(other), since, &mut sent);
+        match sent_at[usize::from(other)] {
+            Some(at) if at >= since + Duration::from_millis(125) => {
+                assert_eq!(sent, [40], "{other} at {now:?}");
+            }
+            Some(at) if at >= since => {}
+            Some(_) | None => assert_eq!(sent, [0], "{other} at {now:?}"),
+        }
+    }
+    assert!(rewritten > 10, "{rewritten}");
 }

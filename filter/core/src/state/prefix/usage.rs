@@ -79,6 +79,8 @@ pub struct UsagePrediction {
     pub(crate) estimated: u64,
     /// Estimated tokens of it that the endpoint was sent before.
     pub(crate) matched: u64,
+    /// Tokens of it that the endpoint has cached, where its events show them.
+    pub(crate) cached: Option<u64>,
     /// Estimated tokens of a block.
     pub(crate) block: u64,
     /// Whether the plugin learns from the response.
@@ -114,7 +116,7 @@ impl UsagePrediction {
             u64::try_from(tokens).unwrap_or(u64::MAX)
         };
         let actual = usage.cached.filter(|_| prompt > 0 && self.estimated > 0)?.min(prompt);
-        let predicted = counted(self.matched).min(prompt);
+        let predicted = self.cached.unwrap_or_else(|| counted(self.matched)).min(prompt);
         let is_near = actual.abs_diff(predicted) <= counted(self.block);
         Some(CachedTokens { predicted, actual: if is_near { predicted } else { actual } })
     }
@@ -266,6 +268,7 @@ mod tests {
             model: model_key("m"),
             estimated: 1_000,
             matched: 640,
+            cached: None,
             block: 64,
             is_learning: true,
         }
@@ -306,6 +309,21 @@ mod tests {
         }
         assert_eq!(UsagePrediction { is_learning: false, ..prediction() }.sample(&usage(9, None), at), None);
         assert_eq!(prediction().sample(&usage(0, Some(9)), at), None);
+    }
+
+    #[test]
+    fn tokens_that_events_show_are_predicted_as_they_are() {
+        let exact = |tokens| UsagePrediction { cached: Some(tokens), ..prediction() };
+        let predicted = exact(192).cached_tokens(&usage(2_000, Some(64))).unwrap();
+        assert_eq!(
+            predicted,
+            CachedTokens { predicted: 192, actual: 192 },
+            "a block of 64 has 128 tokens here"
+        );
+        let predicted = exact(512).cached_tokens(&usage(2_000, Some(64))).unwrap();
+        assert_eq!(predicted, CachedTokens { predicted: 512, actual: 64 });
+        let predicted = exact(u64::MAX).cached_tokens(&usage(2_000, Some(64))).unwrap();
+        assert_eq!(predicted, CachedTokens { predicted: 2_000, actual: 64 });
     }
 
     #[test]

@@ -37,6 +37,37 @@ fn token_producer() {
 }
 
 #[test]
+fn precise_prefix_cache_scorer() {
+    // Without events, the matches are those of prompts that were sent: four blocks of 256 bytes, and half of them.
+    let scores = |config: &Value| {
+        let mut fixture = Fixture::idle(config, 1);
+        let prompt = "x".repeat(512) + &"y".repeat(512);
+        fixture.send(&prompt, &[]);
+        let second = "x".repeat(512) + &"z".repeat(512);
+        totals(&fixture.send(&second, &[]))
+    };
+    let alone = json!({"type": "precise-prefix-cache-scorer", "parameters": {"speculativeTTL": "5s"}});
+    assert_eq!(scores(&json!({"plugins": [alone.clone()]})), [0.5]);
+    let producer = |name: &str| json!({"name": name, "type": "precise-prefix-cache-producer"});
+    let declared = json!({"plugins": [alone, producer("own")]});
+    assert_eq!(scores(&declared), [0.5]);
+    let names = |config: &Value| {
+        let pipeline = compile(config).unwrap();
+        let names = pipeline.plugins().iter().map(|it| format!("{} {}", it.name, it.plugin.type_name()));
+        names.filter(|name| name.contains("prefix")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names(&declared),
+        ["precise-prefix-cache-scorer prefix-cache-scorer", "own precise-prefix-cache-producer"]
+    );
+    let explicit = json!({"plugins": [
+        producer("own"),
+        {"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": "own"}},
+    ]});
+    assert_eq!(scores(&explicit), [0.5]);
+}
+
+#[test]
 fn approx_prefix_cache_producer() {
     let blocks = |block_size| {
         let reading = Reading { block_size, ..fresh() };

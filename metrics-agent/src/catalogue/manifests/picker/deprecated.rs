@@ -15,12 +15,13 @@ const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 
 /// Types that the EPP deprecates, with their replacement. A plugin without a name of its own keeps the
 /// deprecated name, because profiles refer to it by that name. The headers handlers have no effect.
-const DEPRECATED_TYPES: [(&str, &str); 6] = [
+const DEPRECATED_TYPES: [(&str, &str); 7] = [
     ("by-label", LABEL_SELECTOR_FILTER),
     ("by-label-selector", LABEL_SELECTOR_FILTER),
     ("data-parallel-profile-handler", SINGLE_PROFILE_HANDLER),
     ("disagg-headers-handler", DISAGG_PROFILE_HANDLER),
     ("pd-profile-handler", DISAGG_PROFILE_HANDLER),
+    ("precise-prefix-cache-scorer", "prefix-cache-scorer"),
     ("prefill-header-handler", DISAGG_PROFILE_HANDLER),
 ];
 

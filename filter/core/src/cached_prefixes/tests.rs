@@ -1,0 +1,241 @@
+//! What the index holds, finds and leaves out.
+
+use super::*;
+use crate::rng::{Rng, SplitMix64};
+use crate::state::prefix::key;
+use crate::test;
+
+const ROOT: u64 = 1;
+
+const WEIGHTS: TierWeights = TierWeights([1.0, 0.8, 1.0]);
+
+/// Blocks of this many bytes of a text, each with as many tokens.
+fn blocks(root: u64, text: &str, length: usize) -> Vec<Block> {
+    let mut parent = root;
+    let blocks = text.as_bytes().chunks_exact(length).map(|block| {
+        let key = key::child(parent, block);
+        let block = Block { parent, key, length: u32::try_from(length).unwrap(), tokens: 4 };
+        parent = key;
+        block
+    });
+    blocks.collect()
+}
+
+/// An index with endpoints of these keys, all of them complete.
+fn index(endpoints: &[u64]) -> CachedPrefixes {
+    let mut index = CachedPrefixes::default();
+    index.follow(endpoints.iter().map(|&endpoint| Events { endpoint, is_complete: true }));
+    index
+}
+
+fn store(index: &mut CachedPrefixes, endpoint: u64, tier: Tier, blocks: &[Block]) {
+    let holder = index.holder(endpoint).unwrap();
+    for block in blocks {
+        index.store(holder, tier, block);
+    }
+}
+
+fn remove(index: &mut CachedPrefixes, endpoint: u64, blocks: &[Block]) {
+    let holder = index.holder(endpoint).unwrap();
+    for block in blocks {
+        index.remove(holder, block.key);
+    }
+}
+
+/// The tokens of a text that each endpoint has, by their keys.
+fn tokens(index: &CachedPrefixes, root: u64, text: &str) -> Vec<(u64, u64)> {
+    let found = index.find(root, [text.as_bytes()]);
+    found.runs().iter().map(|run| (run.endpoint(), run.tokens())).collect()
+}
+
+#[test]
+fn a_prompt_is_found_up_to_the_last_whole_block_that_an_endpoint_has() {
+    let mut index = index(&[7, 8, 9]);
+    let of_text = blocks(ROOT, "the quick brown fox jumps", 5);
+    store(&mut index, 7, Tier::Gpu, &of_text);
+    store(&mut index, 8, Tier::Gpu, &of_text[..2]);
+    assert_eq!(tokens(&index, ROOT, "the quick brown fox jumps over"), [(7, 20), (8, 8), (9, 0)]);
+    assert_eq!(tokens(&index, ROOT, "the quick brown"), [(7, 12), (8, 8), (9, 0)]);
+    assert_eq!(tokens(&index, ROOT, "the quick brow"), [(7, 8), (8, 8), (9, 0)]);
+    assert_eq!(tokens(&index, ROOT, "quick brown fox"), [(7, 0), (8, 0), (9, 0)]);
+    assert_eq!(tokens(&index, 2, "the quick brown fox"), [(7, 0), (8, 0), (9, 0)], "another model or salt");
+}
+
+#[test]
+fn a_run_ends_where_a_block_is_missing() {
+    let mut index = index(&[7, 8]);
+    let of_text = blocks(ROOT, "the quick brown fox jumps", 5);
+    store(&mut index, 7, Tier::Gpu, &of_text);
+    store(&mut index, 8, Tier::Gpu, &of_text);
+    remove(&mut index, 8, &of_text[1..2]);
+    assert_eq!(tokens(&index, ROOT, "the quick brown fox jumps"), [(7, 20), (8, 4)]);
+    remove(&mut index, 7, &of_text[1..2]);
+    assert_eq!(tokens(&index, ROOT, "the quick brown fox jumps"), [(7, 4), (8, 4)]);
+    store(&mut index, 8, Tier::Gpu, &of_text[1..2]);
+    assert_eq!(
+        tokens(&index, ROOT, "the quick brown fox jumps"),
+        [(7, 4), (8, 20)],
+        "its children are still known"
+    );
+}
+
+#[test]
+fn a_block_weighs_as_its_tier_and_can_move() {
+    let mut index = index(&[7]);
+    let of_text = blocks(ROOT, "0123456789abcdefghij", 5);
+    store(&mut index, 7, Tier::Cpu, &of_text[..3]);
+    store(&mut index, 7, Tier::Gpu, &of_text[..2]);
+    store(&mut index, 7, Tier::Other, &of_text[3..]);
+    let part = |index: &CachedPrefixes, weights| {
+        let found = index.find(ROOT, [&b"0123456789abcdefghij"[..]]);
+        found.part_of(&found.runs()[0], &weights, 100)
+    };
+    assert_eq!(part(&index, WEIGHTS), 95);
+    assert_eq!(part(&index, TierWeights([0.5, 0.8, 0.0])), 45);
+    remove(&mut index, 7, &of_text[..1]);
+    assert_eq!(part(&index, WEIGHTS), 0, "the first block is gone");
+}
+
+#[test]
+fn the_same_text_is_followed_in_both_ways_in_which_it_was_cut() {
+    let mut index = index(&[7, 8]);
+    let text = "0123456789abcdefghij";
+    let by_five = blocks(ROOT, text, 5);
+    let mut by_four = blocks(by_five[0].key, &text[5..], 4);
+    store(&mut index, 7, Tier::Gpu, &by_five[..2]);
+    store(&mut index, 7, Tier::Gpu, &by_four);
+    store(&mut index, 8, Tier::Gpu, &by_five);
+    assert_eq!(tokens(&index, ROOT, text), [(7, 16), (8, 16)]);
+    by_four.truncate(1);
+    remove(&mut index, 7, &by_four);
+    assert_eq!(tokens(&index, ROOT, text), [(7, 8), (8, 16)]);
+}
+
+#[test]
+fn several_prompts_add_up() {
+    let mut index = index(&[7]);
+    store(&mut index, 7, Tier::Gpu, &blocks(ROOT, "0123456789", 5));
+    let found = index.find(ROOT, [&b"0123456789"[..], b"01234xxxxx", b"yyyyyyyyyy"]);
+    assert_eq!((found.runs()[0].tokens(), found.part_of(&found.runs()[0], &WEIGHTS, 6)), (12, 3));
+}
+
+#[test]
+fn only_endpoints_whose_events_are_complete_are_found() {
+    let mut index = index(&[7, 8]);
+    let of_text = blocks(ROOT, "the quick ", 5);
+    store(&mut index, 7, Tier::Gpu, &of_text);
+    store(&mut index, 8, Tier::Gpu, &of_text);
+    let events = |endpoint, is_complete| Events { endpoint, is_complete };
+    index.follow([events(7, false), events(8, true)]);
+    assert_eq!(tokens(&index, ROOT, "the quick "), [(8, 8)]);
+    index.follow([events(7, true), events(8, true)]);
+    assert_eq!(tokens(&index, ROOT, "the quick "), [(7, 8), (8, 8)]);
+    index.follow([events(9, true), events(8, true)]);
+    assert_eq!(
+        tokens(&index, ROOT, "the quick "),
+        [(9, 0), (8, 8)],
+        "the place of an endpoint that left is free"
+    );
+    assert_eq!(index.holder(7), None);
+    index.follow([]);
+    assert_eq!(index.len(), 0);
+}
+
+/// Sends random blocks of a small forest, and compares with a map from text to holders.
+#[test]
+fn the_index_agrees_with_an_obvious_one() {
+    let mut rng = SplitMix64::new(5);
+    let mut index = index(&[0, 1, 2]);
+    let mut obvious = std::collections::BTreeSet::<(u64, String)>::new();
+    let lengths = [3, 5];
+    for _ in 0..20_000 {
+        let endpoint = rng.below(3) as u64;
+        let text: String = (0..12).map(|_| if rng.below(3) == 0 { 'b' } else { 'a' }).collect();
+        let length = lengths[rng.below(2)];
+        let chain = blocks(ROOT, &text, length);
+        let tier = Tier::ALL[rng.below(3)];
+        let at = rng.below(chain.len());
+        let prefix = format!("{length}{}", &text[..(at + 1) * length]);
+        if rng.below(2) == 0 {
+            obvious.insert((endpoint, prefix));
+            store(&mut index, endpoint, tier, &chain[at..=at]);
+        } else {
+            obvious.remove(&(endpoint, prefix));
+            remove(&mut index, endpoint, &chain[at..=at]);
+        }
+        let expected = |endpoint: u64| {
+            let runs = lengths.iter().map(|length| {
+                let has =
+                    |end: &usize| obvious.contains(&(endpoint, format!("{length}{}", &text[..end * length])));
+                (1..=12 / length).take_while(has).count() as u64 * 4
+            });
+            runs.max().unwrap_or_default()
+        };
+        assert_eq!(tokens(&index, ROOT, &text), [(0, expected(0)), (1, expected(1)), (2, expected(2))]);
+    }
+    index.follow([]);
+    assert!(index.is_empty());
+}
+
+#[test]
+fn hostile_blocks_change_nothing_else() {
+    let mut index = index(&[7]);
+    let of_text = blocks(ROOT, "the quick ", 5);
+    store(&mut index, 7, Tier::Gpu, &of_text);
+    let good = of_text[0];
+    for hostile in [
+        Block { length: 0, key: 99, ..good },
+        Block { length: 65_536, key: 99, ..good },
+        Block { tokens: 0, key: 99, ..good },
+        Block { tokens: 65_536, key: 99, ..good },
+        Block { parent: 99, key: 99, ..good },
+        Block { parent: 98, ..good },
+        Block { length: 6, ..good },
+    ] {
+        store(&mut index, 7, Tier::Gpu, &[hostile]);
+        assert_eq!((index.len(), tokens(&index, ROOT, "the quick ")), (3, vec![(7, 8)]), "{hostile:?}");
+    }
+    let circle = [Block { parent: 11, key: 10, ..good }, Block { parent: 10, key: 11, ..good }];
+    store(&mut index, 7, Tier::Gpu, &circle);
+    assert_eq!(tokens(&index, 10, "the quick "), [(7, 0)]);
+    index.remove(Holder(99), good.key);
+    index.remove(Holder(0), 12_345);
+    assert_eq!(tokens(&index, ROOT, "the quick "), [(7, 8)]);
+    index.clear();
+    assert!(index.is_empty() && index.holder(7).is_some());
+}
+
+#[test]
+fn a_flood_is_bounded_and_a_node_with_children_of_all_lengths_too() {
+    let mut index = index(&[7]);
+    let flood = |n: u64| Block { parent: 2, key: n, length: 1, tokens: 1 };
+    (3..3 + MAX_NODES as u64 + 10).for_each(|n| store(&mut index, 7, Tier::Gpu, &[flood(n)]));
+    assert_eq!(index.len(), MAX_NODES);
+    assert!(index.bytes() < 100_000_000, "{}", index.bytes());
+    index.clear();
+    let lengths =
+        (1..=65_535).map(|length| Block { parent: ROOT, key: 1_000 + u64::from(length), length, tokens: 1 });
+    store(&mut index, 7, Tier::Gpu, &lengths.collect::<Vec<_>>());
+    let text = "x".repeat(70_000);
+    assert_eq!(tokens(&index, ROOT, &text), [(7, 0)]);
+}
+
+#[test]
+fn a_hundred_caches_of_400_000_tokens_take_less_than_25_mb() {
+    let endpoints: Vec<u64> = (0..100).collect();
+    let mut index = index(&endpoints);
+    let mut rng = SplitMix64::new(1);
+    for &endpoint in &endpoints {
+        let mut parent = ROOT;
+        for at in 0..6_250 {
+            // A conversation has some 50 blocks.
+            let key = rng.next_u64();
+            let block =
+                Block { parent: if at % 50 == 0 { ROOT } else { parent }, key, length: 256, tokens: 64 };
+            store(&mut index, endpoint, Tier::Gpu, &[block]);
+            parent = key;
+        }
+    }
+    assert_eq!(index.len(), 625_001);
+    assert!(index.bytes() < 25_000_000, "{}", index.bytes());
+}

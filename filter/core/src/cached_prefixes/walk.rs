@@ -1,0 +1,188 @@
+//! The search for a prompt in the index.
+
+use super::nodes::Slot;
+use super::{CachedPrefixes, Tier};
+use crate::state::prefix::key;
+
+/// Maximum number of keys that are looked up for one prompt. A node has one length of children almost always; a root has some hundred.
+const MAX_LOOKUPS: usize = 1 << 13;
+
+/// Maximum number of times that a prompt is followed over children of several lengths at once. The same text may be cut into blocks in two
+/// ways: as a model has generated it, and as a tokenizer has read it.
+const MAX_FORKS: usize = 16;
+
+/// The part of a request's prompts that is in the caches of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CachedPrompt {
+    /// Bytes of the prompts.
+    bytes: u64,
+    runs: Vec<CachedRun>,
+}
+
+/// The beginning of the prompts that one endpoint has cached, without a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedRun {
+    endpoint: u64,
+    /// Bytes by tier.
+    bytes: [u64; Tier::ALL.len()],
+    tokens: u64,
+}
+
+impl CachedPrompt {
+    /// The part of each endpoint whose cache is completely known, also where it is nothing.
+    pub fn runs(&self) -> &[CachedRun] {
+        &self.runs
+    }
+
+    /// The part of the prompts that the run covers, a byte counting as the weight of its tier; `total` for the whole, cut to an integer.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, which is the intent"
+    )]
+    pub fn part_of(&self, run: &CachedRun, weights: &TierWeights, total: u32) -> u32 {
+        if self.bytes == 0 {
+            return 0;
+        }
+        let weighted: f64 =
+            run.bytes.iter().zip(weights.0).map(|(&bytes, weight)| weight * bytes as f64).sum();
+        (weighted * f64::from(total) / self.bytes as f64) as u32
+    }
+}
+
+impl CachedRun {
+    /// The endpoint's [key](crate::pool::Endpoint::key).
+    pub fn endpoint(&self) -> u64 {
+        self.endpoint
+    }
+
+    /// Its tokens, as the servers count them.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+}
+
+/// The weights of blocks by tier, in the order of [`Tier::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierWeights(pub [f64; Tier::ALL.len()]);
+
+/// The way of one prompt down the tree.
+struct Walk<'a> {
+    index: &'a CachedPrefixes,
+    lookups: usize,
+    forks: usize,
+    /// The longest run of each endpoint, by its place in the index.
+    longest: Vec<Run>,
+    lengths: Vec<usize>,
+}
+
+/// The run of one endpoint on one way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    /// Its nodes. The run is open while it has all nodes of the way.
+    nodes: u32,
+    bytes: [u64; Tier::ALL.len()],
+    tokens: u64,
+}
+
+impl CachedPrefixes {
+    /// Finds prompts, given by their text. `root` is the key of the model and the cache salt.
+    pub fn find<'t>(&self, root: u64, texts: impl IntoIterator<Item = &'t [u8]>) -> CachedPrompt {
+        let mut found = CachedPrompt::default();
+        let known = self.endpoints.iter().enumerate();
+        let known =
+            known.filter_map(|(place, events)| Some((place, events.filter(|events| events.is_complete)?)));
+        let (places, runs): (Vec<usize>, Vec<CachedRun>) = known
+            .map(|(place, events)| (place, CachedRun { endpoint: events.endpoint, ..CachedRun::default() }))
+            .unzip();
+        found.runs = runs;
+        let mut lookups = MAX_LOOKUPS;
+        for text in texts {
+            found.bytes += text.len() as u64;
+            let Some(root) = self.nodes.find(root) else { continue };
+            let runs = vec![Run::default(); self.endpoints.len()];
+            let mut walk =
+                Walk { index: self, lookups, forks: MAX_FORKS, longest: runs.clone(), lengths: Vec::new() };
+            walk.follow(root, text, runs, 0);
+            lookups = walk.lookups;
+            for (&place, total) in places.iter().zip(&mut found.runs) {
+                let Some(run) = walk.longest.get(place) else { continue };
+                total.tokens += run.tokens;
+                total.bytes.iter_mut().zip(run.bytes).for_each(|(total, bytes)| *total += bytes);
+            }
+        }
+        found
+    }
+}
+
+impl Walk<'_> {
+    /// Follows `text` from a node that is the last of `nodes`, as far as the runs that are open there go.
+    fn follow(&mut self, mut node: Slot, mut text: &[u8], mut runs: Vec<Run>, mut nodes: u32) {
+        loop {
+            let mut children = self.children(node, text);
+            let Some((child, length)) = children.pop() else { break };
+            for (other, length) in children {
+                if self.forks == 0 {
+                    break;
+                }
+                self.forks -= 1;
+                let mut runs = runs.clone();
+                if self.extend(&mut runs, other, length, nodes) {
+                    self.follow(other, text.get(length..).unwrap_or_default(), runs, nodes + 1);
+                } else {
+                    self.keep(&runs);
+                }
+            }
+            if !self.extend(&mut runs, child, length, nodes) {
+                break;
+            }
+            (node, text, nodes) = (child, text.get(length..).unwrap_or_default(), nodes + 1);
+        }
+        self.keep(&runs);
+    }
+
+    /// The children of a node with which `text` begins, and their lengths.
+    fn children(&mut self, node: Slot, text: &[u8]) -> crate::Few<(Slot, usize)> {
+        let Self { index, lookups, lengths, .. } = self;
+        let parent = index.nodes.key(node);
+        lengths.clear();
+        index.nodes.child_lengths(node, lengths);
+        let mut children = crate::Few::new();
+        for &length in &*lengths {
+            let Some(left) = lookups.checked_sub(1) else { break };
+            let Some(block) = text.get(..length) else { continue };
+            *lookups = left;
+            let child = index.nodes.child(node, key::child(parent, block));
+            children.extend(child.map(|child| (child, length)));
+        }
+        children
+    }
+
+    /// Extends the open runs of the endpoints that hold a node. Returns whether there are any.
+    fn extend(&self, runs: &mut [Run], node: Slot, length: usize, nodes: u32) -> bool {
+        let tokens = self.index.nodes.tokens(node);
+        let mut has_any = false;
+        for cached in self.index.nodes.copies(node) {
+            let Some(run) = runs.get_mut(usize::from(cached.holder.0)).filter(|run| run.nodes == nodes)
+            else {
+                continue;
+            };
+            if let Some(bytes) = run.bytes.get_mut(cached.tier as usize) {
+                *bytes += length as u64;
+            }
+            run.tokens += u64::from(tokens);
+            run.nodes += 1;
+            has_any = true;
+        }
+        has_any
+    }
+
+    /// Keeps the runs that are longer than those of other ways.
+    fn keep(&mut self, runs: &[Run]) {
+        for (longest, run) in self.longest.iter_mut().zip(runs) {
+            if run.tokens > longest.tokens {
+                *longest = *run;
+            }
+        }
+    }
+}

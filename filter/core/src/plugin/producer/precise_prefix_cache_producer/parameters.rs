@@ -1,0 +1,82 @@
+//! The parameters that the EPP has and the agent or nothing needs here: they are checked.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// `tokenProcessorConfig`. Its other fields are those of a library, and not checked; the same is true of the other objects.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct TokenProcessor {
+    /// Accepted, without effect: matches are counted in blocks of the approximate rules.
+    pub(super) block_size_tokens: i64,
+    /// The former name, which counts where the current one is 0.
+    pub(super) block_size: i64,
+    #[serde(rename = "hashSeed")]
+    _hash_seed: String,
+    #[serde(rename = "hashAlgorithm")]
+    _hash_algorithm: HashAlgorithm,
+}
+
+impl Default for TokenProcessor {
+    fn default() -> Self {
+        Self {
+            block_size_tokens: 16,
+            block_size: 0,
+            _hash_seed: String::new(),
+            _hash_algorithm: HashAlgorithm::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum HashAlgorithm {
+    #[default]
+    #[serde(alias = "")]
+    CborFnv,
+    Xxh64,
+}
+
+/// `indexerConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Indexer {
+    pub(super) kv_cache_backend_configs: Option<Vec<Backend>>,
+    pub(super) tokenizers_pool_config: Given,
+}
+
+/// One of `kvCacheBackendConfigs`: the weight of a tier.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Backend {
+    pub(super) name: String,
+    pub(super) weight: f64,
+}
+
+/// `kvEventsConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct KvEvents {
+    pub(super) zmq_endpoint: String,
+    #[serde(rename = "engineType")]
+    _engine_type: EngineType,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum EngineType {
+    #[default]
+    #[serde(alias = "")]
+    Vllm,
+    Sglang,
+}
+
+/// Whether a field was given, whatever its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Given(pub(super) bool);
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::<IgnoredAny>::deserialize(deserializer).map(|value| Self(value.is_some()))
+    }
+}
