@@ -1,0 +1,114 @@
+//! Texts of chats, compared with those that Jinja and vLLM make.
+
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use endpoint_picker_template::{ChatTemplate, MAX_TEMPLATE_BYTES, TemplateError, Unrendered, normalized};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+const MAX: usize = 1 << 20;
+
+fn compile(template: &str) -> ChatTemplate {
+    ChatTemplate::compile(template, "<s>", "</s>").unwrap()
+}
+
+fn render(template: &str, body: &Value) -> Result<String, Unrendered> {
+    compile(template).render(body.to_string().as_bytes(), 0, MAX)
+}
+
+#[derive(Deserialize)]
+struct Recorded {
+    now: i64,
+    templates: Vec<RecordedTemplate>,
+}
+
+#[derive(Deserialize)]
+struct RecordedTemplate {
+    name: String,
+    template: String,
+    cases: Vec<RecordedCase>,
+}
+
+#[derive(Deserialize)]
+struct RecordedCase {
+    /// As text, because templates print members in their order.
+    body: Box<RawValue>,
+    text: Option<String>,
+}
+
+/// `rendered.json` was made with Jinja 3.1.6, set up as transformers does, from messages that were prepared as vLLM 0.32 does. A text of null: the
+/// template refuses the request.
+#[test]
+fn texts_are_those_of_jinja() {
+    let recorded: Recorded = serde_json::from_str(include_str!("rendered.json")).unwrap();
+    let mut compared = 0;
+    for RecordedTemplate { name, template, cases } in recorded.templates {
+        let compiled = compile(&template);
+        for RecordedCase { body, text: expected } in cases {
+            let text = compiled.render(body.get().as_bytes(), recorded.now, MAX);
+            match expected {
+                Some(expected) => assert_eq!(text.as_deref(), Ok(&*expected), "{name}: {body}"),
+                None => assert!(matches!(text, Err(Unrendered::Template(_))), "{text:?}"),
+            }
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 30);
+}
+
+#[test]
+fn what_has_no_text_is_refused() {
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let image = json!([{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:,"}}]);
+    let user = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
+    assert_eq!(render(template, &user(image)), Err(Unrendered::Content));
+    assert_eq!(render(template, &user(json!("x"))), Ok("x".to_owned()));
+    for field in ["chat_template", "continue_final_message"] {
+        let mut body = user(json!("x"));
+        body[field] = if field == "chat_template" { json!("{{ 1 }}") } else { json!(true) };
+        assert_eq!(render(template, &body), Err(Unrendered::Unsupported(field)));
+    }
+    for body in [json!({}), json!([]), json!({"messages": 1}), user(json!(7)), user(json!([7]))] {
+        assert!(matches!(render(template, &body), Err(Unrendered::Body(_))), "{body}");
+    }
+    let call = json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]});
+    assert!(matches!(render(template, &call), Err(Unrendered::Body(_))));
+}
+
+#[test]
+fn work_and_space_are_bounded() {
+    let chat = json!({"messages": [{"role": "user", "content": "x".repeat(1_000)}]});
+    let body = chat.to_string();
+    let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
+    for endless in [
+        nested,
+        "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+        "{% set ns = namespace(x='xxxxxxxx') %}{% for n in range(9999) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{{ 'x' * 10000000000 }}",
+        "{{ range(100000000) | list | length }}",
+    ] {
+        let text = compile(endless).render(body.as_bytes(), 0, MAX);
+        assert!(matches!(text, Err(Unrendered::Template(_))), "{endless}: {:?}", text.map(|text| text.len()));
+    }
+    let all = compile("{{ messages[0].content }}");
+    assert_eq!(all.render(body.as_bytes(), 0, 1_000).map(|text| text.len()), Ok(1_000));
+    assert!(matches!(all.render(body.as_bytes(), 0, 999), Err(Unrendered::Template(_))));
+    let deep = format!("{{\"messages\": {}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    assert!(matches!(all.render(deep.as_bytes(), 0, MAX), Err(Unrendered::Body(_))));
+}
+
+#[test]
+fn a_template_that_cannot_be_used_is_refused() {
+    let refused = |template: &str| ChatTemplate::compile(template, "", "").unwrap_err();
+    assert_eq!(refused(&"x".repeat(MAX_TEMPLATE_BYTES + 1)), TemplateError::TooLong(MAX_TEMPLATE_BYTES + 1));
+    for template in ["{% if", "{{ }}", "{% include 'x' %}{% import 'y' %}", &"{% if 1 %}".repeat(5_000)] {
+        assert!(matches!(refused(template), TemplateError::Syntax(_)), "{template}");
+    }
+}
+
+#[test]
+fn texts_are_normalized() {
+    assert_eq!(normalized("e\u{301} plain".to_owned()), "\u{e9} plain");
+    assert_eq!(normalized("plain".to_owned()), "plain");
+}
