@@ -8,7 +8,7 @@
 //! [view](pool_view::PoolView), which never changes and is replaced as a whole, and the [ledger], which changes with every request;
 //! and its own [metrics] and random numbers. For each request it has an
 //! [`Exchange`](exchange::Exchange), which calls the [proxy](proxy::Proxy). With flow control it waits in a [queue] in front of the pool,
-//! which all workers share. What travels between the proxy and the
+//! which all workers share. Rules that match prompts by the [caches](prefix_caches) of servers read these before the ledger. What travels between the proxy and the
 //! [agent] is decided here too, with the changes of the ledger that proxies [share](sharing).
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
@@ -21,6 +21,7 @@ pub mod ledger;
 pub mod metrics;
 pub mod model_list;
 pub mod pool_view;
+pub mod prefix_caches;
 pub mod proxy;
 pub mod queue;
 pub mod resume;

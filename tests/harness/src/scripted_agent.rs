@@ -1,11 +1,12 @@
-//! An agent that serves the snapshots of a test: its own policies above all.
+//! An agent that serves the snapshots of a test, its own policies above all, and cached prefixes.
 //!
 //! Like the real one it sends a changed topology at once and fresh readings all the time.
 
 use anyhow::Result;
 use bytes::Bytes;
 use endpoint_picker_wire::batch::{self, Batch, Responses};
-use endpoint_picker_wire::{BATCH_FORMAT, FORMAT, Message, v1};
+use endpoint_picker_wire::prefixes::CachedPrefixes;
+use endpoint_picker_wire::{BATCH_FORMAT, FORMAT, Message, PREFIXES_FORMAT, v1};
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -31,6 +32,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_millis(20);
 pub struct ScriptedAgent {
     address: SocketAddr,
     pools: watch::Sender<Pools>,
+    prefixes: watch::Sender<Prefixes>,
     answers: Arc<Answers>,
     _stop: DropGuard,
 }
@@ -56,17 +58,29 @@ pub struct Pool {
 /// Each pool with its version and its name in snapshots, by the name in requests.
 type Pools = HashMap<String, (u64, String, Pool)>;
 
+/// The cached prefixes of each pool, each message with everything.
+type Prefixes = HashMap<String, CachedPrefixes>;
+
+/// The state of the agent that its answers have.
+#[derive(Clone, Debug)]
+struct Published {
+    pools: watch::Receiver<Pools>,
+    prefixes: watch::Receiver<Prefixes>,
+}
+
 impl ScriptedAgent {
     /// Starts on a free port of loopback, without a pool.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let pools = watch::Sender::new(Pools::new());
+        let prefixes = watch::Sender::new(Prefixes::new());
+        let published = Published { pools: pools.subscribe(), prefixes: prefixes.subscribe() };
         let stop = CancellationToken::new();
         let answers = Arc::<Answers>::default();
-        let serving = accept(listener, pools.subscribe(), answers.clone());
+        let serving = accept(listener, published, answers.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
-        Ok(Self { address, pools, answers, _stop: stop.drop_guard() })
+        Ok(Self { address, pools, prefixes, answers, _stop: stop.drop_guard() })
     }
 
     /// Where it listens.
@@ -96,13 +110,22 @@ impl ScriptedAgent {
             pools.insert(name.to_owned(), (version, full_name.to_owned(), pool));
         });
     }
+
+    /// Serves these cached prefixes of a pool from now on; before, the agent follows no events.
+    pub fn set_prefixes(&self, name: &str, prefixes: CachedPrefixes) {
+        self.prefixes.send_modify(|all| {
+            let version = all.get(name).map_or(1, |before| before.version + 1);
+            let format = PREFIXES_FORMAT;
+            all.insert(name.to_owned(), CachedPrefixes { format, version, whole: true, ..prefixes });
+        });
+    }
 }
 
-async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>, answers: Arc<Answers>) {
+async fn accept(listener: TcpListener, published: Published, answers: Arc<Answers>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let (pools, answers) = (pools.clone(), answers.clone());
-        let service = service_fn(move |request| answer(request, pools.clone(), answers.clone()));
+        let (published, answers) = (published.clone(), answers.clone());
+        let service = service_fn(move |request| answer(request, published.clone(), answers.clone()));
         // Connections end with their clients; an error is the client's way to end.
         tokio::spawn(async move {
             let _ = auto::Builder::new(TokioExecutor::new())
@@ -114,18 +137,18 @@ async fn accept(listener: TcpListener, pools: watch::Receiver<Pools>, answers: A
 
 async fn answer(
     request: Request<Incoming>,
-    pools: watch::Receiver<Pools>,
+    published: Published,
     answers: Arc<Answers>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());
     let (status, body) = if path == "/v1/batch" {
         match body.collect().await.map(|body| Batch::decode(body.to_bytes())) {
-            Ok(Ok(batch)) => (StatusCode::OK, answer_batch(batch, pools, &answers).await),
+            Ok(Ok(batch)) => (StatusCode::OK, answer_batch(batch, &published, &answers).await),
             _ => (StatusCode::BAD_REQUEST, b"no batch".to_vec()),
         }
     } else {
-        answer_poll(path, pools, &answers).await
+        answer_poll(path, &published, &answers).await
     };
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
@@ -133,34 +156,50 @@ async fn answer(
 }
 
 /// The responses to polls of several pools.
-async fn answer_batch(batch: Batch, pools: watch::Receiver<Pools>, answers: &Answers) -> Vec<u8> {
-    let polls = batch.parts.iter().map(|part| answer_poll(&part.path, pools.clone(), answers));
+async fn answer_batch(batch: Batch, published: &Published, answers: &Answers) -> Vec<u8> {
+    let polls = batch.parts.iter().map(|part| answer_poll(&part.path, published, answers));
     let responses = join_all(polls).await.into_iter();
     let responses = responses.map(|(status, body)| batch::Response { status: status.as_u16().into(), body });
     Responses { format: BATCH_FORMAT, responses: responses.collect() }.encode_to_vec()
 }
 
-async fn answer_poll(
-    path: &str,
-    mut pools: watch::Receiver<Pools>,
-    answers: &Answers,
-) -> (StatusCode, Vec<u8>) {
+async fn answer_poll(path: &str, published: &Published, answers: &Answers) -> (StatusCode, Vec<u8>) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let name = path.strip_prefix("/v1/pools/").and_then(|rest| rest.strip_suffix("/snapshot"));
-    let name = name.unwrap_or_default().to_owned();
     let has = |field: &str| {
         let value = query.split('&').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('='));
         value?.parse::<u64>().ok()
     };
+    let path = path.strip_prefix("/v1/pools/").unwrap_or_default();
+    if let Some(name) = path.strip_suffix("/cached-prefixes") {
+        return answer_prefixes(name, has("version"), published.prefixes.clone()).await;
+    }
+    let name = path.strip_suffix("/snapshot").unwrap_or_default();
+    let mut pools = published.pools.clone();
     let topology = has("topology");
-    let changed = |pools: &Pools| pools.get(&name).is_some_and(|(version, ..)| Some(*version) != topology);
+    let changed = |pools: &Pools| pools.get(name).is_some_and(|(version, ..)| Some(*version) != topology);
     let _ = tokio::time::timeout(SCRAPE_INTERVAL, pools.wait_for(changed)).await;
-    let pool = pools.borrow().get(&name).cloned();
+    let pool = pools.borrow().get(name).cloned();
     let Some((version, name, pool)) = pool else { return (StatusCode::NOT_FOUND, b"no such pool".to_vec()) };
     let snapshot = snapshot(&name, version, pool, topology, has("readings").unwrap_or(0));
     answers.all.fetch_add(1, Ordering::Relaxed);
     answers.with_topology.fetch_add(snapshot.topology.is_some().into(), Ordering::Relaxed);
     (StatusCode::OK, snapshot.encode_to_vec())
+}
+
+/// The response to a poll for cached prefixes by a proxy that has this version.
+async fn answer_prefixes(
+    name: &str,
+    held: Option<u64>,
+    mut prefixes: watch::Receiver<Prefixes>,
+) -> (StatusCode, Vec<u8>) {
+    let changed = |all: &Prefixes| all.get(name).is_none_or(|prefixes| Some(prefixes.version) != held);
+    if tokio::time::timeout(SCRAPE_INTERVAL, prefixes.wait_for(changed)).await.is_err() {
+        return (StatusCode::NO_CONTENT, Vec::new());
+    }
+    match prefixes.borrow().get(name) {
+        Some(prefixes) => (StatusCode::OK, prefixes.encode_to_vec()),
+        None => (StatusCode::NOT_FOUND, b"no events are followed".to_vec()),
+    }
 }
 
 fn snapshot(name: &str, version: u64, pool: Pool, held: Option<u64>, readings: u64) -> v1::Snapshot {

@@ -138,7 +138,7 @@ impl CachedPrefixes {
         self.len() == 0
     }
 
-    /// Heap bytes held, without those of the endpoints.
+    /// Heap bytes of the nodes.
     pub fn bytes(&self) -> usize {
         self.nodes.bytes()
     }

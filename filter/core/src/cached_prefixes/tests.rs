@@ -1,4 +1,4 @@
-//! What the index holds, finds and leaves out.
+//! The index against an obvious one, its bounds, and hostile blocks.
 
 use super::*;
 use crate::rng::{Rng, SplitMix64};
@@ -9,7 +9,7 @@ const ROOT: u64 = 1;
 
 const WEIGHTS: TierWeights = TierWeights([1.0, 0.8, 1.0]);
 
-/// Blocks of this many bytes of a text, each with as many tokens.
+/// The blocks of a text, of this many bytes and four tokens each.
 fn blocks(root: u64, text: &str, length: usize) -> Vec<Block> {
     let mut parent = root;
     let blocks = text.as_bytes().chunks_exact(length).map(|block| {

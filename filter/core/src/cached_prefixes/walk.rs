@@ -19,7 +19,7 @@ pub struct CachedPrompt {
     runs: Vec<CachedRun>,
 }
 
-/// The beginning of the prompts that one endpoint has cached, without a gap.
+/// The beginning of the prompts in the cache of one endpoint, without a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedRun {
     endpoint: u64,

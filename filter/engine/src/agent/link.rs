@@ -9,9 +9,11 @@ use core::time::Duration;
 use endpoint_picker::period::Period;
 
 use super::call::{AgentRequest, AgentResponse, CallError, CallId};
+use super::prefix_client::{PrefixClient, PrefixOutcome};
 use super::report::Reporter;
 use super::snapshot_client::{NewSnapshot, PollOutcome, SnapshotClient};
 use crate::metrics::{SharingCounts, Totals};
+use crate::prefix_caches::CachesUpdate;
 use crate::proxy::Result;
 use crate::sharing::{PeerLedger, SharingClient, SyncOutcome};
 use crate::worker_pool::store::PoolStore;
@@ -51,6 +53,12 @@ pub trait LinkedPool {
     /// Counts a poll that failed.
     fn count_failed_poll(&mut self);
 
+    /// The agent has responded to a poll for cached prefixes, with an update if they have changed. Only a shell that starts these
+    /// [polls](Link::start_prefixes) has to take it.
+    fn update_caches(&mut self, update: Option<&CachesUpdate>, now: Duration) {
+        let _ = (update, now);
+    }
+
     /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose changes arrive.
     fn count_sharing(&mut self, counts: SharingCounts, proxies: usize);
 }
@@ -71,16 +79,18 @@ pub struct Call {
 enum Kind {
     Report,
     Poll,
+    Prefixes,
     Sync,
 }
 
-/// The requests between a pool and its agents: polls and reports, the exchange of changes with other proxies, or all of them.
+/// The requests between a pool and its agents: polls and reports, polls for cached prefixes, the exchange of changes with other proxies, or all of them.
 #[derive(Debug)]
 pub struct Link {
     agents: usize,
     last_id: CallId,
     in_flight: Vec<(CallId, Kind)>,
     polls: Option<Polls>,
+    prefixes: Option<Prefixes>,
     sync: Option<Sync>,
 }
 
@@ -88,6 +98,12 @@ pub struct Link {
 struct Polls {
     client: SnapshotClient,
     reporter: Reporter,
+    agent: usize,
+}
+
+#[derive(Debug)]
+struct Prefixes {
+    client: PrefixClient,
     agent: usize,
 }
 
@@ -102,12 +118,25 @@ struct Sync {
 impl Link {
     /// A link to this number of equal agents that sends nothing yet.
     pub fn new(agents: usize) -> Self {
-        Self { agents: agents.max(1), last_id: 0, in_flight: Vec::new(), polls: None, sync: None }
+        Self {
+            agents: agents.max(1),
+            last_id: 0,
+            in_flight: Vec::new(),
+            polls: None,
+            prefixes: None,
+            sync: None,
+        }
     }
 
     /// Polls and reports from now on, both with one agent of the list until a poll fails, then with the next.
     pub fn start_polls(&mut self, client: SnapshotClient, reporter: Reporter) {
         self.polls = Some(Polls { client, reporter, agent: 0 });
+    }
+
+    /// Polls for cached prefixes from now on, while the pool's rules read them, with one agent of the list until a poll fails, then with the
+    /// next.
+    pub fn start_prefixes(&mut self, client: PrefixClient) {
+        self.prefixes = Some(Prefixes { client, agent: 0 });
     }
 
     /// Exchanges changes from now on, with the first agent of the list while it responds.
@@ -135,6 +164,7 @@ impl Link {
     pub fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<Call> {
         let id = self.last_id + 1;
         let due = self.polls.as_mut().and_then(|polls| polls.due(pool, now));
+        let due = due.or_else(|| self.prefixes.as_mut().and_then(|prefixes| prefixes.due(pool, now)));
         let (kind, agent, request) =
             due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(pool, now)))?;
         self.last_id = id;
@@ -163,6 +193,9 @@ impl Link {
         if !kinds.contains(&Kind::Poll) {
             kinds.push(Kind::Poll);
         }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.client.reset();
+        }
         for kind in kinds {
             self.take(kind, Err(CallError::NoResponse("a defect of the picker".to_owned())), pool, now);
         }
@@ -171,8 +204,9 @@ impl Link {
     /// The time until the next poll or sync may be due, if none is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
+        let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.client.pause(now));
         let sync = self.sync.as_ref().map(|sync| sync.client.pause(now));
-        polls.into_iter().chain(sync).min().unwrap_or_default()
+        polls.into_iter().chain(prefixes).chain(sync).min().unwrap_or_default()
     }
 
     fn take(
@@ -182,7 +216,7 @@ impl Link {
         pool: &mut impl LinkedPool,
         now: Duration,
     ) -> bool {
-        let Self { agents, polls, sync, .. } = self;
+        let Self { agents, polls, prefixes, sync, .. } = self;
         match kind {
             Kind::Report => {
                 let status = response.map(|response| response.status);
@@ -193,6 +227,9 @@ impl Link {
                 false
             }
             Kind::Poll => polls.as_mut().is_some_and(|polls| polls.finish(response, *agents, pool, now)),
+            Kind::Prefixes => {
+                prefixes.as_mut().is_some_and(|prefixes| prefixes.finish(response, *agents, pool, now))
+            }
             Kind::Sync => {
                 if let Some(sync) = sync {
                     sync.finish(response, *agents, pool, now);
@@ -236,6 +273,37 @@ impl Polls {
                     );
                 }
                 // Reports follow polls to the next agent: its page then has the picks.
+                self.agent = (self.agent + 1) % agents;
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Prefixes {
+    fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
+        let is_needed = pool.store().view().topology().reads_caches();
+        let poll = self.client.next_poll(is_needed, now)?;
+        Some((Kind::Prefixes, self.agent, poll))
+    }
+
+    fn finish(
+        &mut self,
+        response: core::result::Result<AgentResponse, CallError>,
+        agents: usize,
+        pool: &mut impl LinkedPool,
+        now: Duration,
+    ) -> bool {
+        match self.client.finish(response, now) {
+            PrefixOutcome::Updated(update) => pool.update_caches(Some(&update), now),
+            PrefixOutcome::Unchanged => pool.update_caches(None, now),
+            PrefixOutcome::Failed { error, is_new } => {
+                if is_new {
+                    log::warn!(
+                        "the caches of servers are not known: {error}; prompts are matched by those that servers were sent. Polls continue"
+                    );
+                }
                 self.agent = (self.agent + 1) % agents;
                 return false;
             }

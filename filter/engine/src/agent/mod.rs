@@ -1,7 +1,9 @@
-//! The [link](Link) to the metrics agent: polls for snapshots, reports, and the exchange of changes with other proxies.
+//! The [link](Link) to the metrics agent: polls for snapshots and cached prefixes, reports, and the exchange of changes with
+//! other proxies.
 
 mod call;
 mod link;
+mod prefix_client;
 mod recent_errors;
 mod report;
 mod snapshot_client;
@@ -11,6 +13,7 @@ pub(crate) use call::path_of_pool;
 
 pub use call::{AUTHORITY, AgentRequest, AgentResponse, CONTENT_TYPE, CallError, CallId};
 pub use link::{Call, Link, LinkedPool};
+pub use prefix_client::{PrefixClient, PrefixError, PrefixOutcome};
 pub use recent_errors::RecentErrors;
 pub use report::{ReportProblem, Reporter};
 pub use snapshot_client::{NewSnapshot, PollError, PollOutcome, PollTimes, SnapshotClient};

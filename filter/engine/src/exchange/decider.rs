@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use endpoint_picker::cached_prefixes::CachedPrompt;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::fallback::{Fallback, FallbackReason};
@@ -21,12 +22,16 @@ use super::queueing::{QueuePlace, Step};
 use crate::config::UnreadBody;
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
+use crate::prefix_caches;
 use crate::proxy::{Proxy, Result};
 use crate::queue::Entry;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::decision::Routing;
 use crate::worker_pool::directive::{Action, Directive};
 use crate::worker_pool::store::PoolStore;
+
+/// Maximum number of bytes of the text of a chat, as a factor of those of a body that can be held.
+const TEXT_FACTOR: usize = 4;
 
 /// The decision for one request.
 pub(super) enum Decided {
@@ -129,7 +134,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Err(error) => return Ok(Some(error.into())),
         };
         match self.resolve(api, None) {
-            Ok(resolution) => self.route_or_wait(&Body::default(), resolution, 0).map(Some),
+            Ok(resolution) => self.route_or_wait(&Body::default(), None, resolution, 0).map(Some),
             Err(rejection) => Ok(Some(rejection.into())),
         }
     }
@@ -164,7 +169,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Ok(resolution) => resolution,
             Err(rejection) => return Ok((rejection.into(), None)),
         };
-        let decided = self.route_or_wait(body, resolution, bytes.len())?;
+        let decided = self.route_or_wait(body, Some(&bytes), resolution, bytes.len())?;
         // Only a routed request gets another body: with another picker, requests pass unchanged.
         let Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. } = &decided else {
             return Ok((decided, None));
@@ -204,6 +209,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
         if self.propagates_priority(api) {
             return Ok(Peek::NeedsWhole);
+        }
+        if self.awaits_text(length)? {
+            return Ok(Peek::More(self.pool.config.limits.max_held_bytes));
         }
         // The length doubles each time, so all attempts together read about twice the bytes of the last one.
         let more = Peek::More(length.saturating_mul(2));
@@ -269,7 +277,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     /// Decides by a body that is read, as far as it has arrived: `length` bytes.
     fn by_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
         match self.resolve(self.head.api, body.model.as_deref()) {
-            Ok(resolution) => self.route_or_wait(body, resolution, length),
+            Ok(resolution) => self.route_or_wait(body, None, resolution, length),
             Err(rejection) => Ok(rejection.into()),
         }
     }
@@ -338,10 +346,11 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Has the request wait, or decides for it. `arrived` bytes of its body have arrived.
+    /// Has the request wait, or decides for it. `whole` are the bytes of its body if it was read completely; `arrived` of them have arrived.
     fn route_or_wait(
         &mut self,
         body: &Body<'_>,
+        whole: Option<&[u8]>,
         resolution: ModelResolution<'_>,
         arrived: usize,
     ) -> Result<Decided> {
@@ -352,7 +361,10 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(decided);
         }
         let subset = subset_hint(self.proxy);
+        let now = self.proxy.now()?;
+        let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
+        let request = Request { cached: cached.as_ref(), ..request };
         let mut directive = self.route(&request, true)?;
         // Headers name endpoints of this pool for other stages.
         if !self.pool.fallback.is_empty()
@@ -380,6 +392,35 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         });
         let tokens = ExpectedTokens { models, are_streamed: body.stream };
         Ok(Decided::Made { directive, tokens })
+    }
+
+    /// The part of the prompts that is in the caches of servers; `None`: it is not known.
+    fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str, now: Duration) -> Option<CachedPrompt> {
+        if !self.view.topology().reads_caches() || !prefix_caches::has_texts(self.head.api) {
+            return None;
+        }
+        let store = &self.pool.store;
+        let known = store.with_caches(|caches| if caches.is_known(now) { caches.model(model) } else { None });
+        let model = known.flatten()?;
+        let max_bytes = self.pool.config.limits.max_held_bytes.saturating_mul(TEXT_FACTOR);
+        let texts = prefix_caches::texts(&model, self.head.api, body, bytes, max_bytes)?;
+        store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &texts))
+    }
+
+    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
+    fn awaits_text(&self, length: usize) -> Result<bool> {
+        let max = self.pool.config.limits.max_held_bytes;
+        let may_fit = self.head.content_length().is_none_or(|length| length <= max as u64);
+        if self.other.is_some()
+            || length >= max
+            || !may_fit
+            || !prefix_caches::has_texts(self.head.api)
+            || !self.view.topology().reads_caches()
+        {
+            return Ok(false);
+        }
+        let now = self.proxy.now()?;
+        Ok(self.pool.store.with_caches(|caches| caches.is_known(now)) == Some(true))
     }
 
     /// Decides, and measures the time that it takes.

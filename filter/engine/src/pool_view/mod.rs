@@ -108,6 +108,11 @@ impl Topology {
         Ok(Self { pool: Arc::new(pool), pipeline, shadow, policy: wire::policy_into_core(policy) })
     }
 
+    /// Whether decisions depend on the part of a prompt that is in the caches of servers.
+    pub fn reads_caches(&self) -> bool {
+        self.pipelines().any(Pipeline::reads_caches)
+    }
+
     /// All rules whose plugins keep state.
     pub fn pipelines(&self) -> impl Iterator<Item = &Pipeline> {
         core::iter::once(&self.pipeline).chain(self.shadow.as_ref().map(Shadow::pipeline))

@@ -7,6 +7,7 @@ use endpoint_picker::fallback::Room;
 
 use crate::ledger::{Change, Ledger, LedgerStore};
 use crate::pool_view::PoolView;
+use crate::prefix_caches::PrefixCaches;
 use crate::queue::Queue;
 
 /// Keeps the view and the ledger of a pool.
@@ -31,6 +32,12 @@ pub trait PoolStore {
 
     /// Replaces the view and has the ledger follow it. Returns the older view.
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
+
+    /// Reads the caches of the pool's servers. `None`: this proxy does not follow them.
+    fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
+        let _ = read;
+        None
+    }
 
     /// Runs with the queue in front of the pool. Inside, view and ledger can be read. `None`: requests do not wait in this proxy.
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {

@@ -6,17 +6,22 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
-    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, Reporter, SnapshotClient,
+    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, PrefixClient, Reporter,
+    SnapshotClient,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::LocalLedger;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::snapshot as snapshots;
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::prefix_caches::CachesUpdate;
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
+use endpoint_picker_engine::testing::picker_config;
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 use endpoint_picker_wire::changes::Feed;
-use endpoint_picker_wire::{CHANGES_FORMAT, Message, v1};
+use endpoint_picker_wire::prefixes::{Blocks, CachedPrefixes};
+use endpoint_picker_wire::{CHANGES_FORMAT, Message, PREFIXES_FORMAT, v1};
 
 use crate::fixture::{START, fewest_waiting, snapshot, topology};
 
@@ -30,6 +35,8 @@ struct MemoryPool {
     published: u64,
     failed: u64,
     sharing: SharingCounts,
+    /// The log and version of each update; `None`: nothing has changed.
+    updates: Vec<Option<(u64, u64)>>,
 }
 
 impl MemoryPool {
@@ -43,6 +50,7 @@ impl MemoryPool {
             published: 0,
             failed: 0,
             sharing: SharingCounts::default(),
+            updates: Vec::new(),
         }
     }
 }
@@ -84,6 +92,10 @@ impl LinkedPool for MemoryPool {
 
     fn count_sharing(&mut self, counts: SharingCounts, _proxies: usize) {
         self.sharing += counts;
+    }
+
+    fn update_caches(&mut self, update: Option<&CachesUpdate>, _now: Duration) {
+        self.updates.push(update.map(CachesUpdate::position));
     }
 }
 
@@ -259,4 +271,80 @@ fn a_defect_ends_what_is_in_flight_and_the_next_poll_waits() {
     fixture.pass(200);
     assert_eq!(subject(&fixture.only()), "snapshot");
     assert_eq!(fixture.pool.failed, 1);
+}
+
+/// A policy whose rules read the caches of servers.
+fn precise() -> v1::Policy {
+    let config = picker_config(&[("precise-prefix-cache-scorer", None), ("max-score-picker", None)]);
+    v1::Policy { picker_config: Some(config), ..v1::Policy::default() }
+}
+
+fn prefixes(log: u64, version: u64, more: bool) -> Vec<u8> {
+    CachedPrefixes { format: PREFIXES_FORMAT, log, version, more, ..CachedPrefixes::default() }
+        .encode_to_vec()
+}
+
+#[test]
+fn cached_prefixes_are_polled_while_the_rules_read_them() {
+    let mut fixture = Fixture::new(2);
+    fixture.link.start_prefixes(PrefixClient::new("p", TIMES));
+    assert_eq!(fixture.due(), [], "before the first snapshot");
+    let adopt = |fixture: &mut Fixture, policy| {
+        let topology = Arc::new(Topology::compile(topology(&[1], policy)).unwrap());
+        fixture.pool.store.adopt(Arc::new(PoolView::new(topology, snapshot(&[0]), START)));
+        fixture.pass(250);
+    };
+    adopt(&mut fixture, fewest_waiting());
+    assert_eq!(fixture.due(), []);
+    adopt(&mut fixture, precise());
+    let first = fixture.only();
+    assert_eq!((first.request.path.as_str(), first.agent), ("/v1/pools/p/cached-prefixes?wait_ms=5000", 0));
+    fixture.pass(5_000);
+    assert_eq!(fixture.due(), [], "one poll in flight");
+    assert!(fixture.respond(&first, 200, prefixes(7, 3, true)));
+    let second = fixture.only();
+    assert_eq!(second.request.path, "/v1/pools/p/cached-prefixes?wait_ms=5000&log=7&version=3");
+    assert!(fixture.respond(&second, 200, prefixes(7, 4, false)));
+    assert_eq!(fixture.due(), [], "polls are 50 ms apart, unless there is more");
+    fixture.pass(50);
+    let third = fixture.only();
+    assert!(fixture.respond(&third, 204, vec![]));
+    assert_eq!(fixture.pool.updates, [Some((7, 3)), Some((7, 4)), None]);
+
+    fixture.pass(50);
+    let refused = fixture.only();
+    assert!(!fixture.respond(&refused, 404, b"the agent does not follow events".to_vec()));
+    fixture.pass(999);
+    assert_eq!(fixture.due(), []);
+    fixture.pass(1);
+    let other = fixture.only();
+    assert_eq!(other.agent, 1);
+    fixture.respond(&other, 200, prefixes(8, 1, false));
+    assert_eq!(fixture.pool.updates.last(), Some(&Some((8, 1))), "another agent has another log");
+    fixture.link.fail(&mut fixture.pool, fixture.now);
+    fixture.pass(1_000);
+    assert_eq!(
+        fixture.only().request.path,
+        "/v1/pools/p/cached-prefixes?wait_ms=5000",
+        "everything is needed"
+    );
+    adopt(&mut fixture, fewest_waiting());
+}
+
+#[test]
+fn an_update_that_cannot_be_read_is_no_update() {
+    let mut fixture = Fixture::new(1);
+    fixture.link.start_prefixes(PrefixClient::new("p", TIMES));
+    let topology = Arc::new(Topology::compile(topology(&[1], precise())).unwrap());
+    fixture.pool.store.adopt(Arc::new(PoolView::new(topology, snapshot(&[0]), START)));
+    let blocks = Blocks { keys: vec![1], ..Blocks::default() };
+    let irregular =
+        CachedPrefixes { format: PREFIXES_FORMAT, removed: Some(blocks), ..CachedPrefixes::default() };
+    let unknown = CachedPrefixes { format: PREFIXES_FORMAT + 1, ..CachedPrefixes::default() };
+    for body in [irregular.encode_to_vec(), unknown.encode_to_vec(), b"x".to_vec()] {
+        let poll = fixture.only();
+        assert!(!fixture.respond(&poll, 200, body));
+        fixture.pass(1_000);
+    }
+    assert_eq!(fixture.pool.updates, []);
 }

@@ -21,6 +21,7 @@ mod model_list;
 mod model_paths;
 mod models;
 mod polls;
+mod prefixes;
 mod proxy;
 mod queue;
 mod reports;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::prefix_caches::PrefixCaches;
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 
@@ -13,6 +14,7 @@ use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 pub(crate) struct QueueingStore {
     copy: PoolCopy<LocalLedger>,
     queue: RefCell<Queue>,
+    pub(crate) caches: RefCell<PrefixCaches>,
 }
 
 impl PoolStore for QueueingStore {
@@ -34,6 +36,10 @@ impl PoolStore for QueueingStore {
 
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         self.copy.adopt(newer)
+    }
+
+    fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
+        Some(read(&self.caches.borrow()))
     }
 
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {

@@ -1,8 +1,8 @@
 //! The way to the metrics agent: snapshots come from it, reports go to it, and changes are exchanged through it with other proxies.
 //!
-//! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, two
-//! [threads](link_thread) send the requests over connections of their own: one polls and reports, the other exchanges changes, which a poll would
-//! keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
+//! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, three
+//! [threads](link_thread) send the requests over connections of their own: one polls and reports, one polls for cached prefixes, and one exchanges
+//! changes, which a poll would keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
 //! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date. [`models`] are polled by a thread of
 //! their own where requests are routed by their bodies.
 
@@ -11,6 +11,7 @@ mod connection;
 mod credentials;
 mod link_thread;
 pub(crate) mod models;
+mod prompt_texts;
 mod resolver;
 mod tls_advice;
 mod updated_pool;
@@ -23,7 +24,7 @@ use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{Link, PollTimes, Reporter, SnapshotClient};
+use endpoint_picker_engine::agent::{Link, PollTimes, PrefixClient, Reporter, SnapshotClient};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 
@@ -50,6 +51,8 @@ static AGENTS: LazyLock<Registry<AgentAccess, AgentLinks>> = LazyLock::new(Regis
 struct AgentLinks {
     /// Polls and reports.
     polls: LinkThread,
+    /// Polls for cached prefixes.
+    prefixes: LinkThread,
     /// Exchanges changes.
     sync: LinkThread,
     last_number: AtomicU64,
@@ -59,6 +62,7 @@ impl AgentLinks {
     fn start(access: &AgentAccess) -> io::Result<Self> {
         Ok(Self {
             polls: LinkThread::start("epp-agent", access, wakes::wake_if_due)?,
+            prefixes: LinkThread::start("epp-prefixes", access, || {})?,
             sync: LinkThread::start("epp-share", access, || {})?,
             last_number: AtomicU64::new(0),
         })
@@ -87,6 +91,8 @@ impl PoolRuntime {
         let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
         let reporter = Reporter::new(name, proxy.to_owned(), Form::Native, generation);
         polls.start_polls(SnapshotClient::new(name, POLL), reporter);
+        let mut prefixes = Link::new(access.addresses.len());
+        prefixes.start_prefixes(PrefixClient::new(name, POLL));
         let mut sync = Link::new(access.addresses.len());
         // The pool is a sender of its own to the other proxies. The standard library seeds its maps at random.
         let identity = Identity { sender: RandomState::new().hash_one(clock::now()), epoch: 1 };
@@ -94,6 +100,7 @@ impl PoolRuntime {
         let number = agents.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let updated = || UpdatedPool::new(name, SharedStore::new(&pool));
         agents.polls.add(number, polls, updated());
+        agents.prefixes.add(number, prefixes, updated());
         agents.sync.add(number, sync, updated());
         Ok(Self { name: name.to_owned(), number, agents, _queue_ticks: queue_ticks, pool })
     }
@@ -101,8 +108,9 @@ impl PoolRuntime {
 
 impl Drop for PoolRuntime {
     fn drop(&mut self) {
-        let AgentLinks { polls, sync, .. } = &*self.agents;
+        let AgentLinks { polls, prefixes, sync, .. } = &*self.agents;
         polls.remove(self.number);
+        prefixes.remove(self.number);
         sync.remove(self.number);
         watchers::notify(&self.name);
     }

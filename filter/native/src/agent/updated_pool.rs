@@ -8,9 +8,11 @@ use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, TopologyLog};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::pool_view::snapshot;
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
+use super::prompt_texts::texts_of;
 use crate::pool::store::SharedStore;
 use crate::pool::{SharedPool, watchers};
 
@@ -81,6 +83,13 @@ impl LinkedPool for UpdatedPool {
 
     fn count_failed_poll(&mut self) {
         self.store.pool().count_failed_poll();
+    }
+
+    fn update_caches(&mut self, update: Option<&CachesUpdate>, now: Duration) {
+        // Templates are compiled before the lock.
+        let models = update.and_then(CachesUpdate::models);
+        let models = models.map(|models| Arc::new(ServedModels::new(models, texts_of)));
+        self.store.pool().update_caches(update, models.as_ref(), now);
     }
 
     fn count_sharing(&mut self, counts: SharingCounts, proxies: usize) {

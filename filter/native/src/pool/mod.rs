@@ -13,6 +13,7 @@ pub(crate) mod watchers;
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -20,8 +21,10 @@ use endpoint_picker::pool::Endpoints;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
+use parking_lot::RwLock;
 
 use crate::process::sync::{Mutex, Swap};
 
@@ -49,6 +52,8 @@ pub struct SharedPool {
     polls: PollCounts,
     sharing: Mutex<SharingTotals>,
     totals: Mutex<Totals>,
+    /// The caches of the servers. No other lock is taken under it.
+    caches: RwLock<PrefixCaches>,
 }
 
 /// Polls for snapshots that no metric counts yet.
@@ -99,6 +104,7 @@ impl Default for SharedPool {
             polls: PollCounts::default(),
             sharing: Mutex::default(),
             totals: Mutex::default(),
+            caches: RwLock::default(),
         }
     }
 }
@@ -217,6 +223,24 @@ impl SharedPool {
         (core::mem::take(&mut totals.counts), totals.proxies)
     }
 
+    /// Reads the caches of the servers.
+    fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> T {
+        read(&self.caches.read())
+    }
+
+    /// Applies an update of the caches, step by step, so that decisions wait for one step at most. `None`: they have not changed.
+    pub(crate) fn update_caches(
+        &self,
+        update: Option<&CachesUpdate>,
+        models: Option<&Arc<ServedModels>>,
+        now: Duration,
+    ) {
+        for step in update.into_iter().flat_map(|update| update.steps(models)) {
+            self.caches.write().apply(&step);
+        }
+        self.caches.write().mark_updated(now);
+    }
+
     /// The counts of all workers for the next report, as [`Self::set_totals`] has set them.
     pub fn totals(&self) -> Totals {
         self.totals.lock().clone()
@@ -301,8 +325,6 @@ fn apply(ledger: &mut Ledger, sender: u64, changes: &[Change]) {
 
 #[cfg(all(test, not(feature = "loom")))]
 mod tests {
-    use core::time::Duration;
-
     use endpoint_picker_engine::pool_view::Topology;
     use endpoint_picker_wire::v1;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::prefix_caches::PrefixCaches;
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
@@ -49,6 +50,10 @@ impl PoolStore for SharedStore {
 
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         self.pool.adopt(newer)
+    }
+
+    fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
+        Some(self.pool.with_caches(read))
     }
 
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {

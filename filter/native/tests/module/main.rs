@@ -10,6 +10,7 @@ mod defects;
 mod envoy;
 mod model_list;
 mod pool;
+mod prefixes;
 mod queue;
 mod rejections;
 mod requests;

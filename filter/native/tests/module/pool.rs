@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::models::Models;
+use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::report::Report;
 use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};
@@ -75,6 +76,9 @@ struct State {
     /// For body-based routing, and whether the module has them.
     models: Mutex<Models>,
     has_models: AtomicBool,
+    /// Cached prefixes, and whether the module has them.
+    prefixes: Mutex<Option<CachedPrefixes>>,
+    has_prefixes: AtomicBool,
 }
 
 impl Agent {
@@ -105,14 +109,14 @@ impl Agent {
 
     /// Waits until the module polls for newer models than the agent's.
     pub(crate) fn wait_until_models_taken(&self) {
-        let start = Instant::now();
-        while !self.state.has_models.load(Ordering::SeqCst) {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "no poll with the models' version within 20 s"
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(&self.state.has_models, "models");
+    }
+
+    /// Publishes cached prefixes, and waits until the module has them: it polls with their version.
+    pub(crate) fn publish_prefixes(&self, prefixes: CachedPrefixes) {
+        self.state.has_prefixes.store(false, Ordering::SeqCst);
+        *self.state.prefixes.lock().unwrap() = Some(prefixes);
+        wait_until(&self.state.has_prefixes, "cached prefixes");
     }
 
     /// The number of polls.
@@ -133,6 +137,17 @@ impl Agent {
     /// Takes the reports since the last call.
     pub(crate) fn take_reports(&self) -> Vec<Report> {
         core::mem::take(&mut *self.state.reports.lock().unwrap())
+    }
+}
+
+fn wait_until(has: &AtomicBool, what: &str) {
+    let start = Instant::now();
+    while !has.load(Ordering::SeqCst) {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "no poll with the version of the {what} within 20 s"
+        );
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -157,6 +172,15 @@ impl State {
                 return Reply::Answer(204, vec![]);
             }
             return Reply::Answer(200, models.encode_to_vec());
+        }
+        if request.path.contains("/cached-prefixes?") {
+            let prefixes = self.prefixes.lock().unwrap();
+            let Some(prefixes) = &*prefixes else { return Reply::Answer(404, vec![]) };
+            if request.path.ends_with(&format!("&log={}&version={}", prefixes.log, prefixes.version)) {
+                self.has_prefixes.store(true, Ordering::SeqCst);
+                return Reply::Answer(204, vec![]);
+            }
+            return Reply::Answer(200, prefixes.encode_to_vec());
         }
         assert!(request.path.contains("/snapshot"), "{request:?}");
         let snapshot = self.snapshot.lock().unwrap().clone();

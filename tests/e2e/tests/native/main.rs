@@ -6,6 +6,7 @@
 mod agents;
 mod attribute_reports;
 mod body_routing;
+mod cached_prefixes;
 mod choosing;
 mod clusters;
 mod fallback;

@@ -21,8 +21,8 @@ const POOLS: usize = 200;
 /// Routes with a configuration of each pool.
 const ROUTES_OF_POOL: usize = 2;
 
-/// The threads of the module: polls and reports, shared changes, queues.
-const THREADS: usize = 3;
+/// The threads of the module: polls and reports, cached prefixes, shared changes, queues.
+const THREADS: usize = 4;
 
 /// Memory of Envoy for each pool that has one server and two workers, in bytes: three times what was measured.
 const BYTES_OF_POOL: u64 = 320 << 10;
