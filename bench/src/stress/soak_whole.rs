@@ -180,5 +180,12 @@ fn calm(rate: u32) -> Result<Calm> {
         fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
     let behaviour = Behaviour::SlowChunks(queue::pause(LOAD, SERVERS * PLACES, rate));
     let agent_flags = &["--share-readings"];
-    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour, agent_flags, has_access_log: false })
+    Ok(Calm {
+        filter: Filter::Native,
+        config: SHIPPED,
+        manifests,
+        behaviour,
+        agent_flags,
+        has_access_log: false,
+    })
 }

@@ -10,6 +10,7 @@ use endpoint_picker::request::body::Api;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
+use super::response::StreamEnd;
 use super::served::Served;
 use super::{Flow, Progress, Turn};
 use crate::config::Mode;
@@ -239,7 +240,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
         let is_completion = matches!(exchange.head.api, Api::Chat | Api::Completions);
-        response.needs_end = is_completion && head.status == 200 && exchange.head.has(headers::RESUMPTION);
+        if is_completion && head.status == 200 && exchange.head.has(headers::RESUMPTION) {
+            response.end = StreamEnd::Needed;
+        }
         if mode == Mode::Pick {
             response.reporters = pipeline.reporters().to_vec();
         }

@@ -26,7 +26,7 @@ use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
-use self::response::Response;
+use self::response::{Response, StreamEnd};
 use self::served::{is_cut, judge_by_trailers, judge_cut};
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
@@ -352,7 +352,7 @@ impl Exchange {
 
     /// The whole response has arrived, as far as the server's framing shows.
     fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
-        if self.response.is_unfinished {
+        if matches!(self.response.end, StreamEnd::Missing) {
             self.avoid_server(pool, proxy);
         }
         if let Some(response) = self.assignment.complete(proxy)

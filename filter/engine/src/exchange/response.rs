@@ -41,11 +41,8 @@ pub(super) struct Response {
     pub(super) counts_service: bool,
     /// Plugins learn from its usage.
     pub(super) is_sample: bool,
-    /// A stream that ends without its marker is a failure of its server.
-    pub(super) needs_end: bool,
-    /// It has ended without its marker.
-    pub(super) is_unfinished: bool,
-    tail: Option<StreamTail>,
+    /// Whether its server has to end a stream by the marker.
+    pub(super) end: StreamEnd,
     /// Plugins that report a number of its usage.
     pub(super) reporters: Vec<Reporter>,
     tokens: Option<ResponseTokens>,
@@ -67,7 +64,7 @@ impl Response {
         }
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
-        self.tail = if self.needs_end && self.is_streamed { StreamTail::begin(head) } else { None };
+        self.end.begin(head, self.is_streamed);
         let has_reader =
             models.is_some() || self.counts_service || self.is_sample || !self.reporters.is_empty();
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
@@ -113,12 +110,12 @@ impl Response {
                 tokens.note_first_byte(now);
             }
         }
-        if self.restore.is_some() || self.tokens.is_some() || self.tail.is_some() {
+        if self.restore.is_some() || self.tokens.is_some() || self.end.is_awaited() {
             if let Err(error) = self.pass_chunk(proxy, is_last) {
                 log::error!("{error}; a chunk of the response passes unchanged");
                 // Without this chunk, the counts of the usage reader would be wrong.
                 self.tokens = None;
-                self.tail = None;
+                self.end = StreamEnd::NotNeeded;
             }
             if is_last {
                 self.end_reading(proxy, metrics);
@@ -132,7 +129,7 @@ impl Response {
         if let Some(tokens) = &mut self.tokens {
             tokens.read(&chunk);
         }
-        if let Some(tail) = &mut self.tail {
+        if let StreamEnd::Awaited(tail) = &mut self.end {
             tail.push(&chunk);
         }
         let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
@@ -159,7 +156,7 @@ impl Response {
 
     /// The body has ended: its tokens are counted, and it has its end or not.
     fn end_reading<M: MetricSink>(&mut self, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
-        self.is_unfinished = self.tail.take().is_some_and(|tail| !tail.is_finished());
+        self.end.conclude();
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
                 Ok(now) => {
@@ -190,9 +187,43 @@ impl Response {
     }
 }
 
+/// The marker at the end of a stream, without which its server has failed.
+#[derive(Debug, Default)]
+pub(super) enum StreamEnd {
+    /// The stream may end without it, or has it.
+    #[default]
+    NotNeeded,
+    /// A stream needs it.
+    Needed,
+    /// The stream has begun.
+    Awaited(Box<StreamTail>),
+    /// The stream has ended without it.
+    Missing,
+}
+
+impl StreamEnd {
+    fn begin(&mut self, head: &ResponseHead, is_streamed: bool) {
+        let tail = if is_streamed && matches!(self, Self::Needed) { StreamTail::begin(head) } else { None };
+        *self = tail.map_or(Self::NotNeeded, |tail| Self::Awaited(Box::new(tail)));
+    }
+
+    fn is_awaited(&self) -> bool {
+        matches!(self, Self::Awaited(_))
+    }
+
+    /// The body has ended.
+    fn conclude(&mut self) {
+        if let Self::Awaited(tail) = core::mem::take(self)
+            && !tail.has_end()
+        {
+            *self = Self::Missing;
+        }
+    }
+}
+
 /// The last bytes of a stream, which have its end if it has one. They are read only when the stream has ended, so that a chunk costs a copy.
 #[derive(Debug)]
-struct StreamTail {
+pub(super) struct StreamTail {
     reader: UsageReader,
     bytes: Vec<u8>,
 }
@@ -215,7 +246,7 @@ impl StreamTail {
         }
     }
 
-    fn is_finished(mut self) -> bool {
+    fn has_end(mut self) -> bool {
         self.reader.read_chunk(&self.bytes);
         self.reader.is_finished()
     }

@@ -12,7 +12,8 @@ use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core,
 use super::state_times::StateTimes;
 use super::status::{
     EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
-    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus, UnresolvedStatus,
+    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    UnresolvedStatus,
 };
 use crate::api::queues::status::QueueStatus;
 use crate::api::queues::waits::Waits;
