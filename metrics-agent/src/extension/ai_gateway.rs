@@ -10,7 +10,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost_types::Struct;
 
-use super::envoy::{route_metadata, without_route_metadata};
+use super::route_metadata;
 use super::wire::{Builder, Field, Malformed, Message};
 
 /// The response to requests to pools while Envoy AI Gateway's server is called after ours.
@@ -39,7 +39,7 @@ pub(super) struct Processors {
 pub(super) fn refused(route: &Message<'_>) -> Result<Builder, Malformed> {
     // DirectResponseAction: status = 1, body = 2, which is a DataSource: inline_string = 3.
     let response = Builder::default().number(1, 503).bytes(2, Builder::default().bytes(3, WRONG_ORDER));
-    Ok(without_route_metadata(route, &[ROUTE_ACTION], MARK)?.bytes(DIRECT_RESPONSE, response))
+    Ok(route_metadata::without(route, &[ROUTE_ACTION], MARK)?.bytes(DIRECT_RESPONSE, response))
 }
 
 impl Processors {
@@ -49,7 +49,7 @@ impl Processors {
         self.filters
             .insert(format!("envoy.filters.http.ext_proc/endpointpicker/{name}_{namespace}_ext_proc"));
         self.clusters.insert(format!("envoy.clusters.endpointpicker_{name}_{namespace}_ext_proc"));
-        if let Some(mark) = route_metadata(route, MARK)? {
+        if let Some(mark) = route_metadata::find(route, MARK)? {
             let mark = Struct::decode(&*mark).map_err(|_| Malformed)?;
             self.is_marked |= mark.fields.contains_key(MARKED_POOL);
         }

@@ -1,53 +1,10 @@
 //! Parts of Envoy's messages that several of them have. Numbers of fields are those of Envoy's API v3.
 
 use super::settings::Module;
-use super::wire::{Builder, Malformed, Message};
+use super::wire::Builder;
 
 /// The name of the filter, of its cluster and of their settings.
 pub(crate) const NAME: &str = "endpoint-picker";
-
-/// `Route.metadata`.
-const ROUTE_METADATA: u32 = 4;
-/// `Metadata.filter_metadata`, whose entries have a key and a value.
-const FILTER_METADATA: u32 = 1;
-const KEY: u32 = 1;
-const VALUE: u32 = 2;
-
-/// The `google.protobuf.Struct` under this key in a route's metadata.
-pub(super) fn route_metadata(route: &Message<'_>, key: &str) -> Result<Option<Vec<u8>>, Malformed> {
-    let Some(metadata) = route.message(ROUTE_METADATA) else { return Ok(None) };
-    let mut found = None;
-    for entry in Message::read(&metadata)?.all(FILTER_METADATA) {
-        let entry = Message::read(entry)?;
-        if entry.text(KEY) == Some(key) {
-            found = Some(entry.message(VALUE).unwrap_or_default().into_owned());
-        }
-    }
-    Ok(found)
-}
-
-/// The route with this in its metadata. Occurrences of a message are merged.
-pub(super) fn add_route_metadata(route: Builder, key: &str, value: &[u8]) -> Builder {
-    let entry = Builder::default().bytes(KEY, key).bytes(VALUE, value);
-    route.bytes(ROUTE_METADATA, Builder::default().bytes(FILTER_METADATA, entry))
-}
-
-/// The route without these fields, and without what its metadata has under this key.
-pub(super) fn without_route_metadata(
-    route: &Message<'_>,
-    fields: &[u32],
-    key: &str,
-) -> Result<Builder, Malformed> {
-    let metadata = route.message(ROUTE_METADATA).unwrap_or_default();
-    let mut rest = Builder::default();
-    for field in Message::read(&metadata)?.fields() {
-        let is_entry = field.number == FILTER_METADATA;
-        if !is_entry || Message::read(field.value.bytes())?.text(KEY) != Some(key) {
-            rest.copy(field);
-        }
-    }
-    Ok(route.without(&[fields, &[ROUTE_METADATA]].concat()).bytes(ROUTE_METADATA, rest))
-}
 
 /// `google.protobuf.Any`: a type and a message of it.
 pub(super) fn any(type_name: &str, message: impl AsRef<[u8]>) -> Builder {

@@ -16,6 +16,7 @@ pub mod hooks;
 pub mod ownership;
 pub mod pool;
 pub mod references;
+mod route_metadata;
 pub mod server;
 pub mod settings;
 pub mod status;

@@ -8,8 +8,8 @@ use prost_types::{ListValue, Struct, Value};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::envoy::{add_route_metadata, route_metadata};
 use super::ownership::{ObjectName, Ownership, Reference};
+use super::route_metadata;
 use super::wire::{Builder, Malformed, Message};
 use crate::sources::kubernetes::Services;
 
@@ -211,12 +211,12 @@ fn port(value: &Value) -> Option<u16> {
 pub fn mark(route: &[u8], pools: &[RoutePool]) -> Vec<u8> {
     let pools = ListValue { values: pools.iter().map(RoutePool::to_value).collect() };
     let mark = Struct { fields: [("pools".to_owned(), Kind::ListValue(pools).into())].into() };
-    add_route_metadata(Builder::after(route.to_vec()), MARK, &mark.encode_to_vec()).into_bytes()
+    route_metadata::add(Builder::after(route.to_vec()), MARK, &mark.encode_to_vec()).into_bytes()
 }
 
 /// The pools of a marked route, in the order of the rule; none for other routes.
 pub fn marked(route: &Message<'_>) -> Result<Vec<RoutePool>, Malformed> {
-    let Some(mark) = route_metadata(route, MARK)? else { return Ok(Vec::new()) };
+    let Some(mark) = route_metadata::find(route, MARK)? else { return Ok(Vec::new()) };
     let mark = Struct::decode(&*mark).map_err(|_| Malformed)?;
     Ok(match mark.fields.get("pools").and_then(|pools| pools.kind.as_ref()) {
         Some(Kind::ListValue(list)) => {
