@@ -27,13 +27,16 @@ static AGENT: LazyLock<Mutex<BufReader<TcpStream>>> = LazyLock::new(|| {
     let settings = settings.expect("good flags");
     std::thread::spawn(move || {
         let listeners = Listeners { api, health: None, extension: None };
-        runtime.block_on(agent::run(settings, listeners, CancellationToken::new())).expect("an agent that runs");
+        runtime
+            .block_on(agent::run(settings, listeners, CancellationToken::new()))
+            .expect("an agent that runs");
     });
     Mutex::new(BufReader::new(TcpStream::connect(address).expect("an agent that listens")))
 });
 
 fuzz_target!(|input: &[u8]| {
-    let count = Batch::decode(input).ok().filter(|batch| batch.format == BATCH_FORMAT).map(|batch| batch.parts.len());
+    let count =
+        Batch::decode(input).ok().filter(|batch| batch.format == BATCH_FORMAT).map(|batch| batch.parts.len());
     check(input, count);
     let part = |line: &[u8]| {
         let mut words = line.splitn(2, |byte| *byte == b' ');

@@ -33,7 +33,8 @@ fuzz_target!(|input: &[u8]| {
         caches.mark_updated(Duration::ZERO);
     }
     let text = String::from_utf8_lossy(input).into_owned();
-    let names = update.models().into_iter().flatten().flat_map(|model| model.names.iter().chain(&model.adapters));
+    let names =
+        update.models().into_iter().flatten().flat_map(|model| model.names.iter().chain(&model.adapters));
     for name in names {
         let Some(model) = caches.model(name) else { continue };
         for salt in [None, Some("s")] {

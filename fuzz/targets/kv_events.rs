@@ -20,8 +20,7 @@ const MAX_BLOCKS: usize = 64;
 
 /// The model of a recorded server.
 static MODEL: LazyLock<Arc<TextModel>> = LazyLock::new(|| {
-    let folder =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../metrics-agent/tests/captures/kv-events/tiny-model");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../metrics-agent/tests/captures/kv-events/tiny-model");
     let tokenizer = Tokenizer::read(Path::new(folder)).expect("the recorded tokenizer");
     Arc::new(TextModel::new("tiny", Arc::new(tokenizer)))
 });

@@ -28,16 +28,15 @@ fuzz_target!(|input: &[u8]| {
         .iter()
         .map(|model| v1::ServedModel { id: model.id.clone(), is_adapter: model.is_adapter })
         .collect();
-    let readings = [models.clone(), models.into_iter().rev().collect()].map(|models| v1::Reading {
-        models: Some(v1::ModelList { models }),
-        ..testing::reading(0)
-    });
+    let readings = [models.clone(), models.into_iter().rev().collect()]
+        .map(|models| v1::Reading { models: Some(v1::ModelList { models }), ..testing::reading(0) });
     let topology = testing::topology("p", [1, 2], testing::fewest_waiting());
     let topology = Arc::new(Topology::compile(topology).expect("a good topology"));
     let view = Arc::new(PoolView::new(topology, testing::snapshot(readings), testing::START));
     let json = ModelList::default().json(testing::START, || vec![view]).expect("a pool with a snapshot");
     let list: Value = serde_json::from_slice(&json).expect("JSON");
-    let listed = list["data"].as_array().expect("a list").iter().map(|model| model["id"].as_str().expect("a name"));
+    let listed =
+        list["data"].as_array().expect("a list").iter().map(|model| model["id"].as_str().expect("a name"));
     let expected: BTreeSet<&str> = served.iter().map(|model| &*model.id).collect();
     assert!(listed.eq(expected));
 });
