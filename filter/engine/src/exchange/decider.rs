@@ -361,8 +361,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(decided);
         }
         let subset = subset_hint(self.proxy);
-        let now = self.proxy.now()?;
-        let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
+        let cached = whole.map(|bytes| self.cached(body, bytes, resolution.model)).transpose()?.flatten();
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let request = Request { cached: cached.as_ref(), ..request };
         let mut directive = self.route(&request, true)?;
@@ -395,16 +394,18 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     }
 
     /// The part of the prompts that is in the caches of servers; `None`: it is not known.
-    fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str, now: Duration) -> Option<CachedPrompt> {
-        if !self.view.topology().reads_caches() || !prefix_caches::has_texts(self.head.api) {
-            return None;
+    fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str) -> Result<Option<CachedPrompt>> {
+        if !prefix_caches::has_texts(self.head.api) || !self.view.topology().reads_caches() {
+            return Ok(None);
         }
+        let now = self.proxy.now()?;
         let store = &self.pool.store;
         let known = store.with_caches(|caches| if caches.is_known(now) { caches.model(model) } else { None });
-        let model = known.flatten()?;
+        let Some(model) = known.flatten() else { return Ok(None) };
         let max_bytes = self.pool.config.limits.max_held_bytes.saturating_mul(TEXT_FACTOR);
-        let texts = prefix_caches::texts(&model, self.head.api, body, bytes, max_bytes)?;
-        store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &texts))
+        let texts = prefix_caches::texts(&model, self.head.api, body, bytes, max_bytes);
+        let salt = body.cache_salt.as_deref();
+        Ok(texts.and_then(|texts| store.with_caches(|caches| caches.find(&model, salt, &texts))))
     }
 
     /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
