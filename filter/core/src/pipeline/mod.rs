@@ -67,7 +67,7 @@ pub struct Pipeline {
     pub(crate) cache_sources: Vec<Slot<dyn CacheSourceProducer>>,
     pub(crate) recorders: Vec<Slot<dyn Recorder>>,
     pub(crate) response_markers: Vec<Arc<dyn ResponseMarker>>,
-    pub(crate) reporters: Vec<Reporter>,
+    pub(crate) reporters: Arc<[Reporter]>,
     pub(crate) providers: Providers,
     pub(crate) media: Media,
     pub(crate) parsers: Parsers,
@@ -156,7 +156,7 @@ impl Pipeline {
     }
 
     /// The plugins that report a number of each response to the proxy.
-    pub fn reporters(&self) -> &[Reporter] {
+    pub fn reporters(&self) -> &Arc<[Reporter]> {
         &self.reporters
     }
 

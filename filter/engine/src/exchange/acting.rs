@@ -244,7 +244,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             response.end = StreamEnd::Needed;
         }
         if mode == Mode::Pick {
-            response.reporters = pipeline.reporters().to_vec();
+            response.reporters =
+                Some(pipeline.reporters()).filter(|reporters| !reporters.is_empty()).cloned();
         }
         response.begin(*proxy, &head, exchange.head.api, has_body)
     }

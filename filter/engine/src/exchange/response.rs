@@ -1,6 +1,7 @@
 //! The response to a routed request, on its way to the client.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::plugin::{NotReported, Reporter};
@@ -43,8 +44,8 @@ pub(super) struct Response {
     pub(super) is_sample: bool,
     /// Whether its server has to end a stream by the marker.
     pub(super) end: StreamEnd,
-    /// Plugins that report a number of its usage.
-    pub(super) reporters: Vec<Reporter>,
+    /// Plugins that report a number of its usage, if there are any.
+    pub(super) reporters: Option<Arc<[Reporter]>>,
     tokens: Option<ResponseTokens>,
     /// Its usage, once it has ended.
     pub(super) usage: Option<Usage>,
@@ -66,7 +67,7 @@ impl Response {
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
         self.end.begin(head, self.is_streamed);
         let has_reader =
-            models.is_some() || self.counts_service || self.is_sample || !self.reporters.is_empty();
+            models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
             self.tokens = ResponseTokens::begin(models, head, api, chosen);
         }
@@ -171,7 +172,7 @@ impl Response {
 
     /// Reports the numbers of its usage to the proxy.
     fn report<M: MetricSink>(&self, usage: &Usage, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
-        for Reporter { name, plugin } in &self.reporters {
+        for Reporter { name, plugin } in self.reporters.as_deref().unwrap_or_default() {
             let report = plugin.report(usage);
             metrics.count_report(name, &report);
             match report {
