@@ -187,11 +187,13 @@ impl Link {
     }
 
     /// Finishes the requests in flight, because a defect has interrupted the work on one of them. The next
-    /// poll follows after a pause in any case, because the agent would send the same snapshot again at once.
+    /// poll follows after a pause in any case, because the agent would send the same response again at once.
     pub fn fail(&mut self, pool: &mut impl LinkedPool, now: Duration) {
         let mut kinds: Vec<Kind> = self.in_flight.drain(..).map(|(_, kind)| kind).collect();
-        if !kinds.contains(&Kind::Poll) {
-            kinds.push(Kind::Poll);
+        for poll in [Kind::Poll, Kind::Prefixes] {
+            if !kinds.contains(&poll) {
+                kinds.push(poll);
+            }
         }
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.client.reset();
