@@ -72,20 +72,15 @@ impl PrefixCaches {
         self.updated = Some(now);
     }
 
-    /// Whether the caches are known.
+    /// Whether the caches are known, for one model or more.
     pub fn is_known(&self, now: Duration) -> bool {
         let is_recent = |updated| now.saturating_sub(updated) <= STALE_AFTER;
-        self.is_whole && self.updated.is_some_and(is_recent)
+        self.is_whole && !self.models.is_empty() && self.updated.is_some_and(is_recent)
     }
 
     /// The model that is served under this name, if the texts of its prompts are known.
     pub fn model(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.models.find(name)
-    }
-
-    /// Blocks in the caches, and the bytes that they take.
-    pub fn size(&self) -> (usize, usize) {
-        (self.index.len(), self.index.bytes())
     }
 
     /// The part of prompts that is in the caches, by their texts.

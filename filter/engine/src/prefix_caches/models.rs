@@ -58,6 +58,11 @@ impl ServedModels {
         Self(served)
     }
 
+    /// Whether no model has known prefixes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The model of this name.
     pub(super) fn find(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.0.get(name).cloned()
