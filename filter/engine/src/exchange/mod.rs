@@ -5,6 +5,7 @@
 //! has routed the request, the events are the same, and only the acting differs.
 
 mod acting;
+mod admission;
 mod decider;
 mod head;
 mod other_picker;
