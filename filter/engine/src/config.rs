@@ -22,7 +22,8 @@ pub struct Config {
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
-    /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that has no other configuration for routes.
+    /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that has no other configuration of
+    /// routes.
     #[serde(default)]
     pub route_metadata: bool,
     /// Whether the filter picks.

@@ -98,7 +98,7 @@ fn shapes() -> Vec<(&'static str, (Api, String))> {
 /// The allocator counts for all tests, so one runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The most bytes in use at a time during `work`, beside those that were before.
+/// The maximum number of bytes in use during `work`, without the bytes in use before it.
 fn peak(work: impl FnOnce()) -> usize {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();

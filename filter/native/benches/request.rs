@@ -112,7 +112,7 @@ fn requests(criterion: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// A template with the loops and tests of those of models.
+/// A template with the loops and tests that models' templates have.
 const TEMPLATE: &str = "{%- for message in messages %}\
     {%- if message.role == 'user' or (message.role == 'system' and not loop.first) %}\
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}\

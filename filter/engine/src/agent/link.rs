@@ -54,7 +54,7 @@ pub trait LinkedPool {
     fn count_failed_poll(&mut self);
 
     /// The agent has responded to a poll for cached prefixes, with an update if they have changed. Only a shell that starts these
-    /// [polls](Link::start_prefixes) has to take it.
+    /// [polls](Link::start_prefixes) implements it.
     fn update_caches(&mut self, update: Option<&CachesUpdate>, now: Duration) {
         let _ = (update, now);
     }
@@ -203,7 +203,7 @@ impl Link {
         }
     }
 
-    /// The time until the next poll or sync may be due, if none is in flight.
+    /// The time until the next poll or sync may be due, if neither is in flight.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
         let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.client.pause(now));
@@ -303,7 +303,7 @@ impl Prefixes {
             PrefixOutcome::Failed { error, is_new } => {
                 if is_new {
                     log::warn!(
-                        "the caches of servers are not known: {error}; prompts are matched by those that servers were sent. Polls continue"
+                        "the caches of servers are not known: {error}; prompts are matched with earlier prompts. Polls continue"
                     );
                 }
                 self.agent = (self.agent + 1) % agents;

@@ -16,7 +16,7 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Pause after a poll that failed. An agent that follows no events refuses every poll.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Time until a pool that needs no prefixes is asked again whether it does.
+/// Time between two checks whether the rules of a pool need prefixes, while they do not.
 const IDLE: Duration = Duration::from_millis(250);
 
 /// Polls the agent for the cached prefixes of one pool.
@@ -100,7 +100,7 @@ impl PrefixClient {
         }
     }
 
-    /// The poll to send now, if there is one. `is_needed`: the pool's rules read the caches.
+    /// The poll to send now, if one is due. `is_needed`: the pool's rules read the caches.
     pub(super) fn next_poll(&mut self, is_needed: bool, now: Duration) -> Option<AgentRequest> {
         if self.is_in_flight || self.pause.contains(now) {
             return None;

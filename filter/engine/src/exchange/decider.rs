@@ -28,7 +28,7 @@ use crate::worker_pool::decision::Routing;
 use crate::worker_pool::directive::{Action, Directive};
 use crate::worker_pool::store::PoolStore;
 
-/// Maximum number of bytes of the text of a chat, as a factor of those of a body that can be held.
+/// Maximum length of the text of a chat, as a multiple of the limit on held bodies.
 const TEXT_FACTOR: usize = 4;
 
 /// The decision for one request.
@@ -391,7 +391,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok(Decided::Made { directive, tokens })
     }
 
-    /// The part of the prompts that is in the caches of servers; `None`: it is not known.
+    /// The part of the prompts that is in the caches of servers; `None`: not known.
     fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str) -> Result<Option<CachedPrompt>> {
         if !prefix_caches::has_texts(self.head.api) || !self.view.topology().reads_caches() {
             return Ok(None);

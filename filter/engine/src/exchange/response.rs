@@ -155,7 +155,7 @@ impl Response {
         self.usage.map(|Usage { input, output, .. }| Tokens { input, output })
     }
 
-    /// The body has ended: its tokens are counted, and it has its end or not.
+    /// The body has ended: counts its tokens, and checks whether it has its end marker.
     fn end_reading<M: MetricSink>(&mut self, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
         self.end.conclude();
         if let Some(tokens) = self.tokens.take() {
@@ -191,14 +191,14 @@ impl Response {
 /// The marker at the end of a stream, without which its server has failed.
 #[derive(Debug, Default)]
 pub(super) enum StreamEnd {
-    /// The stream may end without it, or has it.
+    /// The stream may end without the marker, or has it.
     #[default]
     NotNeeded,
-    /// A stream needs it.
+    /// The response needs the marker if it is a stream.
     Needed,
-    /// The stream has begun.
+    /// A stream that needs the marker has begun.
     Awaited(Box<StreamTail>),
-    /// The stream has ended without it.
+    /// The stream has ended without the marker.
     Missing,
 }
 
@@ -222,7 +222,8 @@ impl StreamEnd {
     }
 }
 
-/// The last bytes of a stream, which have its end if it has one. They are read only when the stream has ended, so that a chunk costs a copy.
+/// The last bytes of a stream, which include its end marker if it has one. They are parsed once, when the stream has ended; until then a chunk
+/// costs a copy of its last [`KEPT`](Self::KEPT) bytes.
 #[derive(Debug)]
 pub(super) struct StreamTail {
     reader: UsageReader,
@@ -230,7 +231,7 @@ pub(super) struct StreamTail {
 }
 
 impl StreamTail {
-    /// Bytes that are kept at least: several times the last events of a stream.
+    /// Minimum number of bytes that are kept: several times the last events of a stream.
     const KEPT: usize = 4096;
 
     /// `None` if the stream cannot be read.

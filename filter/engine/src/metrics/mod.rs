@@ -358,7 +358,7 @@ impl<M: MetricSink> Metrics<M> {
         self.plugins.count_served_models(run);
     }
 
-    /// Counts a response whose number a plugin reports, or not.
+    /// Counts a plugin's report on a response, or the reason why it has none.
     pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
         self.plugins.count_report(plugin, report);
     }

@@ -14,11 +14,11 @@ const PLUGIN: &str = "plugin_name";
 pub(super) struct PluginMetrics<M: MetricSink> {
     /// Runs of filters by lists of models, by their outcome.
     served_model_decisions: LabelledCounter<M>,
-    /// The candidates that they judged.
+    /// Candidates of these runs.
     served_model_candidates: LabelledCounter<M>,
-    /// Candidates of them that have no list.
+    /// Candidates of these runs that have no list of models.
     served_model_unlisted: LabelledCounter<M>,
-    /// Responses of which a number was to be reported, by the outcome.
+    /// Numbers that plugins report of responses, by the outcome.
     reports: LabelledCounter<M>,
 }
 

@@ -1,7 +1,7 @@
 //! The caches of a pool's servers and the models that they serve, as the agent publishes them.
 //!
-//! They are no part of the [view](crate::pool_view) nor of the [ledger](crate::ledger): they change many times a second, and no request changes
-//! them. A shell that has room for templates keeps them behind a lock of their own, which a decision takes before the ledger's.
+//! They are part of neither the [view](crate::pool_view) nor the [ledger](crate::ledger): they change many times a second, and no request changes
+//! them. A shell that includes the library for chat templates keeps them behind a lock of their own, which a decision takes before the ledger's.
 
 mod models;
 mod update;
@@ -17,7 +17,7 @@ use endpoint_picker::state::prefix::key;
 pub use models::{PromptTexts, ServedModel, ServedModels};
 pub use update::{CachesUpdate, Step, UpdateError};
 
-/// The time after the last response of the agent from which the caches are not known.
+/// Maximum time since the last response of the agent for which the caches are known.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// The caches of a pool's servers.
@@ -78,7 +78,7 @@ impl PrefixCaches {
         self.is_whole && !self.models.is_empty() && self.updated.is_some_and(is_recent)
     }
 
-    /// The model that is served under this name, if the texts of its prompts are known.
+    /// The model that is served under this name, if its prefixes are known.
     pub fn model(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.models.find(name)
     }
@@ -95,7 +95,7 @@ pub(crate) fn has_texts(api: Api) -> bool {
     matches!(api, Api::Chat | Api::Completions)
 }
 
-/// The texts of the prompts of a request, as its server will see them; `None`: they are not known. `bytes` is the whole body. A text of a chat
+/// The texts of the prompts of a request, as its server will tokenize them; `None`: not known. `bytes` is the whole body. A text of a chat
 /// has at most `max_bytes` bytes.
 pub(crate) fn texts(
     model: &ServedModel,
@@ -104,7 +104,7 @@ pub(crate) fn texts(
     bytes: &[u8],
     max_bytes: usize,
 ) -> Option<Vec<String>> {
-    // What an image, video or audio stands for depends on its content.
+    // The tokens of an image, video or audio depend on its content.
     if body.is_form || body.prompt.has_media() {
         return None;
     }
@@ -118,7 +118,7 @@ pub(crate) fn texts(
     Some(texts?.into_iter().map(|text| model.texts().completion(text)).collect())
 }
 
-/// The prompts that a client has written itself; `None`: one of token ids, or one that was not kept whole.
+/// The prompts of a completion request; `None`: a prompt of token ids, or a prompt that was not kept whole.
 fn given_texts<'a>(prompt: &'a Prompt<'_>) -> impl Iterator<Item = Option<String>> + 'a {
     prompt.lists().iter().map(|list| {
         let mut text = Vec::new();

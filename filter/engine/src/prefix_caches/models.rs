@@ -6,12 +6,12 @@ use std::sync::Arc;
 use endpoint_picker_wire::prefixes::Model;
 use hashbrown::HashMap;
 
-/// The texts of a model's prompts. A shell makes them, because templates take a library that not every shell has room for.
+/// The texts of a model's prompts. A shell makes them, because not every shell includes the library for chat templates.
 pub trait PromptTexts: Debug + Send + Sync {
-    /// The text of a chat request, of at most `max_bytes` bytes; `None`: it has none that is known.
+    /// The text of a chat request, of at most `max_bytes` bytes; `None`: not known.
     fn chat(&self, body: &[u8], max_bytes: usize) -> Option<String>;
 
-    /// The text of a prompt of completions, as the server will see it.
+    /// The text of a prompt of a completion request, as the server will tokenize it.
     fn completion(&self, prompt: String) -> String;
 }
 
@@ -23,7 +23,7 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// The name by which cached prefixes are told from those of other models: the first of a base model's names, or an adapter's own.
+    /// The name in the root key of the model's cached prefixes: the first of a base model's names, or an adapter's own.
     pub fn root(&self) -> &str {
         &self.root
     }

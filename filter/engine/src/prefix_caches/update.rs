@@ -1,4 +1,4 @@
-//! A message of the agent about cached prefixes, in steps that each take little time.
+//! A message of the agent about cached prefixes, in steps. A step of blocks takes little time; the first step takes longer if it forgets blocks.
 
 use core::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use endpoint_picker_wire::{DecodeError, Message as _, PREFIXES_FORMAT};
 
 use super::ServedModels;
 
-/// Blocks of a step.
+/// Maximum number of blocks of a step.
 const STEP: usize = 1024;
 
 /// A message of the agent about cached prefixes.
@@ -54,7 +54,7 @@ impl core::error::Error for UpdateError {
 pub enum Step<'a> {
     /// The first step.
     Begin {
-        /// Whether everything that is known is forgotten.
+        /// Whether all earlier blocks are forgotten.
         is_whole: bool,
         /// All endpoints whose events are followed.
         caches: &'a [CacheState],
@@ -63,7 +63,7 @@ pub enum Step<'a> {
     },
     /// Blocks that endpoints no longer have.
     Removed(BlocksOfStep<'a>),
-    /// Blocks that endpoints have since.
+    /// Blocks that endpoints have stored since the last update.
     Stored(BlocksOfStep<'a>),
     /// The last step.
     End {
@@ -97,7 +97,7 @@ impl CachesUpdate {
         Ok(Self(message))
     }
 
-    /// The log of the agent, and the version behind the update.
+    /// The log of the agent, and its version after the update.
     pub fn position(&self) -> (u64, u64) {
         (self.0.log, self.0.version)
     }

@@ -23,8 +23,8 @@ pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 /// Time that a request waited in the queue, in milliseconds, for clients that ask for explanations.
 pub const QUEUE_WAIT: &str = "x-llm-d-queue-wait-ms";
 
-/// The number of a request among those that the filter for streams has sent for one client's stream, from 0. With it, a server that ends
-/// the stream without its marker has failed.
+/// The number, from 0, of a request among all requests that the filter for streams sends for one client's stream. A server that ends the
+/// response to such a request without the marker `[DONE]` or a finish reason has failed.
 pub const RESUMPTION: &str = "x-endpoint-picker-resumption";
 
 /// Seconds after which a rejected client may retry.

@@ -157,7 +157,8 @@ impl Identity {
     }
 
     /// The event as part of the response with this identity: without the role, with this text in place of its own, and with the usage of the
-    /// whole. `None` if nothing is left of it. An event with values that no tree can have, such as a number beyond all floats, is unchanged.
+    /// whole. `None` if nothing is left of it. An event that [`Value`] cannot represent, such as one with
+    /// a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
         data: &[u8],

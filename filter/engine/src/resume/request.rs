@@ -181,8 +181,8 @@ impl ResumableRequest {
                 "max_tokens" | "max_completion_tokens" | "min_tokens" => {
                     let Some(limit) = read::<Option<u64>>(value)? else { continue };
                     // Servers refuse a limit of 0.
-                    let least = u64::from(name != "min_tokens");
-                    written(&limit.saturating_sub(tokens).max(least))?
+                    let minimum = u64::from(name != "min_tokens");
+                    written(&limit.saturating_sub(tokens).max(minimum))?
                 }
                 "messages" if self.api == StreamApi::Chat => with_text(value, text, continues)?,
                 "prompt" if self.api == StreamApi::Completions => written(&(read::<String>(value)? + text))?,

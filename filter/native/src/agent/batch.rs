@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn a_batch_has_one_agent_and_neither_too_many_requests_nor_too_many_bytes() {
-        let most = u64::try_from(MAX_BATCH_PARTS).unwrap();
-        let many = (0..=most).map(|pool| call(pool, 0, None));
+        let limit = u64::try_from(MAX_BATCH_PARTS).unwrap();
+        let many = (0..=limit).map(|pool| call(pool, 0, None));
         let large = [(1, Some(MAX_BYTES - 1)), (0, Some(9)), (1, Some(1)), (1, Some(1)), (1, None)];
         let large = large.into_iter().map(|(agent, bytes)| call(0, agent, bytes));
         let batches = divide(many.chain(large).collect());
         let sizes: Vec<_> = batches.iter().map(|batch| (batch[0].call.agent, batch.len())).collect();
         assert_eq!(sizes, [(0, MAX_BATCH_PARTS), (0, 2), (1, 2), (1, 2)]);
-        assert!(batches[0].iter().map(|it| it.pool).eq(0..most), "in their order");
+        assert!(batches[0].iter().map(|it| it.pool).eq(0..limit), "in their order");
     }
 
     #[test]

@@ -117,13 +117,13 @@ impl Links {
     fn due(&self) -> (Vec<PoolCall>, bool) {
         let links = &mut *self.0.lock();
         let is_one_pool = links.len() == 1;
-        let most = if is_one_pool { 1 } else { usize::MAX };
+        let max_calls = if is_one_pool { 1 } else { usize::MAX };
         let mut calls = Vec::new();
         for link in links {
             let number = link.number;
             link.run(|link, pool| {
                 let due = core::iter::from_fn(|| link.due(pool, clock::now()));
-                calls.extend(due.take(most).map(|call| PoolCall { pool: number, call }));
+                calls.extend(due.take(max_calls).map(|call| PoolCall { pool: number, call }));
             });
         }
         (calls, is_one_pool)

@@ -12,7 +12,7 @@ use endpoint_picker_wire::prefixes::Model;
 struct ModelTexts {
     /// `None`: it has no template, or one that cannot be used.
     template: Option<ChatTemplate>,
-    /// The text with which completions begin.
+    /// The text before each prompt of a completion request; empty: none.
     bos: String,
     /// Whether its tokenizer normalizes texts.
     normalizes: bool,
@@ -25,7 +25,7 @@ pub(super) fn texts_of(model: &Model) -> Arc<dyn PromptTexts> {
     let compiled = compiled.map(|template| ChatTemplate::compile(template, bos_token, eos_token));
     let template = compiled.transpose().unwrap_or_else(|error| {
         let name = names.first().map(String::as_str).unwrap_or_default();
-        log::warn!("model {name:?}: {error}; its chats are matched by those that servers were sent");
+        log::warn!("model {name:?}: {error}; its chats are matched with earlier prompts");
         None
     });
     let bos = if *adds_bos { bos_token.clone() } else { String::new() };

@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use endpoint_picker_engine::proxy::headers::RESUMPTION;
+use endpoint_picker_engine::resume::{
+    Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
+};
+
 use super::filter_pool::define_metrics;
 use crate::abi::{BodyPart, ConfigHandle, HeaderMap, HeaderPairs, LocalReply, RequestHandle};
 use crate::agent::wakes::{self, WakeSubscription};
 use crate::metrics::flusher::Flusher;
 use crate::metrics::{self, PoolResumptions, Sink};
 use crate::process::subscribers::Subscription;
-use endpoint_picker_engine::proxy::headers::RESUMPTION;
-use endpoint_picker_engine::resume::{
-    Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
-};
 
 /// The name of this filter in Envoy's configuration. Any other name is the picker's.
 pub(crate) const RESUMER: &[u8] = b"resume-streams";
@@ -38,6 +39,7 @@ const NOT_PASSED: [&str; 4] = ["content-length", "transfer-encoding", "connectio
 #[derive(Debug)]
 pub(crate) struct ResumerConfig {
     shared: Arc<Resumer>,
+    /// Has the reports on the pool include the counters.
     _counted: Subscription<PoolResumptions>,
     flusher: Arc<Flusher>,
     _wakes: WakeSubscription,

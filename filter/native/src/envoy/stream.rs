@@ -314,7 +314,7 @@ impl Stream {
         self.in_request_read(request, event, None, hook)
     }
 
-    /// The same with the reading of a body that was read before the request had its route.
+    /// As [`Self::in_request`], with the reading of a body that was read before the request had its route.
     fn in_request_read(
         &mut self,
         request: &mut RequestHandle<'_>,

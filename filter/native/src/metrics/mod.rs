@@ -101,7 +101,7 @@ impl MetricSink for Sink {
     }
 }
 
-/// The counters of a filter that resumes streams, with the pool that it names.
+/// The pool of a filter that resumes streams, and its counters.
 pub(crate) type PoolResumptions = (String, Arc<ResumeMetrics<Sink>>);
 
 /// The filters of the process that resume streams.

@@ -228,7 +228,7 @@ impl SharedPool {
         read(&self.caches.read())
     }
 
-    /// Applies an update of the caches, step by step, so that decisions wait for one step at most. `None`: they have not changed.
+    /// Applies an update of the caches, step by step, so that a decision waits for a single step. `None`: they have not changed.
     pub(crate) fn update_caches(
         &self,
         update: Option<&CachesUpdate>,

@@ -140,12 +140,12 @@ impl Agent {
     }
 }
 
-fn wait_until(has: &AtomicBool, what: &str) {
+fn wait_until(has: &AtomicBool, subject: &str) {
     let start = Instant::now();
     while !has.load(Ordering::SeqCst) {
         assert!(
             start.elapsed() < Duration::from_secs(20),
-            "no poll with the version of the {what} within 20 s"
+            "no poll with the version of the {subject} within 20 s"
         );
         std::thread::sleep(Duration::from_millis(1));
     }

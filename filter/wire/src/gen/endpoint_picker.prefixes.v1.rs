@@ -7,10 +7,10 @@ pub struct CachedPrefixes {
     /// A random number of this agent's run and pool. A reader that names another log, or none, gets everything.
     #[prost(fixed64, tag = "2")]
     pub log: u64,
-    /// The version behind the changes of this message. The reader names it in its next request. It has no other meaning, and may decrease.
+    /// The version after the changes of this message. The reader names it in its next request. It has no other meaning, and may decrease.
     #[prost(uint64, tag = "3")]
     pub version: u64,
-    /// The message begins with everything: the reader first forgets what it knows. Further messages may have more of it.
+    /// The message begins with everything: the reader first forgets all prefixes. Further messages may have more of it.
     #[prost(bool, tag = "4")]
     pub whole: bool,
     /// All models that the endpoints serve, if `models_changed`.
@@ -25,13 +25,13 @@ pub struct CachedPrefixes {
     /// Hashes of endpoints' names and addresses, as in reports. `Blocks.endpoints` has indexes in this list.
     #[prost(fixed64, repeated, tag = "8")]
     pub endpoints: ::prost::alloc::vec::Vec<u64>,
-    /// Prefixes that endpoints have since. A pair of prefix and endpoint that the reader knows changes its tier.
+    /// Prefixes that endpoints have stored since the last message. A pair of prefix and endpoint that the reader knows changes its tier.
     #[prost(message, optional, tag = "9")]
     pub stored: ::core::option::Option<Blocks>,
     /// Prefixes that endpoints no longer have; to be applied before `stored`. The reader may not know them.
     #[prost(message, optional, tag = "10")]
     pub removed: ::core::option::Option<Blocks>,
-    /// More changes are ready: the reader asks again at once.
+    /// More changes are ready: the reader polls again at once.
     #[prost(bool, tag = "11")]
     pub more: bool,
 }
@@ -69,7 +69,7 @@ pub struct Blocks {
     #[prost(uint32, repeated, tag = "6")]
     pub tiers: ::prost::alloc::vec::Vec<u32>,
 }
-/// A base model, and what turns a request into the text that it gets.
+/// A base model, and the settings by which a request becomes the text that its server tokenizes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Model {
     /// The names under which it is served.
