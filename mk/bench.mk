@@ -56,8 +56,8 @@ bench-streams: tools wasm native build-studies ## Hold up to 20 000 streams open
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,streams) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench-field
-bench-field: tools wasm native build-studies ## Compare with round robin and the EPP by the field's own tools, 40 minutes (SIM=/path/to/llm-d-inference-sim, Python 3.12; ONLY=shared-prefixes, conversations or adapters; CLIENTS=inference-perf,guidellm,vllm-bench; QUICK=1; WRITE=1 into docs/benchmarks)
-	@tools/setup/field
+bench-field: tools wasm native build-studies ## Compare with round robin and the EPP by the field's own tools, 40 minutes (SIM=/path/to/llm-d-inference-sim, Python 3.12; ONLY=shared-prefixes, conversations or adapters; QUICK=1; WRITE=1 into docs/benchmarks)
+	@SIM='$(SIM)' tools/setup/field
 	@epp=$$(tools/setup/epp) && EPP=$$epp SIM='$(SIM)' $(call study,field) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench-proxies

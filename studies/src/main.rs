@@ -14,7 +14,7 @@ use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
 use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
-use crate::field::{Client, FieldPlan, FieldTable, FieldWorkload, REPORTS};
+use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
 use crate::streams::held::{self, HeldPlan};
@@ -71,7 +71,7 @@ enum Study {
         #[arg(long)]
         only: Option<StreamPart>,
     },
-    /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and `vllm bench serve`: 30 minutes.
+    /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and `vllm bench serve`: 40 minutes.
     Field {
         /// The binary of llm-d-inference-sim, which you build from its repository.
         #[arg(long, env = "SIM")]
@@ -79,14 +79,6 @@ enum Study {
         /// Only this workload.
         #[arg(long)]
         only: Option<FieldWorkload>,
-        /// The clients.
-        #[arg(
-            long,
-            env = "CLIENTS",
-            value_delimiter = ',',
-            default_value = "inference-perf,guidellm,vllm-bench"
-        )]
-        clients: Vec<Client>,
     },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
@@ -192,10 +184,8 @@ impl Run {
             CostPlan { cells: cost_cells::CELLS, rounds: self.pick(1, 3), turn: Duration::from_secs(2) };
         let quality = self.quality();
         let has = |part| only.is_none_or(|only| only == part);
-        let expected = [(Part::Cost, cost.expected()), (Part::Quality, quality.expected())];
-        let expected =
-            expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
-        let progress = Progress::begin(expected);
+        let parts = [(Part::Cost, cost.expected()), (Part::Quality, quality.expected())];
+        let progress = Progress::begin(expected(only, parts));
         if has(Part::Cost) {
             let samples = cost::measure(cost, &epp, &progress).await?;
             let tables = CostTables(&samples).to_string();
@@ -218,10 +208,8 @@ impl Run {
         let prompts = CostPlan { cells: traffic::PROMPT_CELLS, rounds: self.pick(1, 3), turn: seconds(2) };
         let traffic = TrafficPlan { rounds: self.pick(2, 12), turn: seconds(self.pick(2, 3)), prompts };
         let has = |part| only.is_none_or(|only| only == part);
-        let expected = [(StreamPart::Held, held.expected()), (StreamPart::Traffic, traffic.expected())];
-        let expected =
-            expected.into_iter().filter(|(part, _)| has(*part)).map(|(_, expected)| expected).sum();
-        let progress = Progress::begin(expected);
+        let parts = [(StreamPart::Held, held.expected()), (StreamPart::Traffic, traffic.expected())];
+        let progress = Progress::begin(expected(only, parts));
         if has(StreamPart::Held) {
             let samples = held::measure(held, &epp, &progress).await?;
             self.finish(&machine, &progress, &HeldTable(&samples).to_string(), "Held streams")?;
@@ -233,12 +221,7 @@ impl Run {
         Ok(())
     }
 
-    async fn measure_with_field(
-        &self,
-        sim: PathBuf,
-        only: Option<FieldWorkload>,
-        clients: Vec<Client>,
-    ) -> Result<()> {
+    async fn measure_with_field(&self, sim: PathBuf, only: Option<FieldWorkload>) -> Result<()> {
         let epp = binary(&self.epp)?;
         ensure!(
             sim.is_file(),
@@ -251,7 +234,7 @@ impl Run {
             .filter(|workload| only.is_none_or(|only| only == **workload));
         let workloads = workloads.copied().collect();
         let lasting = Duration::from_secs(self.pick(5, 10));
-        let plan = FieldPlan { workloads, clients, lasting, sim, epp, seed: self.seed };
+        let plan = FieldPlan { workloads, lasting, sim, epp, seed: self.seed };
         let progress = Progress::begin(plan.expected());
         let samples = field::measure(&plan, &progress).await?;
         let table = format!("{}The clients' reports are in {REPORTS}.\n", FieldTable(&samples));
@@ -279,13 +262,19 @@ impl Run {
     }
 }
 
+/// How long the chosen parts of a study should take.
+fn expected<P: Copy + PartialEq>(only: Option<P>, parts: [(P, Duration); 2]) -> Duration {
+    let chosen = parts.into_iter().filter(|(part, _)| only.is_none_or(|only| only == *part));
+    chosen.map(|(_, expected)| expected).sum()
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let Options { study, run } = Options::parse();
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
         Study::Streams { only } => run.hold_streams(only).await,
-        Study::Field { sim, only, clients } => run.measure_with_field(sim, only, clients).await,
+        Study::Field { sim, only } => run.measure_with_field(sim, only).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
         Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
     }

@@ -3,4 +3,4 @@
 pub mod ext_proc;
 mod process;
 
-pub use process::{Epp, USER_AGENT, VERSION, binary, recorded_version};
+pub use process::{Epp, USER_AGENT, VERSION, binary, free_ports, recorded_version};

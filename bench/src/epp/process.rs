@@ -114,8 +114,8 @@ impl Epp {
     }
 }
 
-/// Ports that are free now. The EPP listens on every address.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+/// Ports that are free now on every address, as the EPP listens.
+pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).collect::<Result<_, _>>()?;
     let mut ports = [0; N];

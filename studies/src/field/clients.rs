@@ -3,7 +3,6 @@
 use super::FieldWorkload;
 use super::simulators::ADAPTERS;
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::MODEL;
 use serde_json::{Value, json};
@@ -29,10 +28,9 @@ const TURNS: u64 = 6;
 const ADAPTER_TOKENS: u64 = 256;
 
 /// A client of the field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Client {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
     InferencePerf,
-    #[value(name = "guidellm")]
     GuideLlm,
     VllmBench,
 }
@@ -60,6 +58,8 @@ pub(super) struct ClientFigures {
 }
 
 impl Client {
+    pub(super) const ALL: [Self; 3] = [Self::InferencePerf, Self::GuideLlm, Self::VllmBench];
+
     /// Whether the client has such a workload.
     pub(super) fn has(self, workload: FieldWorkload) -> bool {
         match workload {

@@ -7,8 +7,7 @@ mod clients;
 mod report;
 mod simulators;
 
-pub(crate) use self::clients::Client;
-use self::clients::{ClientFigures, ClientRun};
+use self::clients::{Client, ClientFigures, ClientRun};
 pub(crate) use self::report::FieldTable;
 use self::simulators::Simulators;
 use crate::epp::rules::Rules;
@@ -47,11 +46,10 @@ pub(crate) enum FieldProxy {
     Epp,
 }
 
-/// What to measure.
+/// The runs to measure, and their parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldPlan {
     pub(crate) workloads: Vec<FieldWorkload>,
-    pub(crate) clients: Vec<Client>,
     /// How long each client sends requests.
     pub(crate) lasting: Duration,
     /// The binary of llm-d-inference-sim.
@@ -80,7 +78,7 @@ impl FieldPlan {
     }
 
     fn runs(&self) -> impl Iterator<Item = (FieldWorkload, Client)> {
-        let clients = |workload| self.clients.iter().map(move |client| (workload, *client));
+        let clients = |workload| Client::ALL.into_iter().map(move |client| (workload, client));
         self.workloads.iter().copied().flat_map(clients).filter(|(workload, client)| client.has(*workload))
     }
 }

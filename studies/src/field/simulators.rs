@@ -1,11 +1,12 @@
 //! The servers: llm-d-inference-sim, which simulates vLLM with its queue, its prefix cache and its metrics.
 
 use anyhow::{Context, Result};
+use endpoint_picker_bench::epp::free_ports;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
 use endpoint_picker_model_server::{MODEL, PrefixCacheCounts};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -37,13 +38,13 @@ const READY_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Simulators {
     _processes: Vec<Process>,
-    addresses: Vec<SocketAddr>,
+    addresses: [SocketAddr; SERVERS],
 }
 
 impl Simulators {
     /// Starts them with empty caches, with their logs in `folder`.
     pub(super) async fn start(binary: &Path, folder: &Path) -> Result<Self> {
-        let addresses = free_addresses()?;
+        let addresses = free_ports::<SERVERS>()?.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let start = |address: &SocketAddr| {
             let mut command = Command::new(binary);
             command.args(["--model", MODEL, "--port", &address.port().to_string(), "--seed=1"]).args(TIMES);
@@ -93,11 +94,4 @@ fn counter(text: &str, name: &str) -> Result<u64> {
     let value = line.and_then(|line| line.rsplit(' ').next()).map_or(Ok(0.0), str::parse::<f64>);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter of tokens")]
     Ok(value.with_context(|| format!("{name} is not a number"))? as u64)
-}
-
-/// Ports that are free now.
-fn free_addresses() -> Result<Vec<SocketAddr>> {
-    let listeners: Vec<TcpListener> =
-        (0..SERVERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?)).collect()
 }
