@@ -26,7 +26,7 @@ const CONNECTIONS: u32 = 32;
 const PROMPTS: usize = 10;
 const BYTES: usize = 2048;
 
-/// A pool's least share of the requests/s of a Service.
+/// Minimum of a pool's requests/s, as a fraction of a Service's.
 const AIM: f64 = 0.75;
 
 /// The figures of a way in a round.
@@ -76,12 +76,12 @@ async fn a_picked_request_costs_at_most_a_quarter_of_the_requests_of_a_service()
     let mut shares = Vec::new();
     for (index, way) in Way::ALL.into_iter().enumerate() {
         let share: Vec<f64> = rounds.iter().map(|turns| turns[index].rate / turns[0].rate).collect();
-        let least = share.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = share.iter().copied().fold(0.0, f64::max);
+        let min = share.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = share.iter().copied().fold(0.0, f64::max);
         let rate = rounded(median(column(index, |turn| turn.rate)));
         let micros = rounded(median(column(index, |turn| turn.micros)));
         println!(
-            "| {} | {rate} | {:.2} ({least:.2} to {most:.2}) | {micros} |",
+            "| {} | {rate} | {:.2} ({min:.2} to {max:.2}) | {micros} |",
             way.description(),
             median(share.clone())
         );

@@ -1,12 +1,10 @@
 //! The processes of Envoys.
 
 use anyhow::{Context, Result, ensure};
+use endpoint_picker_harness::program::process_tree::cpu_time;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
-
-/// Of the kernel's counts of processor time: `USER_HZ`, which is 100 on all its architectures but one.
-const TICK: Duration = Duration::from_millis(10);
 
 /// A running Envoy.
 #[derive(Debug)]
@@ -40,15 +38,11 @@ impl Proxy {
 
     /// The processor time of all its threads so far.
     pub(crate) fn processor_time(&self) -> Duration {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap();
-        // After the name in parentheses: the state, and from the twelfth on the ticks in user space and in the kernel.
-        let (_, fields) = text.rsplit_once(") ").unwrap();
-        let ticks: u32 = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u32>().unwrap()).sum();
-        TICK * ticks
+        cpu_time(self.process).unwrap()
     }
 }
 
-/// Lets the threads of a process, and what it starts later, run on this processor only.
+/// Lets the threads of a process, and all that it starts later, run on this processor only.
 pub(crate) fn pin(process: u32, processor: usize) -> Result<()> {
     let mut command = Command::new("taskset");
     command.args(["--all-tasks", "--cpu-list", "--pid", &processor.to_string(), &process.to_string()]);
