@@ -19,7 +19,7 @@ pub(crate) enum Traffic {
     Steady,
     /// Requests for streamed answers of 1 000 chunks, as many as possible.
     Streamed,
-    /// Requests for streamed answers of 100 chunks, one every 2 ms, on 32 connections.
+    /// Requests for streamed answers of 100 chunks, one every 2 ms, on all connections at once.
     Paced,
 }
 

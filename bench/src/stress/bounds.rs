@@ -14,12 +14,12 @@ impl BoundTable {
     }
 
     /// Prints a figure, and whether it keeps its bound.
-    pub(super) fn print(&mut self, what: &str, figure: f64, unit: &str, most: Option<f64>) {
-        let bound = most.map_or_else(
+    pub(super) fn print(&mut self, what: &str, figure: f64, unit: &str, max: Option<f64>) {
+        let bound = max.map_or_else(
             || "| ".to_owned(),
-            |most| format!("<= {most} {unit} | {}", if figure <= most { "met" } else { "MISSED" }),
+            |max| format!("<= {max} {unit} | {}", if figure <= max { "met" } else { "MISSED" }),
         );
-        self.are_met &= most.is_none_or(|most| figure <= most);
+        self.are_met &= max.is_none_or(|max| figure <= max);
         println!("| {what} | {figure:.3} {unit} | {bound} |");
     }
 

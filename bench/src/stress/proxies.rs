@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The shipped configuration of a proxy.
 pub(super) const SHIPPED: &str = "envoy.yaml";
 
-/// The proxies with all that is beside them.
+/// The proxies with their servers, agents and store.
 #[derive(Debug)]
 pub(super) struct Proxies {
     /// The first one has the servers.

@@ -37,7 +37,7 @@ const REPLACEMENTS: u32 = 6;
 const SETTLING: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Scrapes of each server in a second: one every 50 ms, by one of the agents, and some when an agent takes over from another one.
-const MOST_SCRAPES: f64 = 22.0;
+const MAX_SCRAPES: f64 = 22.0;
 
 /// A part that is replaced.
 #[derive(Clone, Copy, Debug)]
@@ -146,11 +146,11 @@ impl WholeSoak {
         for process in &processes {
             process.print(&mut table);
         }
-        table.print("scrapes of a server a second, by both agents", scrapes, "scrapes", Some(MOST_SCRAPES));
+        table.print("scrapes of a server a second, by both agents", scrapes, "scrapes", Some(MAX_SCRAPES));
         table.print("requests not served", failures as f64, "requests", Some(0.0));
         let seconds = processes[0].seconds();
         println!(
-            "{requests} requests, {rate} a second, {seconds:.0} s after the warm-up; {waited} waited at once, at most"
+            "{requests} requests, {rate} a second, {seconds:.0} s after the warm-up; {waited} waited at once, the maximum"
         );
         if let Err(reason) = &is_idle {
             println!("{reason:#}");

@@ -9,13 +9,13 @@ use std::time::Duration;
 /// Distance of the samples that are compared: about 20 s.
 const APART: usize = 20;
 /// Bytes by which memory may grow each minute after the warm-up.
-const MOST_GROWTH: f64 = 0.5 * MIB;
+const MAX_GROWTH: f64 = 0.5 * MIB;
 /// The agent keeps what proxies share for this time, for proxies that start; until then it grows.
 const AGENT_GROWS: Duration = Duration::from_secs(600);
 /// Bytes that the agent may take: 32 MiB of what proxies share, and all else.
-const MOST_OF_AGENT: f64 = 48.0 * MIB;
+const MAX_OF_AGENT: f64 = 48.0 * MIB;
 /// Open files by which a process may grow each minute after the warm-up.
-const MOST_FILES: f64 = 1.0;
+const MAX_FILES: f64 = 1.0;
 
 pub(super) const MIB: f64 = 1_048_576.0;
 
@@ -27,7 +27,7 @@ pub(super) struct ProcessUsage {
     /// How long it grows after its start.
     grows: Duration,
     /// Bytes that it may take.
-    most: Option<f64>,
+    max: Option<f64>,
     samples: Vec<UsageSample>,
 }
 
@@ -43,12 +43,12 @@ struct UsageSample {
 
 impl ProcessUsage {
     pub(super) fn of_envoy(process: u32) -> Self {
-        Self { name: "Envoy", process, grows: Duration::ZERO, most: None, samples: Vec::new() }
+        Self { name: "Envoy", process, grows: Duration::ZERO, max: None, samples: Vec::new() }
     }
 
     pub(super) fn of_agent(process: u32) -> Self {
-        let (grows, most) = (AGENT_GROWS, Some(MOST_OF_AGENT));
-        Self { name: "agent", process, grows, most, samples: Vec::new() }
+        let (grows, max) = (AGENT_GROWS, Some(MAX_OF_AGENT));
+        Self { name: "agent", process, grows, max, samples: Vec::new() }
     }
 
     /// Adds a sample.
@@ -76,7 +76,7 @@ impl ProcessUsage {
 
     /// Prints usage at the end, and growth. Growth has a bound if the samples begin when the process no longer grows.
     pub(super) fn print(&self, table: &mut BoundTable) {
-        let Self { name, grows, most, .. } = self;
+        let Self { name, grows, max, .. } = self;
         let has_grown = self.samples.first().is_some_and(|first| first.at >= grows.as_secs_f64());
         let growth = |of: fn(&UsageSample) -> f64, by: fn(&UsageSample) -> f64| {
             median_growth(
@@ -85,19 +85,19 @@ impl ProcessUsage {
             )
         };
         let UsageSample { memory, files, .. } = self.last();
-        table.print(&format!("{name}: memory at the end"), memory / MIB, "MiB", most.map(|most| most / MIB));
+        table.print(&format!("{name}: memory at the end"), memory / MIB, "MiB", max.map(|max| max / MIB));
         let a_minute = growth(|sample| sample.memory, |sample| sample.at) * 60.0;
         table.print(
             &format!("{name}: growth a minute"),
             a_minute / MIB,
             "MiB",
-            has_grown.then_some(MOST_GROWTH / MIB),
+            has_grown.then_some(MAX_GROWTH / MIB),
         );
         let a_request = growth(|sample| sample.memory, |sample| sample.requests);
         table.print(&format!("{name}: growth a request"), a_request, "bytes", None);
         table.print(&format!("{name}: open files at the end"), files, "files", None);
         let a_minute = growth(|sample| sample.files, |sample| sample.at) * 60.0;
-        table.print(&format!("{name}: more open files a minute"), a_minute, "files", Some(MOST_FILES));
+        table.print(&format!("{name}: more open files a minute"), a_minute, "files", Some(MAX_FILES));
     }
 
     fn last(&self) -> UsageSample {

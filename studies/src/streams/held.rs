@@ -98,19 +98,19 @@ impl HeldRun<'_> {
             server.behave(Behaviour::SlowChunks(lasting / CHUNKS));
         }
         let (before, cpu) = (running.memory()?, running.cpu()?);
-        let (mut most, mut held) = (0, before);
+        let (mut max_open, mut held) = (0, before);
         let outcomes = clients::hold(running.listener(), streams, lasting, |open| {
             let memory = running.memory()?;
-            if open >= most {
-                held = if open > most { memory } else { held.max(memory) };
-                most = open;
+            if open >= max_open {
+                held = if open > max_open { memory } else { held.max(memory) };
+                max_open = open;
             }
             Ok(())
         });
         let outcomes = outcomes.await?;
         running.check_running()?;
         let cpu = running.cpu()?.since(cpu);
-        Ok(HeldSample { proxy, streams, protocol, outcomes, open: most, before, held, cpu })
+        Ok(HeldSample { proxy, streams, protocol, outcomes, open: max_open, before, held, cpu })
     }
 }
 

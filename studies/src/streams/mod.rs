@@ -1,4 +1,4 @@
-//! What a gateway of a large pool has that a benchmark of short requests has not: thousands of streams that are open at once, tens of thousands of
+//! The load of a gateway of a large pool, which benchmarks of short requests lack: thousands of streams that are open at once, tens of thousands of
 //! chunks in a second, and prompts of a hundred thousand tokens.
 
 mod clients;

@@ -7,5 +7,5 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(super) fn raise_limit() -> Result<usize> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
-    Ok(maximum.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX))
+    Ok(maximum.and_then(|maximum| usize::try_from(maximum).ok()).unwrap_or(usize::MAX))
 }

@@ -20,8 +20,8 @@ const ENDPOINTS: usize = 10;
 const CHUNKS_OF_RESPONSE: f64 = 1_000.0;
 /// No chunk, for the processor time that each proxy takes at rest.
 const AT_REST: CostCell = CostCell { endpoints: ENDPOINTS, traffic: Traffic::None, rate: None };
-/// As many chunks as possible; 100 000 in a second, of which Envoy reads many at a time; and as many as there are of 16 responses with a chunk every
-/// 2 ms, each by itself.
+/// Chunks at the highest rate; 100 000 in a second, of which Envoy reads many at a time; and those of 16 responses with a chunk every 2 ms,
+/// which Envoy reads one by one.
 const CHUNK_CELLS: [CostCell; 3] = [
     CostCell { endpoints: ENDPOINTS, traffic: Traffic::Streamed, rate: None },
     CostCell { endpoints: ENDPOINTS, traffic: Traffic::Streamed, rate: Some(100) },

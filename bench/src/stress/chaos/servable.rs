@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(log.unservable(&killed), Some(Unservable::ProxyDied));
         assert_eq!(log.unservable(&other), None);
     }
+
     #[test]
     fn a_stream_of_a_server_that_died_was_servable_if_streams_are_resumed() {
         let begin = Instant::now();

@@ -57,7 +57,7 @@ pub fn taken(root: u32) -> Result<u64> {
     most(root, |process| Ok(bytes(process, "RssAnon")? + bytes(process, "VmSwap")?))
 }
 
-/// Files that the one with the most of them has open, sockets among them.
+/// Maximum of open files of any of them, sockets included.
 pub fn open_files(root: u32) -> Result<u64> {
     most(root, |process| Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count() as u64))
 }

@@ -150,7 +150,7 @@ async fn streams_survive_a_server_that_is_terminated_and_one_that_dies_during_th
     servers.until_resumed(resumed + 1).await;
 }
 
-/// What an SDK has seen of a stream.
+/// A stream as an SDK has returned it to its caller.
 #[derive(Debug, Deserialize)]
 struct SeenStream {
     text: String,
