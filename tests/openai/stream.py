@@ -1,7 +1,7 @@
 """Streams of chats with OpenAI's SDK for Python: `stream.py BASE_URL TOKENS PROMPTS`, with the prompts as a JSON list.
 
-Prints `begun` when all streams have begun, and at their end a JSON list with what the SDK has seen of each: the text, the ids, the reasons of its
-end, and the tokens.
+Prints `begun` when all streams have begun, and at their end a JSON list with an object for each: the text, the ids, the reasons of its end, and the
+tokens, as the SDK has returned them.
 """
 
 import asyncio
