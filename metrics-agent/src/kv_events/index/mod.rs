@@ -10,32 +10,29 @@
 //! If the tokens of a cache's model are text (`text`), the blocks are joined to [`Prefixes`], which proxies follow: a cache has a prefix if
 //! it has all its blocks (`runs`).
 
+mod cache;
 mod nodes;
 mod orphans;
 mod runs;
 mod text;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use cache::{Cache, Held};
 use nodes::{Content, NodeKey, NodeText, Nodes};
 use orphans::{Orphan, Orphans, Size};
-use runs::Runs;
 use text::Text;
 pub use text::TextModel;
 
 use super::event::{BlockHash, Event, Removed, Stored, Tier};
-use super::prefixes::{Prefixes, ServerNumber};
+use super::prefixes::Prefixes;
 use super::tokenizer::vocabulary::BlockText;
 
 /// The KV cache of a server, or of one of its data-parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheId(u64);
-
-/// Maximum number of groups of KV caches in a hybrid model; events of others are ignored.
-const MAX_GROUPS: usize = 64;
 
 /// The part of the limit on blocks that orphans may have.
 const ORPHANS: usize = 8;
@@ -93,32 +90,6 @@ pub struct Contents {
     pub orphans: u64,
     /// Tokens by tier, in the order of [`Tier::ALL`].
     pub tokens: [u64; 3],
-}
-
-#[derive(Debug)]
-struct Cache {
-    server: SocketAddr,
-    server_number: ServerNumber,
-    /// `None`: its tokens are not text.
-    model: Option<Arc<TextModel>>,
-    blocks: HashMap<BlockHash, Held>,
-    /// The blocks among them that have a node with text.
-    runs: Runs,
-    /// The groups that were announced, and whether their blocks count.
-    groups: Vec<(u32, bool)>,
-    contents: Contents,
-}
-
-/// A block of a cache.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    /// `None`: an orphan.
-    node: Option<NodeKey>,
-    tokens: u32,
-    /// Seconds on the index's clock.
-    stored: u32,
-    /// How often it is stored, in the order of [`Tier::ALL`].
-    copies: [u8; 3],
 }
 
 /// The block before another one, or a root.
@@ -451,99 +422,6 @@ impl Index {
 fn oldest(mut times: Vec<u32>) -> u32 {
     let nth = times.len() / EVICTED;
     if times.is_empty() { 0 } else { *times.select_nth_unstable(nth).1 }
-}
-
-impl Held {
-    /// An orphan without a copy.
-    fn new(tokens: u32, stored: u32) -> Self {
-        Self { node: None, tokens, stored, copies: [0; 3] }
-    }
-}
-
-impl Cache {
-    fn new(server: SocketAddr, server_number: ServerNumber, model: Option<Arc<TextModel>>) -> Self {
-        Self {
-            server,
-            server_number,
-            model,
-            blocks: HashMap::new(),
-            runs: Runs::new(),
-            groups: Vec::new(),
-            contents: Contents::default(),
-        }
-    }
-
-    /// The scope of its nodes and names.
-    fn scope(&self) -> u64 {
-        self.model.as_ref().map_or(0, |model| model.scope())
-    }
-
-    /// Whether blocks of this group count, which stores announce.
-    fn announce(&mut self, group: u32, is_full_attention: bool) -> bool {
-        let is_known = self.groups.iter().any(|(known, _)| *known == group);
-        if !is_known && self.groups.len() < MAX_GROUPS {
-            // Several groups of full attention name the same blocks; the first one counts.
-            let is_first = !self.groups.iter().any(|(_, counts)| *counts);
-            self.groups.push((group, is_full_attention && is_first));
-        }
-        self.counts(group)
-    }
-
-    /// Whether blocks of this group count.
-    fn counts(&self, group: u32) -> bool {
-        self.groups.contains(&(group, true))
-    }
-
-    fn has(&self, hash: BlockHash, tier: Tier) -> bool {
-        self.blocks.get(&hash).is_some_and(|held| held.copies[tier as usize] > 0)
-    }
-
-    fn insert(&mut self, hash: BlockHash, held: Held, tier: Tier) {
-        self.contents.blocks += 1;
-        self.contents.orphans += u64::from(held.node.is_none());
-        self.blocks.insert(hash, held);
-        self.copy(hash, tier);
-    }
-
-    /// Counts a copy of a block that the cache has. Returns its node if it is the first copy in the tier.
-    fn copy(&mut self, hash: BlockHash, tier: Tier) -> Option<NodeKey> {
-        let held = self.blocks.get_mut(&hash)?;
-        let copies = &mut held.copies[tier as usize];
-        let is_first = *copies == 0;
-        if is_first {
-            self.contents.tokens[tier as usize] += u64::from(held.tokens);
-        }
-        *copies = copies.saturating_add(1);
-        held.node.filter(|_| is_first)
-    }
-
-    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which removes the block.
-    fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<(Held, bool)> {
-        let Entry::Occupied(mut entry) = self.blocks.entry(hash) else { return None };
-        let held = entry.get_mut();
-        let copies = &mut held.copies[tier as usize];
-        *copies = copies.checked_sub(1)?;
-        if *copies == 0 {
-            self.contents.tokens[tier as usize] -= u64::from(held.tokens);
-        }
-        if held.copies != [0; 3] {
-            return Some((*held, false));
-        }
-        self.contents.blocks -= 1;
-        self.contents.orphans -= u64::from(held.node.is_none());
-        Some((entry.remove(), true))
-    }
-
-    /// Removes all copies of a block.
-    fn forget(&mut self, hash: BlockHash) -> Option<Held> {
-        let held = self.blocks.remove(&hash)?;
-        self.contents.blocks -= 1;
-        self.contents.orphans -= u64::from(held.node.is_none());
-        for (tokens, copies) in self.contents.tokens.iter_mut().zip(held.copies) {
-            *tokens -= if copies > 0 { u64::from(held.tokens) } else { 0 };
-        }
-        Some(held)
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Cache;
+use super::cache::Cache;
 use super::nodes::{NodeKey, Nodes};
 use super::text::Text;
 use crate::kv_events::event::Tier;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
 
+use super::cache::MAX_GROUPS;
 use super::*;
 use crate::kv_events::batch::Batch;
 use crate::kv_events::event::Block;
