@@ -15,7 +15,7 @@ use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use metrics_agent::kv_events::batch::Batch;
 use metrics_agent::kv_events::index::{CacheId, Index, Limits, TextModel};
-use metrics_agent::kv_events::prefixes::readers::{Followed, PoolReaders, Position, Reading};
+use metrics_agent::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 use metrics_agent::kv_events::tokenizer::Tokenizer;
 use metrics_agent::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 use rmp::encode;
@@ -62,9 +62,9 @@ fn main() -> Outcome<()> {
             blocks: 0,
         })
         .collect();
-    let followed = Followed {
+    let followed = FollowedEndpoints {
         addresses: (0..SERVERS).map(|number| (number.into(), address(number))).collect(),
-        ..Followed::default()
+        ..FollowedEndpoints::default()
     };
     let mut names = 1;
     for server in &mut servers {
@@ -207,7 +207,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn read(&mut self, index: &mut Index, followed: &Followed) -> Outcome<()> {
+    fn read(&mut self, index: &mut Index, followed: &FollowedEndpoints) -> Outcome<()> {
         while let Reading::Message(bytes) =
             self.readers.read(index.prefixes_mut(), followed.clone(), self.position, false, Duration::ZERO)
         {

@@ -35,7 +35,7 @@ use endpoint_picker_wire::prefixes::CacheState;
 use index::{CacheId, Contents, Index, Limits};
 use models::ServedModel;
 use parking_lot::Mutex;
-use prefixes::readers::{Followed, PoolReaders, Position, Reading};
+use prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -231,14 +231,14 @@ impl KvEvents {
     }
 
     /// The endpoints among these whose events are followed.
-    fn followed(&self, endpoints: &[Endpoint]) -> Followed {
+    fn followed(&self, endpoints: &[Endpoint]) -> FollowedEndpoints {
         let now = self.clock.now();
         let servers: Vec<_> = {
             let servers = self.servers.lock();
             let server = |endpoint: &Endpoint| servers.get(&endpoint.address()).cloned();
             endpoints.iter().filter_map(|endpoint| Some((endpoint, server(endpoint)?))).collect()
         };
-        let mut followed = Followed::default();
+        let mut followed = FollowedEndpoints::default();
         let mut models = Vec::new();
         for (endpoint, server) in servers {
             let caches = server.caches.lock().clone();

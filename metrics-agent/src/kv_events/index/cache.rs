@@ -22,7 +22,7 @@ pub(super) struct Cache {
     pub(super) server_number: ServerNumber,
     /// `None`: its tokens are not text.
     pub(super) model: Option<Arc<TextModel>>,
-    pub(super) blocks: HashMap<BlockHash, Held>,
+    pub(super) blocks: HashMap<BlockHash, CachedBlock>,
     /// The blocks among them that have a node with text.
     pub(super) runs: Runs,
     /// The groups that were announced, and whether their blocks count.
@@ -32,7 +32,7 @@ pub(super) struct Cache {
 
 /// A block of a cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct CachedBlock {
     /// `None`: an orphan.
     pub(super) node: Option<NodeKey>,
     pub(super) tokens: u32,
@@ -42,7 +42,7 @@ pub(super) struct Held {
     pub(super) copies: [u8; 3],
 }
 
-impl Held {
+impl CachedBlock {
     /// An orphan without a copy.
     pub(super) fn new(tokens: u32, stored: u32) -> Self {
         Self { node: None, tokens, stored, copies: [0; 3] }
@@ -91,7 +91,7 @@ impl Cache {
         self.blocks.get(&hash).is_some_and(|held| held.copies[tier as usize] > 0)
     }
 
-    pub(super) fn insert(&mut self, hash: BlockHash, held: Held, tier: Tier) {
+    pub(super) fn insert(&mut self, hash: BlockHash, held: CachedBlock, tier: Tier) {
         self.contents.blocks += 1;
         self.contents.orphans += u64::from(held.node.is_none());
         self.blocks.insert(hash, held);
@@ -111,7 +111,7 @@ impl Cache {
     }
 
     /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which removes the block.
-    pub(super) fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<(Held, bool)> {
+    pub(super) fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<(CachedBlock, bool)> {
         let Entry::Occupied(mut entry) = self.blocks.entry(hash) else { return None };
         let held = entry.get_mut();
         let copies = &mut held.copies[tier as usize];
@@ -128,7 +128,7 @@ impl Cache {
     }
 
     /// Removes all copies of a block.
-    pub(super) fn forget(&mut self, hash: BlockHash) -> Option<Held> {
+    pub(super) fn forget(&mut self, hash: BlockHash) -> Option<CachedBlock> {
         let held = self.blocks.remove(&hash)?;
         self.contents.blocks -= 1;
         self.contents.orphans -= u64::from(held.node.is_none());

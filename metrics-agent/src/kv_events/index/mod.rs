@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cache::{Cache, Held};
+use cache::{Cache, CachedBlock};
 use nodes::{Content, NodeKey, NodeText, Nodes};
 use orphans::{Orphan, Orphans, Size};
 use text::Text;
@@ -230,7 +230,7 @@ impl Index {
                 }
                 node
             } else {
-                let held = Held::new(u32::try_from(tokens.len()).unwrap_or(u32::MAX), now);
+                let held = CachedBlock::new(u32::try_from(tokens.len()).unwrap_or(u32::MAX), now);
                 cache.insert(block.hash, held, tier);
                 self.blocks += 1;
                 if let Some(before) = parent_hash.filter(|_| parent.is_none()) {
@@ -278,7 +278,7 @@ impl Index {
         let Some(held) = cache.blocks.get_mut(&hash) else { return };
         held.node = Some(key);
         cache.contents.orphans -= 1;
-        let Held { tokens, copies, .. } = *held;
+        let CachedBlock { tokens, copies, .. } = *held;
         if !nodes.add_cache(key) {
             let before = parent.root.as_ref().or_else(|| nodes.text(parent.key).map(|text| &text.text));
             let text = before.and_then(|before| {
@@ -308,7 +308,7 @@ impl Index {
             if self.blocks >= self.limits.blocks || cache.blocks.contains_key(&hash) {
                 break;
             }
-            cache.insert(hash, Held::new(tokens, now), tier);
+            cache.insert(hash, CachedBlock::new(tokens, now), tier);
             self.blocks += 1;
             self.attach(id, hash, key, &Parent::block(parent), || None);
             next = Some(parent);

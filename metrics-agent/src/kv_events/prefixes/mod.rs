@@ -35,7 +35,7 @@ const MAX_PAIRS: usize = 80_000;
 #[derive(Debug, Default)]
 pub struct Prefixes {
     /// The prefixes that at least one server has, by their keys.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownPrefix>,
     numbers: HashMap<SocketAddr, u32>,
     servers: HashMap<u32, Server>,
     next_number: u32,
@@ -43,7 +43,7 @@ pub struct Prefixes {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownPrefix {
     prefix: Prefix,
     servers: u32,
 }
@@ -147,7 +147,7 @@ impl Prefixes {
             return;
         }
         if before.is_none() {
-            self.known.entry(prefix.key).or_insert(Known { prefix: *prefix, servers: 0 }).servers += 1;
+            self.known.entry(prefix.key).or_insert(KnownPrefix { prefix: *prefix, servers: 0 }).servers += 1;
         } else if after.is_none()
             && let Entry::Occupied(mut known) = self.known.entry(prefix.key)
         {

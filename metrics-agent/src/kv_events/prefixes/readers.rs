@@ -37,7 +37,7 @@ pub enum Reading {
 
 /// The endpoints of a pool whose events are followed, now.
 #[derive(Clone, Debug, Default)]
-pub struct Followed {
+pub struct FollowedEndpoints {
     /// The address of each, by its key.
     pub addresses: Vec<(u64, SocketAddr)>,
     /// The state of each.
@@ -89,13 +89,13 @@ impl PoolReaders {
     pub fn read(
         &mut self,
         prefixes: &mut Prefixes,
-        followed: Followed,
+        followed: FollowedEndpoints,
         reader: Option<Position>,
         is_last: bool,
         now: Duration,
     ) -> Reading {
         self.update(prefixes, &followed, now);
-        let Followed { addresses, caches, .. } = followed;
+        let FollowedEndpoints { addresses, caches, .. } = followed;
         let by_address = (0..).zip(&addresses).map(|(at, (_, address))| (*address, at)).collect();
         let keys: Vec<_> = addresses.iter().map(|(key, _)| *key).collect();
         let reader = reader.filter(|reader| reader.log == self.log).map(|reader| reader.version);
@@ -142,7 +142,7 @@ impl PoolReaders {
     }
 
     /// Notes changes of endpoints and models, and forgets what is old.
-    fn update(&mut self, prefixes: &mut Prefixes, followed: &Followed, now: Duration) {
+    fn update(&mut self, prefixes: &mut Prefixes, followed: &FollowedEndpoints, now: Duration) {
         let is_gap = |(key, address): &(u64, SocketAddr)| {
             !self.endpoints.contains(key) && !prefixes.is_new_since(*address, self.version)
         };

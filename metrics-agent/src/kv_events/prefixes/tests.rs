@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use endpoint_picker_wire::prefixes::{CachedPrefixes, Model};
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 
-use super::readers::{Followed, PoolReaders, Position, Reading};
+use super::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 use super::*;
 
 /// Maximum size of a message, in bytes.
@@ -23,14 +23,15 @@ struct Fixture {
     prefixes: Prefixes,
     readers: PoolReaders,
     server: ServerNumber,
-    followed: Followed,
+    followed: FollowedEndpoints,
 }
 
 impl Fixture {
     fn new() -> Self {
         let mut prefixes = Prefixes::default();
         let server = prefixes.add_cache(address(1));
-        let followed = Followed { addresses: vec![(11, address(1))], ..Followed::default() };
+        let followed =
+            FollowedEndpoints { addresses: vec![(11, address(1))], ..FollowedEndpoints::default() };
         Self { prefixes, readers: PoolReaders::default(), server, followed }
     }
 

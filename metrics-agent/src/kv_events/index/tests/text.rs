@@ -7,7 +7,7 @@ use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 
 use super::*;
-use crate::kv_events::prefixes::readers::{Followed, PoolReaders, Position, Reading};
+use crate::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/tiny-model");
 
@@ -29,9 +29,9 @@ struct Reader {
 impl Reader {
     /// Reads until there is nothing new.
     fn read(&mut self, readers: &mut PoolReaders, index: &mut Index, servers: &[u8]) {
-        let followed = || Followed {
+        let followed = || FollowedEndpoints {
             addresses: servers.iter().map(|number| (u64::from(*number), server(*number))).collect(),
-            ..Followed::default()
+            ..FollowedEndpoints::default()
         };
         while let Reading::Message(bytes) =
             readers.read(index.prefixes_mut(), followed(), self.position, false, core::time::Duration::ZERO)
