@@ -1,7 +1,7 @@
 //! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
 //!
-//! The parts of a connection do not depend on how it is split. Any events leave the index within its limit, and empty without its caches,
-//! whose tokens are text.
+//! The parts of a connection do not depend on how it is split. Any events of caches whose tokens are text leave the index within its limit, and
+//! without its caches it is empty.
 #![no_main]
 
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! Tokenizers: the input is a `tokenizer.json`.
 //!
-//! Text is bounded by the number of its tokens, and that of several blocks is that of all their tokens, but for spaces that the tokenizer adds.
+//! The length of a text is bounded by the number of its tokens, and the text of several tokens is the texts of each, except for spaces that the
+//! tokenizer adds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! `GET /v1/pools/{pool}/cached-prefixes?log=<u64>&version=<u64>&wait_ms=<n>`
 //!
 //! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text. The client names the log and version of its last
-//! response. The response is what has changed since; it comes when there is something, or is 204 if there is nothing within `wait_ms`, and
-//! at once in a batch. Without log and version it is everything.
+//! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch it comes
+//! at once. Without log and version it has everything.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The metadata of an Envoy route. Numbers of fields are those of Envoy's API v3.
+//! The metadata of an Envoy route, by the field numbers of Envoy's API v3.
 
 use super::wire::{Builder, Malformed, Message};
 
@@ -22,13 +22,13 @@ pub(super) fn find(route: &Message<'_>, key: &str) -> Result<Option<Vec<u8>>, Ma
     Ok(found)
 }
 
-/// The route with this in its metadata. Occurrences of a message are merged.
+/// The route with a `google.protobuf.Struct` under this key in its metadata. Occurrences of a message are merged.
 pub(super) fn add(route: Builder, key: &str, value: &[u8]) -> Builder {
     let entry = Builder::default().bytes(KEY, key).bytes(VALUE, value);
     route.bytes(ROUTE_METADATA, Builder::default().bytes(FILTER_METADATA, entry))
 }
 
-/// The route without these fields, and without what its metadata has under this key.
+/// The route without these fields, and without the metadata under this key.
 pub(super) fn without(route: &Message<'_>, fields: &[u32], key: &str) -> Result<Builder, Malformed> {
     let metadata = route.message(ROUTE_METADATA).unwrap_or_default();
     let mut rest = Builder::default();

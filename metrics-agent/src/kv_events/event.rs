@@ -25,7 +25,7 @@ pub struct Stored {
     pub block_size: usize,
     /// The tokens of all blocks.
     pub tokens: Vec<u32>,
-    /// Where they were stored.
+    /// The tier that has stored them.
     pub tier: Tier,
     /// The group of KV caches of a hybrid model.
     pub group: u32,
@@ -51,13 +51,13 @@ pub struct Block {
 pub struct Removed {
     /// The blocks.
     pub blocks: Vec<BlockHash>,
-    /// From where.
+    /// The tier that has removed them.
     pub tier: Tier,
     /// The group of KV caches.
     pub group: u32,
 }
 
-/// Where a block is stored. The fastest tier is the least.
+/// The memory in which a block is stored. A faster tier is less than a slower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// The accelerator's memory.

@@ -1,6 +1,6 @@
 //! KV-cache events: the contents of each model server's KV caches, as it publishes them.
 //!
-//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and what it serves (`models`), and
+//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for its models (`models`), and
 //! follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`]
 //! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. With a
 //! model's [`tokenizer`] they are [`prefixes`] of prompts by their text, which proxies read.
@@ -91,7 +91,7 @@ pub struct KvEvents {
 struct Server {
     /// Why it is not known where it publishes.
     problem: Mutex<Option<String>>,
-    /// `None`: it is not known what it serves.
+    /// `None`: its models are not known.
     model: Mutex<Option<Arc<ServedModel>>>,
     caches: Mutex<Vec<Arc<CacheStatus>>>,
 }
@@ -146,7 +146,7 @@ impl StreamState {
 pub struct ServerEvents {
     /// Why it is not known where the server publishes.
     pub problem: Option<String>,
-    /// Why its tokens are not text; `None`: they are, or it is not known what the server serves.
+    /// Why its tokens are not text; `None`: they are, or the server's models are not known.
     pub text_problem: Option<String>,
     /// Each cache with its contents.
     pub caches: Vec<(Stream, Contents)>,

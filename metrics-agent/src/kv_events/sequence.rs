@@ -186,7 +186,7 @@ impl Sequence {
         is_other
     }
 
-    /// A replay has failed. Returns whether what the cache has is to be forgotten.
+    /// A replay has failed. Returns whether the contents of the cache are to be forgotten.
     pub fn replay_failed(&mut self) -> bool {
         let forgets = self.replay != Replay::Retried;
         if forgets {

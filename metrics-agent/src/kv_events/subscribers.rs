@@ -147,7 +147,7 @@ impl ServerTask {
         }
     }
 
-    /// Asks the server what it serves. Returns the model by which its tokens are text, which stays while the server does not respond.
+    /// Asks the server for its models. Returns the model by which its tokens are text, which stays while the server does not respond.
     async fn ask_for_model(&mut self) -> Option<Arc<TextModel>> {
         let list = self.ask("/v1/models").await.ok().and_then(|body| model_list::entries(&body));
         let before = self.server.model.lock().clone();

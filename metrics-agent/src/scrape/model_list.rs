@@ -30,7 +30,7 @@ struct ModelList {
 pub(crate) struct ListedModel {
     /// The name under which it is served.
     pub(crate) id: String,
-    /// Where the server has it from, a folder or a name; vLLM and SGLang have it.
+    /// The folder or the name from which the server has it, in the lists of vLLM and SGLang.
     #[serde(default)]
     pub(crate) root: Option<String>,
     /// The base model of an adapter, in vLLM's list.

@@ -58,7 +58,7 @@ fn decode(answer: &Answer) -> CachedPrefixes {
     message
 }
 
-/// The path for what is behind a message.
+/// The path for the changes behind a message.
 fn behind(message: &CachedPrefixes, wait_ms: u64) -> String {
     format!("{PATH}?log={}&version={}&wait_ms={wait_ms}", message.log, message.version)
 }

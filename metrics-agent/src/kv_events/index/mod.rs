@@ -5,7 +5,7 @@
 //! server may store a block twice and then removes it twice. A block whose parent is not known waits for it as an orphan.
 //!
 //! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
-//! cache. Of too many orphans the server with the most loses the oldest eighth.
+//! cache. If there are too many orphans, the server with the most orphans loses the oldest eighth of them.
 //!
 //! If the tokens of a cache's model are text (`text`), the blocks are joined to [`Prefixes`], which proxies follow: a cache has a prefix if
 //! it has all its blocks (`runs`).

@@ -105,7 +105,7 @@ impl Nodes {
         self.continuations.range(all).map(|(_, next)| *next)
     }
 
-    /// Adds a cache to a block that at least one has. Returns false if there is no such block.
+    /// Adds a cache to a block that at least one has. Returns false if none has it.
     pub(super) fn add_cache(&mut self, key: NodeKey) -> bool {
         self.by_key.get_mut(&key).map(|node| node.caches += 1).is_some()
     }

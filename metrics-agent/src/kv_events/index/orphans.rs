@@ -58,7 +58,7 @@ impl Orphans {
         self.total
     }
 
-    /// The size of those of each cache.
+    /// The size of each cache's orphans.
     pub(super) fn sizes(&self) -> impl Iterator<Item = (CacheId, Size)> {
         self.sizes.iter().map(|(cache, size)| (*cache, *size))
     }
@@ -101,7 +101,7 @@ impl Orphans {
         }
     }
 
-    /// The times at which those of some caches were stored.
+    /// The times at which the orphans of some caches were stored.
     pub(super) fn times(&self, of: impl Fn(CacheId) -> bool) -> Vec<u32> {
         let orphans = self.by_parent.values().flatten().filter(|orphan| of(orphan.cache));
         orphans.map(|orphan| orphan.stored).collect()

@@ -1,4 +1,4 @@
-//! The prefixes that a cache has: those of which it has all blocks.
+//! The prefixes that a cache has with all their blocks.
 
 use std::collections::HashMap;
 

@@ -32,7 +32,7 @@ impl TextModel {
         Self { name: name.to_owned(), tokenizer, scope }
     }
 
-    /// Distinguishes its blocks from those of models whose equal tokens are other text.
+    /// Distinguishes its blocks from blocks of models whose equal tokens are other text.
     pub fn scope(&self) -> u64 {
         self.scope
     }

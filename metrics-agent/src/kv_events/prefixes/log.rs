@@ -42,7 +42,7 @@ impl Log {
         oldest
     }
 
-    /// The changes behind a version; `None`: some of them are forgotten, or there is no such version.
+    /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the last change.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = Option<Change>>> {
         let start = version.checked_sub(self.first).and_then(|start| usize::try_from(start).ok())?;
         (start <= self.changes.len()).then(|| self.changes.range(start..).copied())

@@ -42,6 +42,7 @@ pub struct Prefixes {
     log: Log,
 }
 
+/// A prefix, and the number of servers that have it.
 #[derive(Clone, Copy, Debug)]
 struct KnownPrefix {
     prefix: Prefix,
@@ -187,7 +188,7 @@ impl Prefixes {
         let number = |address| self.numbers.get(address).copied();
         let endpoints: HashMap<_, _> =
             endpoints.iter().filter_map(|(address, endpoint)| Some((number(address)?, *endpoint))).collect();
-        // Of each pair the tier at the reader, and the newest one.
+        // The tier of each pair at the reader, and its newest tier.
         let mut net: HashMap<(u32, u64), (Option<Tier>, Option<Tier>)> = HashMap::new();
         let mut pairs = Vec::new();
         for change in self.log.since(version)? {

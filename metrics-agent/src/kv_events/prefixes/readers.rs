@@ -17,7 +17,7 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 const PART: u64 = 1 << 63;
 const PART_BITS: u32 = 16;
 
-/// How far a reader has read.
+/// The place up to which a reader has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The log of its last message.
@@ -141,13 +141,13 @@ impl PoolReaders {
         Reading::Message(bytes)
     }
 
-    /// Notes changes of endpoints and models, and forgets what is old.
+    /// Applies changes of endpoints and models, and drops an old message of everything.
     fn update(&mut self, prefixes: &mut Prefixes, followed: &FollowedEndpoints, now: Duration) {
         let is_gap = |(key, address): &(u64, SocketAddr)| {
             !self.endpoints.contains(key) && !prefixes.is_new_since(*address, self.version)
         };
         if followed.addresses.iter().any(is_gap) {
-            // The log does not have what the endpoint's server had before the endpoint was added.
+            // The log lacks the prefixes that the endpoint's server had before the endpoint was added.
             self.log = random();
             self.whole = None;
         }

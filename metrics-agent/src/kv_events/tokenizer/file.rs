@@ -1,6 +1,6 @@
-//! A `tokenizer.json`, as far as it says which bytes a token has.
+//! The parts of a `tokenizer.json` that give the bytes of its tokens.
 //!
-//! Its kinds are told apart by the decoder. Byte-level vocabularies write each byte as a character; those of `SentencePiece` write a space
+//! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of `SentencePiece` write a space
 //! as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
 
 use core::fmt;
@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 
-/// A tokenizer's vocabulary, and what it does with text.
+/// A tokenizer's vocabulary, and the changes that it makes to text.
 #[derive(Clone, Debug)]
 pub struct TokenizerFile {
     /// The bytes of tokens.
@@ -219,7 +219,7 @@ impl Encoding {
     }
 }
 
-/// The byte that a character of a byte-level vocabulary stands for. Printable characters of Latin-1 stand for themselves, and the other 68
+/// The byte that a character of a byte-level vocabulary encodes. Printable characters of Latin-1 encode themselves, and the other 68
 /// bytes are numbered from U+0100 on. Source: the vocabulary of GPT-2.
 fn byte_of(character: char) -> Option<u8> {
     let is_printable = |code: u32| matches!(code, 33..=126 | 161..=172 | 174..=255);

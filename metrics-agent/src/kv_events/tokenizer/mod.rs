@@ -1,4 +1,4 @@
-//! The tokenizers of models: the text of their tokens, and what turns a request into the text that they get.
+//! The tokenizers of models: the text of their tokens, and the template by which a chat becomes text.
 //!
 //! A tokenizer is a folder as Hugging Face saves it: `tokenizer.json`, and `tokenizer_config.json` and `chat_template.jinja` if the model
 //! has them.

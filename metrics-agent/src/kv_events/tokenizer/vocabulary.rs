@@ -27,7 +27,7 @@ struct Token {
     is_added: bool,
 }
 
-/// Where the tokenizer puts a space before a text that the text does not have, so that it is no part of the tokens' text.
+/// The places at which the tokenizer adds a space. An added space is not a part of the tokens' text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadingSpace {
     /// Nowhere.

@@ -89,7 +89,7 @@ async fn health_server() -> (SocketAddr, HealthReporter, AbortOnDropHandle<()>) 
     (address, reporter, AbortOnDropHandle::new(tokio::spawn(async { serving.await.unwrap() })))
 }
 
-/// What the command prints about an agent with the manifest of examples/grpc and one server.
+/// The output of the command about an agent with the manifest of examples/grpc and one server.
 async fn printed(server: SocketAddr) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("picker.yaml");

@@ -17,7 +17,7 @@ fn tiny() -> Arc<TextModel> {
     Arc::new(TextModel::new("tiny", Arc::new(tokenizer)))
 }
 
-/// What a proxy knows about a pool whose endpoints are servers of these numbers.
+/// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's number.
 #[derive(Default)]
 struct Reader {
     position: Option<Position>,
