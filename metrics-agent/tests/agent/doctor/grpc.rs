@@ -7,7 +7,7 @@ use metrics_agent::catalogue::watch;
 use metrics_agent::commands::doctor::Health;
 use metrics_agent::commands::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Server;
@@ -130,9 +130,10 @@ async fn a_server_of_http_1_is_not_one_of_grpc() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_a_warning() {
-    // A port that nobody else gets while the listener has it, and that nobody serves afterwards.
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let text = printed(address).await;
+    // Bound without listening, it refuses connections, and no other test gets its port.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let text = printed(socket.local_addr().unwrap()).await;
     assert!(
         text.contains("warning  whether the server serves is not known: it cannot be reached from here: "),
         "{text}"
