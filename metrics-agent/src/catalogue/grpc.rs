@@ -1,11 +1,11 @@
 //! Pools whose clients call methods of gRPC.
 
+use endpoint_picker::plugin::Roles;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::request::body::Parser;
 use endpoint_picker_wire::v1;
 
-/// The detector of a configuration that names none.
-const DEFAULT_DETECTOR: &str = "utilization-detector";
+use super::manifests::picker::DEFAULT_DETECTOR;
 
 /// The part of a pool's policy that matters to servers of gRPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,6 @@ impl GrpcPool {
 }
 
 /// The roles of a plugin that the filter accepts.
-fn roles(plugin: &v1::Plugin) -> Option<endpoint_picker::plugin::Roles> {
+fn roles(plugin: &v1::Plugin) -> Option<Roles> {
     read_plugin(&plugin.r#type, &plugin.parameters).ok().map(|plugin| plugin.roles())
 }

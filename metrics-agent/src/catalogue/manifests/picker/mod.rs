@@ -47,7 +47,7 @@ impl Findings {
 }
 
 /// The detector that runs when the configuration names none.
-const DEFAULT_DETECTOR: &str = "utilization-detector";
+pub(in crate::catalogue) const DEFAULT_DETECTOR: &str = "utilization-detector";
 
 /// A configuration, divided between filter and agent.
 #[derive(Clone, Debug)]
