@@ -199,12 +199,9 @@ impl Tokenizers {
     /// The tokenizer of a model with these names, which its server has from `root`: a folder that exists here too, or a name.
     pub async fn of_model(&self, names: &[String], root: Option<&str>) -> ReadResult {
         let is_named = |name: &str| names.iter().any(|own| own == name) || root == Some(name);
-        let folder = self.folders.iter().find(|(name, _)| is_named(name)).map(|(_, folder)| folder.clone());
-        let of_server = || {
-            let root = Path::new(root?);
-            (root.is_absolute() && root.join("tokenizer.json").is_file()).then(|| root.to_owned())
-        };
-        let Some(folder) = folder.or_else(of_server) else {
+        let flagged = self.folders.iter().find(|(name, _)| is_named(name)).map(|(_, folder)| folder.clone());
+        let folder = if flagged.is_some() { flagged } else { of_server(root).await };
+        let Some(folder) = folder else {
             let name = names.first().map_or("", String::as_str);
             return Err(format!("no tokenizer of model {name:?} (--tokenizer {name}=PATH)"));
         };
@@ -235,6 +232,14 @@ impl Tokenizers {
         read.insert(folder, (Instant::now(), result.clone()));
         result
     }
+}
+
+/// The folder from which a server has its model, if it exists here too with a tokenizer. A server may name any folder, also of a slow mount.
+async fn of_server(root: Option<&str>) -> Option<PathBuf> {
+    let root = Path::new(root?);
+    let is_here = root.is_absolute()
+        && tokio::fs::metadata(root.join("tokenizer.json")).await.is_ok_and(|file| file.is_file());
+    is_here.then(|| root.to_owned())
 }
 
 #[cfg(test)]
