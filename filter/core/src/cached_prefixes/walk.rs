@@ -34,6 +34,11 @@ impl CachedPrompt {
         &self.runs
     }
 
+    /// The part of the endpoint of this [key](crate::pool::Endpoint::key), if its cache is completely known.
+    pub fn run(&self, endpoint: u64) -> Option<&CachedRun> {
+        self.runs.iter().find(|run| run.endpoint == endpoint)
+    }
+
     /// The part of the prompts that the run covers, a byte counting as the weight of its tier; `total` for the whole, cut to an integer.
     #[expect(
         clippy::cast_possible_truncation,

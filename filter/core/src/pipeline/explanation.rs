@@ -56,7 +56,7 @@ impl Pipeline {
         let predictions = self.predict(&cycle, &prepared.candidates);
         let cycle = Cycle { predictions: &predictions, ..cycle };
         decision.predictions = predictions.iter().flatten().flat_map(texts).collect();
-        decision.predictions.extend(self.match_sources(&cycle, prepared));
+        decision.predictions.extend(self.match_sources(&cycle, &prepared.candidates));
         let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {
@@ -73,18 +73,17 @@ impl Pipeline {
     fn match_sources<'a>(
         &'a self,
         cycle: &'a Cycle<'a>,
-        prepared: &'a Prepared<'_>,
+        candidates: &'a [usize],
     ) -> impl Iterator<Item = (usize, String)> + 'a {
-        self.prefix_producers.iter().zip(prepared.hashes()).zip(cycle.prefixes).flat_map(
-            move |((slot, hashes), matches)| {
-                let cycle = cycle.of(slot);
-                prepared.candidates.iter().filter_map(move |&endpoint| {
-                    let source = slot.plugin.match_source(&cycle, hashes, endpoint)?.as_str();
-                    let (blocks, total) = (matches.blocks(endpoint), matches.total);
-                    Some((endpoint, format!("{}: {blocks} of {total} blocks {source}", slot.name)))
-                })
-            },
-        )
+        // Without a prompt no producer has matches.
+        self.prefix_producers.iter().zip(cycle.prefixes).flat_map(move |(slot, matches)| {
+            let cycle = cycle.of(slot);
+            candidates.iter().filter_map(move |&endpoint| {
+                let source = slot.plugin.match_source(&cycle, matches, endpoint)?.as_str();
+                let (blocks, total) = (matches.blocks(endpoint), matches.total);
+                Some((endpoint, format!("{}: {blocks} of {total} blocks {source}", slot.name)))
+            })
+        })
     }
 
     /// A candidate's part in a run.

@@ -42,13 +42,6 @@ struct PromptHashes {
     hashes: BlockHashes,
 }
 
-impl Prepared<'_> {
-    /// The prompt's blocks for each prefix producer; nothing without a prompt.
-    pub(super) fn hashes(&self) -> impl Iterator<Item = &BlockHashes> {
-        self.prompts.iter().map(|prompt| &prompt.hashes)
-    }
-}
-
 /// Changes and predictions of the plugins that follow from a routed request.
 #[derive(Debug, Default)]
 pub(super) struct Records {

@@ -35,7 +35,7 @@ use crate::plugin::Stage;
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::rng::Rng;
-use crate::state::prefix::TokenScale;
+use crate::state::prefix::{PrefixMatch, TokenScale};
 
 /// Determines how prompts are cut into blocks.
 pub trait PrefixProducer: Debug + Send + Sync {
@@ -62,9 +62,9 @@ pub trait PrefixProducer: Debug + Send + Sync {
     /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before.
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]);
 
-    /// The source of the blocks that were counted for an endpoint, if the producer has several.
-    fn match_source(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, endpoint: usize) -> Option<MatchSource> {
-        let _ = (cycle, hashes, endpoint);
+    /// The source of the blocks that were [counted](Self::count_matches) for an endpoint, if the producer has several. `matches` has the counts.
+    fn match_source(&self, cycle: &Cycle<'_>, matches: &PrefixMatch, endpoint: usize) -> Option<MatchSource> {
+        let _ = (cycle, matches, endpoint);
         None
     }
 }

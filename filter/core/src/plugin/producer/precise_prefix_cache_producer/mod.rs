@@ -15,7 +15,7 @@ use crate::plugin::{
 };
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{PrefixIndex, UsagePrediction};
+use crate::state::prefix::{PrefixIndex, PrefixMatch, UsagePrediction};
 use crate::state::{PluginState, StateChange};
 
 /// Maximum of the time for which a prompt that was just sent counts as cached.
@@ -153,10 +153,15 @@ impl PrecisePrefixCacheProducer {
         sent
     }
 
-    /// The blocks that an endpoint has cached, of all that the prompt has.
-    fn cached(&self, cached: &CachedPrompt, run: &CachedRun, hashes: &BlockHashes) -> u32 {
-        let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
-        cached.part_of(run, &self.weights(), total)
+    /// Whether the blocks that were counted for an endpoint are those of its run, and not more, which it was sent a short time ago.
+    fn is_by_events(
+        &self,
+        cached: &CachedPrompt,
+        run: &CachedRun,
+        matches: &PrefixMatch,
+        endpoint: usize,
+    ) -> bool {
+        cached.part_of(run, &self.weights(), matches.total) >= matches.blocks(endpoint)
     }
 }
 
@@ -173,13 +178,13 @@ impl Recorder for PrecisePrefixCacheProducer {
 
     fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let prediction = self.approximate.predict_usage(cycle, routed)?;
-        let run = cycle.request.cached.zip(routed.hashes).and_then(|(cached, hashes)| {
-            let run = cached.runs().iter().find(|run| run.endpoint() == prediction.endpoint)?;
+        let matches = routed.matches?;
+        let tokens = cycle.request.cached.and_then(|cached| {
+            let run = cached.run(prediction.endpoint)?;
             let endpoint = cycle.pool.index_of(prediction.endpoint)?;
-            let sent = self.just_sent(cycle, hashes).get(endpoint).copied().unwrap_or(0);
-            (self.cached(cached, run, hashes) >= sent).then_some(run)
+            self.is_by_events(cached, run, matches, endpoint).then(|| run.tokens())
         });
-        Some(UsagePrediction { cached: run.map(CachedRun::tokens), ..prediction })
+        Some(UsagePrediction { cached: tokens, ..prediction })
     }
 }
 
@@ -203,27 +208,23 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
         self.approximate.count_matches(cycle, hashes, matched);
         let Some(cached) = cycle.request.cached else { return };
+        let (weights, total) = (self.weights(), u32::try_from(hashes.all().len()).unwrap_or(u32::MAX));
         let sent = self.just_sent(cycle, hashes);
         for run in cached.runs() {
             let Some(endpoint) = cycle.pool.index_of(run.endpoint()) else { continue };
             if let Some((matched, &sent)) = matched.get_mut(endpoint).zip(sent.get(endpoint)) {
-                *matched = self.cached(cached, run, hashes).max(sent);
+                *matched = cached.part_of(run, &weights, total).max(sent);
             }
         }
     }
 
-    fn match_source(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, endpoint: usize) -> Option<MatchSource> {
+    fn match_source(&self, cycle: &Cycle<'_>, matches: &PrefixMatch, endpoint: usize) -> Option<MatchSource> {
         let key = cycle.endpoint(endpoint).key();
-        let found = cycle.request.cached.and_then(|cached| {
-            let run = cached.runs().iter().find(|run| run.endpoint() == key)?;
-            Some(self.cached(cached, run, hashes))
-        });
+        let found = cycle.request.cached.and_then(|cached| Some((cached, cached.run(key)?)));
         Some(match found {
             None => MatchSource::Approximate,
-            Some(cached) => {
-                let sent = self.just_sent(cycle, hashes).get(endpoint).copied().unwrap_or(0);
-                if sent > cached { MatchSource::JustSent } else { MatchSource::Events }
-            }
+            Some((cached, run)) if self.is_by_events(cached, run, matches, endpoint) => MatchSource::Events,
+            Some(_) => MatchSource::JustSent,
         })
     }
 }

@@ -68,7 +68,12 @@ fn matches(fixture: &Fixture, producer: &PrecisePrefixCacheProducer) -> ([u32; 3
     fixture.with_cycle(|cycle| {
         let (hashes, mut matched) = (hashes(), [0; 3]);
         producer.count_matches(cycle, &hashes, &mut matched);
-        (matched, [0, 1, 2].map(|endpoint| producer.match_source(cycle, &hashes, endpoint).unwrap().as_str()))
+        let counted =
+            PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64, ..Default::default() };
+        (
+            matched,
+            [0, 1, 2].map(|endpoint| producer.match_source(cycle, &counted, endpoint).unwrap().as_str()),
+        )
     })
 }
 
@@ -135,8 +140,7 @@ fn the_tokens_of_the_events_are_predicted_unless_more_was_just_sent() {
         fixture.with_cycle(|cycle| {
             let (hashes, mut matched) = (hashes(), vec![0; 3]);
             producer.count_matches(cycle, &hashes, &mut matched);
-            let matches =
-                crate::state::prefix::PrefixMatch { matched, total: 4, block_size: 64, ..Default::default() };
+            let matches = PrefixMatch { matched, total: 4, block_size: 64, ..Default::default() };
             let stage = Stage { profile: "default", picked: &[picked] };
             let (hashes, matches) = (Some(&hashes), Some(&matches));
             let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes, matches };
@@ -156,7 +160,7 @@ fn what_was_just_recorded_is_left_out_for_half_a_second() {
     let recorded = |fixture: &Fixture| {
         fixture.with_cycle(|cycle| {
             let stage = Stage { profile: "default", picked: &[1] };
-            let matches = crate::state::prefix::PrefixMatch { block_size: 64, ..Default::default() };
+            let matches = PrefixMatch { block_size: 64, ..Default::default() };
             let (hashes, matches) = (hashes(), Some(&matches));
             let routed =
                 Routed { stages: &[stage], primary: &stage, rated: None, hashes: Some(&hashes), matches };
