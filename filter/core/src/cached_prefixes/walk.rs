@@ -101,15 +101,20 @@ impl CachedPrefixes {
             .map(|(place, events)| (place, CachedRun { endpoint: events.endpoint, ..CachedRun::default() }))
             .unzip();
         found.runs = runs;
-        let mut lookups = MAX_LOOKUPS;
+        let root = self.nodes.find(root);
+        let none = vec![Run::default(); self.endpoints.len()];
+        let mut walk =
+            Walk { index: self, lookups: MAX_LOOKUPS, forks: 0, longest: none.clone(), lengths: Vec::new() };
         for text in texts {
             found.bytes += text.len() as u64;
-            let Some(root) = self.nodes.find(root) else { continue };
-            let runs = vec![Run::default(); self.endpoints.len()];
-            let mut walk =
-                Walk { index: self, lookups, forks: MAX_FORKS, longest: runs.clone(), lengths: Vec::new() };
-            walk.follow(root, text, runs, 0);
-            lookups = walk.lookups;
+            let Some(root) = root else { continue };
+            let children = walk.children(root, text);
+            if children.is_empty() {
+                continue;
+            }
+            walk.forks = MAX_FORKS;
+            walk.longest.fill(Run::default());
+            walk.follow(children, text, none.clone(), 0);
             for (&place, total) in places.iter().zip(&mut found.runs) {
                 let Some(run) = walk.longest.get(place) else { continue };
                 total.tokens += run.tokens;
@@ -121,11 +126,15 @@ impl CachedPrefixes {
 }
 
 impl Walk<'_> {
-    /// Follows `text` from a node that is the last of `nodes`, as far as the runs that are open there go.
-    fn follow(&mut self, mut node: Slot, mut text: &[u8], mut runs: Vec<Run>, mut nodes: u32) {
-        loop {
-            let mut children = self.children(node, text);
-            let Some((child, length)) = children.pop() else { break };
+    /// Follows `text` from the [children](Self::children) of the last of `nodes`, as far as the runs that are open there go.
+    fn follow(
+        &mut self,
+        mut children: crate::Few<(Slot, usize)>,
+        mut text: &[u8],
+        mut runs: Vec<Run>,
+        mut nodes: u32,
+    ) {
+        while let Some((child, length)) = children.pop() {
             for (other, length) in children {
                 if self.forks == 0 {
                     break;
@@ -133,7 +142,9 @@ impl Walk<'_> {
                 self.forks -= 1;
                 let mut runs = runs.clone();
                 if self.extend(&mut runs, other, length, nodes) {
-                    self.follow(other, text.get(length..).unwrap_or_default(), runs, nodes + 1);
+                    let rest = text.get(length..).unwrap_or_default();
+                    let children = self.children(other, rest);
+                    self.follow(children, rest, runs, nodes + 1);
                 } else {
                     self.keep(&runs);
                 }
@@ -141,7 +152,8 @@ impl Walk<'_> {
             if !self.extend(&mut runs, child, length, nodes) {
                 break;
             }
-            (node, text, nodes) = (child, text.get(length..).unwrap_or_default(), nodes + 1);
+            (text, nodes) = (text.get(length..).unwrap_or_default(), nodes + 1);
+            children = self.children(child, text);
         }
         self.keep(&runs);
     }
