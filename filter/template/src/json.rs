@@ -8,17 +8,29 @@ use serde::Serialize as _;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
+use crate::Bounded;
+
+/// Maximum number of blanks for a level.
+const MAX_INDENT: usize = 16;
+
+/// Byte limit of a text. A longer one takes more than all fuel, but only after it is written.
+const MAX_BYTES: usize = 64 << 20;
+
 /// `value | tojson(indent=…)`.
 #[expect(clippy::needless_pass_by_value, reason = "as minijinja passes them")]
 pub(crate) fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Value, Error> {
     let indent = options.get::<Option<usize>>("indent")?.or(indent);
     let _: Option<bool> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
-    let mut text = Vec::new();
+    if indent.is_some_and(|indent| indent > MAX_INDENT) {
+        let problem = format!("the indent of tojson is {MAX_INDENT} at most");
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    let mut text = Bounded { text: Vec::new(), max_bytes: MAX_BYTES };
     let mut serializer = Serializer::with_formatter(&mut text, Python { indent, depth: 0, is_empty: true });
     let failed = |error: String| Error::new(ErrorKind::BadSerialization, error);
     value.serialize(&mut serializer).map_err(|error| failed(error.to_string()))?;
-    String::from_utf8(text).map(Value::from).map_err(|error| failed(error.to_string()))
+    String::from_utf8(text.text).map(Value::from).map_err(|error| failed(error.to_string()))
 }
 
 /// Separators and numbers as Python writes them.
@@ -56,7 +68,9 @@ impl Python {
 
     fn line<W: ?Sized + io::Write>(&self, writer: &mut W) -> io::Result<()> {
         let Some(indent) = self.indent else { return Ok(()) };
-        write!(writer, "\n{:1$}", "", indent * self.depth)
+        writer.write_all(b"\n")?;
+        // Level by level: the width of a format has 16 bits.
+        (0..self.depth).try_for_each(|_| write!(writer, "{:indent$}", ""))
     }
 }
 
@@ -113,6 +127,18 @@ mod tests {
             r#"{"z":[1,-2,2.0,1.5e300,1e16,0.00001,0.1],"a":{"é\n\u0001<\"":null},"b":[],"c":{},"t":true}"#;
         let expected = r#"{"z": [1, -2, 2.0, 1.5e+300, 1e+16, 1e-05, 0.1], "a": {"é\n\u0001<\"": null}, "b": [], "c": {}, "t": true}"#;
         assert_eq!(dumped(json, None), expected);
+    }
+
+    #[test]
+    fn an_indent_is_bounded() {
+        let dump = |indent: usize| {
+            let value: Value = serde_json::from_str("[[[1]]]").unwrap();
+            to_json(&value, Some(indent), Kwargs::from_iter([] as [(&str, Value); 0]))
+        };
+        assert!(dump(MAX_INDENT).is_ok());
+        for indent in [MAX_INDENT + 1, 30_000, 1 << 16, usize::MAX] {
+            assert!(dump(indent).is_err(), "{indent}");
+        }
     }
 
     #[test]

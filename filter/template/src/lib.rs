@@ -159,7 +159,7 @@ struct Bounded {
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.text.len() + bytes.len() > self.max_bytes {
-            return Err(io::Error::other(format!("the prompt has more than {} bytes", self.max_bytes)));
+            return Err(io::Error::other(format!("the text has more than {} bytes", self.max_bytes)));
         }
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())

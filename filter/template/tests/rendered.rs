@@ -87,6 +87,7 @@ fn work_and_space_are_bounded() {
         "{% set ns = namespace(x='xxxxxxxx') %}{% for n in range(9999) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
         "{{ 'x' * 10000000000 }}",
         "{{ range(100000000) | list | length }}",
+        "{{ messages | tojson(indent=100000) }}",
     ] {
         let text = compile(endless).render(body.as_bytes(), 0, MAX);
         assert!(matches!(text, Err(Unrendered::Template(_))), "{endless}: {:?}", text.map(|text| text.len()));
