@@ -55,10 +55,10 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// The pool that takes a request in place of its own pool: the first of `others` with room for it, and while its own pool has no
-/// endpoints also the first that has some. `None`: its own pool takes it, has it wait, or sheds it (`is_shed`), which no other pool prevents.
+/// The pool that takes a request in place of its own pool: the first of `others` that is free. If none is and its own pool has no endpoints,
+/// it is the first saturated one. `None`: its own pool takes it, has it wait, rejects it, or sheds it (`is_shed`) although others are free.
 ///
-/// `others` have their room in the order of the list, and are measured no further than the choice needs.
+/// `others` are in the order of the list, and are read up to the choice.
 pub fn other_pool<P>(
     own: Room,
     is_shed: bool,

@@ -18,7 +18,7 @@ pub use walk::{CachedPrompt, CachedRun, TierWeights};
 /// Maximum number of nodes, roots included: some 80 MB.
 const MAX_NODES: usize = 1 << 21;
 
-/// Maximum number of endpoints. The index of an endpoint has two bytes, and two values are marks.
+/// Maximum number of endpoints. The place of an endpoint has two bytes, and two values are marks.
 const MAX_ENDPOINTS: usize = 1 << 15;
 
 /// The place of a block in a server: graphics memory, main memory, or another one.
@@ -69,11 +69,12 @@ pub struct CachedPrefixes {
     nodes: Nodes,
     /// The endpoints by their place in the index; `None`: the place is free.
     endpoints: Vec<Option<Events>>,
+    /// The places by the endpoints' keys.
     places: HashMap<u64, u16>,
 }
 
 impl CachedPrefixes {
-    /// Follows these endpoints from now on. Everything about others is forgotten.
+    /// Sets the endpoints whose blocks the index has. The blocks of all others are forgotten.
     pub fn follow(&mut self, endpoints: impl IntoIterator<Item = Events>) {
         let endpoints: Vec<Events> = endpoints.into_iter().collect();
         let followed: HashSet<u64> = endpoints.iter().map(|events| events.endpoint).collect();
@@ -118,7 +119,7 @@ impl CachedPrefixes {
         self.nodes.store(holder, tier, block);
     }
 
-    /// Takes a block out of the cache of an endpoint. One that is not there changes nothing.
+    /// Removes a block from the cache of an endpoint, if it is there.
     pub fn remove(&mut self, holder: Holder, key: u64) {
         self.nodes.remove(holder, key);
     }

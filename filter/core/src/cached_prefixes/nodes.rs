@@ -10,11 +10,11 @@ const PAGE: usize = 512;
 /// A node's place in the pages.
 pub(super) type Slot = u32;
 
-/// The parent of a node whose parent is not known: a root, or a node of which only children are known.
+/// The parent of a root, and of a node of which only children are known.
 const NO_PARENT: Slot = Slot::MAX;
 
 /// The holder of a node that no endpoint holds.
-const NOBODY: u16 = u16::MAX;
+const NO_HOLDER: u16 = u16::MAX;
 
 /// The holder of a node that several endpoints hold: they are in `shared`.
 const SEVERAL: u16 = u16::MAX - 1;
@@ -31,10 +31,11 @@ struct Node {
     length: u16,
     /// The length of all its children; 0 if there is none, or they differ: then `branches` has the lengths.
     child_length: u16,
-    /// The place of the only endpoint that holds it, [`NOBODY`] or [`SEVERAL`].
+    /// The place of the only endpoint that holds it, [`NO_HOLDER`] or [`SEVERAL`].
     holder: u16,
-    /// The tier in which the only endpoint holds it.
+    /// The tokens of its text.
     tokens: u16,
+    /// The tier in which the only endpoint holds it.
     tier: Tier,
 }
 
@@ -44,7 +45,7 @@ const VACANT: Node = Node {
     children: 0,
     length: 0,
     child_length: 0,
-    holder: NOBODY,
+    holder: NO_HOLDER,
     tokens: 0,
     tier: Tier::Gpu,
 };
@@ -56,7 +57,7 @@ pub(super) struct Cached {
     pub(super) tier: Tier,
 }
 
-/// A length that children of a node have, and how many of them have it.
+/// A length that children of a node have, and the number of these children.
 #[derive(Clone, Copy, Debug)]
 struct Branch {
     length: u16,
@@ -139,7 +140,7 @@ impl Nodes {
         self.node_mut(slot).tokens = tokens;
         let new = Cached { holder, tier };
         let Node { holder: known, tier: known_tier, .. } = self.node_mut(slot);
-        if *known == NOBODY || *known == holder.0 {
+        if *known == NO_HOLDER || *known == holder.0 {
             (*known, *known_tier) = (holder.0, tier);
         } else if *known == SEVERAL {
             let copies = self.shared.entry(slot).or_default();
@@ -262,15 +263,15 @@ impl Nodes {
             let Some(copies) = self.shared.get_mut(&slot) else { return };
             copies.retain(keep);
             let left = match copies[..] {
-                [] => (NOBODY, tier),
+                [] => (NO_HOLDER, tier),
                 [only] => (only.holder.0, only.tier),
                 _ => return,
             };
             self.shared.remove(&slot);
             let node = self.node_mut(slot);
             (node.holder, node.tier) = left;
-        } else if holder != NOBODY && !keep(&Cached { holder: Holder(holder), tier }) {
-            self.node_mut(slot).holder = NOBODY;
+        } else if holder != NO_HOLDER && !keep(&Cached { holder: Holder(holder), tier }) {
+            self.node_mut(slot).holder = NO_HOLDER;
         }
     }
 
@@ -295,7 +296,7 @@ impl Nodes {
 
     fn is_over(&self, slot: Slot) -> bool {
         let node = self.node(slot);
-        node.holder == NOBODY && node.children == 0
+        node.holder == NO_HOLDER && node.children == 0
     }
 
     fn node(&self, slot: Slot) -> &Node {

@@ -71,12 +71,12 @@ impl DisaggProfileHandler {
 }
 
 impl Deciders {
-    /// The place of the decider among those that the handler needs; `None`: the stage does not run.
+    /// The place of the prefill stage's decider among the deciders that the handler needs; `None`: it has no decider.
     fn prefill(&self) -> Option<usize> {
         (!self.prefill.is_empty()).then_some(0)
     }
 
-    /// The same for the stage that encodes.
+    /// The same for the encode stage.
     fn encode(&self) -> Option<usize> {
         (!self.encode.is_empty()).then_some(usize::from(!self.prefill.is_empty()))
     }

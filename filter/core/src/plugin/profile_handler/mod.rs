@@ -51,7 +51,7 @@ pub trait Profiles {
     /// The same for a stage after one that picked the endpoint `peer`.
     fn run_near(&mut self, profile: usize, peer: Option<usize>) -> &[usize];
 
-    /// Whether the decider at this place among those that the profile handler needs [agrees](Decider::agrees) to a stage; never if there
+    /// Whether the decider at this place among the deciders that the profile handler needs [agrees](Decider::agrees) to a stage; never if there
     /// is none.
     fn agrees(&self, decider: usize, decode: Option<usize>) -> bool;
 }

@@ -121,9 +121,9 @@ fn check(expression: &IdedExpr, depth: u16) -> Result<(), String> {
         Expr::Select(select) => check(&select.operand, depth),
         Expr::List(list) => list.elements.iter().try_for_each(|element| check(element, depth)),
         Expr::Call(CallExpr { func_name, target, args }) => {
-            let is_operator = OPERATORS.contains(&func_name.as_str());
-            let is_function = target.is_none() && FUNCTIONS.contains(&func_name.as_str());
-            if !is_operator && !is_function {
+            let name = func_name.as_str();
+            // A call with a target, such as `a.int()`, is a method; there is none here, and its target is not checked.
+            if target.is_some() || !(OPERATORS.contains(&name) || FUNCTIONS.contains(&name)) {
                 return Err(format!("unknown function {func_name:?}; allowed: has, {}", FUNCTIONS.join(", ")));
             }
             args.iter().try_for_each(|argument| check(argument, depth))

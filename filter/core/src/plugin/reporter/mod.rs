@@ -147,7 +147,7 @@ pub struct AttributeReport<'a> {
 pub enum NotReported {
     /// The condition is false, or not a boolean.
     Unmet,
-    /// The number is 0 or -1.
+    /// The number is 0 or -1, or the expressions are not compiled.
     Nothing,
     /// An expression cannot be evaluated with the usage, or the result is not a number.
     Failed(String),

@@ -1,6 +1,6 @@
 //! Keys of cached prefixes by their text, as the metrics agent publishes them and the picker looks them up.
 //!
-//! A prefix is named by a hash of the text behind the prefix before it, whose key is the hash's seed. The first prefix of a prompt follows a
+//! The key of a prefix is a hash of the text behind the prefix before it, whose key is the hash's seed. The first prefix of a prompt follows a
 //! root: one for each model or adapter, and salt. The hash is not cryptographic: a client can make a prompt of the same key as another one,
 //! and so mislead the picker about where both are cached.
 

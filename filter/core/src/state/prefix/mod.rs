@@ -64,6 +64,7 @@ struct EndpointLog {
     log: Log,
     /// Places at the log's end that may be [fresh](PrefixIndex::fresh).
     fresh: usize,
+    /// The places that were written within [`PrefixIndex::recent`].
     additions: Additions,
 }
 
@@ -147,13 +148,13 @@ impl PrefixIndex {
         self.logs.get(endpoint).map_or(0, |entry| self.newest(endpoint, chain, entry.fresh))
     }
 
-    /// The same, and since `since` at most.
+    /// The same, of the blocks that `endpoint` was sent since `since` only.
     pub fn fresh_since(&self, endpoint: usize, chain: &[u64], since: Duration) -> usize {
         let Some(EndpointLog { fresh, additions, .. }) = self.logs.get(endpoint) else { return 0 };
         self.newest(endpoint, chain, additions.since(since).min(*fresh))
     }
 
-    /// How many of a prompt's first blocks are in the last `places` of an endpoint's log.
+    /// The number of a prompt's first blocks that are in the last `places` of an endpoint's log.
     fn newest(&self, endpoint: usize, chain: &[u64], places: usize) -> usize {
         let Self { heads, arena, logs, .. } = self;
         let Some(EndpointLog { log, .. }) = logs.get(endpoint) else { return 0 };
@@ -251,7 +252,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Passes on every run that begins with a block of one prompt: the block's position in it, the end of their common blocks, and the
+    /// Calls `matched` with every run that begins with a block of one prompt: the block's position in it, the end of their common blocks, and the
     /// run's place. Stops at the first block that no endpoint has.
     fn each_match(&self, chain: &[u64], mut matched: impl FnMut(usize, usize, Slot)) {
         // How far any endpoint has matched.

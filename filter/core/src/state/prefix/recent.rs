@@ -1,4 +1,4 @@
-//! When the newest places of a log were written.
+//! The times at which the newest places of a log were written.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ struct Step {
 }
 
 impl Additions {
-    /// Notes places that are written now. Older steps than `recent` are forgotten.
+    /// Adds places that are written at this time. Older steps than `recent` are forgotten.
     pub(super) fn note(&mut self, at: Duration, places: usize, recent: Duration) {
         if recent.is_zero() {
             return;
@@ -34,7 +34,7 @@ impl Additions {
         }
     }
 
-    /// The places from the log's end back to the first that was written since then.
+    /// The number of places from the log's end back to the first that was written since this time.
     pub(super) fn since(&self, since: Duration) -> usize {
         self.0.iter().rev().take_while(|step| step.at >= since).map(|step| step.places).sum()
     }
@@ -57,7 +57,7 @@ pub(super) struct Compacting {
 }
 
 impl Compacting {
-    /// Counts a run that begins this number of places before the log's end. Runs come oldest first.
+    /// Adds a run of this number of blocks that begins `behind` places before the log's end. Runs come oldest first.
     pub(super) fn keep(&mut self, behind: usize, blocks: usize) {
         while let Some(step) = self.old.0.get(self.at)
             && behind <= self.behind - step.places
