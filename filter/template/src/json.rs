@@ -13,6 +13,9 @@ use crate::Bounded;
 /// Maximum number of blanks for a level.
 const MAX_INDENT: usize = 16;
 
+/// Maximum nesting. A body has at most 128 levels, but a template can put a list into a list with each step of a loop.
+const MAX_DEPTH: usize = 256;
+
 /// Byte limit of a text. A longer one takes more than all fuel, but only after it is written.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -44,6 +47,9 @@ struct Python {
 
 impl Python {
     fn open<W: ?Sized + io::Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
+        if self.depth == MAX_DEPTH {
+            return Err(io::Error::other(format!("the value is nested deeper than {MAX_DEPTH}")));
+        }
         self.depth += 1;
         self.is_empty = true;
         writer.write_all(bracket)
@@ -139,6 +145,16 @@ mod tests {
         for indent in [MAX_INDENT + 1, 30_000, 1 << 16, usize::MAX] {
             assert!(dump(indent).is_err(), "{indent}");
         }
+    }
+
+    #[test]
+    fn the_nesting_is_bounded() {
+        let dump = |levels: usize| {
+            let value = (0..levels).fold(Value::from(1), |value, _| Value::from(vec![value]));
+            to_json(&value, None, Kwargs::from_iter([] as [(&str, Value); 0]))
+        };
+        assert!(dump(MAX_DEPTH).is_ok());
+        assert!(dump(MAX_DEPTH + 1).is_err());
     }
 
     #[test]
