@@ -8,7 +8,7 @@ use serde::Serialize as _;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use crate::Bounded;
+use crate::{Bounded, FUEL};
 
 /// Maximum number of blanks for a level.
 const MAX_INDENT: usize = 16;
@@ -17,7 +17,7 @@ const MAX_INDENT: usize = 16;
 const MAX_DEPTH: usize = 256;
 
 /// Byte limit of a text. A longer one takes more than all fuel, but only after it is written.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 * FUEL as usize;
 
 /// `value | tojson(indent=…)`.
 #[expect(clippy::needless_pass_by_value, reason = "as minijinja passes them")]

@@ -27,8 +27,11 @@ use source::ContentFormat;
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
 /// Work that the rendering of one prompt may take: instructions, and 64 bytes of created data each. A prompt of 100 KB takes some 10 000.
-/// All of it is some 50 ms.
-const FUEL: u64 = 1_000_000;
+const FUEL: u32 = 200_000;
+
+/// Bytes of the stack on which a prompt is rendered. Lists in lists are dropped, printed and compared by recursion, and a template can nest
+/// one with each of its steps. Only the pages that are used take memory.
+const STACK: usize = 256 << 20;
 
 /// The name of the only template. The name of an HTML file would escape values.
 const NAME: &str = "chat";
@@ -102,7 +105,7 @@ impl ChatTemplate {
         environment.set_syntax(syntax.map_err(syntax_error)?);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_unknown_method_callback(unknown_method_callback);
-        environment.set_fuel(Some(FUEL));
+        environment.set_fuel(Some(FUEL.into()));
         environment.add_filter("tojson", json::to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, source).map_err(syntax_error)?;
@@ -117,6 +120,10 @@ impl ChatTemplate {
     /// The text of the prompt of a chat request, at most `max_bytes` long. `now` is the time since 1970, in seconds, for templates that
     /// print the date, which is that of UTC.
     pub fn render(&self, body: &[u8], now: i64, max_bytes: usize) -> Result<String, Unrendered> {
+        stacker::grow(STACK, || self.render_here(body, now, max_bytes))
+    }
+
+    fn render_here(&self, body: &[u8], now: i64, max_bytes: usize) -> Result<String, Unrendered> {
         let request = ChatRequest::read(body)?;
         let date = Value::from_function(move |format: String| date(&format, now));
         let special = [

@@ -113,3 +113,22 @@ fn texts_are_normalized() {
     assert_eq!(normalized("e\u{301} plain".to_owned()), "\u{e9} plain");
     assert_eq!(normalized("plain".to_owned()), "plain");
 }
+
+/// Lists in lists are dropped, printed and compared by recursion.
+#[test]
+fn nested_lists_do_not_overflow_the_stack() {
+    let (open, close) = ("[".repeat(30), "]".repeat(30));
+    let rendered = |rounds: u32, last: &str| {
+        let nest = |list: &str| format!("{{% set ns.{list} = {open}ns.{list}{close} %}}");
+        let template = format!(
+            "{{% set ns = namespace(x=[], y=[]) %}}{{% for i in range({rounds}) %}}{}{}{{% endfor %}}{last}",
+            nest("x"),
+            if last.contains("ns.y") { nest("y") } else { String::new() },
+        );
+        render(&template, &json!({"messages": [{"role": "user", "content": "a"}]})).is_ok()
+    };
+    for last in ["", "{{ ns.x }}", "{{ ns.x == ns.y }}", "{{ ns.x | string | length }}"] {
+        let mut depths = (1..40).map(|n| n * 250).map(|rounds| rendered(rounds, last));
+        assert!(depths.next() == Some(true) && depths.any(|is_rendered| !is_rendered), "{last}");
+    }
+}

@@ -245,7 +245,7 @@ fn request_attribute_reporter() {
     });
     let config = super::only("request-attribute-reporter", &json!({"attributes": [attribute]}));
     let fixture = Fixture::idle(&config, 1);
-    let [reporter] = fixture.pipeline.reporters() else { panic!("no reporter") };
+    let [reporter] = &fixture.pipeline.reporters()[..] else { panic!("no reporter") };
     let report = |output| reporter.plugin.report(&Usage { input: 32, output, ..Usage::default() });
     let cost = AttributeReport { namespace: "envoy.lb", name: "x-gateway-inference-request-cost", value: 72 };
     assert_eq!((report(10), report(0)), (Ok(cost), Err(NotReported::Unmet)));
