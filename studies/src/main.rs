@@ -14,6 +14,7 @@ use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
 use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
+use crate::epp::rules::Rules;
 use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
@@ -87,6 +88,9 @@ enum Study {
         /// The form of our filter. A native module leaves more of a small machine to the other processes.
         #[arg(long, default_value_t = Filter::Native)]
         filter: Filter,
+        /// The rules of our pickers, a file of `examples/choosing`. With others than the default ones the EPP is left out.
+        #[arg(long, env = "RULES", default_value_t = Rules::DEFAULT)]
+        rules: Rules,
     },
 }
 
@@ -130,11 +134,14 @@ struct Choosing {
     /// How many seconds requests are measured; half of this time they are sent before.
     #[arg(long, env = "PHASE", default_value_t = 30)]
     phase: u32,
+    /// Milliseconds between two scrapes of a server.
+    #[arg(long, env = "INTERVAL", default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    interval: u32,
 }
 
 impl Choosing {
     fn plan(self, run: &Run) -> Result<ChoosingPlan> {
-        let Self { workloads: names, ways, loads, seeds, workers, phase } = self;
+        let Self { workloads: names, ways, loads, seeds, workers, phase, interval } = self;
         let name = |drawn: &Drawn| Workload::Drawn(*drawn).name().to_owned();
         let is_chosen =
             |drawn: &Drawn| names.is_empty() || names.iter().any(|part| name(drawn).contains(part));
@@ -152,7 +159,8 @@ impl Choosing {
         let seeds = run.seed..run.seed + run.pick(1, seeds);
         let epp = if ways.contains(&Way::Epp) { binary(&run.epp)? } else { run.epp.clone() };
         let (seeds, warm_up) = (seeds.collect(), phase / 2);
-        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, epp })
+        let interval = Duration::from_millis(interval.into());
+        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, interval, epp })
     }
 }
 
@@ -249,15 +257,25 @@ impl Run {
         self.finish(&machine, &progress, &tables, "Choosing")
     }
 
-    async fn compare_proxies(&self, filter: Filter, epp: &Path) -> Result<()> {
-        let machine = Machine::read(vec![Store::version()?, epp_version(epp)])?;
+    async fn compare_proxies(&self, filter: Filter, rules: Rules) -> Result<()> {
+        let epp = if rules == Rules::DEFAULT { Some(binary(&self.epp)?) } else { None };
+        let machine = Machine::read(
+            [Some(Store::version()?), epp.as_deref().map(epp_version)].into_iter().flatten().collect(),
+        )?;
         let (rounds, phase) = self.pick((choices::QUICK_ROUND, 4), (choices::ALL_ROUNDS, 6));
         let phase = Duration::from_secs(phase);
-        let plan =
-            ChoicePlan { rounds, warm_up: Duration::from_secs(4), phase, seed: self.seed, filter, epp };
+        let plan = ChoicePlan {
+            rounds,
+            warm_up: Duration::from_secs(4),
+            phase,
+            seed: self.seed,
+            filter,
+            rules,
+            epp: epp.as_deref(),
+        };
         let progress = Progress::begin(plan.expected());
         let samples = choices::measure(plan, &progress).await?;
-        let tables = ChoiceTables(&samples).to_string();
+        let tables = format!("Rules: {rules}.\n\n{}", ChoiceTables(&samples));
         self.finish(&machine, &progress, &tables, "Several proxies")
     }
 }
@@ -276,6 +294,6 @@ async fn main() -> Result<()> {
         Study::Streams { only } => run.hold_streams(only).await,
         Study::Field { sim, only } => run.measure_with_field(sim, only).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
-        Study::Proxies { filter } => run.compare_proxies(filter, &binary(&run.epp)?).await,
+        Study::Proxies { filter, rules } => run.compare_proxies(filter, rules).await,
     }
 }

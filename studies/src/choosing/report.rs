@@ -82,8 +82,9 @@ impl Choices {
         let seeds = self.plan.seeds.len();
         writeln!(
             f,
-            "p90 to the first token of {} in ms, and of the others as a part of it with the same requests: medians of the seeds ({seeds}), and the range. Capacity, requests/s of all servers: {}.\n",
+            "p90 to the first token of {} in ms, and of the others as a part of it with the same requests: medians of the seeds ({seeds}), and the range. Servers are scraped every {} ms. Capacity, requests/s of all servers: {}.\n",
             self.first(),
+            self.plan.interval.as_millis(),
             capacities.join("; ")
         )?;
         let has_both =

@@ -6,7 +6,7 @@ use super::plan::ChoosingPlan;
 use super::report::{Choice, Choices};
 use super::servers::{self, OmniscientClient};
 use super::way::Way;
-use crate::epp::variant::{Setting, USUAL_INTERVAL};
+use crate::epp::variant::Setting;
 use crate::timed_servers::{TimedServers, cached_share, counts_since};
 use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
@@ -80,7 +80,7 @@ impl Run<'_> {
             endpoints: &servers.addresses(),
             workers,
             rules: way.rules(),
-            interval: USUAL_INTERVAL,
+            interval: plan.interval,
             epp: Some(&plan.epp),
         };
         let mut running = way.variant().start(setting).await?;

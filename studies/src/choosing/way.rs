@@ -1,6 +1,6 @@
 //! The ways to choose.
 
-use crate::epp::rules::Rules;
+use crate::epp::rules::{EXAMPLES, Rules};
 use crate::epp::variant::Variant;
 use anyhow::bail;
 use endpoint_picker_harness::Filter;
@@ -19,10 +19,6 @@ pub(crate) enum Way {
     /// The EPP with its default configuration.
     Epp,
 }
-
-/// The configurations that can be compared. The first is the EPP's default, with which the others are compared.
-const EXAMPLES: [&str; 7] =
-    ["default", "expected-latency", "lmetric", "token-aware", "lora", "session", "flow-control"];
 
 impl Way {
     /// The EPP's default rules in the native module.

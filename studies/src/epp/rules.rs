@@ -1,10 +1,12 @@
 //! The rules that a variant runs.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use endpoint_picker_bench::manifests::Manifests;
 use endpoint_picker_bench::parity::setup;
 use endpoint_picker_harness::tools;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// A file with an `EndpointPickerConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,13 +17,28 @@ pub(crate) enum Rules {
     Example(&'static str),
 }
 
+/// The configurations of `examples/choosing` that can be compared.
+pub(crate) const EXAMPLES: [&str; 8] = [
+    "default",
+    "expected-latency",
+    "lmetric",
+    "token-aware",
+    "lora",
+    "session",
+    "flow-control",
+    "expected-latency-flow-control",
+];
+
 impl Rules {
+    /// The EPP's default rules.
+    pub(crate) const DEFAULT: Self = Self::Example(EXAMPLES[0]);
+
     /// Whether our side gets the file. Without one it has the EPP's default rules.
     pub(super) fn has_config(self) -> bool {
         self != Self::Parity("default")
     }
 
-    pub(super) fn read(self) -> Result<Manifests> {
+    pub(crate) fn read(self) -> Result<Manifests> {
         Manifests::read(&self.path())
     }
 
@@ -31,5 +48,25 @@ impl Rules {
             Self::Example(name) => (tools::root().join("examples/choosing"), name),
         };
         folder.join(format!("{name}.yaml"))
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Parity(name) | Self::Example(name)) = self;
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Rules {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match EXAMPLES.iter().find(|example| **example == name) {
+            Some(example) => Ok(Self::Example(example)),
+            None => {
+                bail!("no such configuration in examples/choosing; can be compared: {}", EXAMPLES.join(", "))
+            }
+        }
     }
 }

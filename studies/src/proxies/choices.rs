@@ -1,6 +1,7 @@
 //! How well several proxies choose: the share of prompt tokens that the servers had cached, and the time to the first token.
 
 use super::fleet::{Arrangement, Fleet, FleetPlan};
+use crate::epp::rules::Rules;
 use crate::schedule::{Outcome, Schedule};
 use crate::timed_servers::{SERVERS, TimedServers, cached_share, counts_since};
 use anyhow::Result;
@@ -34,7 +35,10 @@ pub(crate) struct ChoicePlan<'a> {
     /// Determines all requests, their times and their proxies.
     pub(crate) seed: u64,
     pub(crate) filter: Filter,
-    pub(crate) epp: &'a Path,
+    /// The rules of all pickers.
+    pub(crate) rules: Rules,
+    /// The EPP's binary. Without it the settings that have an EPP are left out.
+    pub(crate) epp: Option<&'a Path>,
 }
 
 /// The arrangement of pickers, and the number of proxies.
@@ -101,10 +105,17 @@ pub(crate) struct ChoiceSample {
 }
 
 impl ChoicePlan<'_> {
+    /// The settings of a round that can be measured.
+    fn settings(&self, groups: Round) -> Vec<Setting> {
+        let mut settings = groups.concat();
+        settings.retain(|(arrangement, _)| self.epp.is_some() || !arrangement.has_epp());
+        settings
+    }
+
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
         let turns: usize =
-            self.rounds.iter().copied().flatten().map(|settings| settings.len() * WORKLOADS.len()).sum();
+            self.rounds.iter().map(|groups| self.settings(groups).len() * WORKLOADS.len()).sum();
         (self.warm_up + self.phase + AROUND) * u32::try_from(turns).unwrap_or(u32::MAX)
     }
 }
@@ -113,7 +124,7 @@ impl ChoicePlan<'_> {
 pub(crate) async fn measure(plan: ChoicePlan<'_>, progress: &Progress) -> Result<Vec<ChoiceSample>> {
     let mut samples = Vec::new();
     for (round, groups) in (0..).zip(plan.rounds) {
-        let settings = groups.concat();
+        let settings = plan.settings(groups);
         for workload in WORKLOADS {
             let per_second = capacity::of(workload, SERVERS, plan.seed) * LOAD;
             let seed = plan.seed + u64::from(round);
@@ -145,7 +156,8 @@ async fn turn(
         proxies,
         filter: plan.filter,
         endpoints: &endpoints,
-        epp: Some(plan.epp),
+        rules: plan.rules,
+        epp: plan.epp,
     })
     .await?;
     warm_up.send(&fleet.listeners()).await?;

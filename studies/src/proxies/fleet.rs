@@ -1,8 +1,8 @@
 //! Several proxies of one pool, with their pickers and the store.
 
+use crate::epp::rules::Rules;
 use anyhow::{Context, Result};
 use endpoint_picker_bench::epp::Epp;
-use endpoint_picker_bench::parity::setup::Setup;
 use endpoint_picker_bench::shipped_proxy::{self, wait_until_picking, wait_until_serving, with_epp};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{EDS_FILE, EDS_FOLDER};
@@ -32,6 +32,11 @@ pub(crate) enum Arrangement {
 }
 
 impl Arrangement {
+    /// Whether the pickers are EPPs.
+    pub(crate) fn has_epp(self) -> bool {
+        matches!(self, Self::OneEpp | Self::OwnEpps)
+    }
+
     /// Whether all proxies have one picker process.
     pub(crate) fn has_one_picker(self) -> bool {
         match self {
@@ -61,6 +66,8 @@ pub(crate) struct FleetPlan<'a> {
     /// The form of our filter.
     pub(crate) filter: Filter,
     pub(crate) endpoints: &'a [SocketAddr],
+    /// The rules of all pickers.
+    pub(crate) rules: Rules,
     /// The EPP's binary, for the arrangements that have it.
     pub(crate) epp: Option<&'a Path>,
 }
@@ -138,9 +145,10 @@ impl FleetPlan<'_> {
     async fn start_picker(&self, folder: &Path, store: Option<&str>) -> Result<Picker> {
         let (list, rules) = (folder.join("endpoints.yaml"), folder.join("rules.yaml"));
         write_discovery(&list, self.endpoints)?;
+        let manifests = self.rules.read()?.with_endpoints(&list)?;
         let share = match self.arrangement {
             Arrangement::OneEpp | Arrangement::OwnEpps => {
-                Setup::named("default")?.write_config(&rules, &list)?;
+                manifests.write_config(&rules)?;
                 let binary = self.epp.context("this arrangement needs the EPP's binary")?;
                 return Epp::start(binary, &rules, folder, &[]).await.map(Picker::Epp);
             }
@@ -148,8 +156,9 @@ impl FleetPlan<'_> {
             Arrangement::OneAgent => "agent",
             Arrangement::Apart => "off",
         };
-        let flags: Vec<OsString> =
-            vec!["--share".into(), share.into(), "--endpoints-file".into(), list.into_os_string()];
+        manifests.write(&rules)?;
+        let mut flags: Vec<OsString> = vec!["--share".into(), share.into()];
+        flags.extend(["--allow-experimental-plugins".into(), "--manifests".into(), rules.into_os_string()]);
         let any_port = (Ipv4Addr::LOCALHOST, 0).into();
         Agent::start(any_port, flags, &folder.join("agent.log")).await.map(Picker::Agent)
     }
