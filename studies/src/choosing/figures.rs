@@ -27,6 +27,8 @@ pub(crate) struct RunFigures {
     pub(crate) cached: f64,
     /// Requests of the server with the maximum, as a multiple of the mean.
     pub(crate) busiest: f64,
+    /// Times to the first chunk as percentages of what the picker expected, the quartiles, if it expects any.
+    pub(crate) of_expected: Option<[f64; 3]>,
     /// Cores in use by servers, clients, proxy and picker.
     pub(crate) cores: f64,
     /// How long requests were measured.

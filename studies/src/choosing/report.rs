@@ -63,6 +63,16 @@ impl Choices {
         own.into_iter().zip(other).map(|(own, other)| own / other).collect()
     }
 
+    /// The quartiles of the first token's time as a percentage of what the picker expected, medians of the seeds.
+    fn of_expected(&self, condition: Condition, way: Way) -> String {
+        let quartile = |at: usize| {
+            let seeds = self.figures(condition, way, |run| run.of_expected.map_or(f64::NAN, |all| all[at]));
+            rounded(median(seeds))
+        };
+        let expects = |run: &Choice| run.way == way && run.figures.of_expected.is_some();
+        if self.choices.iter().any(expects) { [0, 1, 2].map(quartile).join(" / ") } else { String::new() }
+    }
+
     fn others(&self) -> impl Iterator<Item = Way> {
         self.plan.ways.iter().copied().skip(1)
     }
@@ -131,10 +141,20 @@ impl Choices {
     fn write_all(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Medians of the seeds. Milliseconds to the first token, p50 / p90 / p99; for a token after it; requests/s; prompt tokens that the servers had cached; requests of the busiest server as a multiple of the mean; cores of servers, clients, proxy and picker together:\n"
+            "Medians of the seeds. Milliseconds to the first token, p50 / p90 / p99; for a token after it; requests/s; prompt tokens that the servers had cached; requests of the busiest server as a multiple of the mean; the first token's time as a percentage of what the picker expected, quartiles; cores of servers, clients, proxy and picker together:\n"
         )?;
-        let head =
-            ["", "", "p50 / p90 / p99", "a token", "requests/s", "cached", "busiest", "cores", "failed"];
+        let head = [
+            "",
+            "",
+            "p50 / p90 / p99",
+            "a token",
+            "requests/s",
+            "cached",
+            "busiest",
+            "of expected",
+            "cores",
+            "failed",
+        ];
         let row = |condition: Condition, way: Way| {
             let figure = |figure: &dyn Fn(&RunFigures) -> f64| median(self.figures(condition, way, figure));
             let times = [0.5, 0.9, 0.99].map(|share| rounded(figure(&|run| run.first_token(share))));
@@ -146,6 +166,7 @@ impl Choices {
                 rounded(figure(&RunFigures::per_second)),
                 format!("{:.1} %", figure(&|run| run.cached * 100.0)),
                 rounded(figure(&|run| run.busiest)),
+                self.of_expected(condition, way),
                 rounded(figure(&|run| run.cores)),
                 self.figures(condition, way, |run| run.failures.len() as f64).iter().sum::<f64>().to_string(),
             ]

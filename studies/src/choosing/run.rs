@@ -97,6 +97,7 @@ impl Run<'_> {
         let (cache, cpu, begin) = before?;
         running.check_running()?;
         let mut figures = clients.into_figures();
+        figures.of_expected = running.first_chunk_of_expected().await?;
         figures.cached = cached_share(counts_since(servers.prefix_cache(), cache));
         figures.busiest = busiest(&servers);
         figures.cores =

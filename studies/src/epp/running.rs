@@ -1,10 +1,11 @@
 //! A variant that runs, and its figures.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use endpoint_picker_bench::epp::Epp;
 use endpoint_picker_harness::program::process_tree::{cpu_time, taken};
 use endpoint_picker_harness::program::{Agent, Envoy};
 use endpoint_picker_harness::run_dir::RunDir;
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -52,6 +53,24 @@ impl RunningVariant {
     pub(crate) fn memory(&self) -> Result<Memory> {
         let picker = self.picker.as_ref().map(|picker| taken(picker.process_id())).transpose()?;
         Ok(Memory { envoy: taken(self.envoy.process_id())?, picker: picker.unwrap_or_default() })
+    }
+
+    /// The times to the first chunk as percentages of what the picker expected: a quarter, half and three quarters of the responses have at most
+    /// these. `None`: it expects none.
+    pub(crate) async fn first_chunk_of_expected(&self) -> Result<Option<[f64; 3]>> {
+        let path = "/stats?format=json&filter=first_chunk_of_expected_percent";
+        let text = self.envoy.admin_text(path).await?;
+        let stats: Value = serde_json::from_str(&text).context("Envoy's statistics")?;
+        let all = stats["stats"].as_array().context("no list of statistics")?;
+        let histograms = all.iter().map(|stat| &stat["histograms"]).find(|histograms| histograms.is_object());
+        let Some(histograms) = histograms else { return Ok(None) };
+        let quantiles = histograms["supported_quantiles"].as_array().context("no quantiles")?;
+        let values = &histograms["computed_quantiles"][0]["values"];
+        let value = |quantile: f64| {
+            let at = quantiles.iter().position(|it| it.as_f64() == Some(quantile))?;
+            values[at]["cumulative"].as_f64()
+        };
+        Ok(value(25.0).zip(value(50.0)).zip(value(75.0)).map(|((low, middle), high)| [low, middle, high]))
     }
 
     /// An error when one of its processes has ended.
