@@ -134,6 +134,9 @@ struct Choosing {
     /// How many seconds requests are measured; half of this time they are sent before.
     #[arg(long, env = "PHASE", default_value_t = 30)]
     phase: u32,
+    /// Milliseconds within which the first token of every request has to come; the way `latency-limits` refuses requests that would not keep it.
+    #[arg(long, env = "LIMIT")]
+    limit: Option<u32>,
     /// Milliseconds between two scrapes of a server.
     #[arg(long, env = "INTERVAL", default_value_t = 50, value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
     interval: u32,
@@ -141,7 +144,7 @@ struct Choosing {
 
 impl Choosing {
     fn plan(self, run: &Run) -> Result<ChoosingPlan> {
-        let Self { workloads: names, ways, loads, seeds, workers, phase, interval } = self;
+        let Self { workloads: names, ways, loads, seeds, workers, phase, limit, interval } = self;
         let name = |drawn: &Drawn| Workload::Drawn(*drawn).name().to_owned();
         let is_chosen =
             |drawn: &Drawn| names.is_empty() || names.iter().any(|part| name(drawn).contains(part));
@@ -160,7 +163,8 @@ impl Choosing {
         let epp = if ways.contains(&Way::Epp) { binary(&run.epp)? } else { run.epp.clone() };
         let (seeds, warm_up) = (seeds.collect(), phase / 2);
         let interval = Duration::from_millis(interval.into());
-        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, interval, epp })
+        let limit = limit.map(|limit| Duration::from_millis(limit.into()));
+        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, limit, interval, epp })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Clients: each sends the requests of one session.
 
 use super::figures::{RunFigures, Served};
+use super::plan::ChoosingPlan;
 use super::servers::OmniscientClient;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::{BatchRequest, MODEL};
@@ -19,6 +20,10 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const SESSION: &str = "x-session-id";
 /// The header with the server that the client names.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
+/// The header with the milliseconds within which the first token has to come.
+const LIMIT: &str = "x-llm-d-slo-ttft-ms";
+/// The header with the objective, and the objective of requests that may be refused.
+const OBJECTIVE: (&str, &str) = ("x-llm-d-inference-objective", "sheddable");
 
 /// All clients of a run.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(super) struct Clients<'a> {
     texts: &'a Texts,
     /// Where the clients choose the server.
     omniscient: Option<OmniscientClient<'a>>,
+    /// The limit of every request for its first token.
+    limit: Option<Duration>,
     begin: Instant,
     /// The requests that are sent from then on are measured.
     measured_from: Duration,
@@ -41,13 +48,14 @@ impl<'a> Clients<'a> {
         proxy: SocketAddr,
         texts: &'a Texts,
         omniscient: Option<OmniscientClient<'a>>,
-        measured_from: Duration,
+        plan: &ChoosingPlan,
         end: Duration,
     ) -> Result<Self> {
         let http = Client::builder().no_proxy().http1_only().build()?;
         let url = format!("http://{proxy}/v1/completions");
         let (begin, figures) = (Instant::now(), Mutex::default());
-        Ok(Self { http, url, texts, omniscient, begin, measured_from, end, figures })
+        let (limit, measured_from) = (plan.limit, plan.warm_up);
+        Ok(Self { http, url, texts, omniscient, limit, begin, measured_from, end, figures })
     }
 
     /// The instant this long after the beginning.
@@ -73,22 +81,23 @@ impl<'a> Clients<'a> {
             }
             let result = timeout(DEADLINE, self.send(&turn.request)).await;
             let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("not complete after {DEADLINE:?}")));
-            let has_failed = result.is_err();
+            let is_served = matches!(result, Ok(Some(_)));
             if sent >= self.measured_from {
                 let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
                 match result {
-                    Ok(served) => figures.add(&served),
+                    Ok(Some(served)) => figures.add(&served),
+                    Ok(None) => figures.refused += 1,
                     Err(reason) => figures.failures.push(format!("{reason:#}")),
                 }
             }
-            if has_failed {
+            if !is_served {
                 return;
             }
         }
     }
 
-    /// Sends one request and reads the whole response.
-    async fn send(&self, request: &SimulatedRequest) -> Result<Served> {
+    /// Sends one request and reads the whole response. `None`: the picker refused it, because its limit would not be kept.
+    async fn send(&self, request: &SimulatedRequest) -> Result<Option<Served>> {
         let mut prompt = Vec::new();
         request.write_prompt(self.texts, &mut prompt);
         let prompt = String::from_utf8(prompt).context("a text of letters")?;
@@ -101,11 +110,17 @@ impl<'a> Clients<'a> {
             let work = BatchRequest::new(request.adapter.as_deref(), prompt.as_bytes(), tokens);
             builder = builder.header(DESTINATION, omniscient.pick(&work)?.to_string());
         }
+        if let Some(limit) = self.limit {
+            builder = builder.header(LIMIT, limit.as_millis().to_string()).header(OBJECTIVE.0, OBJECTIVE.1);
+        }
         let model = request.adapter.as_deref().unwrap_or(MODEL);
         let body = json!({"model": model, "prompt": prompt, "max_tokens": tokens, "stream": true});
         let builder = builder.json(&body);
         let sent = Instant::now();
         let mut response = builder.send().await.context("no response")?;
+        if self.limit.is_some() && response.status() == StatusCode::TOO_MANY_REQUESTS {
+            return Ok(None);
+        }
         ensure!(response.status() == StatusCode::OK, "{} {}", response.status(), response.text().await?);
         let (mut first, mut end) = (None, [0_u8; 14]);
         while let Some(chunk) = response.chunk().await.context("the response broke off")? {
@@ -116,7 +131,7 @@ impl<'a> Clients<'a> {
             end[from..].copy_from_slice(&chunk[chunk.len() - kept..]);
         }
         let first = first.filter(|_| end == *b"data: [DONE]\n\n").context("a response without an end")?;
-        Ok(Served { first_token: first - sent, rest: first.elapsed(), tokens })
+        Ok(Some(Served { first_token: first - sent, rest: first.elapsed(), tokens }))
     }
 
     /// The figures of all measured requests.

@@ -21,6 +21,8 @@ pub(crate) struct RunFigures {
     first_token: Vec<Duration>,
     /// Mean times for a token after the first one, of responses with more than one, shortest first.
     token: Vec<Duration>,
+    /// Measured requests that the picker refused, because their limit would not be kept.
+    pub(crate) refused: usize,
     /// Measured requests that were not served.
     pub(crate) failures: Vec<String>,
     /// Share of the prompt tokens that the servers had cached.
@@ -61,6 +63,17 @@ impl RunFigures {
     /// Requests served each second.
     pub(crate) fn per_second(&self) -> f64 {
         self.first_token.len() as f64 / self.lasting.as_secs_f64()
+    }
+
+    /// Percentage of the requests that were refused.
+    pub(crate) fn refused(&self) -> f64 {
+        self.refused as f64 * 100.0 / (self.refused + self.first_token.len()).max(1) as f64
+    }
+
+    /// Percentage of the served requests whose first token came within this time.
+    pub(crate) fn kept(&self, limit: Duration) -> f64 {
+        let kept = self.first_token.partition_point(|first_token| *first_token <= limit);
+        kept as f64 * 100.0 / self.first_token.len().max(1) as f64
     }
 
     /// Number of requests that were served.

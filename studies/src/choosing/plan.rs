@@ -33,6 +33,8 @@ pub(crate) struct ChoosingPlan {
     pub(crate) phase: Duration,
     /// How long requests are sent before.
     pub(crate) warm_up: Duration,
+    /// Every request may be refused, and has this limit for its first token.
+    pub(crate) limit: Option<Duration>,
     /// Between two scrapes of a server.
     pub(crate) interval: Duration,
     /// The EPP's binary.

@@ -138,6 +138,27 @@ impl Choices {
         )
     }
 
+    /// How well the limit was kept, with one.
+    fn write_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(limit) = self.plan.limit else { return Ok(()) };
+        writeln!(
+            f,
+            "Every request has a limit of {} ms for its first token, and may be refused. Medians of the seeds, and the range:\n",
+            limit.as_millis()
+        )?;
+        let row = |condition: Condition, way: Way| {
+            let figure = |figure: &dyn Fn(&RunFigures) -> f64| {
+                format!("{} %", with_range(self.figures(condition, way, figure)))
+            };
+            let (refused, kept) = (figure(&RunFigures::refused), figure(&|run| run.kept(limit)));
+            [condition.to_string(), way.to_string(), refused, kept]
+        };
+        let rows = self
+            .conditions()
+            .flat_map(|condition| self.plan.ways.iter().map(move |&way| row(condition, way)));
+        table(f, &["", "", "refused", "of the others, kept"], rows)
+    }
+
     fn write_all(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -182,6 +203,7 @@ impl fmt::Display for Choices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_ratios(f)?;
         self.write_aims(f)?;
+        self.write_limits(f)?;
         self.write_all(f)
     }
 }

@@ -86,7 +86,7 @@ impl Run<'_> {
         let mut running = way.variant().start(setting).await?;
         let omniscient = (way == Way::Omniscient).then(|| OmniscientClient::new(&servers));
         let end = plan.warm_up + plan.phase;
-        let clients = Clients::new(running.listener(), texts, omniscient, plan.warm_up, end)?;
+        let clients = Clients::new(running.listener(), texts, omniscient, plan, end)?;
         let before = async {
             sleep_until(clients.measured_from()).await;
             servers.forget_requests();

@@ -18,7 +18,7 @@ pub(crate) enum Rules {
 }
 
 /// The configurations of `examples/choosing` that can be compared.
-pub(crate) const EXAMPLES: [&str; 8] = [
+pub(crate) const EXAMPLES: [&str; 9] = [
     "default",
     "expected-latency",
     "lmetric",
@@ -27,6 +27,7 @@ pub(crate) const EXAMPLES: [&str; 8] = [
     "session",
     "flow-control",
     "expected-latency-flow-control",
+    "latency-limits",
 ];
 
 impl Rules {

@@ -190,7 +190,7 @@ impl fmt::Debug for EnginePicker {
     }
 }
 
-/// The objective of requests with a limit.
+/// The objective of requests with a limit, in the configuration of the variant that has limits.
 const SHEDDABLE: &str = "sheddable";
 
 /// The policy of a configuration, as the agent makes it.
@@ -207,9 +207,7 @@ fn policy(name: &str, config: &str) -> v1::Policy {
     };
     let plan = Plan::read(&[file], &options);
     let mut plan = plan.unwrap_or_else(|problems| panic!("the configuration of {name}: {problems}"));
-    let mut policy = plan.pools.pop().unwrap().policy;
-    policy.objectives.push(v1::Objective { name: SHEDDABLE.to_owned(), priority: -1 });
-    policy
+    plan.pools.pop().unwrap().policy
 }
 
 /// The body of a request. Clients do not know how long the answer will be, so none limits it.

@@ -68,11 +68,6 @@ macro_rules! latency_with {
 
 const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
 
-/// The plugins of the EPP's guide for limits, without affinity, and with the picker that takes the best.
-const PREDICTED_LATENCY: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: predicted-latency-producer, \
-    parameters: {streamingMode: true}}, {type: slo-headroom-tier-filter}, {type: latency-scorer}, {type: max-score-picker}, \
-    {type: latency-slo-admitter}]}";
-
 /// All variants. The second one is what the others are compared with.
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "round robin", mechanism: Mechanism::RoundRobin },
@@ -94,7 +89,7 @@ pub const VARIANTS: &[Variant] = &[
     rules("expected latency, capacity in tokens", latency_with!("capacityInTokens: true")),
     rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("expected latency, learning", latency_with!("learnFromUsage: true")),
-    rules("predicted latency", PREDICTED_LATENCY),
+    rules("predicted latency", include_str!("../../../../../examples/choosing/latency-limits.yaml")),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];
 
