@@ -72,13 +72,13 @@ impl<'a> Clients<'a> {
     pub(super) async fn session(&self, arrival: &Arrival) {
         sleep_until(self.at(arrival.at)).await;
         for (number, turn) in arrival.session.turns.iter().enumerate() {
-            if number > 0 {
-                sleep(turn.pause).await;
-            }
-            let sent = self.begin.elapsed();
-            if sent >= self.end {
+            // The first request waited for its time above.
+            let pause = if number > 0 { turn.pause } else { Duration::ZERO };
+            if self.begin.elapsed() + pause >= self.end {
                 return;
             }
+            sleep(pause).await;
+            let sent = self.begin.elapsed();
             let result = timeout(DEADLINE, self.send(&turn.request)).await;
             let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("not complete after {DEADLINE:?}")));
             let is_served = matches!(result, Ok(Some(_)));
