@@ -21,8 +21,8 @@ dist-native: tools ## Build only the native modules into dist/, and check what t
 	@ARCHITECTURES='$(ARCHITECTURES)' PROFILE='$(PROFILE)' tools/release/dist native
 
 .PHONY: images
-images: ## Build the images with docker, podman or buildah (REGISTRY=registry.example/inference: for both architectures, and push them)
-	@tools/release/images
+images: ## Build the images with docker, podman or buildah (REGISTRY=registry.example/inference: for both architectures, and push them; PROFILE=dist/….profdata: the release's)
+	@PROFILE='$(PROFILE)' tools/release/images
 
 .PHONY: gen-deploy
 gen-deploy: ## Render the chart into deploy/rendered, for an installation without Helm

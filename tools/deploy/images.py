@@ -83,6 +83,17 @@ def image(stage):
     )
 
 
+def built_files(name):
+    """The files that the stages of an image build: programs and modules as tools/release/dist does, by the same script."""
+    found = stages()
+    for command in values(found.get(f"build-{name}", []), "RUN"):
+        for part in re.split(r"\s+&&\s+", command[0]):
+            script = re.fullmatch(r'(?:PROFILE="\$PROFILE" )?tools/release/build (\S+) /out(?: "\$\(cat /architecture\)")?', part.strip())
+            yield script[1] if script else part
+    if name == "agent":
+        yield "ca-certificates.crt"
+
+
 def image_faults(name, stage):
     """What differs from IMAGES, and the labels that are missing."""
     found = image(stage)
@@ -93,6 +104,8 @@ def image_faults(name, stage):
     sources = {flag for command in stage if command.cmd.upper() == "COPY" for flag in command.flags}
     if not sources <= {f"--from=build-{name}", "--from=source"}:
         yield f"image {name} copies from {sources}"
+    if (files := set(found.files)) != (built := set(built_files(name))):
+        yield f"image {name} has {sorted(files)}, and its stages build {sorted(built)}"
     if name == "wasm" and stage[-1].cmd.upper() != "COPY":
         yield "image wasm: the last layer must be that of plugin.wasm"
     lacking = {f"org.opencontainers.image.{label}" for label in LABELS} - set(found.labels)
@@ -122,11 +135,12 @@ def check():
         "CARGO_ZIGBUILD_VERSION": re.search(r"^zigbuild_version=(\S+)", dist, re.MULTILINE)[1],
         "ZIG_VERSION": re.search(r"^zig_version=(\S+)", dist, re.MULTILINE)[1],
         "CERTIFI_VERSION": re.search(r"^certifi==(\S+)", requirements, re.MULTILINE)[1],
+        "RUST_VERSION": tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"],
         "VERSION": version(),
     }
     yield from (f"{argument} is not {value}" for argument, value in pinned.items() if defaults().get(argument) != value)
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
-    needed = {"Cargo.toml", "Cargo.lock", *(member.split("/")[0] for member in manifest["workspace"]["members"])}
+    needed = {"Cargo.toml", "Cargo.lock", "tools/release/build", "dist/*.profdata", *(member.split("/")[0] for member in manifest["workspace"]["members"])}
     context = {line[1:] for line in IGNORED.read_text().splitlines() if line.startswith("!")}
     if context != needed:
         yield f"{IGNORED} lets {sorted(context)} into a build, which reads {sorted(needed)}"
