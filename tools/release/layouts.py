@@ -20,6 +20,8 @@ CRANE = ROOT / ".tools/bin/crane"
 # The names of architectures in images, by those of Rust.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 READY_SECONDS = 30
+# Builders give it to an image from scratch.
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def crane(*arguments):
@@ -53,7 +55,7 @@ def image(described, files, architecture, reference, release, folder):
     layer = pathlib.Path(folder) / "layer.tar"
     layer.write_bytes(archives.tar({path.lstrip("/"): file for path, file in files}, release.epoch))
     crane("append", "--oci-empty-base", "--new_layer", layer, "--new_tag", reference)
-    flags = [f"--set-platform=linux/{architecture}"]
+    flags = [f"--set-platform=linux/{architecture}", f"--env={PATH}"]
     flags += [f"--user={described.user}"] if described.user else []
     flags += [f"--entrypoint={word}" for word in described.entry_point] + [f"--cmd={word}" for word in described.arguments]
     flags += [f"--exposed-ports={port}/tcp" for port in described.ports]

@@ -37,6 +37,7 @@ def statement(release, target):
     subjects = [{"name": path.name, "digest": {"sha256": sum_of(path)}} for path in sorted(target.iterdir())]
     commit = {"uri": f"git+{REPOSITORY}@refs/tags/v{release.version}", "digest": {"gitCommit": release.revision}}
     lock = {"name": "Cargo.lock", "digest": {"sha256": sum_of(ROOT / "Cargo.lock")}}
+    profiles = [subject for subject in subjects if subject["name"].endswith(".profdata")]
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": subjects,
@@ -45,7 +46,7 @@ def statement(release, target):
             "buildDefinition": {
                 "buildType": f"{REPOSITORY}/blob/v{release.version}/docs/operate/releases.md",
                 "externalParameters": {"version": release.version, "architectures": release.architectures},
-                "resolvedDependencies": [commit, lock, *tools()],
+                "resolvedDependencies": [commit, lock, *profiles, *tools()],
             },
             "runDetails": {"builder": {"id": f"{REPOSITORY}/blob/v{release.version}/tools/release/dist"}},
         },

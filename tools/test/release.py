@@ -104,9 +104,11 @@ def process(*command):
             started.terminate()
 
 
-def in_image(root, *command):
-    """A command in the root folder of an unpacked image, as the image's user."""
-    return "chroot", "--userspec=65532:65532", root, *command
+def in_image(root, platform, program, *arguments):
+    """A command of an unpacked image as the image's user, in its root folder; for another architecture in QEMU, which has no root folder of its own."""
+    if platform == "amd64":
+        return "chroot", "--userspec=65532:65532", root, program, *arguments
+    return "setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "qemu-aarch64", f"{root}{program}", *arguments
 
 
 def unpacked(reference, platform, folder):
@@ -131,30 +133,34 @@ def check_config(reference, platform, name):
     labels = config["config"]["Labels"]
     expected = {f"{PREFIX}.title": name, f"{PREFIX}.version": VERSION, f"{PREFIX}.licenses": "Apache-2.0"}
     check(expected.items() <= labels.items() and len(labels[f"{PREFIX}.revision"]) >= 40, f"{reference} has the labels {labels}")
+    check(config["config"]["Env"] == [layouts.PATH], f"{reference} has the environment {config['config']['Env']}")
     if name != "endpoint-picker-wasm":
         check(config["config"]["User"] == "65532:65532" and config["config"]["Entrypoint"], f"{reference} runs as {config['config']}")
 
 
-def test_agent(root):
+def test_agent(root, platform):
     """The agent of an unpacked image runs, without any other file, and shows its version."""
-    check(VERSION in run(*in_image(root, "/usr/local/bin/metrics-agent", "--version")), "the agent has another version")
-    command = in_image(root, "/usr/local/bin/metrics-agent", "--listen=127.0.0.1:0", "--endpoint=127.0.0.1:1")
+    program = "/usr/local/bin/metrics-agent"
+    check(VERSION in run(*in_image(root, platform, program, "--version")), "the agent has another version")
+    command = in_image(root, platform, program, "--listen=127.0.0.1:0", "--endpoint=127.0.0.1:1")
     with process(*command) as lines:
         address = next((line.rsplit(maxsplit=1)[1] for line in lines if line.startswith("listening on ")), None)
-        check(address, "the agent does not listen")
+        check(address, f"the agent for {platform} does not listen")
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=START_SECONDS) as response:
             metrics = response.read().decode()
     check(f'metrics_agent_build_info{{version="{VERSION}"}} 1' in metrics, f"the agent has {metrics}")
 
 
-def test_native(root, released):
+def test_native(root, platform, released):
     """An init container copies the module of an unpacked image, which is the released file."""
     check((root / "libendpoint_picker.so").read_bytes() == released.read_bytes(), "the image has another module than the release")
-    volume = root / "volume"
-    volume.mkdir()
-    os.chown(volume, 65532, 65532)
-    run(*in_image(root, "/install-module", "/volume"))
-    check((volume / "libendpoint_picker.so").read_bytes() == released.read_bytes(), "the init container copied something else")
+    # In QEMU it would read the root folder of this machine.
+    if platform == "amd64":
+        volume = root / "volume"
+        volume.mkdir()
+        os.chown(volume, 65532, 65532)
+        run(*in_image(root, platform, "/install-module", "/volume"))
+        check((volume / "libendpoint_picker.so").read_bytes() == released.read_bytes(), "the init container copied something else")
 
 
 def test_wasm(reference, platform, root, released):
@@ -177,10 +183,12 @@ def test_images(dist, scratch, address):
             root = unpacked(reference, platform, scratch / f"{name}-{platform}")
             if name == "endpoint-picker-wasm":
                 test_wasm(reference, platform, root, dist / f"endpoint_picker-{VERSION}.wasm")
-            elif name == "endpoint-picker-native" and platform == "amd64":
-                test_native(root, dist / f"libendpoint_picker-{VERSION}-x86_64-linux-gnu.so")
-            elif name == "metrics-agent" and platform == "amd64":
-                test_agent(root)
+            elif name == "endpoint-picker-native":
+                test_native(root, platform, dist / f"libendpoint_picker-{VERSION}-{names[platform]}-linux-gnu.so")
+            elif name == "metrics-agent":
+                test_agent(root, platform)
+            else:
+                check(VERSION in run(*in_image(root, platform, f"/usr/local/bin/{name}", "--version")), f"{name} has another version")
         print(f"test-release: {name} for {', '.join(platforms(reference))} was published, pulled and unpacked")
 
 
@@ -207,6 +215,15 @@ def test_host_archives(dist, scratch):
         print(f"test-release: {archive.name} has what its {len(configurations)} configurations name")
 
 
+def test_compose(scratch):
+    """The services of the archive's compose file serve requests with the programs of the images, and with the native module from an image volume."""
+    archive = scratch / f"hosts/endpoint-picker-{VERSION}-x86_64-linux"
+    for form, volume in (("wasm", None), ("native", None), ("native", scratch / "endpoint-picker-native-amd64")):
+        apart = ["unshare", "--net", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"]
+        modules = [volume] if volume else []
+        print(run(*apart, sys.executable, ROOT / "tools/test/compose.py", archive, scratch, form, *modules), end="")
+
+
 def test_chart(address):
     """The chart of the registry renders, and names its own version."""
     rendered = run(PROGRAMS / "helm", "template", "release", f"oci://{address}/charts/endpoint-picker", "--plain-http", "--version", VERSION)
@@ -229,6 +246,7 @@ def main():
             flags = {"REGISTRY": f"{address}/inference", "PUBLIC_KEY": str(public), "FOLDER": str(signed)}
             run(ROOT / "tools/release/publish", env=os.environ | flags)
             test_images(dist, scratch, f"{address}/inference")
+            test_compose(scratch)
             test_chart(f"{address}/inference")
 
 
