@@ -53,10 +53,20 @@ app.kubernetes.io/component: {{ .component }}
 {{- default (list .Release.Namespace) .Values.watch.namespaces | toJson }}
 {{- end }}
 
+{{/* The manifests in the chart's own ConfigMap, by key, as YAML; empty if there are none. */}}
+{{- define "endpoint-picker.manifests" -}}
+{{- $config := .Values.pickerConfig }}
+{{- if $config.manifests }}
+{{- toYaml $config.manifests }}
+{{- else if and (not $config.configMap) (eq $config.rules "expected-latency") }}
+{{- dict "expected-latency.yaml" (.Files.Get "files/expected-latency.yaml") | toYaml }}
+{{- end }}
+{{- end }}
+
 {{/* The ConfigMap of the EndpointPickerConfigs as namespace/name; empty if there is none. */}}
 {{- define "endpoint-picker.configMap" -}}
 {{- $config := .Values.pickerConfig }}
-{{- if $config.manifests }}
+{{- if include "endpoint-picker.manifests" . }}
 {{- printf "%s/%s-config" .Release.Namespace (include "endpoint-picker.fullname" .) }}
 {{- else if contains "/" $config.configMap }}
 {{- $config.configMap }}

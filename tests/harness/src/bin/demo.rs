@@ -1,6 +1,6 @@
 //! `make run`: demo model servers, or the user's own, the agent and Envoy with the filter, until Ctrl-C.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
@@ -8,9 +8,10 @@ use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::{MODEL, ModelServer, SERVED_BY, ServiceTimes};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -29,6 +30,9 @@ struct Options {
     /// The form of the filter: wasm, or native, which is loaded as a library.
     #[arg(long, env = "FILTER", default_value = "wasm")]
     filter: Filter,
+    /// The configuration of the picker: a file of examples/choosing, without `.yaml`. `default` is the EPP's default.
+    #[arg(long, env = "RULES", default_value = "expected-latency")]
+    rules: String,
     /// Port for requests.
     #[arg(long, env = "PORT", default_value_t = 10000)]
     port: u16,
@@ -117,9 +121,10 @@ async fn start(
     endpoints: &[String],
     servers: Vec<ModelServer>,
 ) -> Result<Running> {
-    let eds = folder.join(EDS_FILE);
+    let (eds, rules) = (folder.join(EDS_FILE), rules(&options.rules)?);
     let mut flags =
         vec!["--eds-cluster".into(), "model-servers".into(), "--eds-file".into(), eds.into_os_string()];
+    flags.extend(["--manifests".into(), rules.into_os_string()]);
     flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".into(), endpoint.into()]));
     let agent = Agent::start(loopback(options.agent_port), flags, &folder.join("agent.log")).await?;
 
@@ -132,6 +137,23 @@ async fn start(
         available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX).min(4));
     let envoy = Envoy::start(&config, folder, workers).await?;
     Ok(Running { envoy, agent, _servers: servers })
+}
+
+/// The file of a configuration of examples/choosing.
+fn rules(name: &str) -> Result<PathBuf> {
+    let folder = tools::root().join("examples/choosing");
+    let mut names = Vec::new();
+    for file in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
+        let file = file?.path();
+        if let Some(own) = file.file_stem().and_then(OsStr::to_str) {
+            if own == name {
+                return Ok(file);
+            }
+            names.push(own.to_owned());
+        }
+    }
+    names.sort();
+    bail!("RULES is {name:?}; must be one of {}", names.join(", "))
 }
 
 /// Reports a port in use before anything is started.
