@@ -208,8 +208,10 @@ struct Proxy {
 
 impl Proxy {
     fn read(&mut self, index: &mut Index, followed: &FollowedEndpoints) -> Outcome<()> {
-        while let Reading::Message(bytes) =
-            self.readers.read(index.prefixes_mut(), followed.clone(), self.position, false, Duration::ZERO)
+        while let Reading::Message(bytes) = self
+            .readers
+            .read(index.prefixes_mut(), followed.clone(), self.position, false, Duration::ZERO)
+            .encode()
         {
             self.bytes += bytes.len();
             let message = CachedPrefixes::decode(&*bytes)?;

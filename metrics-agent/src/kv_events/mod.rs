@@ -224,10 +224,14 @@ impl KvEvents {
         is_last: bool,
     ) -> Reading {
         let followed = self.followed(endpoints);
-        let mut readers = self.readers.lock();
-        let readers = readers.entry(pool.to_owned()).or_default();
         let now = self.clock.now();
-        self.update(|index| readers.read(index.prefixes_mut(), followed, reader, is_last, now))
+        let reading = self.update(|index| {
+            let mut readers = self.readers.lock();
+            let readers = readers.entry(pool.to_owned()).or_default();
+            readers.read(index.prefixes_mut(), followed, reader, is_last, now)
+        });
+        // Without a lock, so that events and other readers need not wait.
+        reading.encode()
     }
 
     /// The endpoints among these whose events are followed.

@@ -4,9 +4,11 @@ use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
 use endpoint_picker_wire::{Bytes, Message, PREFIXES_FORMAT};
+use parking_lot::Mutex;
 
 use super::Prefixes;
 
@@ -33,6 +35,60 @@ pub enum Reading {
     Message(Vec<u8>),
     /// Nothing of its pool has changed up to this version.
     Nothing(u64),
+}
+
+/// A reading whose message is not encoded. Encoding takes much of the time of a reading, and needs no lock of the prefixes.
+#[derive(Debug)]
+pub enum UnencodedReading {
+    /// A message, and further pairs of it.
+    Message(Box<CachedPrefixes>, Option<Arc<Part>>),
+    /// As [`Reading::Nothing`].
+    Nothing(u64),
+}
+
+impl UnencodedReading {
+    /// Encodes the message.
+    pub fn encode(self) -> Reading {
+        match self {
+            Self::Message(message, part) => {
+                let mut bytes = message.encode_to_vec();
+                if let Some(part) = part {
+                    // A message is the fields of both.
+                    bytes.extend_from_slice(&part.bytes());
+                }
+                Reading::Message(bytes)
+            }
+            Self::Nothing(version) => Reading::Nothing(version),
+        }
+    }
+}
+
+/// The pairs of a message of everything, which its first reader encodes.
+#[derive(Debug)]
+pub struct Part(Mutex<Pairs>);
+
+#[derive(Debug)]
+enum Pairs {
+    Unencoded(Box<CachedPrefixes>),
+    Encoded(Bytes),
+}
+
+impl Part {
+    fn new(endpoints: &[u64], blocks: Blocks) -> Self {
+        let message =
+            CachedPrefixes { endpoints: endpoints.to_vec(), stored: some(blocks), ..Default::default() };
+        Self(Mutex::new(Pairs::Unencoded(Box::new(message))))
+    }
+
+    fn bytes(&self) -> Bytes {
+        let mut pairs = self.0.lock();
+        let bytes = match &*pairs {
+            Pairs::Unencoded(message) => message.encode_to_vec().into(),
+            Pairs::Encoded(bytes) => bytes.clone(),
+        };
+        *pairs = Pairs::Encoded(bytes.clone());
+        bytes
+    }
 }
 
 /// The endpoints of a pool whose events are followed, now.
@@ -65,8 +121,8 @@ struct Whole {
     number: u64,
     made: Duration,
     version: u64,
-    /// The encoded pairs of each message.
-    parts: Vec<Bytes>,
+    /// The pairs of each message.
+    parts: Vec<Arc<Part>>,
 }
 
 impl Default for PoolReaders {
@@ -93,7 +149,7 @@ impl PoolReaders {
         reader: Option<Position>,
         is_last: bool,
         now: Duration,
-    ) -> Reading {
+    ) -> UnencodedReading {
         self.update(prefixes, &followed, now);
         let FollowedEndpoints { addresses, caches, .. } = followed;
         let by_address = (0..).zip(&addresses).map(|(at, (_, address))| (*address, at)).collect();
@@ -102,7 +158,7 @@ impl PoolReaders {
         let part = reader.and_then(|version| self.part(version));
         let delta = match reader {
             _ if part.is_some() => None,
-            Some(version) if version == prefixes.version() => return Reading::Nothing(version),
+            Some(version) if version == prefixes.version() => return UnencodedReading::Nothing(version),
             Some(version) => prefixes.delta(version, &by_address),
             None => None,
         };
@@ -112,14 +168,14 @@ impl PoolReaders {
             message.models_changed = version < self.models_version;
             let is_empty = delta.is_empty() && !message.models_changed;
             if is_empty && !is_last {
-                return Reading::Nothing(delta.version);
+                return UnencodedReading::Nothing(delta.version);
             }
             message.version = delta.version;
             message.more = delta.version < prefixes.version();
             message.endpoints = keys;
             message.stored = some(delta.stored);
             message.removed = some(delta.removed);
-            return Reading::Message(self.encode(message, &[]));
+            return self.message(message, None);
         }
         let part = part.unwrap_or(0);
         let whole = match self.whole.take() {
@@ -136,9 +192,9 @@ impl PoolReaders {
         message.more = part + 1 < whole.parts.len();
         message.version =
             if message.more { PART | whole.number << PART_BITS | (part as u64 + 1) } else { whole.version };
-        let bytes = self.encode(message, whole.parts.get(part).unwrap_or(&Bytes::new()));
+        let pairs = whole.parts.get(part).cloned();
         self.whole = Some(whole);
-        Reading::Message(bytes)
+        self.message(message, pairs)
     }
 
     /// Applies changes of endpoints and models, and drops an old message of everything.
@@ -179,24 +235,18 @@ impl PoolReaders {
         keys: &[u64],
         now: Duration,
     ) -> Whole {
-        let encode = |blocks| {
-            let pairs =
-                CachedPrefixes { endpoints: keys.to_vec(), stored: some(blocks), ..Default::default() };
-            pairs.encode_to_vec().into()
-        };
-        let parts = prefixes.whole(by_address).into_iter().map(encode).collect();
+        let part = |blocks| Arc::new(Part::new(keys, blocks));
+        let parts = prefixes.whole(by_address).into_iter().map(part).collect();
         self.next_whole += 1;
         Whole { number: self.next_whole, made: now, version: prefixes.version(), parts }
     }
 
-    /// The bytes of a message, with the pairs that are encoded already: a message is the fields of both.
-    fn encode(&self, mut message: CachedPrefixes, pairs: &[u8]) -> Vec<u8> {
+    /// A message with the models, if they have changed, and with further pairs.
+    fn message(&self, mut message: CachedPrefixes, pairs: Option<Arc<Part>>) -> UnencodedReading {
         if message.models_changed {
             message.models.clone_from(&self.models);
         }
-        let mut bytes = message.encode_to_vec();
-        bytes.extend_from_slice(pairs);
-        bytes
+        UnencodedReading::Message(Box::new(message), pairs)
     }
 }
 

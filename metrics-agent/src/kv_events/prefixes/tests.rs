@@ -46,7 +46,7 @@ impl Fixture {
     }
 
     fn read_at(&mut self, reader: Option<Position>, now: Duration) -> Option<CachedPrefixes> {
-        match self.readers.read(&mut self.prefixes, self.followed.clone(), reader, true, now) {
+        match self.readers.read(&mut self.prefixes, self.followed.clone(), reader, true, now).encode() {
             Reading::Message(bytes) => {
                 assert!(bytes.len() <= MAX_MESSAGE, "{} bytes", bytes.len());
                 let message = CachedPrefixes::decode(&*bytes).unwrap();
@@ -221,7 +221,7 @@ fn changes_of_other_pools_are_no_news_until_the_last_reading() {
     let newest = fixture.prefixes.version();
     let mut reading = |is_last| {
         let Fixture { readers, prefixes, followed, .. } = &mut fixture;
-        readers.read(prefixes, followed.clone(), Some(position(&begin)), is_last, Duration::ZERO)
+        readers.read(prefixes, followed.clone(), Some(position(&begin)), is_last, Duration::ZERO).encode()
     };
     assert_eq!(reading(false), Reading::Nothing(newest));
     let Reading::Message(bytes) = reading(true) else { panic!() };

@@ -33,8 +33,9 @@ impl Reader {
             addresses: servers.iter().map(|number| (u64::from(*number), server(*number))).collect(),
             ..FollowedEndpoints::default()
         };
-        while let Reading::Message(bytes) =
-            readers.read(index.prefixes_mut(), followed(), self.position, false, core::time::Duration::ZERO)
+        while let Reading::Message(bytes) = readers
+            .read(index.prefixes_mut(), followed(), self.position, false, core::time::Duration::ZERO)
+            .encode()
         {
             let message = CachedPrefixes::decode(&*bytes).unwrap();
             assert_eq!(message.format, PREFIXES_FORMAT);
