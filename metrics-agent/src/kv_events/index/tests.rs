@@ -189,14 +189,44 @@ fn message(frames: &[String]) -> Message {
     Message::of(&frames).unwrap()
 }
 
-/// Replays recorded messages with the requests that caused them. Returns the notes of those whose cached tokens the index did not predict.
-fn mispredicted(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Vec<String> {
+/// The outcome of a replay.
+#[derive(Debug, Default, PartialEq)]
+struct Replayed {
+    requests: usize,
+    /// The notes of requests whose cached tokens were not predicted.
+    wrong: Vec<String>,
+    /// The notes of requests that met an empty cache, because of a reset that the server published with their own blocks.
+    after_reset: Vec<String>,
+}
+
+impl Replayed {
+    /// All of this number of requests were predicted.
+    fn all(requests: usize) -> Self {
+        Self { requests, ..Self::default() }
+    }
+
+    /// Compares the cached tokens of a request with what was predicted for each of its prompts. `next`: the message that it causes.
+    fn add(&mut self, request: RecordedRequest, predicted: &[usize], next: Option<&RecordedMessage>) {
+        self.requests += 1;
+        let first =
+            next.and_then(|next| Batch::read(&message(&next.frames).payload)?.events.into_iter().next());
+        if first == Some(Event::Cleared) && request.cached_tokens == 0 {
+            self.after_reset.push(request.note);
+        } else if !predicted.contains(&request.cached_tokens) {
+            // Of several prompts the usage has one.
+            self.wrong.push(request.note);
+        }
+    }
+}
+
+/// Replays recorded messages with the requests that caused them.
+fn replay(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Replayed {
     const SIZE: usize = 32;
     let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
     let mut sequence = Sequence::new(false);
     sequence.connected();
     let mut messages = messages.iter().peekable();
-    let mut wrong = Vec::new();
+    let mut replayed = Replayed::default();
     for request in requests {
         while let Some(recorded) = messages.next_if(|message| message.at < request.at) {
             let message = message(&recorded.frames);
@@ -212,26 +242,22 @@ fn mispredicted(index: &mut Index, id: CacheId, messages: &str, requests: &str) 
             // The last token is always computed.
             index.run(id, adapter, salt, prompt, SIZE).min((prompt.len() - 1) / SIZE) * SIZE
         });
-        if predicted.sum::<usize>() != request.cached_tokens {
-            wrong.push(request.note);
-        }
+        let predicted: Vec<_> = predicted.collect();
+        replayed.add(request, &predicted, messages.peek().copied());
     }
     assert!(sequence.is_complete());
-    wrong
+    replayed
 }
 
 #[test]
-fn recorded_events_predict_the_cached_tokens_of_a_real_server() {
+fn recorded_events_predict_the_cached_tokens_of_all_recorded_requests() {
     let (mut index, id) = one();
-    let wrong =
-        mispredicted(&mut index, id, captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
-    // Of the two prompts the usage has one. The reset is published with the next request's blocks.
-    assert_eq!(wrong, ["two prompts", "after the reset"]);
+    let replayed = replay(&mut index, id, captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
+    assert_eq!(replayed, Replayed { after_reset: vec!["after the reset".to_owned()], ..Replayed::all(31) });
     // The same address after a restart: another hash, and less room.
     index.clear(id);
-    let wrong =
-        mispredicted(&mut index, id, captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
-    assert_eq!(wrong, Vec::<String>::new());
+    let replayed = replay(&mut index, id, captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
+    assert_eq!(replayed, Replayed::all(18));
     assert!(index.contents(id).blocks <= 39, "the server has 39 blocks: {:?}", index.contents(id));
 }
 

@@ -76,14 +76,13 @@ impl Reader {
     }
 }
 
-/// Replays recorded messages with the requests that caused them. Returns the notes of those whose cached tokens a reader did not predict by
-/// the text of the prompts.
-fn mispredicted_by_text(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Vec<String> {
+/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by the text of the prompts.
+fn replay_by_text(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Replayed {
     const SIZE: usize = 32;
     let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
     let (mut readers, mut reader) = (PoolReaders::default(), Reader::default());
     let mut messages = messages.iter().peekable();
-    let mut wrong = Vec::new();
+    let mut replayed = Replayed::default();
     for request in requests {
         while let Some(recorded) = messages.next_if(|message| message.at < request.at) {
             let batch = Batch::read(&message(&recorded.frames).payload).unwrap();
@@ -97,24 +96,24 @@ fn mispredicted_by_text(index: &mut Index, id: CacheId, messages: &str, requests
             let run = text.as_ref().map_or(0, |text| reader.run(1, root, text.as_bytes()));
             run.min((prompt.len() - 1) / SIZE) * SIZE
         });
-        if predicted.sum::<usize>() != request.cached_tokens {
-            wrong.push(request.note);
-        }
+        let predicted: Vec<_> = predicted.collect();
+        replayed.add(request, &predicted, messages.peek().copied());
     }
     assert_eq!(reader.wholes, 1, "everything once, then changes");
-    wrong
+    replayed
 }
 
 #[test]
-fn text_predicts_the_cached_tokens_of_a_real_server() {
+fn text_predicts_the_cached_tokens_of_all_recorded_requests() {
     let mut index = Index::new(Limits { blocks: 1000, prefix_tokens: 32 });
     let id = index.add_cache(server(1), Some(tiny()));
     let (messages, requests) = (captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
     // As the index of tokens.
-    assert_eq!(mispredicted_by_text(&mut index, id, messages, requests), ["two prompts", "after the reset"]);
+    let expected = Replayed { after_reset: vec!["after the reset".to_owned()], ..Replayed::all(31) };
+    assert_eq!(replay_by_text(&mut index, id, messages, requests), expected);
     index.clear(id);
     let (messages, requests) = (captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
-    assert_eq!(mispredicted_by_text(&mut index, id, messages, requests), Vec::<String>::new());
+    assert_eq!(replay_by_text(&mut index, id, messages, requests), Replayed::all(18));
 }
 
 #[test]
