@@ -40,6 +40,10 @@ const ORPHANS: usize = 8;
 /// Bytes of text that an orphan may have, on average. A block of 16 tokens has some 70.
 const ORPHAN_BYTES: usize = 256;
 
+/// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have announced them: those of
+/// 131 072 tokens in blocks of 16.
+const MAX_ANCESTORS: usize = 8192;
+
 /// The part that is evicted at once.
 const EVICTED: usize = 8;
 
@@ -293,7 +297,7 @@ impl Index {
     }
 
     /// The node of a block that a cache names as the parent of a stored one. If only another cache has announced it, the cache has it and
-    /// all blocks before it nevertheless.
+    /// all blocks before it nevertheless, of which it gets the last [`MAX_ANCESTORS`].
     fn parent(&mut self, id: CacheId, hash: BlockHash, tier: Tier, now: u32) -> Option<NodeKey> {
         let cache = self.caches.get(&id)?;
         if let Some(held) = cache.blocks.get(&hash) {
@@ -301,7 +305,8 @@ impl Index {
         }
         let key = self.nodes.named(cache.scope(), hash)?;
         let mut next = Some(key);
-        while let Some(key) = next {
+        for _ in 0..MAX_ANCESTORS {
+            let Some(key) = next else { break };
             let Some(node) = self.nodes.get(key) else { break };
             let (parent, hash, tokens) = (node.parent, node.hash, node.tokens);
             let Some(cache) = self.caches.get_mut(&id) else { break };

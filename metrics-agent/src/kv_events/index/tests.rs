@@ -414,6 +414,18 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
 }
 
 #[test]
+fn blocks_that_only_another_cache_has_announced_are_added_up_to_a_limit() {
+    let mut index = index(1_000_000);
+    let (known, late) = (index.add_cache(server(1), None), index.add_cache(server(2), None));
+    let count = MAX_ANCESTORS + 10;
+    let hashes: Vec<_> = (1..=count as u64).collect();
+    index.apply(known, &stored(None, &hashes, &vec![1; count * BLOCK]), 0);
+    index.apply(late, &stored(Some(count as u64), &[1_000_000], &[2; BLOCK]), 0);
+    assert_eq!(index.contents(late).blocks, MAX_ANCESTORS as u64 + 1);
+    assert_eq!(index.contents(late).orphans, 0);
+}
+
+#[test]
 fn the_largest_cache_loses_its_oldest_blocks() {
     let mut index = index(100);
     let (small, large) = (index.add_cache(server(1), None), index.add_cache(server(2), None));
