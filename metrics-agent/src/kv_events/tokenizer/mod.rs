@@ -184,16 +184,19 @@ fn read(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, String> 
 pub struct Tokenizers {
     /// Folders by the names of models.
     folders: Vec<(String, PathBuf)>,
-    /// Folders that were read, and when.
-    read: Mutex<HashMap<PathBuf, (Instant, ReadResult)>>,
+    /// The last reading of each folder.
+    read: parking_lot::Mutex<HashMap<PathBuf, Arc<LastReading>>>,
 }
+
+/// The last reading of a folder, and its time. A reader of the folder holds it, so that others wait and need not read.
+type LastReading = Mutex<Option<(Instant, ReadResult)>>;
 
 type ReadResult = Result<Arc<Tokenizer>, String>;
 
 impl Tokenizers {
     /// The tokenizers in these folders, by the name of a model or the path that its servers give for it.
     pub fn new(folders: Vec<(String, PathBuf)>) -> Self {
-        Self { folders, read: Mutex::default() }
+        Self { folders, read: parking_lot::Mutex::default() }
     }
 
     /// The tokenizer of a model with these names, which its server has from `root`: a folder that exists here too, or a name.
@@ -210,15 +213,12 @@ impl Tokenizers {
 
     /// Reads a folder once, however many servers wait for it.
     async fn in_folder(&self, folder: PathBuf) -> ReadResult {
-        let mut read = self.read.lock().await;
-        if let Some((at, result)) = read.get(&folder)
+        let last = self.last_reading(&folder);
+        let mut last = last.lock().await;
+        if let Some((at, result)) = &*last
             && (result.is_ok() || at.elapsed() < READ_AGAIN)
         {
             return result.clone();
-        }
-        if read.len() >= MAX_FOLDERS {
-            // A server may name any folder.
-            read.retain(|folder, _| self.folders.iter().any(|(_, own)| own == folder));
         }
         let path = folder.clone();
         let reading = spawn_blocking(move || Tokenizer::read(&path).map(Arc::new)).await;
@@ -229,8 +229,17 @@ impl Tokenizers {
             }
             Err(problem) => tracing::warn!(problem, "a tokenizer is refused"),
         }
-        read.insert(folder, (Instant::now(), result.clone()));
+        *last = Some((Instant::now(), result.clone()));
         result
+    }
+
+    fn last_reading(&self, folder: &Path) -> Arc<LastReading> {
+        let mut read = self.read.lock();
+        if read.len() >= MAX_FOLDERS {
+            // A server may name any folder.
+            read.retain(|folder, _| self.folders.iter().any(|(_, own)| own == folder));
+        }
+        Arc::clone(read.entry(folder.to_owned()).or_default())
     }
 }
 
@@ -318,5 +327,22 @@ mod tests {
         assert_eq!(absent, "no tokenizer of model \"a\" (--tokenizer a=PATH)");
         assert_eq!(template("served", None).await.unwrap_err(), absent);
         assert!(template("broken", None).await.unwrap_err().contains("/nowhere/tokenizer.json"));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_read_for_long_delays_only_its_own_readers() {
+        let [slow, other] = [folder(&[]), folder(&[])];
+        let tokenizers = Tokenizers::new(Vec::new());
+        let read = async |folder: &tempfile::TempDir| {
+            let names = ["m".to_owned()];
+            let reading = tokenizers.of_model(&names, folder.path().to_str());
+            tokio::time::timeout(Duration::from_millis(500), reading).await
+        };
+        let reading = tokenizers.last_reading(slow.path());
+        let reading = reading.lock().await;
+        assert!(read(&other).await.unwrap().is_ok());
+        read(&slow).await.unwrap_err();
+        drop(reading);
+        assert!(read(&slow).await.unwrap().is_ok());
     }
 }
