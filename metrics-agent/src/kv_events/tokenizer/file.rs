@@ -7,6 +7,7 @@ use core::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 
@@ -24,20 +25,27 @@ pub struct TokenizerFile {
 /// The space of `SentencePiece`.
 const SPACE: &str = "\u{2581}";
 
+/// Maximum size of the JSON of each field with steps, in bytes. In memory a step takes up to 20 times its size.
+const MAX_STEPS: usize = 1 << 20;
+
 #[derive(Deserialize)]
-struct File {
+struct File<'a> {
     #[serde(default)]
-    added_tokens: Vec<AddedToken>,
-    #[serde(default)]
-    normalizer: Option<Step>,
-    #[serde(default)]
-    pre_tokenizer: Option<Step>,
-    #[serde(default)]
-    post_processor: Option<Step>,
-    #[serde(default)]
-    decoder: Option<Step>,
+    added_tokens: AddedTokens,
+    #[serde(borrow, default)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    decoder: Option<&'a RawValue>,
     model: Model,
 }
+
+/// The added tokens. A vocabulary bounds their number.
+#[derive(Default)]
+struct AddedTokens(Vec<AddedToken>);
 
 #[derive(Deserialize)]
 struct AddedToken {
@@ -90,8 +98,46 @@ impl Step {
     }
 }
 
+/// Reads a field with steps.
+fn steps(field: &str, json: Option<&RawValue>) -> Result<Option<Step>, String> {
+    let Some(json) = json.map(RawValue::get) else { return Ok(None) };
+    let length = json.len();
+    if length > MAX_STEPS {
+        return Err(format!("{field}: {length} bytes; allowed are {MAX_STEPS}"));
+    }
+    let step = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(json));
+    step.map(Some).map_err(|error| format!("{field}: {error}"))
+}
+
 fn leaves(step: Option<&Step>) -> Vec<&Step> {
     step.map(Step::leaves).unwrap_or_default()
+}
+
+impl<'de> Deserialize<'de> for AddedTokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(AddedTokensVisitor)
+    }
+}
+
+struct AddedTokensVisitor;
+
+impl<'de> Visitor<'de> for AddedTokensVisitor {
+    type Value = AddedTokens;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of tokens")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AddedTokens, A::Error> {
+        let mut tokens = Vec::new();
+        while let Some(token) = list.next_element()? {
+            if tokens.len() == MAX_TOKENS {
+                return Err(A::Error::custom(format!("allowed are {MAX_TOKENS} tokens")));
+            }
+            tokens.push(token);
+        }
+        Ok(AddedTokens(tokens))
+    }
 }
 
 /// The model's own tokens: a map from text to number, or a list of texts with their scores.
@@ -150,17 +196,22 @@ enum Encoding {
 impl TokenizerFile {
     /// Reads a file. Errors name the field.
     pub fn read(json: &[u8]) -> Result<Self, String> {
-        let file: File = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json))
-            .map_err(|error| error.to_string())?;
-        let encoding = encoding(&leaves(file.decoder.as_ref()))?;
-        let normalizer = leaves(file.normalizer.as_ref());
-        let pre_tokenizer = leaves(file.pre_tokenizer.as_ref());
+        let file: File<'_> =
+            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json))
+                .map_err(|error| error.to_string())?;
+        let decoder = steps("decoder", file.decoder)?;
+        let normalizer = steps("normalizer", file.normalizer)?;
+        let pre_tokenizer = steps("pre_tokenizer", file.pre_tokenizer)?;
+        let post_processor = steps("post_processor", file.post_processor)?;
+        let encoding = encoding(&leaves(decoder.as_ref()))?;
+        let normalizer = leaves(normalizer.as_ref());
+        let pre_tokenizer = leaves(pre_tokenizer.as_ref());
         let leading_space = leading_space(encoding, &normalizer, &pre_tokenizer)?;
         let mut vocabulary = Vocabulary::new(leading_space);
         let own =
             file.model.vocab.0.iter().filter_map(|(text, id)| Some((*id, encoding.bytes(text)?, false)));
         let added =
-            file.added_tokens.iter().map(|token| (token.id, token.content.clone().into_bytes(), true));
+            file.added_tokens.0.iter().map(|token| (token.id, token.content.clone().into_bytes(), true));
         for (id, text, is_added) in own.chain(added) {
             let field = if is_added { "added_tokens" } else { "model.vocab" };
             vocabulary
@@ -170,7 +221,7 @@ impl TokenizerFile {
         Ok(Self {
             vocabulary,
             normalizes: normalizes(&normalizer)?,
-            first_token: first_token(&leaves(file.post_processor.as_ref())),
+            first_token: first_token(&leaves(post_processor.as_ref())),
         })
     }
 }
@@ -391,12 +442,24 @@ mod tests {
         }
         let scheme = r#""pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "x"}, "decoder": {"type": "Metaspace"},"#;
         assert!(file(scheme, vocab).unwrap_err().contains("prepend_scheme"));
-        let nested = r#"{"type": "Sequence", "decoders": ["#.repeat(100_000);
-        assert!(file(&format!(r#""decoder": {nested}"#), vocab).unwrap_err().contains("recursion"));
+        let nested = |depth| {
+            let (begin, end) = (r#"{"type": "Sequence", "decoders": ["#.repeat(depth), "]}".repeat(depth));
+            file(&format!(r#""decoder": {begin}{end},"#), vocab).unwrap_err()
+        };
+        assert!(nested(1000).contains("recursion"), "{}", nested(1000));
+        assert!(
+            nested(100_000).contains("decoder: 3600000 bytes; allowed are 1048576"),
+            "{}",
+            nested(100_000)
+        );
         let tokens: Vec<_> = (0..=MAX_TOKENS).map(|_| r#"["a", 0]"#).collect();
         let error =
             file(r#""decoder": {"type": "Metaspace"},"#, &format!("[{}]", tokens.join(","))).unwrap_err();
         assert!(error.contains("model.vocab") && error.contains("1048576"), "{error}");
+        let tokens: Vec<_> = (0..=MAX_TOKENS).map(|_| r#"{"id": 0, "content": "a"}"#).collect();
+        let added = format!(r#"{{"added_tokens": [{}], "model": {{"vocab": {{}}}}}}"#, tokens.join(","));
+        let error = TokenizerFile::read(added.as_bytes()).unwrap_err();
+        assert!(error.contains("added_tokens") && error.contains("1048576"), "{error}");
         for json in ["", "[]", "{}", "null", r#"{"model": {"vocab": {}}"#] {
             TokenizerFile::read(json.as_bytes()).unwrap_err();
         }
