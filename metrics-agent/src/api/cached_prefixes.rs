@@ -82,8 +82,13 @@ async fn read(
 ) -> Result<Option<Vec<u8>>, Rejection> {
     let deadline = Instant::now() + wait;
     let mut versions = events.versions();
-    let mut waiting = None;
-    if position.is_some() {
+    // Everything comes at once.
+    let waits = position.is_some() && !wait.is_zero();
+    let permit = waits.then(|| state.waiters.try_acquire()).transpose().map_err(|_| {
+        (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting (--max-waiters)".to_owned())
+    })?;
+    let _waiting = permit.map(|permit| (permit, state.metrics.count_waiter()));
+    if waits {
         sleep(GATHER.min(wait)).await;
     }
     loop {
@@ -108,13 +113,6 @@ async fn read(
         }
         if is_last {
             return Ok(None);
-        }
-        if waiting.is_none() {
-            let permit = state.waiters.try_acquire().map_err(|_| {
-                let problem = "too many requests are waiting (--max-waiters)".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, problem)
-            })?;
-            waiting = Some((permit, state.metrics.count_waiter()));
         }
         tokio::select! {
             _ = versions.changed() => sleep(GATHER).await,

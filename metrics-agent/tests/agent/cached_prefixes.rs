@@ -123,6 +123,27 @@ async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
 }
 
 #[tokio::test]
+async fn a_poll_takes_a_place_before_it_waits() {
+    let publisher = Publisher::start().await;
+    let (server, _serving) = model_server(TINY).await;
+    let kv_events = kv_events::Settings {
+        ports: publisher.ports(true),
+        limits: Limits { blocks: 1000, prefix_tokens: 64 },
+        tokenizers: Vec::new(),
+    };
+    let settings = Settings { kv_events: Some(kv_events), max_waiters: 0, ..scraping(&[server]) };
+    let agent = Agent::start(settings).await;
+    agent.snapshot_where("a snapshot", |_| true).await;
+    // A log that the agent does not have: everything would come, after the time in which changes are gathered.
+    let refused = agent.get(&format!("{PATH}?log=1&version=1&wait_ms=100")).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.text().contains("--max-waiters"), "{}", refused.text());
+    for path in [PATH.to_owned(), format!("{PATH}?log=1&version=1")] {
+        assert!(decode(&agent.get(&path).await).whole);
+    }
+}
+
+#[tokio::test]
 async fn a_lost_connection_is_news() {
     let publisher = Publisher::start().await;
     publisher.publish(&base()[..1]);
