@@ -200,7 +200,7 @@ impl Reconciler {
         }
         match Endpoints::new(plan.name.clone(), endpoints) {
             Ok(pool) => {
-                let topology = Topology { pool, policy: Some(policy) };
+                let topology = Topology::new(pool, Some(policy));
                 let (qualified_name, scraping) = (plan.qualified_name(), plan.scraping(&self.scrape));
                 Some(ServedPool { qualified_name, publisher, topology, members, scraping })
             }

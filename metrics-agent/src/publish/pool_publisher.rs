@@ -204,7 +204,7 @@ mod tests {
     fn pool(addresses: &[&str]) -> Topology {
         let endpoints =
             addresses.iter().map(|a| Endpoint::new((*a).to_owned(), a.parse().unwrap(), vec![])).collect();
-        Topology { pool: Endpoints::new("p".to_owned(), endpoints).unwrap(), policy: None }
+        Topology::new(Endpoints::new("p".to_owned(), endpoints).unwrap(), None)
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_cor
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::catalogue::grpc::GrpcPool;
 use crate::runtime::Clock;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.
@@ -31,9 +32,17 @@ pub struct Topology {
     pub pool: Endpoints,
     /// `None`: the EPP's defaults.
     pub policy: Option<v1::Policy>,
+    /// The part of the policy that matters to servers of gRPC, if they are such.
+    pub(crate) grpc: Option<GrpcPool>,
 }
 
 impl Topology {
+    /// A pool with a policy.
+    pub fn new(pool: Endpoints, policy: Option<v1::Policy>) -> Self {
+        let grpc = policy.as_ref().and_then(GrpcPool::of_policy);
+        Self { pool, policy, grpc }
+    }
+
     /// A hash of the content: equal topologies have equal versions, in every agent.
     pub fn version(&self) -> u64 {
         xxh64(&self.encoded().encode_to_vec(), 0)
@@ -151,7 +160,7 @@ mod tests {
         let endpoints =
             vec![endpoint_picker::pool::Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![])];
         let pool = Endpoints::new("p".to_owned(), endpoints).unwrap();
-        let topology = Topology { pool, policy: None };
+        let topology = Topology::new(pool, None);
         let reading = Reading { ready: true, updated: Some(clock.now()), ..Reading::default() };
         PoolSnapshot::new(
             clock,
@@ -176,7 +185,7 @@ mod tests {
             let endpoint =
                 endpoint_picker::pool::Endpoint::new("n".to_owned(), address.parse().unwrap(), vec![]);
             let policy = v1::Policy { failure_mode, ..v1::Policy::default() };
-            Topology { pool: Endpoints::new("p".to_owned(), vec![endpoint]).unwrap(), policy: Some(policy) }
+            Topology::new(Endpoints::new("p".to_owned(), vec![endpoint]).unwrap(), Some(policy))
         };
         let version = topology("10.0.0.1:1", 1).version();
         assert_eq!(topology("10.0.0.1:1", 1).version(), version);

@@ -74,7 +74,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     PoolStatus {
         pool: pool.name().to_owned(),
         refusal: topology.policy.as_ref().and_then(|policy| policy.refusal.clone()),
-        grpc: topology.policy.as_ref().and_then(of_grpc),
+        grpc: topology.grpc.as_ref().map(of_grpc),
         endpoints,
         unresolved: Vec::new(),
         proxies: reports.proxies.iter().map(|(proxy, report)| of_proxy(proxy, report, now)).collect(),
@@ -86,9 +86,8 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     }
 }
 
-fn of_grpc(policy: &v1::Policy) -> Option<GrpcStatus> {
-    let GrpcPool { parser, readers } = GrpcPool::of_policy(policy)?;
-    Some(GrpcStatus { parser: parser.type_name().to_owned(), reads_metrics: !readers.is_empty() })
+fn of_grpc(GrpcPool { parser, readers }: &GrpcPool) -> GrpcStatus {
+    GrpcStatus { parser: parser.type_name().to_owned(), reads_metrics: !readers.is_empty() }
 }
 
 /// A pool from a recorded snapshot. Without a topology it has no endpoints.

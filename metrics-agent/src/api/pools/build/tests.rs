@@ -28,7 +28,7 @@ fn reading(waiting: u64, kv_usage: f64, age_ms: u64) -> Reading {
 
 fn states(policy: Option<v1::Policy>, readings: Vec<Reading>) -> Vec<EndpointState> {
     let pool = pool(u8::try_from(readings.len()).unwrap());
-    let topology = Arc::new(Topology { pool, policy });
+    let topology = Arc::new(Topology::new(pool, policy));
     let published =
         PoolSnapshot::new(Clock::start(), Versions { topology: 1, readings: 1 }, topology, readings, vec![]);
     let status = of_published(&published, &PoolReports::default(), NOW);
@@ -126,7 +126,7 @@ fn a_status_survives_a_round_trip_through_json() {
 fn publisher(clock: Clock, hosts: u8) -> (PoolPublisher, Vec<Arc<Slot>>) {
     let publisher = PoolPublisher::new(clock);
     let slots: Vec<_> = (0..hosts).map(|_| Slot::new()).collect();
-    publisher.install(Topology { pool: pool(hosts), policy: None }, slots.clone());
+    publisher.install(Topology::new(pool(hosts), None), slots.clone());
     (publisher, slots)
 }
 
