@@ -1,6 +1,8 @@
-//! The agent's HTTP/1.1 client: for scrapes of model servers, and for commands that read a running agent or Envoy.
+//! The agent's HTTP/1.1 client: for scrapes of model servers, and for commands that read a running agent or Envoy; and connections to servers
+//! of gRPC ([`grpc`]).
 
 pub mod credentials;
+pub mod grpc;
 mod head_limit;
 
 use core::fmt;

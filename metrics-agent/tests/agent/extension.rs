@@ -1,14 +1,10 @@
 //! The extension server, called as Envoy Gateway calls it.
 
-use core::task::{Context, Poll};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::Pin;
 
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::Uri;
+use metrics_agent::client::grpc::GrpcConnection;
 use metrics_agent::extension::schema::{
     ExtensionResource, PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteExtensionContext,
     PostRouteModifyRequest, PostRouteModifyResponse, PostTranslateModifyRequest, PostTranslateModifyResponse,
@@ -24,7 +20,6 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 use tonic::Code;
-use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
@@ -58,38 +53,20 @@ impl Server {
         Self { address: address.parse().unwrap(), _child: child, _folder: folder }
     }
 
-    async fn connect(&self) -> Grpc<Connection> {
+    async fn connect(&self) -> Grpc<GrpcConnection> {
         client(TcpStream::connect(self.address).await.unwrap()).await
     }
 }
 
-/// A connection over HTTP/2.
-struct Connection(http2::SendRequest<Body>);
-
-impl tower_service::Service<Request<Body>> for Connection {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
-}
-
-async fn client(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Grpc<Connection> {
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    Grpc::with_origin(Connection(sender), Uri::from_static("http://agent"))
+async fn client(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Grpc<GrpcConnection> {
+    let connection = GrpcConnection::open(stream).await.unwrap();
+    Grpc::with_origin(connection, Uri::from_static("http://agent"))
         .max_decoding_message_size(usize::MAX)
         .max_encoding_message_size(usize::MAX)
 }
 
 /// Calls a hook.
-async fn call<Q, A>(client: &mut Grpc<Connection>, hook: &str, request: Q) -> Result<A, Code>
+async fn call<Q, A>(client: &mut Grpc<GrpcConnection>, hook: &str, request: Q) -> Result<A, Code>
 where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
@@ -109,7 +86,7 @@ fn pool(name: &str) -> ExtensionResource {
 }
 
 /// A rule's route, marked by the first hook.
-async fn marked_route(client: &mut Grpc<Connection>) -> Vec<u8> {
+async fn marked_route(client: &mut Grpc<GrpcConnection>) -> Vec<u8> {
     let route = Builder::default().bytes(2, Builder::default().bytes(1, "httproute/team/r/rule/0"));
     let context = PostRouteExtensionContext { extension_resources: vec![pool("chat"), pool("code")] };
     let request =
@@ -119,7 +96,7 @@ async fn marked_route(client: &mut Grpc<Connection>) -> Vec<u8> {
 }
 
 /// The weights that a translation of a rule with two pools ends with.
-async fn translated_weights(client: &mut Grpc<Connection>, route: &[u8]) -> Vec<u64> {
+async fn translated_weights(client: &mut Grpc<GrpcConnection>, route: &[u8]) -> Vec<u64> {
     let host = Builder::default().bytes(3, route);
     let configuration = Builder::default().bytes(1, "routes").bytes(2, host);
     let request = PostTranslateModifyRequest {
@@ -136,7 +113,7 @@ async fn translated_weights(client: &mut Grpc<Connection>, route: &[u8]) -> Vec<
     weighted.all(1).map(|entry| Message::read(entry).unwrap().wrapped_number(2).unwrap().unwrap()).collect()
 }
 
-async fn send_weights(client: &mut Grpc<Connection>, weights: [u32; 2]) {
+async fn send_weights(client: &mut Grpc<GrpcConnection>, weights: [u32; 2]) {
     let mut assignment = Builder::default().bytes(1, "httproute/team/r/rule/0");
     for (index, weight) in weights.into_iter().enumerate() {
         let name = Builder::default().bytes(1, format!("httproute/team/r/rule/0/backend/{index}"));
@@ -207,10 +184,8 @@ async fn a_client_needs_a_certificate_of_the_named_authority() {
         // With TLS 1.3 a client learns of the refusal when it reads.
         let refused = async {
             let stream = own.connect(address, files).await.ok()?;
-            let (sender, connection) =
-                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.ok()?;
-            tokio::spawn(connection);
-            let mut client = Grpc::with_origin(Connection(sender), Uri::from_static("http://agent"));
+            let connection = GrpcConnection::open(stream).await.ok()?;
+            let mut client = Grpc::with_origin(connection, Uri::from_static("http://agent"));
             let request = PostRouteModifyRequest::default();
             call::<_, PostRouteModifyResponse>(&mut client, "PostRouteModify", request).await.ok()
         };

@@ -1,46 +1,20 @@
 //! The health of servers of gRPC, by `grpc.health.v1`.
 
-use core::pin::Pin;
-use core::task::{Context, Poll};
 use core::time::Duration;
 use std::error::Error;
 use std::net::SocketAddr;
 
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper::http::uri::PathAndQuery;
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use prost::Message;
+use hyper::Uri;
 use tokio::net::TcpStream;
-use tokio_util::task::AbortOnDropHandle;
-use tonic::body::Body;
-use tonic::client::Grpc;
-use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
+use tonic::{Code, Response, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::client::grpc::GrpcConnection;
 
 /// Maximum time for the response of one server.
 const TIMEOUT: Duration = Duration::from_secs(2);
-
-const METHOD: &str = "/grpc.health.v1.Health/Check";
-
-/// `grpc.health.v1.HealthCheckRequest`; an empty service is the whole server.
-#[derive(Clone, PartialEq, Message)]
-struct HealthCheckRequest {
-    #[prost(string, tag = "1")]
-    service: String,
-}
-
-/// `grpc.health.v1.HealthCheckResponse`
-#[derive(Clone, PartialEq, Message)]
-struct HealthCheckResponse {
-    /// A serving status.
-    #[prost(int32, tag = "1")]
-    status: i32,
-}
-
-/// `SERVING` of `grpc.health.v1.HealthCheckResponse.ServingStatus`
-const SERVING: i32 = 1;
 
 /// The health of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,21 +44,14 @@ async fn ask(address: SocketAddr) -> Health {
         Ok(stream) => stream,
         Err(error) => return Health::Unreachable(error.to_string()),
     };
-    let (sender, connection) = match http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await {
-        Ok(opened) => opened,
+    let connection = match GrpcConnection::open(stream).await {
+        Ok(connection) => connection,
         Err(error) => return Health::NotGrpc(described(&error)),
     };
-    // The call returns the errors of the connection.
-    let _connection = AbortOnDropHandle::new(tokio::spawn(async { drop(connection.await) }));
-    let mut client = Grpc::with_origin(Connection(sender), Uri::from_static("http://server"));
-    if let Err(error) = client.ready().await {
-        return Health::NotGrpc(described(&error));
-    }
-    let request = tonic::Request::new(HealthCheckRequest::default());
-    let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
-    let response = client.unary(request, PathAndQuery::from_static(METHOD), codec).await;
-    match response.map(tonic::Response::into_inner) {
-        Ok(HealthCheckResponse { status: SERVING }) => Health::Serving,
+    let mut client = HealthClient::with_origin(connection, Uri::from_static("http://server"));
+    // An empty service is the whole server.
+    match client.check(HealthCheckRequest::default()).await.map(Response::into_inner) {
+        Ok(response) if response.status() == ServingStatus::Serving => Health::Serving,
         Ok(_) => Health::NotServing,
         Err(status) => of_status(&status),
     }
@@ -108,21 +75,4 @@ fn described(error: &dyn Error) -> String {
     }
     texts.dedup();
     texts.join(": ")
-}
-
-/// A connection over HTTP/2.
-struct Connection(http2::SendRequest<Body>);
-
-impl tower_service::Service<Request<Body>> for Connection {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
 }
