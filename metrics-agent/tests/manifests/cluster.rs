@@ -6,9 +6,10 @@ mod hostile;
 
 use endpoint_picker_wire::v1;
 use fixture::{
-    Fixture, OLD, Update, YOUNG, config, config_map, model, named, object, objective, pool, rewrite, settings,
+    Fixture, OLD, Update, YOUNG, cluster, config, config_map, model, named, object, objective, pool, rewrite,
+    settings,
 };
-use metrics_agent::catalogue::cluster::CatalogueSettings;
+use metrics_agent::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use metrics_agent::catalogue::plan::members::Members;
 use metrics_agent::catalogue::{Options, Plan};
 use serde_json::json;
@@ -144,6 +145,19 @@ fn an_annotation_counts_without_a_new_version_of_the_specification() {
     assert_eq!(fallback(&after), ["n/spare"]);
     let removed = fixture.set([pool("n", "p", OLD), pool("n", "spare", OLD)]);
     assert!(fallback(&removed).is_empty());
+}
+
+#[test]
+fn a_copy_of_the_object_in_an_annotation_is_no_change() {
+    let mut catalogue = ClusterCatalogue::new(settings());
+    let mut set = |annotations| {
+        let mut annotated = pool("n", "p", OLD);
+        annotated.json["metadata"]["annotations"] = annotations;
+        catalogue.set_objects(&cluster([annotated]))
+    };
+    assert!(set(json!({"a": "1"})));
+    assert!(!set(json!({"a": "1", "kubectl.kubernetes.io/last-applied-configuration": "{}"})));
+    assert!(set(json!({"a": "2", "kubectl.kubernetes.io/last-applied-configuration": "{}"})));
 }
 
 #[test]

@@ -69,19 +69,25 @@ struct ManifestState {
 struct Identity {
     uid: Option<String>,
     generation: Option<i64>,
-    /// All annotations, which change without a new generation.
-    annotations: Option<Json>,
+    /// Annotations, which change without a new generation.
+    annotations: Vec<(String, Json)>,
     /// `None` for kinds with a generation, because it changes with the object's status too.
     resource_version: Option<String>,
 }
 
+/// The annotation with all that `kubectl apply` was given: another copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 impl Identity {
     fn of(object: &ClusterObject) -> Self {
         let without_generation = object.generation.is_none();
+        let annotations = object.json.pointer("/metadata/annotations").and_then(Json::as_object);
+        let annotations = annotations.into_iter().flatten();
+        let owned = |(name, value): (&String, &Json)| (name.clone(), value.clone());
         Self {
             uid: Some(object.uid.clone()),
             generation: object.generation,
-            annotations: object.json.pointer("/metadata/annotations").cloned(),
+            annotations: annotations.filter(|(name, _)| *name != LAST_APPLIED).map(owned).collect(),
             resource_version: without_generation.then(|| object.resource_version.clone()),
         }
     }
