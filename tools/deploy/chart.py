@@ -21,7 +21,7 @@ PARTS = {
     "metrics": [{}, {"agent.token.forReads": True, "metrics.scrape": "podMonitor", "metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}],
 }
 
-# Values that the schema refuses, with a part of the message.
+# Values that the schema or a template refuses, with a part of the message.
 REFUSED = [
     ({"replicas": 3}, "replicas"),
     ({"agent.replica": 3}, "replica"),
@@ -30,6 +30,7 @@ REFUSED = [
     ({"agent.mode": "sidecar"}, "serviceAccounts"),
     ({"agent.listenAddress": "127.0.0.1"}, "listenAddress"),
     ({"agent.extraArgs": ["kubernetes"]}, "pattern"),
+    ({"agent.kvEvents.tokenizers": [{"model": "m", "volume": {"emptyDir": {}}}]}, "agent.kvEvents.source is off"),
     ({"agent.podDisruptionBudget.maxUnavailable": "half"}, "maxUnavailable"),
     ({"watch.namespaces": ["*", "one"]}, "namespaces"),
     ({"watch.namespaces": ["Models"]}, "namespaces"),

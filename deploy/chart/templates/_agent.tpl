@@ -43,6 +43,9 @@ args:
   {{- if ne .source "off" }}
   - --kv-events={{ .source }}
   {{- end }}
+  {{- if and .tokenizers (eq .source "off") }}
+  {{- fail "agent.kvEvents.tokenizers have no effect while agent.kvEvents.source is off; set it to discover or to the servers' ports" }}
+  {{- end }}
   {{- range $at, $tokenizer := .tokenizers }}
   - {{ printf "--tokenizer=%s=/tokenizers/%d/%s" $tokenizer.model $at (default "" $tokenizer.path) | quote }}
   {{- end }}
