@@ -12,6 +12,7 @@ mod kv_cache;
 
 pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
 pub use forecast::{Forecast, Outlook};
+pub use kv_cache::CacheChange;
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
 use crate::protocol::MODEL;

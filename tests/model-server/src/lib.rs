@@ -18,7 +18,8 @@ mod state;
 mod typed_events;
 
 pub use engine::{
-    BLOCK_TOKENS, Batch, BatchRequest, Forecast, Outlook, PrefixCacheCounts, Progress, TOKEN_BYTES,
+    BLOCK_TOKENS, Batch, BatchRequest, CacheChange, Forecast, Outlook, PrefixCacheCounts, Progress,
+    TOKEN_BYTES,
 };
 pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};

@@ -2,7 +2,7 @@
 
 use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker_model_server::{
-    BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, ServiceTimes,
+    BLOCK_TOKENS, Batch, BatchRequest, CacheChange, PrefixCacheCounts, Progress, ServiceTimes,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,12 +13,23 @@ pub struct BatchServer<T> {
     batch: Batch<T>,
     times: ServiceTimes,
     is_working: bool,
+    published: Vec<CacheChange>,
 }
 
 impl<T> BatchServer<T> {
     /// An idle server with an empty cache.
     pub fn new(times: ServiceTimes) -> Self {
-        Self { batch: Batch::new(times), times, is_working: false }
+        Self { batch: Batch::new(times), times, is_working: false, published: Vec::new() }
+    }
+
+    /// Publishes the changes of its cache from now on, those of a step at its end.
+    pub fn publish_changes(&mut self) {
+        self.batch.record_cache_changes();
+    }
+
+    /// The changes that were published since the last call.
+    pub fn take_published(&mut self) -> Vec<CacheChange> {
+        core::mem::take(&mut self.published)
     }
 
     /// Takes a request. Returns the time of the step that begins with it, if the server was idle.
@@ -39,6 +50,7 @@ impl<T> BatchServer<T> {
             report(client, progress);
             true
         });
+        self.published.append(&mut self.batch.take_cache_changes());
         self.begin_step()
     }
 

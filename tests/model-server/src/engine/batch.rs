@@ -5,7 +5,7 @@
 //! its first part is read, and with [`Allocation::AtOnce`] nothing is ever put back into the queue.
 
 use super::adapters::Adapters;
-use super::kv_cache::{BlockLease, KvCache};
+use super::kv_cache::{BlockLease, CacheChange, KvCache};
 use crate::service_times::{Allocation, ServiceTimes};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -126,6 +126,11 @@ impl BatchRequest {
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
     }
 
+    /// Hashes of all its full blocks: of its prompt, and of its answer if they were given.
+    pub fn blocks(&self) -> &[u64] {
+        &self.blocks
+    }
+
     /// Hashes of the full blocks of its prompt.
     pub fn prompt_blocks(&self) -> &[u64] {
         self.full_blocks(self.prompt_tokens)
@@ -160,6 +165,16 @@ impl<T> Batch<T> {
             preemptions: 0,
             times,
         }
+    }
+
+    /// Records the changes of its cache from now on.
+    pub fn record_cache_changes(&mut self) {
+        self.cache.record_changes();
+    }
+
+    /// The changes of its cache since the last call, if they are recorded.
+    pub fn take_cache_changes(&mut self) -> Vec<CacheChange> {
+        self.cache.take_changes()
     }
 
     /// Puts a request into the queue.

@@ -21,6 +21,22 @@ pub(super) struct KvCache {
     unused: usize,
     /// Blocks that belong to one request, because they are not full or hold its answer.
     private: usize,
+    /// Its changes since they were taken; `None`: they are not recorded.
+    changes: Option<Vec<CacheChange>>,
+}
+
+/// A change of the blocks of prompts in a cache, as servers publish it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheChange {
+    /// Blocks that follow one another in a prompt were stored.
+    Stored {
+        /// Number of blocks before them in their prompt.
+        place: usize,
+        /// Their hashes, at least one.
+        blocks: Vec<u64>,
+    },
+    /// The block of this hash was evicted.
+    Removed(u64),
 }
 
 /// Index of a block, or [`NOWHERE`].
@@ -61,7 +77,18 @@ impl KvCache {
             newest: NOWHERE,
             unused: 0,
             private: 0,
+            changes: None,
         }
+    }
+
+    /// Records changes from now on.
+    pub(super) fn record_changes(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// The changes since the last call, if they are recorded.
+    pub(super) fn take_changes(&mut self) -> Vec<CacheChange> {
+        self.changes.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     /// How many blocks at the beginning of a prompt are cached.
@@ -92,6 +119,7 @@ impl KvCache {
         for &hash in &hashes[cached..] {
             places.push(self.insert(hash));
         }
+        self.record_stored(cached, &hashes[cached..]);
         self.private += private;
         self.evict();
         Some(BlockLease { places, private })
@@ -115,12 +143,12 @@ impl KvCache {
         self.private -= private;
         let named = hashes.get(places.len()..).unwrap_or_default();
         for &hash in &named[..named.len().min(private)] {
-            let place = match self.places.get(&hash) {
-                Some(&place) => {
-                    self.use_again(place);
-                    place
-                }
-                None => self.insert(hash),
+            let place = if let Some(&place) = self.places.get(&hash) {
+                self.use_again(place);
+                place
+            } else {
+                self.record_stored(places.len(), &[hash]);
+                self.insert(hash)
             };
             places.push(place);
         }
@@ -139,6 +167,12 @@ impl KvCache {
 
     fn block_mut(&mut self, place: Place) -> &mut Block {
         &mut self.blocks[place as usize]
+    }
+
+    fn record_stored(&mut self, place: usize, blocks: &[u64]) {
+        if let Some(changes) = self.changes.as_mut().filter(|_| !blocks.is_empty()) {
+            changes.push(CacheChange::Stored { place, blocks: blocks.to_vec() });
+        }
     }
 
     /// Adds a block with one user.
@@ -171,6 +205,9 @@ impl KvCache {
             let hash = self.block(oldest).hash;
             self.places.remove(&hash);
             self.vacant.push(oldest);
+            if let Some(changes) = &mut self.changes {
+                changes.push(CacheChange::Removed(hash));
+            }
         }
     }
 
@@ -242,6 +279,25 @@ mod tests {
         }
         cache.take(&[5], 0).unwrap();
         assert_eq!((cache.cached(&[1, 2]), cache.cached(&[3, 4])), (1, 2));
+    }
+
+    #[test]
+    fn recorded_changes_make_a_copy_of_the_cache() {
+        let mut cache = KvCache::new(6);
+        let lease = cache.take(&[9], 0).unwrap();
+        cache.give_back(lease, &[9]);
+        assert_eq!(cache.take_changes(), [], "not recorded");
+        cache.record_changes();
+        let stored = |place, blocks: &[u64]| CacheChange::Stored { place, blocks: blocks.to_vec() };
+        let first = cache.take(&[1, 2], 2).unwrap();
+        let second = cache.take(&[1, 3], 0).unwrap();
+        assert_eq!(cache.take_changes(), [stored(0, &[1, 2]), stored(1, &[3])]);
+        cache.give_back(first, &[1, 2, 4, 5]);
+        cache.give_back(second, &[1, 3]);
+        assert_eq!(cache.take_changes(), [stored(2, &[4]), stored(3, &[5])]);
+        cache.take(&[1, 6], 1).unwrap();
+        let removed = [9, 5].map(CacheChange::Removed);
+        assert_eq!(cache.take_changes(), [&[stored(1, &[6])], &removed[..]].concat());
     }
 
     #[test]

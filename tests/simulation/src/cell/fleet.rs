@@ -3,7 +3,7 @@
 use crate::servers::BatchServer;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_model_server::{
-    BatchRequest, Forecast, Outlook, PrefixCacheCounts, Progress, ServiceTimes,
+    BatchRequest, CacheChange, Forecast, Outlook, PrefixCacheCounts, Progress, ServiceTimes,
 };
 use endpoint_picker_wire::{reading_from_core, v1};
 use std::ops::Range;
@@ -86,6 +86,18 @@ impl RunningFleet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
+    }
+
+    /// All servers publish the changes of their caches from now on.
+    pub fn publish_changes(&mut self) {
+        for server in &mut self.servers {
+            server.batch.publish_changes();
+        }
+    }
+
+    /// The changes that a server has published since the last call.
+    pub fn take_published(&mut self, server: usize) -> Vec<CacheChange> {
+        self.servers[server].batch.take_published()
     }
 
     /// Sends a request to a server. Returns the end of the step that begins with it, if the server was idle.

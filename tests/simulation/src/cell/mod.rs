@@ -10,6 +10,7 @@
 pub mod capacity;
 pub mod figures;
 pub mod fleet;
+mod kv_events;
 pub mod pickers;
 pub mod request;
 pub mod run;

@@ -1,6 +1,7 @@
 //! Requests as sequences of texts, and what a server and a picker see of them.
 
 use endpoint_picker_model_server::{BLOCK_TOKENS, BatchRequest, TOKEN_BYTES};
+use std::ops::Range;
 use std::sync::Arc;
 use xxhash_rust::xxh64::xxh64;
 
@@ -21,6 +22,7 @@ pub struct SimulatedRequest {
     /// The client's session, if it names one.
     pub session: Option<u64>,
     prompt: Vec<Segment>,
+    answer: Segment,
     work: BatchRequest,
 }
 
@@ -31,7 +33,7 @@ impl SimulatedRequest {
         let blocks = blocks(adapter.as_deref(), prompt.iter().copied().chain([answer]));
         let tokens = usize::try_from(tokens).unwrap_or(usize::MAX);
         let work = BatchRequest::of_blocks(adapter.clone(), tokens, blocks, answer.tokens.into());
-        Self { adapter, session: None, prompt, work }
+        Self { adapter, session: None, prompt, answer, work }
     }
 
     /// Its work for a server.
@@ -42,7 +44,18 @@ impl SimulatedRequest {
     /// Appends the text of its prompt.
     pub fn write_prompt(&self, texts: &Texts, text: &mut Vec<u8>) {
         for segment in &self.prompt {
-            texts.write(*segment, text);
+            texts.write(*segment, 0..segment.tokens, text);
+        }
+    }
+
+    /// Appends the text of these tokens of its prompt and answer.
+    pub fn write_tokens(&self, texts: &Texts, tokens: Range<u32>, text: &mut Vec<u8>) {
+        let mut end = 0;
+        for segment in self.prompt.iter().chain([&self.answer]) {
+            let start = end;
+            end += segment.tokens;
+            let part = tokens.start.clamp(start, end) - start..tokens.end.clamp(start, end) - start;
+            texts.write(*segment, part, text);
         }
     }
 }
@@ -91,11 +104,12 @@ impl Texts {
         Self((0..Self::BYTES as u64).map(letter).collect())
     }
 
-    fn write(&self, segment: Segment, text: &mut Vec<u8>) {
+    fn write(&self, segment: Segment, tokens: Range<u32>, text: &mut Vec<u8>) {
         let Self(all) = self;
-        let mut left = segment.tokens as usize * TOKEN_BYTES;
+        let mut left = tokens.len() * TOKEN_BYTES;
         // Two segments of the same place are one in a million, and matter only behind the same beginning.
-        let mut at = usize::try_from(mixed(segment.id) % (all.len() as u64 / 2)).unwrap_or(0);
+        let start = usize::try_from(mixed(segment.id) % (all.len() as u64 / 2)).unwrap_or(0);
+        let mut at = (start + tokens.start as usize * TOKEN_BYTES) % all.len();
         while left > 0 {
             let part = left.min(all.len() - at);
             text.extend_from_slice(&all[at..at + part]);
@@ -147,5 +161,22 @@ mod tests {
         let (a, b) = (text(vec![segment(1, 30), segment(2, 7)]), text(vec![segment(1, 30), segment(3, 7)]));
         assert_eq!((a.len(), &a[..120]), (148, &b[..120]));
         assert_ne!(a[120..], b[120..]);
+    }
+
+    #[test]
+    fn parts_of_a_text_are_those_of_the_whole() {
+        let texts = Texts::new();
+        let request = SimulatedRequest::new(None, vec![segment(1, 30), segment(2, 7)], segment(9, 11));
+        let part = |tokens| {
+            let mut text = Vec::new();
+            request.write_tokens(&texts, tokens, &mut text);
+            text
+        };
+        let mut prompt = Vec::new();
+        request.write_prompt(&texts, &mut prompt);
+        let whole = part(0..48);
+        assert_eq!((whole.len(), &whole[..148]), (192, &prompt[..]));
+        assert_eq!(part(16..32), whole[64..128]);
+        assert_eq!(part(32..48), whole[128..]);
     }
 }

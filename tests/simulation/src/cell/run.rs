@@ -2,12 +2,14 @@
 
 use super::figures::{Figures, Served};
 use super::fleet::RunningFleet;
+use super::kv_events::{EVENT_DELAY, EventAgent, GATHER};
 use super::pickers::{Picker, Variant};
 use super::sessions::Arrival;
 use super::workloads::Workload;
 use crate::events::Events;
 use endpoint_picker_model_server::Progress;
 use endpoint_picker_wire::v1;
+use metrics_agent::kv_events::event::Event as CacheEvent;
 use std::time::Duration;
 
 /// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at most 20 ms.
@@ -47,6 +49,15 @@ enum Event {
     },
     Scrape,
     Readings(Vec<v1::Reading>),
+    /// Events of a server arrive at the agent.
+    CacheEvents {
+        server: usize,
+        events: Vec<CacheEvent>,
+    },
+    /// The agent responds to the proxy's poll for the contents of caches.
+    CachesPolled,
+    /// The response arrives at the proxy.
+    Caches(Vec<Vec<u8>>),
 }
 
 struct SessionState {
@@ -69,6 +80,8 @@ struct Run<'a> {
     events: Events<Event>,
     fleet: RunningFleet,
     picker: Picker,
+    /// `None`: no events are followed.
+    agent: Option<EventAgent>,
     sessions: Vec<SessionState>,
     sent: Vec<Sent>,
     figures: Figures,
@@ -96,12 +109,18 @@ impl Cell {
         }
         let fleet = self.workload.fleet();
         // A slow spell begins after a quarter of the measured time.
-        let fleet = RunningFleet::new(&fleet, begin + measured / 4);
+        let mut fleet = RunningFleet::new(&fleet, begin + measured / 4);
+        let agent = variant.follows_events().then(|| EventAgent::new(fleet.len()));
+        if agent.is_some() {
+            fleet.publish_changes();
+            events.plan(Duration::ZERO, Event::CachesPolled);
+        }
         let picker = Picker::new(variant, fleet.len(), self.limit, self.seed);
         let sessions = arrivals.into_iter().map(|arrival| SessionState { arrival, next: 0 }).collect();
         let figures = Figures::new(fleet.len(), measured);
         let sent = Vec::new();
-        let mut run = Run { events, fleet, picker, sessions, sent, figures, cell: self, begin, end, open: 0 };
+        let mut run =
+            Run { events, fleet, picker, agent, sessions, sent, figures, cell: self, begin, end, open: 0 };
         run.run();
         run.figures
     }
@@ -132,6 +151,17 @@ impl Run<'_> {
                     }
                     self.picker.read(readings, now);
                 }
+                Event::CacheEvents { server, events } => {
+                    if let Some(agent) = &mut self.agent {
+                        agent.apply(server, &events, now);
+                    }
+                }
+                Event::CachesPolled => {
+                    let messages = self.agent.as_mut().map(|agent| agent.poll(now)).unwrap_or_default();
+                    self.events.plan(READING_DELAY, Event::Caches(messages));
+                    self.events.plan(READING_DELAY + GATHER, Event::CachesPolled);
+                }
+                Event::Caches(messages) => self.picker.update_caches(&messages, now),
             }
         }
         let (before, after) = (cache.unwrap_or_default(), self.fleet.prefix_cache());
@@ -153,6 +183,9 @@ impl Run<'_> {
             return;
         };
         self.open += usize::from(is_measured);
+        if let Some(agent) = &mut self.agent {
+            agent.sent(server, number, &request);
+        }
         let work = request.work().clone();
         let answer_tokens = work.answer_tokens();
         self.sent.push(Sent { session, at: now, first_token: None, server, answer_tokens, is_measured });
@@ -163,6 +196,7 @@ impl Run<'_> {
 
     fn end_step(&mut self, server: usize, now: Duration) {
         let Self { fleet, sent, picker, sessions, events, figures, open, end, .. } = self;
+        let mut ended = Vec::new();
         let next = fleet.end_step(server, now, |number, Progress { made, is_all, cached }| {
             let request = &mut sent[number];
             if made > 0 && request.first_token.is_none() {
@@ -173,6 +207,7 @@ impl Run<'_> {
                 return;
             }
             picker.last_token(number, cached, now);
+            ended.push(number);
             if let Some(first_token) = request.first_token.filter(|_| request.is_measured) {
                 *open -= 1;
                 figures.served(&Served {
@@ -190,6 +225,13 @@ impl Run<'_> {
         });
         if let Some(end) = next {
             self.events.plan(end.saturating_sub(now), Event::StepEnd { server });
+        }
+        if let Some(agent) = &mut self.agent {
+            let events = agent.events(server, self.fleet.take_published(server));
+            self.events.plan(EVENT_DELAY, Event::CacheEvents { server, events });
+            for number in ended {
+                agent.ended(server, number);
+            }
         }
     }
 }

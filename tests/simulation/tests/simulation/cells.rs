@@ -57,6 +57,20 @@ fn expected_latency_is_not_worse_than_the_default_and_much_better_with_most_work
 }
 
 #[test]
+fn events_of_caches_are_as_good_as_their_true_contents() {
+    let (events, exact) = ("expected latency, events", "expected latency, exact contents");
+    let drawn = [Drawn::Conversations, Drawn::ShareGpt, Drawn::Agents, Drawn::SmallCaches];
+    let workloads = drawn.map(Workload::Drawn).to_vec();
+    let results = Plan { workloads, ..plan(&[events, exact]) }.run(&|_| ());
+    for condition in results.conditions() {
+        let part = ratio(&results, condition, events, exact);
+        println!("{}: {part:.3} of exact contents", results.name(condition));
+        // The aim with 3 000 requests and three seeds is 1.03: see docs/benchmarks/2026-11-24-simulation.md.
+        assert!(part <= 1.1, "{}: {part:.3}", results.name(condition));
+    }
+}
+
+#[test]
 fn equal_options_give_equal_tables() {
     let all: Vec<&str> = VARIANTS.iter().map(|variant| variant.name).collect();
     let table = |threads| {

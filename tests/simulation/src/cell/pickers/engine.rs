@@ -1,8 +1,10 @@
 //! A picker with the product's own engine: a pool in use, and a proxy around it that exists in memory only.
 
-use super::variant::{Mechanism, Variant};
+use super::store::PoolWithCaches;
+use super::variant::{Contents, Mechanism, Variant};
 use crate::cell::fleet::RunningFleet;
-use crate::cell::request::{SimulatedRequest, Texts};
+use crate::cell::kv_events::TEXTS;
+use crate::cell::request::SimulatedRequest;
 use core::fmt;
 use core::net::SocketAddr;
 use endpoint_picker::epp_rules::EppRules;
@@ -15,7 +17,6 @@ use endpoint_picker::state::prefix::PrefixIndex;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::ledger::LocalLedger;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
@@ -23,7 +24,6 @@ use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, Result};
 use endpoint_picker_engine::testing::{self, START};
 use endpoint_picker_engine::worker_pool::WorkerPool;
-use endpoint_picker_engine::worker_pool::store::PoolCopy;
 use endpoint_picker_model_server::MODEL;
 use endpoint_picker_wire::v1;
 use metrics_agent::catalogue::{Options, Plan};
@@ -32,16 +32,16 @@ use metrics_agent::sources::manifests::File;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The product's engine in front of a fleet.
 pub(super) struct EnginePicker {
-    pool: WorkerPool<PoolCopy<LocalLedger>, NoMetrics>,
+    pool: WorkerPool<PoolWithCaches, NoMetrics>,
     topology: Arc<Topology>,
     readings_version: u64,
     requests: HashMap<usize, InFlight>,
-    has_exact_contents: bool,
+    contents: Contents,
     /// The limit of each request for its first token.
     limit: Option<Duration>,
     /// The body of the request that is decided.
@@ -55,14 +55,12 @@ struct InFlight {
     prompt_tokens: usize,
 }
 
-static TEXTS: LazyLock<Texts> = LazyLock::new(Texts::new);
-
 /// Path of the API that all requests call.
 const PATH: &str = "/v1/completions";
 
 impl EnginePicker {
     pub(super) fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64) -> Self {
-        let Mechanism::Rules { config, has_exact_contents } = variant.mechanism else {
+        let Mechanism::Rules { config, contents } = variant.mechanism else {
             panic!("{} has no rules", variant.name)
         };
         let policy = policy(variant.name, config);
@@ -70,13 +68,12 @@ impl EnginePicker {
         let topology = testing::topology("default", 0..servers, policy);
         let topology = Arc::new(Topology::compile(topology).unwrap());
         let config = Config::parse(br#"{"pool": "default", "agentCluster": "agent"}"#).unwrap();
-        let store = PoolCopy::new(LocalLedger::default());
         let mut picker = Self {
-            pool: WorkerPool::new(config, store, &NoMetrics, Form::Native, seed),
+            pool: WorkerPool::new(config, PoolWithCaches::new(), &NoMetrics, Form::Native, seed),
             topology,
             readings_version: 0,
             requests: HashMap::new(),
-            has_exact_contents,
+            contents,
             limit,
             body: Vec::new(),
         };
@@ -94,6 +91,10 @@ impl EnginePicker {
         self.pool.adopt(Arc::new(view));
     }
 
+    pub(super) fn update_caches(&mut self, messages: &[Vec<u8>], now: Duration) {
+        self.pool.store_mut().update_caches(messages, START + now);
+    }
+
     pub(super) fn pick(
         &mut self,
         request: &SimulatedRequest,
@@ -103,7 +104,7 @@ impl EnginePicker {
     ) -> Option<usize> {
         let mut body = core::mem::take(&mut self.body);
         write_body(request, &mut body);
-        if self.has_exact_contents {
+        if self.contents == Contents::Exact {
             self.index_contents(request, &body, fleet);
         }
         let size = body.len();

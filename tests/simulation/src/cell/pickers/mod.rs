@@ -2,10 +2,11 @@
 
 mod engine;
 mod omniscient;
+mod store;
 mod variant;
 
 pub use omniscient::Omniscient;
-pub use variant::{Mechanism, VARIANTS, Variant};
+pub use variant::{Contents, Mechanism, VARIANTS, Variant};
 
 use self::engine::EnginePicker;
 use super::fleet::RunningFleet;
@@ -77,6 +78,13 @@ impl Picker {
     pub fn read(&mut self, readings: Vec<v1::Reading>, now: Duration) {
         if let Kind::Engine(engine) = &mut self.0 {
             engine.read(readings, now);
+        }
+    }
+
+    /// The agent's response about the caches of the servers has arrived.
+    pub fn update_caches(&mut self, messages: &[Vec<u8>], now: Duration) {
+        if let Kind::Engine(engine) = &mut self.0 {
+            engine.update_caches(messages, now);
         }
     }
 }

@@ -20,17 +20,32 @@ pub enum Mechanism {
     Rules {
         /// An `EndpointPickerConfig`, as users write it.
         config: &'static str,
-        /// Whether the index of prompts has the true contents of the caches.
-        has_exact_contents: bool,
+        /// The contents of the index of prompts.
+        contents: Contents,
     },
 }
 
+/// How a variant knows the prompts that servers have cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// By the prompts that it has sent.
+    Sent,
+    /// The index is replaced by the contents of the caches before each decision.
+    Exact,
+    /// By the servers' KV-cache events.
+    Events,
+}
+
 const fn rules(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, has_exact_contents: false } }
+    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Sent } }
 }
 
 const fn exact(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, has_exact_contents: true } }
+    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Exact } }
+}
+
+const fn by_events(name: &'static str, config: &'static str) -> Variant {
+    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Events } }
 }
 
 /// A configuration of these plugins and of the index of prompts with these parameters.
@@ -68,6 +83,11 @@ macro_rules! latency_with {
 
 const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
 
+/// The tokens in flight are those that the events show as not cached. Without this producer's name whole prompts would count.
+const EXPECTED_LATENCY_BY_EVENTS: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: precise-prefix-cache-producer}, \
+    {type: inflight-load-producer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}, \
+    {type: expected-latency-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}]}";
+
 /// All variants. The second one is what the others are compared with.
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "round robin", mechanism: Mechanism::RoundRobin },
@@ -83,6 +103,7 @@ pub const VARIANTS: &[Variant] = &[
     rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
     rules("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
+    by_events("expected latency, events", EXPECTED_LATENCY_BY_EVENTS),
     rules("default, capacity in tokens", default_with!("capacityInTokens: true")),
     rules("default, blocks of 16", default_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("default, learning", default_with!("learnFromUsage: true")),
@@ -94,6 +115,11 @@ pub const VARIANTS: &[Variant] = &[
 ];
 
 impl Variant {
+    /// Whether it follows the servers' KV-cache events.
+    pub(in crate::cell) fn follows_events(&self) -> bool {
+        matches!(self.mechanism, Mechanism::Rules { contents: Contents::Events, .. })
+    }
+
     /// What the others are compared with: the EPP's default.
     pub const DEFAULT: &'static Self = &VARIANTS[1];
 

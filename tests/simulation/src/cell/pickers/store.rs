@@ -1,0 +1,79 @@
+//! A pool with the caches of its servers, as a proxy has them from the agent.
+
+use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, PromptTexts, ServedModels};
+use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A pool of one worker, and the caches of its servers; nothing is known of them before the first update.
+#[derive(Debug)]
+pub(super) struct PoolWithCaches {
+    pool: PoolCopy<LocalLedger>,
+    caches: PrefixCaches,
+}
+
+impl PoolWithCaches {
+    pub(super) fn new() -> Self {
+        Self { pool: PoolCopy::new(LocalLedger::default()), caches: PrefixCaches::default() }
+    }
+
+    pub(super) fn ledger_mut(&mut self) -> &mut LocalLedger {
+        self.pool.ledger_mut()
+    }
+
+    /// Applies the messages of the agent's response.
+    pub(super) fn update_caches(&mut self, messages: &[Vec<u8>], now: Duration) {
+        for message in messages {
+            let update = CachesUpdate::read(message).unwrap();
+            let models = update.models().map(|models| {
+                Arc::new(ServedModels::new(models, |_| Arc::new(PlainPrompts) as Arc<dyn PromptTexts>))
+            });
+            for step in update.steps(models.as_ref()) {
+                self.caches.apply(&step);
+            }
+        }
+        self.caches.mark_updated(now);
+    }
+}
+
+impl PoolStore for PoolWithCaches {
+    fn view(&self) -> Arc<PoolView> {
+        self.pool.view()
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        self.pool.read(read)
+    }
+
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+        self.pool.transact(decide)
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        self.pool.apply(changes);
+    }
+
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.pool.adopt(newer)
+    }
+
+    fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
+        Some(read(&self.caches))
+    }
+}
+
+/// A model whose completions are tokenized as they are.
+#[derive(Debug)]
+struct PlainPrompts;
+
+impl PromptTexts for PlainPrompts {
+    fn chat(&self, _: &[u8], _: usize) -> Option<String> {
+        None
+    }
+
+    fn completion(&self, prompt: String) -> String {
+        prompt
+    }
+}
