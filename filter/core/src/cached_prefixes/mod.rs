@@ -124,9 +124,10 @@ impl CachedPrefixes {
         self.nodes.remove(holder, key);
     }
 
-    /// Forgets all blocks. The endpoints stay.
-    pub fn clear(&mut self) {
-        self.nodes = Nodes::default();
+    /// Forgets all blocks. The endpoints stay. The result frees the memory when it is dropped, which takes long for many blocks.
+    #[must_use = "it frees the memory, which a lock may outlast"]
+    pub fn clear(&mut self) -> impl Sized + use<> {
+        core::mem::take(&mut self.nodes)
     }
 
     /// Nodes, roots included.

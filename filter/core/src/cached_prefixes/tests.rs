@@ -201,7 +201,7 @@ fn hostile_blocks_change_nothing_else() {
     index.remove(Holder(99), good.key);
     index.remove(Holder(0), 12_345);
     assert_eq!(tokens(&index, ROOT, "the quick "), [(7, 8)]);
-    index.clear();
+    drop(index.clear());
     assert!(index.is_empty() && index.holder(7).is_some());
 }
 
@@ -212,7 +212,7 @@ fn a_flood_is_bounded_and_a_node_with_children_of_all_lengths_too() {
     (3..3 + MAX_NODES as u64 + 10).for_each(|n| store(&mut index, 7, Tier::Gpu, &[flood(n)]));
     assert_eq!(index.len(), MAX_NODES);
     assert!(index.bytes() < 100_000_000, "{}", index.bytes());
-    index.clear();
+    drop(index.clear());
     let lengths =
         (1..=65_535).map(|length| Block { parent: ROOT, key: 1_000 + u64::from(length), length, tokens: 1 });
     store(&mut index, 7, Tier::Gpu, &lengths.collect::<Vec<_>>());

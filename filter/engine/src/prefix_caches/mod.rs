@@ -32,12 +32,14 @@ pub struct PrefixCaches {
 }
 
 impl PrefixCaches {
-    /// Applies a step of an update.
-    pub fn apply(&mut self, step: &Step<'_>) {
+    /// Applies a step of an update. The result frees the memory of forgotten blocks when it is dropped, which takes long for many blocks.
+    #[must_use = "it frees the memory, which a lock may outlast"]
+    pub fn apply(&mut self, step: &Step<'_>) -> impl Sized + use<> {
+        let mut forgotten = None;
         match *step {
             Step::Begin { is_whole, caches, models } => {
                 if is_whole {
-                    self.index.clear();
+                    forgotten = Some(self.index.clear());
                     self.is_whole = false;
                 }
                 if let Some(models) = models {
@@ -65,6 +67,7 @@ impl PrefixCaches {
             }
             Step::End { is_last } => self.is_whole |= is_last,
         }
+        forgotten
     }
 
     /// The agent has responded.

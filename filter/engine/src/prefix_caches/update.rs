@@ -1,4 +1,4 @@
-//! A message of the agent about cached prefixes, in steps. A step of blocks takes little time; the first step takes longer if it forgets blocks.
+//! A message of the agent about cached prefixes, in steps. A step of blocks takes little time; the first step takes longer if it forgets blocks of some endpoints.
 
 use core::fmt;
 use std::sync::Arc;

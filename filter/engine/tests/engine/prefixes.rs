@@ -92,7 +92,7 @@ fn update(fixture: &Fixture, message: &CachedPrefixes, now: Duration) {
     let update = CachesUpdate::read(&message.encode_to_vec()).unwrap();
     let models = update.models().map(|models| Arc::new(ServedModels::new(models, |_| Arc::new(Contents))));
     let mut caches = fixture.pool.store().caches.borrow_mut();
-    update.steps(models.as_ref()).for_each(|step| caches.apply(&step));
+    update.steps(models.as_ref()).for_each(|step| drop(caches.apply(&step)));
     caches.mark_updated(now);
 }
 

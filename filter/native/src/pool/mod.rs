@@ -236,7 +236,9 @@ impl SharedPool {
         now: Duration,
     ) {
         for step in update.into_iter().flat_map(|update| update.steps(models)) {
-            self.caches.write().apply(&step);
+            let forgotten = self.caches.write().apply(&step);
+            // The lock is free again.
+            drop(forgotten);
         }
         self.caches.write().mark_updated(now);
     }
