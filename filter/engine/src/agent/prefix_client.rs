@@ -17,7 +17,7 @@ const POLL_EVERY: Duration = Duration::from_millis(50);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Time between two checks whether the rules of a pool need prefixes, while they do not.
-const IDLE: Duration = Duration::from_millis(250);
+const IDLE: Duration = Duration::from_secs(1);
 
 /// Polls the agent for the cached prefixes of one pool.
 #[derive(Debug)]

@@ -292,7 +292,7 @@ fn cached_prefixes_are_polled_while_the_rules_read_them() {
     let adopt = |fixture: &mut Fixture, policy| {
         let topology = Arc::new(Topology::compile(topology(&[1], policy)).unwrap());
         fixture.pool.store.adopt(Arc::new(PoolView::new(topology, snapshot(&[0]), START)));
-        fixture.pass(250);
+        fixture.pass(1_000);
     };
     adopt(&mut fixture, fewest_waiting());
     assert_eq!(fixture.due(), []);

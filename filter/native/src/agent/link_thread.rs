@@ -19,9 +19,6 @@ use crate::process::clock;
 use crate::process::thread::Stop;
 use crate::process::thread::Thread;
 
-/// Maximum time between two rounds, in which the loads of proxies that have vanished are dropped.
-const MAX_PAUSE: Duration = Duration::from_millis(250);
-
 /// Time between two rounds while no exchange can begin, because no snapshot has arrived yet.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -39,8 +36,12 @@ pub(super) struct LinkThread {
 }
 
 /// The links of one thread, by the number of their pool.
-#[derive(Debug, Default)]
-struct Links(Mutex<Vec<PoolLink>>);
+#[derive(Debug)]
+struct Links {
+    links: Mutex<Vec<PoolLink>>,
+    /// Maximum time between two rounds of one pool.
+    max_pause: Duration,
+}
 
 #[derive(Debug)]
 struct PoolLink {
@@ -50,15 +51,16 @@ struct PoolLink {
 }
 
 impl LinkThread {
-    /// Starts a thread of this name without links. `each_round` runs after each request, and at least four times a second while
-    /// none is sent. The thread's end takes up to a second if it is connecting to an agent; anything else is
+    /// Starts a thread of this name without links. `each_round` runs after each request, and after `max_pause` while none is sent. The
+    /// thread's end takes up to a second if it is connecting to an agent; anything else is
     /// interrupted.
     pub(super) fn start(
         name: &str,
         access: &AgentAccess,
+        max_pause: Duration,
         mut each_round: impl FnMut() + Send + 'static,
     ) -> io::Result<Self> {
-        let links = Arc::<Links>::default();
+        let links = Arc::new(Links { links: Mutex::default(), max_pause });
         let (shared, access) = (Arc::clone(&links), access.clone());
         let thread = Thread::start(name, move |stop| {
             let mut connection = Connection::new(&access, Arc::clone(stop));
@@ -74,12 +76,12 @@ impl LinkThread {
 
     /// Sends the requests of a link from now on.
     pub(super) fn add(&self, number: u64, link: Link, pool: UpdatedPool) {
-        self.links.0.lock().push(PoolLink { number, link, pool });
+        self.links.links.lock().push(PoolLink { number, link, pool });
     }
 
     /// Sends no further request of a pool. A response that arrives later is dropped.
     pub(super) fn remove(&self, number: u64) {
-        self.links.0.lock().retain(|link| link.number != number);
+        self.links.links.lock().retain(|link| link.number != number);
     }
 }
 
@@ -115,7 +117,7 @@ impl Links {
     /// The requests that are due, and whether there is one pool alone. Of one pool it is one request, because a
     /// poll that the agent holds keeps a report back.
     fn due(&self) -> (Vec<PoolCall>, bool) {
-        let links = &mut *self.0.lock();
+        let links = &mut *self.links.lock();
         let is_one_pool = links.len() == 1;
         let max_calls = if is_one_pool { 1 } else { usize::MAX };
         let mut calls = Vec::new();
@@ -131,7 +133,7 @@ impl Links {
 
     /// Runs with the link of a pool, if it is there still.
     fn with(&self, number: u64, run: impl FnOnce(&mut Link, &mut UpdatedPool)) {
-        if let Some(link) = self.0.lock().iter_mut().find(|link| link.number == number) {
+        if let Some(link) = self.links.lock().iter_mut().find(|link| link.number == number) {
             link.run(run);
         }
     }
@@ -158,13 +160,13 @@ impl Links {
 
     /// The pause until the next request of one pool; `None`: there are several.
     fn pause_of_one_pool(&self) -> Option<Duration> {
-        match &self.0.lock()[..] {
+        match &self.links.lock()[..] {
             // The first link is about to be added, or the thread to be stopped.
             [] => Some(ADOPTION_PAUSE),
             [only] if only.pool.is_adopting() => Some(ADOPTION_PAUSE),
             [only] => Some(match only.link.pause(clock::now()) {
                 Duration::ZERO => IDLE_PAUSE,
-                pause => pause.min(MAX_PAUSE),
+                pause => pause.min(self.max_pause),
             }),
             _ => None,
         }
@@ -174,7 +176,7 @@ impl Links {
     fn advance_adoptions(&self) -> bool {
         let now = clock::now();
         let mut is_adopting = false;
-        for PoolLink { pool, .. } in self.0.lock().iter_mut().filter(|it| it.pool.is_adopting()) {
+        for PoolLink { pool, .. } in self.links.lock().iter_mut().filter(|it| it.pool.is_adopting()) {
             pool.can_publish(now);
             is_adopting |= pool.is_adopting();
         }

@@ -40,6 +40,13 @@ use crate::process::registry::Registry;
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
 
+/// Maximum pause of the threads that poll for snapshots, which wake the filters, and exchange changes, which drop the loads of proxies that have
+/// vanished.
+const MAX_PAUSE: Duration = Duration::from_millis(250);
+
+/// Maximum pause of the thread that polls for cached prefixes: it has nothing else to do.
+const MAX_PREFIX_PAUSE: Duration = Duration::from_secs(1);
+
 /// The pools of the process, by their name and the way to their agent.
 static POOLS: LazyLock<Registry<(String, AgentAccess), PoolRuntime>> = LazyLock::new(Registry::new);
 
@@ -61,9 +68,9 @@ struct AgentLinks {
 impl AgentLinks {
     fn start(access: &AgentAccess) -> io::Result<Self> {
         Ok(Self {
-            polls: LinkThread::start("epp-agent", access, wakes::wake_if_due)?,
-            prefixes: LinkThread::start("epp-prefixes", access, || {})?,
-            sync: LinkThread::start("epp-share", access, || {})?,
+            polls: LinkThread::start("epp-agent", access, MAX_PAUSE, wakes::wake_if_due)?,
+            prefixes: LinkThread::start("epp-prefixes", access, MAX_PREFIX_PAUSE, || {})?,
+            sync: LinkThread::start("epp-share", access, MAX_PAUSE, || {})?,
             last_number: AtomicU64::new(0),
         })
     }
