@@ -40,7 +40,7 @@ fn received(api: StreamApi, body: &str, chunks: &[&[u8]]) -> Option<(Vec<u8>, En
             break;
         }
         for chunk in chunks {
-            client.extend(stream.chunk(chunk));
+            client.extend_from_slice(&stream.chunk(chunk));
         }
         let next = stream.end(true);
         let is_over = !matches!(next, End::Resume(_));

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Measures what the picker costs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster, native-resuming; another build as wasm=FILE or
-    /// native=FILE.
+    /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster, native-resuming; another build as wasm=FILE,
+    /// native=FILE or native-resuming=FILE.
     #[arg(long, value_delimiter = ',', default_value = "bare,wasm,native")]
     proxies: Vec<ProxyKind>,
     /// The conditions, TRAFFIC/BYTES/ENDPOINTS/WORKERS; traffic is saturating, new-prompts, steady, streamed or paced.

@@ -130,7 +130,7 @@ fn config(kind: &ProxyKind, folder: &Path, agent_port: u16) -> Result<Config> {
             config
         }
         ProxyKind::NativeCluster => with_own_cluster(folder, agent_port)?,
-        ProxyKind::NativeResuming => with_resumption(folder, agent_port)?,
+        ProxyKind::NativeResuming { module } => with_resumption(folder, agent_port, module.as_deref())?,
     };
     let idle_timeout = config.document().pointer_mut(IDLE_TIMEOUT);
     *idle_timeout.context("the servers' cluster has no idle timeout")? = UPSTREAM_IDLE.into();
@@ -180,15 +180,13 @@ fn with_own_cluster(folder: &Path, agent_port: u16) -> Result<Config> {
     Ok(config)
 }
 
-/// Streams are resumed: they pass a second listener.
-fn with_resumption(folder: &Path, agent_port: u16) -> Result<Config> {
-    const SECOND_LISTENER: &str = "/static_resources/listeners/1/filter_chains/0/filters/0/typed_config";
+/// Streams are resumed.
+fn with_resumption(folder: &Path, agent_port: u16, module: Option<&Path>) -> Result<Config> {
     let places = Places { port: 0, admin_port: 0, agent_port, folder };
     let mut config = Config::shipped("examples/resume-streams", Filter::Native, places)?;
     config.remove_access_log()?;
-    let second = config.document().pointer_mut(SECOND_LISTENER).and_then(Value::as_object_mut);
-    second.and_then(|second| second.remove("access_log")).context("the second listener has no access log")?;
-    config.set_picker_module(&Filter::Native.module()?)?;
+    let module = module.map_or_else(|| Filter::Native.module(), |module| Ok(module.to_owned()))?;
+    config.set_picker_module(&module)?;
     Ok(config)
 }
 

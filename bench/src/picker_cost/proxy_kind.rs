@@ -18,8 +18,11 @@ pub(crate) enum ProxyKind {
     },
     /// The proxy with this workspace's native module, which also provides the servers' cluster.
     NativeCluster,
-    /// The proxy with this workspace's native module, which also resumes streams.
-    NativeResuming,
+    /// The proxy with a build of the native module, which also resumes streams.
+    NativeResuming {
+        /// The build; that of this workspace if absent.
+        module: Option<PathBuf>,
+    },
 }
 
 impl ProxyKind {
@@ -32,31 +35,34 @@ impl ProxyKind {
 impl FromStr for ProxyKind {
     type Err = anyhow::Error;
 
-    /// Reads `bare`, `native-cluster`, `native-resuming`, or `wasm` or `native`, each of these two also with the file of another build: `native=old.so`.
+    /// Reads `bare`, `native-cluster`, or `native-resuming`, `wasm` or `native`, each of these three also with the file of another build:
+    /// `native=old.so`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "bare" => return Ok(Self::Bare),
             "native-cluster" => return Ok(Self::NativeCluster),
-            "native-resuming" => return Ok(Self::NativeResuming),
             _ => {}
         }
         let (filter, module) = match text.split_once('=') {
             Some((filter, module)) => (filter, Some(PathBuf::from(module))),
             None => (text, None),
         };
-        Ok(Self::Picker { filter: filter.parse()?, module })
+        match filter {
+            "native-resuming" => Ok(Self::NativeResuming { module }),
+            filter => Ok(Self::Picker { filter: filter.parse()?, module }),
+        }
     }
 }
 
 impl fmt::Display for ProxyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (filter, module) = match self {
+        let (name, module) = match self {
             Self::Bare => return f.write_str("bare"),
             Self::NativeCluster => return f.write_str("native-cluster"),
-            Self::NativeResuming => return f.write_str("native-resuming"),
-            Self::Picker { filter, module } => (filter, module),
+            Self::NativeResuming { module } => ("native-resuming".to_owned(), module),
+            Self::Picker { filter, module } => (filter.to_string(), module),
         };
-        filter.fmt(f)?;
+        f.write_str(&name)?;
         module.as_ref().map_or(Ok(()), |module| write!(f, "={}", module.display()))
     }
 }
@@ -67,7 +73,15 @@ mod tests {
 
     #[test]
     fn kinds_are_read_as_they_are_shown() {
-        for text in ["bare", "wasm", "native", "native=/builds/old.so", "native-cluster", "native-resuming"] {
+        for text in [
+            "bare",
+            "wasm",
+            "native",
+            "native=/builds/old.so",
+            "native-cluster",
+            "native-resuming",
+            "native-resuming=/new.so",
+        ] {
             assert_eq!(text.parse::<ProxyKind>().unwrap().to_string(), text);
         }
     }

@@ -76,31 +76,6 @@ fn every_api_has_its_words_for_usage() {
 }
 
 #[test]
-fn the_end_of_a_stream_is_its_marker_or_a_reason_however_it_is_cut() {
-    let is_finished = |answer: &str, size: usize| {
-        let mut reader = UsageReader::new(EVENTS.as_bytes(), None).unwrap();
-        answer.as_bytes().chunks(size).for_each(|piece| reader.read_chunk(piece));
-        reader.is_finished()
-    };
-    let text =
-        "data: {\"choices\":[{\"delta\":{\"content\":\"[DONE] finish_reason\"},\"finish_reason\":null}]}\n\n";
-    let empty = "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":\"\"}]}\n\n";
-    let reason = "data: {\"choices\":[{\"delta\":{},\"finish_reason\": \"stop\"}]}\r\n\r\n";
-    for (answer, expected) in [
-        (text.to_owned(), false),
-        (text.repeat(2) + empty, false),
-        (text.to_owned() + ": [DONE]\n\n", false),
-        (text.to_owned() + "data:[DONE]\n", true),
-        (text.to_owned() + reason, true),
-        (CHAT.to_owned(), true),
-    ] {
-        for size in [1, 3, answer.len()] {
-            assert_eq!(is_finished(&answer, size), expected, "{answer}");
-        }
-    }
-}
-
-#[test]
 fn only_the_answers_own_usage_counts_and_not_usage_in_a_models_text() {
     for answer in [
         r#"{"choices":[{"usage":{"prompt_tokens":5}}]}"#,

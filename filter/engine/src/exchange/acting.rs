@@ -6,11 +6,9 @@ use endpoint_picker::fallback::Fallback;
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::Headers;
-use endpoint_picker::request::body::Api;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
-use super::response::StreamEnd;
 use super::served::Served;
 use super::{Flow, Progress, Turn};
 use crate::config::Mode;
@@ -239,10 +237,6 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.judged_by_trailers = served.endpoint.filter(|_| served.is_failure.is_none());
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
-        let is_completion = matches!(exchange.head.api, Api::Chat | Api::Completions);
-        if is_completion && head.status == 200 && exchange.head.has(headers::RESUMPTION) {
-            response.end = StreamEnd::Needed;
-        }
         if mode == Mode::Pick {
             response.reporters =
                 Some(pipeline.reporters()).filter(|reporters| !reporters.is_empty()).cloned();

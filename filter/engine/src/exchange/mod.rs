@@ -27,7 +27,7 @@ use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
-use self::response::{Response, StreamEnd};
+use self::response::Response;
 use self::served::{is_cut, judge_by_trailers, judge_cut};
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
@@ -342,6 +342,12 @@ impl Exchange {
         }
     }
 
+    /// The response has ended before its end marker, so its server has failed: it is avoided, and the request is over.
+    pub fn cut(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        self.avoid_server(pool, proxy);
+        self.end(pool);
+    }
+
     /// The server of the response has cut it, and is avoided.
     fn avoid_server(&self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
         if let Some(endpoint) = self.response.served_by
@@ -353,9 +359,6 @@ impl Exchange {
 
     /// The whole response has arrived, as far as the server's framing shows.
     fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
-        if matches!(self.response.end, StreamEnd::Missing) {
-            self.avoid_server(pool, proxy);
-        }
         if let Some(response) = self.assignment.complete(proxy)
             && let Some(limits) = &self.assignment.limits
         {

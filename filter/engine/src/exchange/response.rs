@@ -42,8 +42,6 @@ pub(super) struct Response {
     pub(super) counts_service: bool,
     /// Plugins learn from its usage.
     pub(super) is_sample: bool,
-    /// Whether its server has to end a stream by the marker.
-    pub(super) end: StreamEnd,
     /// Plugins that report a number of its usage, if there are any.
     pub(super) reporters: Option<Arc<[Reporter]>>,
     tokens: Option<ResponseTokens>,
@@ -65,7 +63,6 @@ impl Response {
         }
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
-        self.end.begin(head, self.is_streamed);
         let has_reader =
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
@@ -111,12 +108,11 @@ impl Response {
                 tokens.note_first_byte(now);
             }
         }
-        if self.restore.is_some() || self.tokens.is_some() || self.end.is_awaited() {
+        if self.restore.is_some() || self.tokens.is_some() {
             if let Err(error) = self.pass_chunk(proxy, is_last) {
                 log::error!("{error}; a chunk of the response passes unchanged");
                 // Without this chunk, the counts of the usage reader would be wrong.
                 self.tokens = None;
-                self.end = StreamEnd::NotNeeded;
             }
             if is_last {
                 self.end_reading(proxy, metrics);
@@ -129,9 +125,6 @@ impl Response {
         let chunk = proxy.response_chunk()?;
         if let Some(tokens) = &mut self.tokens {
             tokens.read(&chunk);
-        }
-        if let StreamEnd::Awaited(tail) = &mut self.end {
-            tail.push(&chunk);
         }
         let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
         replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
@@ -155,9 +148,8 @@ impl Response {
         self.usage.map(|Usage { input, output, .. }| Tokens { input, output })
     }
 
-    /// The body has ended: counts its tokens, and checks whether it has its end marker.
+    /// The body has ended: counts its tokens.
     fn end_reading<M: MetricSink>(&mut self, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
-        self.end.conclude();
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
                 Ok(now) => {
@@ -185,72 +177,6 @@ impl Response {
                 Err(NotReported::Unmet | NotReported::Nothing) => {}
             }
         }
-    }
-}
-
-/// The marker at the end of a stream, without which its server has failed.
-#[derive(Debug, Default)]
-pub(super) enum StreamEnd {
-    /// The stream may end without the marker, or has it.
-    #[default]
-    NotNeeded,
-    /// The response needs the marker if it is a stream.
-    Needed,
-    /// A stream that needs the marker has begun.
-    Awaited(Box<StreamTail>),
-    /// The stream has ended without the marker.
-    Missing,
-}
-
-impl StreamEnd {
-    fn begin(&mut self, head: &ResponseHead, is_streamed: bool) {
-        let tail = if is_streamed && matches!(self, Self::Needed) { StreamTail::begin(head) } else { None };
-        *self = tail.map_or(Self::NotNeeded, |tail| Self::Awaited(Box::new(tail)));
-    }
-
-    fn is_awaited(&self) -> bool {
-        matches!(self, Self::Awaited(_))
-    }
-
-    /// The body has ended.
-    fn conclude(&mut self) {
-        if let Self::Awaited(tail) = core::mem::take(self)
-            && !tail.has_end()
-        {
-            *self = Self::Missing;
-        }
-    }
-}
-
-/// The last bytes of a stream, which include its end marker if it has one. They are parsed once, when the stream has ended; until then a chunk
-/// costs a copy of its last [`KEPT`](Self::KEPT) bytes.
-#[derive(Debug)]
-pub(super) struct StreamTail {
-    reader: UsageReader,
-    bytes: Vec<u8>,
-}
-
-impl StreamTail {
-    /// Minimum number of bytes that are kept: several times the last events of a stream.
-    const KEPT: usize = 4096;
-
-    /// `None` if the stream cannot be read.
-    fn begin(head: &ResponseHead) -> Option<Self> {
-        let reader = UsageReader::new(&head.content_type, head.content_encoding.as_deref())?;
-        Some(Self { reader, bytes: Vec::new() })
-    }
-
-    fn push(&mut self, chunk: &[u8]) {
-        let last = chunk.len().saturating_sub(Self::KEPT);
-        self.bytes.extend_from_slice(chunk.get(last..).unwrap_or_default());
-        if self.bytes.len() > 2 * Self::KEPT {
-            self.bytes.drain(..self.bytes.len() - Self::KEPT);
-        }
-    }
-
-    fn has_end(mut self) -> bool {
-        self.reader.read_chunk(&self.bytes);
-        self.reader.is_finished()
     }
 }
 

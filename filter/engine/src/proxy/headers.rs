@@ -23,10 +23,6 @@ pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 /// Time that a request waited in the queue, in milliseconds, for clients that ask for explanations.
 pub const QUEUE_WAIT: &str = "x-llm-d-queue-wait-ms";
 
-/// The number, from 0, of a request among all requests that the filter for streams sends for one client's stream. A server that ends the
-/// response to such a request without the marker `[DONE]` or a finish reason has failed.
-pub const RESUMPTION: &str = "x-endpoint-picker-resumption";
-
 /// Seconds after which a rejected client may retry.
 pub(crate) const RETRY_AFTER: &str = "retry-after";
 

@@ -44,7 +44,7 @@ impl ClientResponse {
         &mut self,
         event: &[u8],
         data: &[u8],
-        read: &'e Event,
+        read: &'e Event<'_>,
         out: &mut Vec<u8>,
     ) -> &'e str {
         let text = self.without_repeated(read.text());
@@ -80,7 +80,7 @@ impl ClientResponse {
         rest
     }
 
-    fn count(&mut self, read: &Event, text: &str) {
+    fn count(&mut self, read: &Event<'_>, text: &str) {
         self.has_role |= read.has_role();
         if read.is_finish() {
             self.progress = self.progress.max(Progress::WholeText);
@@ -94,9 +94,19 @@ impl ClientResponse {
             }
             self.has_usage = true;
         }
-        self.tokens = self.tokens.saturating_add(new);
-        let is_blank = text.trim().is_empty();
-        self.blank_tokens = if is_blank { self.blank_tokens.saturating_add(new) } else { 0 };
+        self.count_tokens(text, new);
+    }
+
+    /// Counts this many tokens of this text.
+    fn count_tokens(&mut self, text: &str, tokens: u64) {
+        self.tokens = self.tokens.saturating_add(tokens);
+        let is_blank = text.trim_start().is_empty();
+        self.blank_tokens = if is_blank { self.blank_tokens.saturating_add(tokens) } else { 0 };
+    }
+
+    /// The client has got an event of the first response with this text and nothing else that matters.
+    pub(super) fn add_plain(&mut self, text: &str) {
+        self.count_tokens(text, 1);
     }
 
     /// Keeps text that the client got, for a later continuation.

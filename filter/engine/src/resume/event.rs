@@ -1,6 +1,7 @@
 //! One event of a streamed response: its text, and the same event as part of an earlier response.
 
 use core::num::NonZeroU64;
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,9 +12,9 @@ const IDENTITY: [&str; 3] = ["id", "created", "model"];
 
 /// The fields of an event that a resumption depends on.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Event {
-    #[serde(default)]
-    choices: Vec<Choice>,
+pub(super) struct Event<'e> {
+    #[serde(default, borrow)]
+    choices: Vec<Choice<'e>>,
     #[serde(default)]
     usage: Option<EventUsage>,
     #[serde(default)]
@@ -21,31 +22,35 @@ pub(super) struct Event {
 }
 
 #[derive(Debug, Deserialize)]
-struct Choice {
-    #[serde(default)]
-    delta: Option<Delta>,
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default)]
-    finish_reason: Option<String>,
+struct Choice<'e> {
+    #[serde(default, borrow)]
+    delta: Option<Delta<'e>>,
+    #[serde(default, borrow)]
+    text: Option<Text<'e>>,
+    #[serde(default, borrow)]
+    finish_reason: Option<Text<'e>>,
 }
 
+/// A string, which is borrowed from the event unless it is written with escapes.
 #[derive(Debug, Deserialize)]
-struct Delta {
+struct Text<'e>(#[serde(borrow)] Cow<'e, str>);
+
+#[derive(Debug, Deserialize)]
+struct Delta<'e> {
     #[serde(default)]
     role: Option<IgnoredAny>,
-    #[serde(default)]
-    content: Option<String>,
-    #[serde(default)]
-    reasoning: Option<String>,
-    #[serde(default)]
-    reasoning_content: Option<String>,
+    #[serde(default, borrow)]
+    content: Option<Text<'e>>,
+    #[serde(default, borrow)]
+    reasoning: Option<Text<'e>>,
+    #[serde(default, borrow)]
+    reasoning_content: Option<Text<'e>>,
     #[serde(default)]
     tool_calls: Option<Vec<IgnoredAny>>,
     #[serde(default)]
     function_call: Option<IgnoredAny>,
-    #[serde(default)]
-    refusal: Option<String>,
+    #[serde(default, borrow)]
+    refusal: Option<Text<'e>>,
     #[serde(default)]
     audio: Option<IgnoredAny>,
 }
@@ -68,21 +73,33 @@ pub(super) enum OtherOutput {
     Other,
 }
 
-impl Event {
+impl<'e> Event<'e> {
     /// Reads the data of an event; `None` if it is of another form.
-    pub(super) fn read(data: &[u8]) -> Option<Self> {
+    pub(super) fn read(data: &'e [u8]) -> Option<Self> {
         // Serde reads a list as the fields in their order.
         serde_json::from_slice(data).ok().filter(|_| data.starts_with(b"{"))
     }
 
     /// Its text; empty if it has none.
     pub(super) fn text(&self) -> &str {
-        let choice = self.choices.first();
-        let text = choice.and_then(|choice| match &choice.delta {
-            Some(delta) => delta.content.as_deref(),
-            None => choice.text.as_deref(),
-        });
-        text.unwrap_or_default()
+        self.text_of_choice().map(|Text(text)| &**text).unwrap_or_default()
+    }
+
+    fn text_of_choice(&self) -> Option<&Text<'e>> {
+        let choice = self.choices.first()?;
+        match &choice.delta {
+            Some(delta) => delta.content.as_ref(),
+            None => choice.text.as_ref(),
+        }
+    }
+
+    /// Its text as a part of its data, if it has text without escapes and nothing else that a resumption depends on.
+    pub(super) fn plain_text(&self) -> Option<&'e str> {
+        let is_plain = self.usage.is_none() && !self.is_finish() && self.other_output().is_none();
+        match self.text_of_choice()? {
+            Text(Cow::Borrowed(text)) if is_plain && !text.is_empty() => Some(*text),
+            Text(_) => None,
+        }
     }
 
     /// Whether it has the role of the message.
@@ -94,7 +111,7 @@ impl Event {
     pub(super) fn is_finish(&self) -> bool {
         self.choices
             .iter()
-            .any(|choice| choice.finish_reason.as_ref().is_some_and(|reason| !reason.is_empty()))
+            .any(|choice| choice.finish_reason.as_ref().is_some_and(|Text(reason)| !reason.is_empty()))
     }
 
     pub(super) fn usage(&self) -> Option<EventUsage> {
@@ -106,7 +123,7 @@ impl Event {
         if self.error.is_some() {
             return Some(OtherOutput::Error);
         }
-        let has = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has = |text: &Option<Text<'_>>| text.as_ref().is_some_and(|Text(text)| !text.is_empty());
         self.choices.iter().filter_map(|choice| choice.delta.as_ref()).find_map(|delta| {
             let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
             match () {
@@ -228,8 +245,8 @@ mod tests {
 
     use super::*;
 
-    fn read(event: &Value) -> Event {
-        Event::read(event.to_string().as_bytes()).unwrap()
+    fn read(event: &Value) -> Event<'static> {
+        Event::read(event.to_string().leak().as_bytes()).unwrap()
     }
 
     #[test]

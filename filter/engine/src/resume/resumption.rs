@@ -1,5 +1,6 @@
 //! The course of one stream through the responses of several servers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::response::usage::is_stream;
@@ -8,6 +9,7 @@ use super::budget::{Budget, KeptBytes};
 use super::client_response::ClientResponse;
 use super::event::{Event, OtherOutput};
 use super::lines::{self, DONE, Events};
+use super::plain_event::PlainEvent;
 use super::request::{ResumableRequest, Unresumable};
 
 /// Why a client's stream is cut.
@@ -29,11 +31,11 @@ pub enum Cut {
     UsageLost,
     /// It has been resumed as often as is allowed.
     TooManyResumptions,
-    /// The server that was to continue the response, or the picker, refused.
+    /// The picker, or the server that was to continue the response, refused.
     Refused,
     /// The client reads so slowly that too much is held for it.
     SlowClient,
-    /// The proxy could not send the request.
+    /// No server has responded.
     NotSent,
 }
 
@@ -71,6 +73,9 @@ impl Cut {
     ];
 }
 
+/// Maximum number of servers that get a request one after another without a response; the retries of the shipped routes reach the same number.
+const MAX_SILENT_SERVERS: u32 = 4;
+
 /// The next step when a server's response has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
@@ -78,6 +83,8 @@ pub enum End {
     Complete(Vec<u8>),
     /// A request with this body continues the response.
     Resume(Vec<u8>),
+    /// The server has not responded, and another one gets the request with this body.
+    Repeat(Vec<u8>),
     /// The client's stream is cut.
     Cut(Cut),
 }
@@ -103,6 +110,10 @@ pub struct Resumption {
     client: ClientResponse,
     part: Part,
     events: Events,
+    /// The last event of the first response that had only text.
+    plain: Option<PlainEvent>,
+    /// Servers that have not responded, since one has.
+    silent_servers: u32,
     /// The reason why the stream will not be resumed.
     obstacle: Option<Cut>,
 }
@@ -129,6 +140,8 @@ impl Resumption {
             client: ClientResponse::default(),
             part: Part::Awaited,
             events: Events::default(),
+            plain: None,
+            silent_servers: 0,
             obstacle: None,
         })
     }
@@ -147,13 +160,14 @@ impl Resumption {
     pub fn head(&mut self, status: &[u8], content_type: &[u8], is_encoded: bool) -> bool {
         let is_readable = status == b"200" && is_stream(content_type) && !is_encoded;
         self.part = if is_readable { Part::Events } else { Part::Passes };
+        self.silent_servers = 0;
         is_readable || self.resumptions == 0
     }
 
-    /// A chunk of a response has arrived. Returns the bytes for the client.
-    pub fn chunk(&mut self, chunk: &[u8]) -> Vec<u8> {
-        if self.part != Part::Events {
-            return chunk.to_vec();
+    /// A chunk of a response has arrived. Returns the bytes for the client, nearly always the chunk itself.
+    pub fn chunk<'c>(&mut self, chunk: &'c [u8]) -> Cow<'c, [u8]> {
+        if self.part != Part::Events || self.events.partial() == 0 && self.is_plain(chunk) {
+            return Cow::Borrowed(chunk);
         }
         let mut out = Vec::with_capacity(chunk.len());
         let mut events = core::mem::take(&mut self.events);
@@ -168,11 +182,28 @@ impl Resumption {
             self.part = Part::Passes;
         }
         self.events = events;
-        out
+        Cow::Owned(out)
+    }
+
+    /// Whether this is one event of the first response that has only text. Its text is kept.
+    fn is_plain(&mut self, event: &[u8]) -> bool {
+        let Some(text) = self.plain.as_ref().and_then(|plain| plain.text_of(event)) else { return false };
+        self.client.add_plain(text);
+        self.keep(text);
+        true
+    }
+
+    fn keep(&mut self, text: &str) {
+        if self.kept.grow(text.len()) {
+            self.client.keep(text);
+        } else {
+            self.give_up(Cut::TooLarge);
+        }
     }
 
     fn give_up(&mut self, cut: Cut) {
         self.obstacle.get_or_insert(cut);
+        self.plain = None;
         self.client.forget_text();
         self.request.forget_body();
         self.kept.release();
@@ -180,6 +211,9 @@ impl Resumption {
 
     fn event(&mut self, event: &[u8], out: &mut Vec<u8>) {
         if self.obstacle.is_some() && self.resumptions == 0 {
+            return out.extend(event);
+        }
+        if self.is_plain(event) {
             return out.extend(event);
         }
         let Some(data) = lines::data(event) else { return out.extend(event) };
@@ -200,20 +234,17 @@ impl Resumption {
             });
         }
         if self.obstacle.is_none() && !text.is_empty() {
-            if self.kept.grow(text.len()) {
-                self.client.keep(text);
-            } else {
-                self.give_up(Cut::TooLarge);
+            if self.resumptions == 0 {
+                self.plain = PlainEvent::of(event, &read);
             }
+            self.keep(text);
         }
     }
 
     /// The response has ended: with a reset, or in the server's own way.
     pub fn end(&mut self, is_reset: bool) -> End {
         match core::mem::replace(&mut self.part, Part::Awaited) {
-            Part::Awaited => {
-                return End::Cut(if self.resumptions == 0 { Cut::NotSent } else { Cut::Refused });
-            }
+            Part::Awaited => return self.repeat(),
             Part::Passes if is_reset => return End::Cut(self.obstacle.unwrap_or(Cut::NotEvents)),
             Part::Passes => return End::Complete(Vec::new()),
             Part::Events => {}
@@ -226,6 +257,16 @@ impl Resumption {
             () if self.obstacle.is_some() => End::Cut(self.obstacle.unwrap_or(Cut::OtherOutput)),
             () => self.next(),
         }
+    }
+
+    /// Another server gets the request to which a server has not responded.
+    fn repeat(&mut self) -> End {
+        self.silent_servers += 1;
+        if self.silent_servers >= MAX_SILENT_SERVERS {
+            return End::Cut(if self.resumptions == 0 { Cut::NotSent } else { Cut::Refused });
+        }
+        let (text, tokens) = self.client.text(self.request.api());
+        self.request.continuation(text, tokens).map_or(End::Cut(Cut::UnreadableEvent), End::Repeat)
     }
 
     fn next(&mut self) -> End {
@@ -244,6 +285,7 @@ impl Resumption {
         }
         let Ok(body) = self.request.continuation(text, tokens) else { return End::Cut(Cut::UnreadableEvent) };
         self.resumptions += 1;
+        self.plain = None;
         self.client.begin_continuation(api);
         End::Resume(body)
     }

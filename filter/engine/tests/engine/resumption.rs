@@ -37,7 +37,7 @@ fn usage(id: &str, prompt: u64, completion: u64) -> String {
 const END: &str = "data: [DONE]\n\n";
 
 fn pass(stream: &mut Resumption, text: &str) -> String {
-    String::from_utf8(stream.chunk(text.as_bytes())).unwrap()
+    String::from_utf8(stream.chunk(text.as_bytes()).into_owned()).unwrap()
 }
 
 /// The next request, after a reset.
@@ -59,7 +59,7 @@ fn a_whole_response_passes_byte_for_byte() {
     let text = format!(": ping\n\n{}{}{END}", word("a", "x"), event("a", &json!({}), Some("stop")));
     let mut client = Vec::new();
     for chunk in text.as_bytes().chunks(7) {
-        client.extend(stream.chunk(chunk));
+        client.extend_from_slice(&stream.chunk(chunk));
     }
     assert_eq!(client, text.as_bytes());
     assert_eq!(stream.end(false), End::Complete(vec![]));
@@ -97,6 +97,37 @@ fn a_cut_stream_continues_as_one_response() {
     assert_eq!(client.matches("role").count(), 1, "{client}");
     let sums = json!({"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14});
     assert_eq!(all[all.len() - 2]["usage"], sums);
+}
+
+#[test]
+fn the_text_is_the_same_however_the_response_is_cut_into_chunks() {
+    let words = ["The", " quick", " \"brown\"", " fox\n", "\n", " ", "j\u{fc}mps"];
+    let text: String = words.iter().map(|text| word("a", text)).collect();
+    for size in [1, 50, word("a", "The").len(), 200, text.len()] {
+        let mut stream = chat(&json!({"max_tokens": 9}));
+        let mut client = Vec::new();
+        text.as_bytes().chunks(size).for_each(|chunk| client.extend_from_slice(&stream.chunk(chunk)));
+        assert_eq!(client, text.as_bytes());
+        let body = resumed(&mut stream);
+        assert_eq!(body["messages"][1]["content"], words.concat(), "{size}");
+        assert_eq!(body["max_tokens"], 2);
+    }
+    let mut stream = chat(&json!({"max_tokens": 9}));
+    for text in words {
+        assert_eq!(pass(&mut stream, &word("a", text)), word("a", text));
+    }
+    assert_eq!(resumed(&mut stream)["messages"][1]["content"], words.concat());
+}
+
+#[test]
+fn a_request_without_a_response_is_repeated_a_few_times() {
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &word("a", "x"));
+    let End::Resume(body) = stream.end(true) else { panic!("not resumed") };
+    for _ in 0..3 {
+        assert_eq!(stream.end(true), End::Repeat(body.clone()));
+    }
+    assert_eq!((stream.end(true), stream.resumptions()), (End::Cut(Cut::Refused), 1));
 }
 
 #[test]

@@ -42,6 +42,12 @@ impl RequestHandle<'_> {
         (result == 0).then_some(number)
     }
 
+    /// Resets a request that [`start_call`](Self::start_call) has sent.
+    pub(crate) fn reset_call(&mut self, number: u64) {
+        // SAFETY: the pointer is valid during the hook.
+        unsafe { callbacks::http_filter_reset_http_stream(self.filter(), number) }
+    }
+
     /// Sends the head of a response to the client.
     pub(crate) fn send_head(&mut self, head: &[(Vec<u8>, Vec<u8>)]) {
         let head = headers(head);

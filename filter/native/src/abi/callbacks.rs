@@ -82,6 +82,9 @@ callbacks! {
         timeout_ms: u64,
     ) -> u32;
 
+    /// Resets a request that the filter has sent.
+    fn http_filter_reset_http_stream(filter: EnvoyPtr, number: u64);
+
     /// The number of keys in a namespace; 0 if it does not exist.
     fn http_get_metadata_keys_count(filter: EnvoyPtr, source: u32, namespace: Buffer) -> usize;
     /// Writes the keys to `keys`, whose length is the result of [`http_get_metadata_keys_count`].

@@ -25,6 +25,7 @@ pub(crate) use cluster::{BalancerHandle, ClusterHandle, Host};
 pub(crate) use config::{ConfigHandle, DefinedMetric, MetricWriter};
 pub(crate) use request::LocalReply;
 pub use request::{Attribute, BodyPart, HeaderMap, RequestHandle};
+pub(crate) use scheduler::Scheduler;
 
 /// The number of Envoy's worker threads. To be called on the main thread.
 pub(crate) fn concurrency() -> u32 {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker_engine::config::{self, Config, Explain, Limits, Mode};
+use endpoint_picker_engine::resume::{ResumeConfig, ResumeConfigError};
 use http::Uri;
 use http::uri::Scheme;
 use serde::Deserialize;
@@ -27,6 +28,8 @@ pub struct ModuleConfig {
     pub agent: AgentAccess,
     /// How a request is steered to its endpoint.
     pub steering: Steering,
+    /// `None`: streams are not resumed.
+    pub resume_streams: Option<ResumeConfig>,
 }
 
 /// The list of other pools that may take a pool's requests.
@@ -55,7 +58,7 @@ impl ModuleConfig {
     /// The same configuration for another pool of the list, which moves no request on.
     pub(crate) fn of_fallback(&self, pool: &str) -> Self {
         let engine = Config { pool: pool.to_owned(), ..self.engine.clone() };
-        Self { engine, fallback: FallbackList::Never, ..self.clone() }
+        Self { engine, fallback: FallbackList::Never, resume_streams: None, ..self.clone() }
     }
 }
 
@@ -150,6 +153,10 @@ pub enum ConfigError {
     FallbackPool(String),
     /// `fallback` is there without the steering or the mode that it needs.
     FallbackWithout(&'static str),
+    /// A field of `resumeStreams`.
+    ResumeStreams(ResumeConfigError),
+    /// `resumeStreams` is there with `"mode": "shadow"`.
+    ResumeStreamsOfShadow,
     /// `agent` is missing.
     NoAgent,
     /// `agentCluster` is there, which only the wasm filter has.
@@ -186,6 +193,10 @@ impl fmt::Display for ConfigError {
                 f,
                 "fallback needs {field}; only a cluster of the module, with the same pool and fallback, has the endpoints of all \
                  pools"
+            ),
+            Self::ResumeStreams(error) => error.fmt(f),
+            Self::ResumeStreamsOfShadow => f.write_str(
+                "resumeStreams needs \"mode\": \"pick\"; a shadow does not send requests",
             ),
             Self::NoAgent => f.write_str("agent is missing; its addresses are those of the metrics agent"),
             Self::AgentCluster => f.write_str(
@@ -226,9 +237,11 @@ impl core::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Engine(error) => Some(error),
+            Self::ResumeStreams(error) => Some(error),
             Self::Fallback(_)
             | Self::FallbackPool(_)
             | Self::FallbackWithout(_)
+            | Self::ResumeStreamsOfShadow
             | Self::NoAgent
             | Self::AgentCluster
             | Self::Addresses(_)
@@ -276,6 +289,7 @@ struct Fields {
     count_tokens: bool,
     #[serde(default)]
     steering: Steering,
+    resume_streams: Option<ResumeConfig>,
     body_based_routing: Option<bool>,
     list_models: Option<Vec<String>>,
 }
@@ -313,7 +327,17 @@ impl ModuleConfig {
 
     fn of(fields: Fields) -> Result<Option<Self>, ConfigError> {
         let Fields {
-            pool, fallback, agent, mode, failure_mode, limits, explain, count_tokens, steering, ..
+            pool,
+            fallback,
+            agent,
+            mode,
+            failure_mode,
+            limits,
+            explain,
+            count_tokens,
+            steering,
+            resume_streams,
+            ..
         } = fields;
         let Some(pool) = pool else { return Ok(None) };
         let engine = Config {
@@ -338,7 +362,12 @@ impl ModuleConfig {
             }
         };
         let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
-        Ok(Some(Self { engine, fallback, agent, steering }))
+        if resume_streams.is_some() && mode == Mode::Shadow {
+            return Err(ConfigError::ResumeStreamsOfShadow);
+        }
+        let resume_streams = resume_streams.map(ResumeConfig::checked).transpose();
+        let resume_streams = resume_streams.map_err(ConfigError::ResumeStreams)?;
+        Ok(Some(Self { engine, fallback, agent, steering, resume_streams }))
     }
 }
 

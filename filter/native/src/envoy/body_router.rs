@@ -35,7 +35,7 @@ impl WorkerRouter {
     /// The head of a request with a body. `None`: its body is not awaited.
     pub(super) fn request_headers(&self, request: &mut RequestHandle<'_>) -> Option<AwaitedBody> {
         let mut pick = None;
-        let mut envoy = Envoy::new(request, Event::Other, &self.steering, &mut pick);
+        let mut envoy = Envoy::new(request, Event::Other, &self.steering, &mut pick, None);
         let awaited = self.router.request_headers(&mut envoy).unwrap_or_else(|error| {
             log::error!("{error}; the request is routed without its model");
             None
@@ -57,7 +57,7 @@ impl WorkerRouter {
         route: impl FnOnce(&mut RequestHandle<'_>, Option<&Reading<'_>>) -> T,
     ) -> (Option<T>, Option<LocalReply>) {
         let mut pick = None;
-        let mut envoy = Envoy::new(request, event, &self.steering, &mut pick);
+        let mut envoy = Envoy::new(request, event, &self.steering, &mut pick, None);
         let arrived = (envoy.request_body_size(), is_whole);
         let route = |envoy: &mut Envoy<'_, '_>, reading: Option<&Reading<'_>>| route(envoy.handle(), reading);
         let routed = self.router.request_body(awaited, || self.models.current(), &mut envoy, arrived, route);

@@ -14,8 +14,9 @@ use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::host::{Envoy, Event, SteeringKeys};
+use super::host::{Envoy, Event, OwnEvent, SteeringKeys};
 use super::per_worker::PerWorker;
+use super::resumer::Resumer;
 use crate::abi::{LocalReply, RequestHandle};
 use crate::agent::PoolHandle;
 use crate::cluster::pick::Pick;
@@ -49,12 +50,19 @@ pub(crate) struct Worker {
     panics: Option<Series>,
     limits: Limits,
     steering: SteeringKeys,
+    /// `None`: streams are not resumed.
+    resumer: Option<Arc<Resumer>>,
     /// The other pools that may take its requests, as the same worker uses them, at their places in the engine's list.
     others: Mutex<Vec<Arc<Self>>>,
 }
 
 impl Worker {
-    fn new(config: &ModuleConfig, steering: SteeringKeys, store: SharedStore) -> Self {
+    fn new(
+        config: &ModuleConfig,
+        steering: SteeringKeys,
+        resumer: Option<&Arc<Resumer>>,
+        store: SharedStore,
+    ) -> Self {
         let sink = Sink::new();
         let engine = &config.engine;
         // Seeded by the system once in each thread, and counted up.
@@ -63,6 +71,7 @@ impl Worker {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
             steering,
+            resumer: resumer.cloned(),
             pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
             sink,
             others: Mutex::default(),
@@ -90,6 +99,11 @@ impl Worker {
         &self.limits
     }
 
+    /// The means to resume streams; `None`: they are not resumed.
+    pub(super) fn resumer(&self) -> Option<&Arc<Resumer>> {
+        self.resumer.as_ref()
+    }
+
     /// Bytes that Envoy has to be able to buffer for a request.
     pub(crate) fn buffer_limit(&self) -> u64 {
         buffer_limit(&self.limits)
@@ -105,9 +119,10 @@ impl Worker {
         request: &mut RequestHandle<'_>,
         event: Event,
         pick: &mut Option<Pick>,
+        own: Option<OwnEvent<'_>>,
         run: impl FnOnce(&mut Pool, &mut Envoy<'_, '_>) -> T,
     ) -> (T, Option<LocalReply>) {
-        let mut envoy = Envoy::new(request, event, &self.steering, pick);
+        let mut envoy = Envoy::new(request, event, &self.steering, pick, own);
         let result = run(&mut self.lock(), &mut envoy);
         (result, envoy.reply)
     }
@@ -125,6 +140,7 @@ impl Worker {
 pub(crate) struct FilterPool {
     workers: PerWorker<Worker>,
     config: ModuleConfig,
+    resumer: Option<Arc<Resumer>>,
     /// Only the main thread locks it.
     others: Mutex<Others>,
     _publisher: Subscription<Weak<dyn Publisher>>,
@@ -171,10 +187,13 @@ impl FilterPool {
     /// `route_pool` is the own pool of the requests.
     fn of_pool(config: ModuleConfig, route_pool: &str, handle: &PoolHandle) -> Arc<Self> {
         let steering = || SteeringKeys::new(config.steering, route_pool, &config.engine.pool);
-        let workers = PerWorker::new(|_| Worker::new(&config, steering(), handle.new_store()));
+        let resumer = config.resume_streams.as_ref().map(|setting| Resumer::new(setting, route_pool));
+        let workers =
+            PerWorker::new(|_| Worker::new(&config, steering(), resumer.as_ref(), handle.new_store()));
         Arc::new_cyclic(|picker: &Weak<Self>| Self {
             workers,
             config,
+            resumer,
             others: Mutex::default(),
             _publisher: flusher::register(Weak::clone(picker) as Weak<dyn Publisher>),
         })
@@ -216,6 +235,9 @@ impl FilterPool {
 impl Publisher for FilterPool {
     fn publish(&self) {
         self.follow_list();
+        if let Some(resumer) = &self.resumer {
+            resumer.reset_stalled();
+        }
         let now = clock::now();
         self.workers.of_requests().for_each(|worker| worker.lock().publish_metrics(false, now));
         let mut main = self.workers.main().lock();

@@ -14,13 +14,14 @@ use endpoint_picker_engine::proxy::metadata::{FALLBACK_KEY, LB, Metadata};
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume, parse_address};
 use endpoint_picker_wire::endpoint_scores_field;
 
+use super::resumer::OwnRequest;
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
 use crate::cluster::pick::{Pick, filter_state_key};
 use crate::config::Steering;
 use crate::process::clock;
 
-/// The namespace of the explanation.
-const PICKER: &str = "endpoint-picker";
+/// The namespace of the explanation, and of the number of resumptions.
+pub(super) const PICKER: &str = "endpoint-picker";
 
 /// The header with the number of retries; Envoy's router removes it. A retry would go to any host that the
 /// cluster's balancer chooses.
@@ -29,7 +30,7 @@ const MAX_RETRIES: &str = "x-envoy-max-retries";
 /// Maximum size of the scores in metadata, in bytes.
 const MAX_SCORES_BYTES: usize = 8191;
 
-/// The event with which the queue resumes a request.
+/// The event with which the queue resumes a request; [another one](super::resumer::STALLED) is not of the queue.
 const RESUME: u64 = 0;
 
 /// Kind of the current hook.
@@ -72,6 +73,14 @@ pub(super) fn request_headers(request: &RequestHandle<'_>) -> HeaderList {
     headers
 }
 
+/// An event of a request that the module sends itself.
+#[derive(Debug)]
+pub(crate) struct OwnEvent<'a> {
+    pub(super) request: &'a mut OwnRequest,
+    /// The chunk of the response that has arrived.
+    pub(super) chunk: &'a [u8],
+}
+
 /// One request during one hook.
 #[derive(Debug)]
 pub(crate) struct Envoy<'a, 'hook> {
@@ -81,6 +90,8 @@ pub(crate) struct Envoy<'a, 'hook> {
     /// The first destination.
     first: String,
     pick: &'a mut Option<Pick>,
+    /// The request that the module sends itself, in place of the one that Envoy passes on.
+    own: Option<OwnEvent<'a>>,
     /// The response to send when the engine has returned, because Envoy calls further hooks while it is sent.
     pub(crate) reply: Option<LocalReply>,
 }
@@ -101,8 +112,9 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         event: Event,
         steering: &'a SteeringKeys,
         pick: &'a mut Option<Pick>,
+        own: Option<OwnEvent<'a>>,
     ) -> Self {
-        Self { request, event, steering, first: String::new(), pick, reply: None }
+        Self { request, event, steering, first: String::new(), pick, own, reply: None }
     }
 
     /// The request, for calls that are not the engine's.
@@ -117,6 +129,9 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
 
     /// Bytes of the request's body that have arrived.
     pub(crate) fn request_body_size(&self) -> usize {
+        if let Some(own) = &self.own {
+            return own.request.body.len();
+        }
         let received =
             if self.has_received_part() { self.request.body_size(BodyPart::ReceivedRequest) } else { 0 };
         self.request.body_size(BodyPart::BufferedRequest) + received
@@ -188,6 +203,10 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn request_body(&self, max_bytes: usize) -> Result<Cow<'_, [u8]>> {
+        if let Some(own) = &self.own {
+            let body = &own.request.body;
+            return Ok(body.get(..max_bytes).unwrap_or(body).into());
+        }
         let parts = [BodyPart::BufferedRequest, BodyPart::ReceivedRequest];
         Ok(self.join(if self.has_received_part() { &parts } else { &parts[..1] }, max_bytes))
     }
@@ -200,6 +219,10 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
+        if let Some(own) = &mut self.own {
+            own.request.body = body.to_vec();
+            return Ok(());
+        }
         // In a body hook Envoy passes on the buffered part and after it the received part. The new body
         // replaces the received part, and the buffered part is emptied.
         let (new, old) = if self.event == Event::Body {
@@ -230,6 +253,10 @@ impl Proxy for Envoy<'_, '_> {
 
     fn set_metadata(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         match *metadata {
+            // The header has the destination.
+            Metadata::Destination(_) | Metadata::NoFallback | Metadata::RetryIn(_) if self.own.is_some() => {
+                Ok(())
+            }
             Metadata::Destination(list) => match self.steering.steering {
                 Steering::Metadata => {
                     self.set_lb_text(DESTINATION, list);
@@ -311,6 +338,9 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn upstream_address(&self, likely: Option<&Endpoint>) -> Result<Option<SocketAddr>> {
+        if let Some(own) = &self.own {
+            return Ok(own.request.server);
+        }
         // The module's balancer has noted the address. It has none for a request that went to another
         // cluster.
         if let Some(address) = self.pick.as_ref().and_then(Pick::last) {
@@ -321,14 +351,21 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn attempts(&self) -> Option<u64> {
-        self.request.attempts()
+        if self.own.is_some() { Some(1) } else { self.request.attempts() }
     }
 
     fn response_details(&self) -> Result<Vec<u8>> {
+        if let Some(own) = &self.own {
+            return Ok(own.request.details.into());
+        }
         Ok(self.request.attribute(Attribute::ResponseCodeDetails).unwrap_or_default().to_vec())
     }
 
-    fn read_response_headers(&self, read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        if let Some(own) = &self.own {
+            own.request.head.iter().for_each(|(name, value)| read(name, value));
+            return Ok(());
+        }
         self.request.for_each_header(HeaderMap::Response, read);
         Ok(())
     }
@@ -339,18 +376,33 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn set_response_header(&mut self, name: &str, value: &str) -> Result<()> {
+        if let Some(own) = &mut self.own {
+            own.request.set_header(name, Some(value));
+            return Ok(());
+        }
         done(self.request.set_header(HeaderMap::Response, name, Some(value)), "http_set_header")
     }
 
     fn remove_response_header(&mut self, name: &str) -> Result<()> {
+        if let Some(own) = &mut self.own {
+            own.request.set_header(name, None);
+            return Ok(());
+        }
         done(self.request.set_header(HeaderMap::Response, name, None), "http_set_header")
     }
 
     fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        if let Some(own) = &self.own {
+            return Ok(own.chunk.into());
+        }
         Ok(self.join(&[BodyPart::ReceivedResponse], usize::MAX))
     }
 
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Some(own) = &mut self.own {
+            own.request.replacement = Some(bytes.to_vec());
+            return Ok(());
+        }
         done(self.request.replace_body(BodyPart::ReceivedResponse, bytes), "http_append_body")
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod filter_config;
 mod filter_pool;
 mod host;
 mod model_list;
+mod own_requests;
 mod per_worker;
 pub(crate) mod resumer;
 pub(crate) mod stream;

@@ -1,25 +1,25 @@
-//! The filter that resumes streams: it sends each resumable request itself, to a listener with the picker, and again when the response is cut.
+//! Requests that the module sends itself, in place of Envoy's router, so that another server can continue their streams.
 
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use endpoint_picker_engine::proxy::headers::RESUMPTION;
+use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{
     Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
 };
+use parking_lot::Mutex;
 
-use super::filter_pool::define_metrics;
-use crate::abi::{BodyPart, ConfigHandle, HeaderMap, HeaderPairs, LocalReply, RequestHandle};
-use crate::agent::wakes::{self, WakeSubscription};
-use crate::metrics::flusher::Flusher;
+use crate::abi::{HeaderMap, HeaderPairs, LocalReply, RequestHandle, Scheduler};
 use crate::metrics::{self, PoolResumptions, Sink};
-use crate::process::subscribers::Subscription;
+use crate::process::clock;
+use crate::process::subscribers::{Subscribers, Subscription};
 
-/// The name of this filter in Envoy's configuration. Any other name is the picker's.
-pub(crate) const RESUMER: &[u8] = b"resume-streams";
-
-/// The namespace of the number of resumptions, and its key.
-const METADATA: (&str, &str) = ("endpoint-picker", "resumptions");
+/// The event of a request of the module whose server has paused for too long.
+pub(crate) const STALLED: u64 = 1;
 
 /// Response code details when a stream is cut.
 const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
@@ -27,62 +27,83 @@ const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
 /// Bytes that Envoy may buffer above the limit of a request: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
 
-/// Request headers that belong to one connection or one body, and the header that only this filter sets. Without
-/// `accept-encoding`, servers do not compress the text, which could not be read.
+/// Request headers that belong to one connection or one body. Without `accept-encoding`, servers do not compress the text, which could not
+/// be read.
 const NOT_SENT: [&str; 6] =
-    ["content-length", "transfer-encoding", "connection", "expect", "accept-encoding", RESUMPTION];
+    ["content-length", "transfer-encoding", "connection", "expect", "accept-encoding", DESTINATION];
 
 /// Response headers that belong to one connection or one body.
 const NOT_PASSED: [&str; 4] = ["content-length", "transfer-encoding", "connection", "keep-alive"];
 
-/// The configuration of this filter in use.
-#[derive(Debug)]
-pub(crate) struct ResumerConfig {
-    shared: Arc<Resumer>,
-    /// Has the reports on the pool include the counters.
-    _counted: Subscription<PoolResumptions>,
-    flusher: Arc<Flusher>,
-    _wakes: WakeSubscription,
-}
+/// The header that Envoy adds to each response of a server, and not to its own.
+const OF_SERVER: &[u8] = b"x-envoy-upstream-service-time";
 
+/// The header that Envoy adds to its own response when a limit of the cluster kept the request from the server.
+const OVERLOADED: &[u8] = b"x-envoy-overloaded";
+
+/// The setting `resumeStreams` in use: what the streams of one pool's requests share.
 #[derive(Debug)]
-struct Resumer {
+pub(crate) struct Resumer {
     config: ResumeConfig,
     budget: Arc<Budget>,
     metrics: Arc<ResumeMetrics<Sink>>,
+    /// Has the reports on the pool include the counters.
+    _counted: Subscription<PoolResumptions>,
+    /// The streams whose pauses are limited.
+    paced: Arc<Subscribers<Paced>>,
 }
 
-impl ResumerConfig {
-    /// Takes a configuration into use. The error is the reason of a refusal.
-    pub(crate) fn new(handle: &mut ConfigHandle<'_>, json: &[u8]) -> Result<Self, String> {
-        let config = ResumeConfig::parse(json).map_err(|error| error.to_string())?;
-        let scheduler = handle.scheduler().ok_or("Envoy has no scheduler for the configuration")?;
-        define_metrics();
-        let shared = Arc::new(Resumer {
+/// A stream whose pauses are limited.
+struct Paced {
+    events: Arc<AtomicU32>,
+    /// The events at an earlier check, and its time.
+    seen: Mutex<(u32, Duration)>,
+    scheduler: Scheduler,
+}
+
+impl Resumer {
+    /// Takes the setting of a pool into use.
+    pub(super) fn new(config: &ResumeConfig, pool: &str) -> Arc<Self> {
+        let metrics = Arc::new(ResumeMetrics::new(&Sink::new(), pool));
+        Arc::new(Self {
+            config: config.clone(),
             budget: Budget::new(config.max_kept_bytes, config.max_kept_bytes_in_all),
-            metrics: Arc::new(ResumeMetrics::new(&Sink::new(), &config.pool)),
-            config,
+            _counted: metrics::report_resumptions(pool, &metrics),
+            metrics,
+            paced: Arc::default(),
+        })
+    }
+
+    /// Whether a body of this size is not kept.
+    pub(super) fn is_too_large(&self, size: usize) -> bool {
+        size > self.config.max_kept_bytes
+    }
+
+    /// Bytes that Envoy has to be able to buffer for a request.
+    pub(super) fn buffer_limit(&self) -> u64 {
+        u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX).saturating_add(BUFFER_MARGIN)
+    }
+
+    /// A request cannot be resumed.
+    pub(super) fn count_unresumable(&self, reason: Unresumable) {
+        self.metrics.count_unresumable(reason);
+    }
+
+    /// Resets the responses that have paused for too long. To be called once a second.
+    pub(super) fn reset_stalled(&self) {
+        let Some(seconds) = self.config.max_pause_seconds else { return };
+        let now = clock::now();
+        self.paced.for_each(|Paced { events, seen, scheduler }| {
+            let (known, since) = &mut *seen.lock();
+            let current = events.load(Ordering::Relaxed);
+            if *known != current {
+                (*known, *since) = (current, now);
+            } else if now.saturating_sub(*since) >= Duration::from_secs(seconds) {
+                *since = now;
+                scheduler.commit(STALLED);
+            }
         });
-        let wakes = wakes::subscribe(Box::new(move || scheduler.commit(0)));
-        let counted = metrics::report_resumptions(&shared.config.pool, &shared.metrics);
-        Ok(Self { shared, _counted: counted, flusher: Flusher::new(handle), _wakes: wakes })
     }
-
-    /// A wake has reached the main thread.
-    pub(crate) fn on_scheduled(&self, handle: &mut ConfigHandle<'_>) {
-        self.flusher.tick(handle);
-    }
-}
-
-/// Next step of Envoy for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// The request passes to the next filter.
-    Pass,
-    /// Envoy holds it, with the part of the body that has arrived.
-    Body,
-    /// The module has taken the request; the next filter does not get it.
-    Taken,
 }
 
 /// A call to Envoy inside which Envoy may call other hooks of the request.
@@ -90,6 +111,8 @@ pub(crate) enum Hold {
 pub(crate) enum Action {
     /// Sends a request.
     Call { cluster: String, head: HeaderPairs, body: Vec<u8> },
+    /// Resets the request of this number.
+    ResetCall(u64),
     /// Sends the head of the response to the client.
     Head(HeaderPairs),
     /// Sends a chunk of the response to the client.
@@ -100,52 +123,109 @@ pub(crate) enum Action {
     Reset(&'static str),
 }
 
-#[derive(Debug)]
-enum State {
-    /// The request's body is awaited.
-    Reading(StreamApi),
-    /// The request passes to the next filter.
-    Passing,
-    /// The filter sends the request.
-    Active(Box<Resumption>),
-    /// The client has the end of the response.
-    Over,
-}
-
-/// The request that the filter has sent.
+/// The request that the module has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
+    /// None is awaited: the picker has yet to decide, or the client has the end of the response.
     None,
     /// Its number is not known yet: Envoy may call hooks before it returns the number.
     Starting,
     Running(u64),
 }
 
-/// One request.
+/// One request of the module and its response, as the picker sees them.
+#[derive(Debug, Default)]
+pub(crate) struct OwnRequest {
+    /// The body for the picker, which may replace it.
+    pub(super) body: Vec<u8>,
+    /// The server to which it was sent.
+    pub(super) server: Option<SocketAddr>,
+    /// The head of the response.
+    pub(super) head: HeaderPairs,
+    /// Response code details, as the router has them.
+    pub(super) details: &'static str,
+    /// The picker's chunk in place of the one that has arrived.
+    pub(super) replacement: Option<Vec<u8>>,
+}
+
+impl OwnRequest {
+    /// Sets a header of the response and removes its old values; `None` only removes them.
+    pub(super) fn set_header(&mut self, name: &str, value: Option<&str>) {
+        self.head.retain(|(other, _)| other != name.as_bytes());
+        self.head.extend(value.map(|value| (name.as_bytes().to_vec(), value.as_bytes().to_vec())));
+    }
+}
+
+/// One client's request that the module sends itself, again if its stream is cut.
 #[derive(Debug)]
-pub(crate) struct ResumedStream {
+pub(crate) struct OwnStream {
     resumer: Arc<Resumer>,
-    state: State,
-    head: HeaderPairs,
+    course: Resumption,
     call: Call,
+    /// The current request.
+    pub(super) request: OwnRequest,
     has_sent_head: bool,
     /// Bytes sent since the client's connection takes no more; `None` while it does.
     unread: Option<usize>,
     actions: VecDeque<Action>,
+    /// Events of responses; `None` if pauses are not limited.
+    paced: Option<(Arc<AtomicU32>, Subscription<Paced>)>,
 }
 
-impl ResumedStream {
-    /// A request before its head.
-    pub(crate) fn new(config: &ResumerConfig) -> Self {
-        Self {
-            resumer: Arc::clone(&config.shared),
-            state: State::Passing,
-            head: Vec::new(),
+/// The address of the server that the picker has chosen first.
+pub(super) fn destination(request: &RequestHandle<'_>) -> Option<SocketAddr> {
+    let mut destination = None;
+    request.for_each_header(HeaderMap::Request, |name, value| {
+        if name == DESTINATION.as_bytes() {
+            let first = core::str::from_utf8(value).ok().and_then(|list| list.split(',').next());
+            destination = first.and_then(|address| address.parse().ok());
+        }
+    });
+    destination
+}
+
+/// The API of a request whose stream may be resumed.
+pub(super) fn stream_api(request: &RequestHandle<'_>) -> Option<StreamApi> {
+    let (mut method, mut path) = (Vec::<u8>::new(), Vec::<u8>::new());
+    request.for_each_header(HeaderMap::Request, |name, value| match name {
+        b":method" => method.extend_from_slice(value),
+        b":path" => path.extend_from_slice(value),
+        _ => {}
+    });
+    StreamApi::of(&method, &path)
+}
+
+impl OwnStream {
+    /// A request with this body, as the client has sent it.
+    ///
+    /// # Errors
+    /// The reason why it cannot be resumed.
+    pub(super) fn new(resumer: &Arc<Resumer>, api: StreamApi, body: Vec<u8>) -> Result<Self, Unresumable> {
+        let request = ResumableRequest::read(api, body)?;
+        let course = Resumption::new(request, &resumer.budget, resumer.config.max_resumptions)?;
+        resumer.metrics.count_resumable();
+        Ok(Self {
+            resumer: Arc::clone(resumer),
+            course,
             call: Call::None,
+            request: OwnRequest::default(),
             has_sent_head: false,
             unread: None,
             actions: VecDeque::new(),
+            paced: None,
+        })
+    }
+
+    /// Limits the pauses of responses, if the setting does.
+    pub(super) fn limit_pauses(&mut self, request: &RequestHandle<'_>) {
+        if self.resumer.config.max_pause_seconds.is_none() {
+            return;
         }
+        let Some(scheduler) = request.scheduler() else { return };
+        let events = Arc::<AtomicU32>::default();
+        let seen = Mutex::new((0, clock::now()));
+        let subscription = self.resumer.paced.add(Paced { events: Arc::clone(&events), seen, scheduler });
+        self.paced = Some((events, subscription));
     }
 
     /// The next call to Envoy that a hook has left.
@@ -153,84 +233,19 @@ impl ResumedStream {
         self.actions.pop_front()
     }
 
-    /// The request's head has arrived.
-    pub(crate) fn request_headers(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Hold {
-        if end_of_stream {
-            return Hold::Pass;
-        }
-        let (mut method, mut path) = (Vec::<u8>::new(), Vec::<u8>::new());
-        request.for_each_header(HeaderMap::Request, |name, value| match name {
-            b":method" => method.extend_from_slice(value),
-            b":path" => path.extend_from_slice(value),
-            _ => {}
-        });
-        let Some(api) = StreamApi::of(&method, &path) else { return Hold::Pass };
+    /// Sends the request, with the client's head and this body, to this server.
+    pub(super) fn send(&mut self, request: &RequestHandle<'_>, server: SocketAddr, body: Vec<u8>) {
         let mut head = HeaderPairs::new();
         request.for_each_header(HeaderMap::Request, |name, value| {
             if !NOT_SENT.iter().any(|other| other.as_bytes() == name) {
                 head.push((name.to_vec(), value.to_vec()));
             }
         });
-        let max_bytes = u64::try_from(self.resumer.config.max_kept_bytes).unwrap_or(u64::MAX);
-        request.raise_buffer_limit(max_bytes.saturating_add(BUFFER_MARGIN));
-        self.head = head;
-        self.state = State::Reading(api);
-        Hold::Body
-    }
-
-    /// A chunk of the request's body has arrived, or the end of the request; `has_chunk` for a chunk.
-    pub(crate) fn request_body(
-        &mut self,
-        request: &mut RequestHandle<'_>,
-        has_chunk: bool,
-        is_whole: bool,
-    ) -> Hold {
-        let State::Reading(api) = self.state else {
-            return if matches!(self.state, State::Passing) { Hold::Pass } else { Hold::Taken };
-        };
-        let parts = [BodyPart::BufferedRequest, BodyPart::ReceivedRequest];
-        let has_both = has_chunk && !request.received_is_buffered();
-        let parts = if has_both { &parts[..] } else { &parts[..1] };
-        let size: usize = parts.iter().map(|&part| request.body_size(part)).sum();
-        if size > self.resumer.config.max_kept_bytes {
-            return self.pass(Unresumable::TooLarge);
-        }
-        if !is_whole {
-            return Hold::Body;
-        }
-        let mut body = Vec::with_capacity(size);
-        for &part in parts {
-            request.for_each_piece(part, |chunk| body.extend_from_slice(chunk));
-        }
-        let Resumer { budget, config, .. } = &*self.resumer;
-        let resumption = ResumableRequest::read(api, body)
-            .and_then(|request| Resumption::new(request, budget, config.max_resumptions));
-        let resumption = match resumption {
-            Ok(resumption) => resumption,
-            Err(reason) => return self.pass(reason),
-        };
-        for &part in parts {
-            request.replace_body(part, &[]);
-        }
-        self.resumer.metrics.count_resumable();
-        self.call(resumption.body().to_vec(), 0);
-        self.state = State::Active(Box::new(resumption));
-        Hold::Taken
-    }
-
-    fn pass(&mut self, reason: Unresumable) -> Hold {
-        self.resumer.metrics.count_unresumable(reason);
-        self.head = HeaderPairs::new();
-        self.state = State::Passing;
-        Hold::Pass
-    }
-
-    /// Sends the request with this body.
-    fn call(&mut self, body: Vec<u8>, resumption: u32) {
-        let mut head = self.head.clone();
+        head.push((DESTINATION.into(), server.to_string().into_bytes()));
         head.push((b"content-length".to_vec(), body.len().to_string().into_bytes()));
-        head.push((RESUMPTION.into(), resumption.to_string().into_bytes()));
+        self.request = OwnRequest { server: Some(server), ..OwnRequest::default() };
         self.call = Call::Starting;
+        self.progressed();
         self.actions.push_back(Action::Call { cluster: self.resumer.config.cluster.clone(), head, body });
     }
 
@@ -245,86 +260,124 @@ impl ResumedStream {
         }
     }
 
-    /// The stream whose response this is an event of; `None` for the event of an earlier request.
-    fn active(&mut self, number: u64) -> Option<&mut Resumption> {
+    /// Whether this is the number of the current request, and not of an earlier one.
+    pub(super) fn is_current(&mut self, number: u64) -> bool {
         if self.call == Call::Starting {
             self.call = Call::Running(number);
         }
-        match &mut self.state {
-            State::Active(resumption) if self.call == Call::Running(number) => Some(resumption),
-            State::Active(_) | State::Reading(_) | State::Passing | State::Over => None,
+        self.progressed();
+        self.call == Call::Running(number)
+    }
+
+    /// A server has done something, so its pause is over.
+    fn progressed(&self) {
+        if let Some((events, _)) = &self.paced {
+            events.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The head of a response has arrived.
-    pub(crate) fn response_head<'h>(
-        &mut self,
-        number: u64,
-        headers: impl Iterator<Item = (&'h [u8], &'h [u8])> + Clone,
-    ) {
-        let Some(resumption) = self.active(number) else { return };
-        let value = |name: &[u8]| headers.clone().find(|(other, _)| *other == name).map(|(_, value)| value);
+    /// The number of the current request, if it has been sent.
+    pub(super) fn running(&self) -> Option<u64> {
+        match self.call {
+            Call::Running(number) => Some(number),
+            Call::None | Call::Starting => None,
+        }
+    }
+
+    /// Keeps the head of a response for the picker. False if it is a response of Envoy, because the server has sent none.
+    pub(super) fn keep_head<'h>(&mut self, headers: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> bool {
+        self.request.head = headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        let has = |name: &[u8]| self.request.head.iter().any(|(other, _)| other == name);
+        let is_of_server = has(OF_SERVER);
+        self.request.details = match () {
+            () if is_of_server => "via_upstream",
+            () if has(OVERLOADED) => "upstream_reset_before_response_started{overflow}",
+            () => "upstream_reset_before_response_started{connection_failure}",
+        };
+        is_of_server
+    }
+
+    /// The response begins with the head that was kept.
+    pub(super) fn begin_response(&mut self) {
+        let head = core::mem::take(&mut self.request.head);
+        let value = |name: &[u8]| head.iter().find(|(other, _)| other == name).map(|(_, value)| &**value);
         let is_encoded = value(b"content-encoding").is_some_and(|encoding| encoding != b"identity");
-        let status = value(b":status").unwrap_or_default();
-        let fits = resumption.head(status, value(b"content-type").unwrap_or_default(), is_encoded);
-        if !fits {
+        let (status, content_type) = (value(b":status"), value(b"content-type"));
+        if !self.course.head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded) {
             return self.cut(Cut::Refused);
         }
         if !self.has_sent_head {
             self.has_sent_head = true;
             let passes = |name: &[u8]| !NOT_PASSED.iter().any(|other| other.as_bytes() == name);
-            let head = headers.filter(|(name, _)| passes(name));
-            let head = head.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            let head = head.into_iter().filter(|(name, _)| passes(name)).collect();
             self.actions.push_back(Action::Head(head));
         }
     }
 
-    /// A chunk of a response has arrived.
-    pub(crate) fn response_chunk(&mut self, number: u64, chunk: &[u8]) {
-        let Some(resumption) = self.active(number) else { return };
-        let bytes = resumption.chunk(chunk);
+    /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the client are among the actions.
+    pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
+        let replacement = self.request.replacement.take();
+        let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));
         if let Some(unread) = &mut self.unread {
             *unread = unread.saturating_add(bytes.len());
             if *unread > self.resumer.config.max_unread_bytes {
-                return self.cut(Cut::SlowClient);
+                self.cut(Cut::SlowClient);
+                return false;
             }
         }
+        let bytes = match (bytes, &replacement) {
+            (Cow::Borrowed(_), None) => return true,
+            (bytes, _) => bytes.into_owned(),
+        };
         if !bytes.is_empty() {
             self.actions.push_back(Action::Chunk { bytes, is_last: false });
         }
+        false
     }
 
-    /// A response has ended, with a reset or without.
-    pub(crate) fn response_end(&mut self, request: &mut RequestHandle<'_>, number: u64, is_reset: bool) {
-        let Some(resumption) = self.active(number) else { return };
-        let (end, count) = (resumption.end(is_reset), resumption.resumptions());
-        match end {
-            End::Complete(bytes) => {
-                self.state = State::Over;
-                self.actions.push_back(Action::Chunk { bytes, is_last: true });
-            }
-            End::Resume(body) => {
-                self.resumer.metrics.count_resumption();
-                request.set_metadata_text(METADATA.0, METADATA.1, &count.to_string());
-                self.call(body, count);
-            }
-            End::Cut(reason) => self.cut(reason),
-        }
+    /// The response has ended, with a reset or without. Returns the next step.
+    pub(super) fn end_response(&mut self, is_reset: bool) -> End {
+        self.call = Call::None;
+        self.course.end(is_reset)
+    }
+
+    /// The client's response ends after these bytes.
+    pub(super) fn complete(&mut self, bytes: Vec<u8>) {
+        self.paced = None;
+        self.actions.push_back(Action::Chunk { bytes, is_last: true });
+    }
+
+    /// Counts a resumption, and returns how many there have been.
+    pub(super) fn count_resumption(&self) -> u32 {
+        self.resumer.metrics.count_resumption();
+        self.course.resumptions()
+    }
+
+    /// Resets the request of this number, whose response is not awaited any more.
+    pub(super) fn reset_call(&mut self, number: u64) {
+        self.actions.push_back(Action::ResetCall(number));
+    }
+
+    /// The picker has not chosen a server for a continuation.
+    pub(super) fn refuse(&mut self) {
+        self.cut(if self.has_sent_head { Cut::Refused } else { Cut::NotSent });
     }
 
     /// The client's connection takes no more bytes, or takes them again.
-    pub(crate) fn client_is_slow(&mut self, is_slow: bool) {
+    pub(super) fn client_is_slow(&mut self, is_slow: bool) {
         self.unread = is_slow.then_some(0);
     }
 
-    fn cut(&mut self, reason: Cut) {
+    /// Cuts the client's stream for this reason.
+    pub(super) fn cut(&mut self, reason: Cut) {
         self.resumer.metrics.count_cut(reason);
         self.end_early();
     }
 
-    fn end_early(&mut self) {
-        self.state = State::Over;
+    /// Ends the client's stream: by a reset, or if its response has not begun, by an error.
+    pub(super) fn end_early(&mut self) {
         self.call = Call::None;
+        self.paced = None;
         self.actions.clear();
         self.actions.push_back(if self.has_sent_head {
             Action::Reset(CUT_DETAILS)
@@ -336,19 +389,5 @@ impl ResumedStream {
                 details: CUT_DETAILS,
             })
         });
-    }
-
-    /// A hook has panicked.
-    pub(crate) fn fail(&mut self) -> Hold {
-        match self.state {
-            State::Reading(_) | State::Passing => {
-                self.state = State::Passing;
-                Hold::Pass
-            }
-            State::Active(_) | State::Over => {
-                self.end_early();
-                Hold::Taken
-            }
-        }
     }
 }

@@ -6,10 +6,12 @@ use endpoint_picker::request::body::Reading;
 use endpoint_picker_engine::body_routing::AwaitedBody;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::resume::StreamApi;
 
 use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
-use super::host::{Envoy, Event};
+use super::host::{Envoy, Event, OwnEvent};
+use super::resumer::{OwnStream, stream_api};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
 
@@ -26,11 +28,13 @@ pub(crate) enum Outcome {
     Reply(LocalReply),
     /// A response was sent before.
     Answered,
+    /// The module sends the request itself; later filters and the router do not get it.
+    Taken,
 }
 
 /// The module's part in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     /// The engine gets every event.
     Active,
     /// The module has sent a response; the engine gets that response's events.
@@ -47,17 +51,25 @@ type RouteOf = for<'r> fn(&'r RequestHandle<'_>) -> Option<&'r RouteConfig>;
 pub(crate) struct Stream {
     config: Arc<WorkerConfig>,
     /// The body is awaited, because the request's route depends on it.
-    awaited: Option<AwaitedBody>,
+    pub(super) awaited: Option<AwaitedBody>,
     /// `None`: the picker is off, or the route is not known yet.
-    picking: Option<Picking>,
-    part: Part,
+    pub(super) picking: Option<Picking>,
+    pub(super) part: Part,
+    /// The API of a request that the module may yet send itself.
+    pub(super) api: Option<StreamApi>,
+    /// The whole body has arrived.
+    pub(super) is_whole: bool,
+    /// The body of such a request, as the client has sent it.
+    pub(super) body: Option<Vec<u8>>,
+    /// `None`: Envoy's router sends the request.
+    pub(super) own: Option<Box<OwnStream>>,
 }
 
 /// The course of a request through the picker of a pool.
 #[derive(Debug)]
-struct Picking {
+pub(super) struct Picking {
     /// The request's own pool.
-    worker: Arc<Worker>,
+    pub(super) worker: Arc<Worker>,
     /// The pool that has taken the request from its own.
     taken_by: Option<Arc<Worker>>,
     exchange: Exchange,
@@ -66,21 +78,22 @@ struct Picking {
 }
 
 impl Picking {
-    fn new(worker: &Arc<Worker>) -> Self {
+    pub(super) fn new(worker: &Arc<Worker>) -> Self {
         let exchange = Exchange::new(worker.limits());
         Self { worker: Arc::clone(worker), taken_by: None, exchange, pick: None }
     }
 
     /// Runs a part of a hook in the pool that has the request.
-    fn run<T>(
+    pub(super) fn run<T>(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
+        own: Option<OwnEvent<'_>>,
         part: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> T,
     ) -> (T, Option<LocalReply>) {
         let Self { worker, taken_by, exchange, pick } = self;
         let worker = taken_by.as_ref().unwrap_or(worker);
-        worker.with(request, event, pick, |pool, envoy| part(exchange, pool, envoy))
+        worker.with(request, event, pick, own, |pool, envoy| part(exchange, pool, envoy))
     }
 
     /// Has the pool at this place among the other pools take the request over, with the reading of its body if there is one.
@@ -88,11 +101,12 @@ impl Picking {
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
+        own: Option<OwnEvent<'_>>,
         place: usize,
         reading: Option<&Reading<'_>>,
     ) -> (Flow, Option<LocalReply>) {
         self.taken_by = self.worker.other(place);
-        self.run(request, event, |exchange, pool, envoy| {
+        self.run(request, event, own, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
             exchange.continue_in(pool, envoy, size, reading)
         })
@@ -102,7 +116,16 @@ impl Picking {
 impl Stream {
     /// A request before its head.
     pub(crate) fn new(config: &Arc<WorkerConfig>) -> Self {
-        Self { config: Arc::clone(config), awaited: None, picking: None, part: Part::Active }
+        Self {
+            config: Arc::clone(config),
+            awaited: None,
+            picking: None,
+            part: Part::Active,
+            api: None,
+            is_whole: false,
+            body: None,
+            own: None,
+        }
     }
 
     /// The request's head has arrived.
@@ -121,10 +144,15 @@ impl Stream {
         let router = self.config.router.as_ref().filter(|_| !end_of_stream);
         self.awaited = router.and_then(|router| router.request_headers(request));
         if self.awaited.is_some() {
+            self.api = stream_api(request);
             return Outcome::Hold;
         }
         self.picking = self.worker(request, route_of).map(|worker| Picking::new(&worker));
-        self.begin(request, end_of_stream)
+        if !end_of_stream && self.has_resumer() {
+            self.api = stream_api(request);
+        }
+        let outcome = self.begin(request, end_of_stream);
+        self.take(request, Event::Other, outcome)
     }
 
     /// The pool of the request's route.
@@ -227,21 +255,27 @@ impl Stream {
         route_of: RouteOf,
         end_of_stream: bool,
     ) -> Outcome {
-        if let Some(outcome) = self.route(request, route_of, Event::Body, end_of_stream) {
-            return outcome;
+        if end_of_stream {
+            self.keep_body(request, Event::Body);
         }
-        self.in_request(request, Event::Body, |exchange, pool, envoy| {
-            let size = envoy.request_body_size();
-            exchange.request_body(pool, envoy, size, end_of_stream)
-        })
+        let outcome = self.route(request, route_of, Event::Body, end_of_stream).unwrap_or_else(|| {
+            self.in_request(request, Event::Body, |exchange, pool, envoy| {
+                let size = envoy.request_body_size();
+                exchange.request_body(pool, envoy, size, end_of_stream)
+            })
+        });
+        self.take(request, Event::Body, outcome)
     }
 
     /// The request's trailers have arrived, and so has its whole body.
     pub(crate) fn request_trailers(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Outcome {
-        if let Some(outcome) = self.route(request, route_of, Event::Other, true) {
-            return outcome;
-        }
-        self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.request_trailers(pool, envoy))
+        self.keep_body(request, Event::Other);
+        let outcome = self.route(request, route_of, Event::Other, true).unwrap_or_else(|| {
+            self.in_request(request, Event::Other, |exchange, pool, envoy| {
+                exchange.request_trailers(pool, envoy)
+            })
+        });
+        self.take(request, Event::Other, outcome)
     }
 
     /// The queue has resumed the request. It is dispatched only on [`Outcome::Continue`].
@@ -249,11 +283,16 @@ impl Stream {
         if self.part != Part::Active {
             return Outcome::Answered;
         }
-        self.in_request(request, Event::Other, |exchange, pool, envoy| {
+        let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
             // Without a verdict of the queue the request stays where it is, as a request that waits.
             exchange.resumed(pool, envoy, size).unwrap_or(Flow::Wait)
-        })
+        });
+        if self.own.is_some() {
+            self.send_continuation(request, outcome);
+            return Outcome::Taken;
+        }
+        self.take(request, Event::Other, outcome)
     }
 
     /// The head of the response has arrived, which may be a response of the module.
@@ -293,6 +332,11 @@ impl Stream {
         if let Some(picking) = &self.picking {
             picking.worker.count_panic();
         }
+        if let Some(own) = &mut self.own {
+            own.end_early();
+            self.give_up();
+            return Outcome::Taken;
+        }
         let error = ProxyError { call: "a hook", status: "it panicked".to_owned() };
         let outcome =
             self.in_request(request, Event::Other, |exchange, pool, envoy| exchange.fail(pool, envoy, error));
@@ -305,7 +349,7 @@ impl Stream {
         self.part = Part::Passive;
     }
 
-    fn in_request(
+    pub(super) fn in_request(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
@@ -322,16 +366,16 @@ impl Stream {
         reading: Option<&Reading<'_>>,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
     ) -> Outcome {
-        let Self { picking, part, .. } = self;
+        let Self { picking, part, own, .. } = self;
         match part {
             Part::Active => {}
             Part::Answered => return Outcome::Answered,
             Part::Passive => return Outcome::Continue,
         }
         let Some(picking) = picking else { return Outcome::Continue };
-        let (mut flow, mut reply) = picking.run(request, event, hook);
+        let (mut flow, mut reply) = picking.run(request, event, own_event(own), hook);
         if let Flow::Move(place) = flow {
-            (flow, reply) = picking.move_to(request, event, place, reading);
+            (flow, reply) = picking.move_to(request, event, own_event(own), place, reading);
         }
         match (reply, flow) {
             (Some(reply), _) => {
@@ -351,9 +395,10 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
-        let Self { picking, part, .. } = self;
-        if let Some(picking) = picking.as_mut().filter(|_| *part != Part::Passive) {
-            picking.run(request, event, hook);
+        let Self { picking, part, own, .. } = self;
+        // The response to a request of the module reaches the engine before it is sent to the client.
+        if let Some(picking) = picking.as_mut().filter(|_| *part != Part::Passive && own.is_none()) {
+            picking.run(request, event, None, hook);
         }
         Outcome::Continue
     }
@@ -365,4 +410,9 @@ impl Drop for Picking {
         let worker = self.taken_by.as_ref().unwrap_or(&self.worker);
         self.exchange.end(&mut worker.lock());
     }
+}
+
+/// An event of the module's own request, if there is one.
+fn own_event(own: &mut Option<Box<OwnStream>>) -> Option<OwnEvent<'_>> {
+    own.as_mut().map(|own| OwnEvent { request: &mut own.request, chunk: &[] })
 }

@@ -1,32 +1,40 @@
-//! The filter that resumes streams.
+//! Streams that another server continues.
 
 use endpoint_picker_wire::v1::Policy;
 use serde_json::{Value, json};
 
 use crate::envoy::{Config, Next, Request, Route};
-use crate::pool::{address, fewest_waiting, ready, turn, with_policy};
+use crate::pool::{Pool, address, fewest_waiting, turn, with_policy};
 
-const HEAD: [(&str, &str); 3] =
-    [(":status", "200"), ("content-type", "text/event-stream"), ("transfer-encoding", "chunked")];
+const HEAD: [(&str, &str); 4] = [
+    (":status", "200"),
+    ("content-type", "text/event-stream"),
+    ("transfer-encoding", "chunked"),
+    ("x-envoy-upstream-service-time", "3"),
+];
 const END: &str = "data: [DONE]\n\n";
+const DESTINATION: &str = "x-gateway-destination-endpoint";
 
-fn filter(pool: &str, fields: &Value) -> Config {
-    let mut config = json!({"cluster": "picked", "pool": pool});
-    config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    Config::of_filter("resume-streams", &config).unwrap()
+/// A pool whose servers are picked in the order of their numbers, and avoided when they fail.
+fn pool(name: &str, fields: &Value) -> Pool {
+    let mut setting = json!({"cluster": "servers"});
+    setting.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let policy = Policy { avoid_failing_ms: 60_000, ..fewest_waiting() };
+    with_policy(name, &json!({"resumeStreams": setting}), policy, &[0, 10, 20])
 }
 
 fn body(fields: &Value) -> Vec<u8> {
-    let mut body = json!({"stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    let mut body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     body.to_string().into_bytes()
 }
 
 fn word(text: &str) -> String {
-    format!("data: {}\n\n", json!({"id": "a", "choices": [{"index": 0, "delta": {"content": text}}]}))
+    let choice = json!({"index": 0, "delta": {"content": text}});
+    format!("data: {}\n\n", json!({"id": "a", "model": "canary", "choices": [choice]}))
 }
 
-/// A chat that the filter has sent.
+/// A chat that the module has sent.
 fn sent(config: &Config) -> Request {
     let request = Request::chat(config, 0);
     request.set_header("accept-encoding", "gzip");
@@ -39,27 +47,30 @@ fn sent(config: &Config) -> Request {
 }
 
 #[test]
-fn a_cut_stream_continues_in_a_second_request() {
+fn a_cut_stream_continues_at_another_server() {
     let _turn = turn();
-    let config = filter("resumed-1", &json!({}));
+    let config = pool("resumed-1", &json!({}));
     let request = sent(&config);
     let first = request.own().calls.remove(0);
-    assert_eq!(first.body.as_bytes(), body(&json!({})));
+    let model = |body: &str| body.parse::<Value>().unwrap()["model"].clone();
+    assert_eq!(model(&first.body), "canary", "the picker has rewritten the model");
     assert_eq!(first.headers[":path"], "/v1/chat/completions");
     assert_eq!(first.headers["content-length"], first.body.len().to_string());
     assert!(!first.headers.contains_key("accept-encoding"));
-    assert_eq!(first.headers["x-endpoint-picker-resumption"], "0");
+    assert_eq!(first.headers[DESTINATION], address(1));
 
     request.call_head(1, &HEAD);
     assert!(!request.own().head.unwrap().contains_key("transfer-encoding"));
     request.call_chunk(1, &word("one"));
+    assert!(request.own().body.contains(r#""model":"m""#), "the client's name of the model is back");
     request.call_chunk(1, "data: {");
     request.call_end(1, true);
     let own = request.own();
     assert_eq!((own.calls.len(), own.is_complete), (2, false));
-    assert_eq!(own.calls[1].headers["x-endpoint-picker-resumption"], "1");
+    assert_eq!(own.calls[1].headers[DESTINATION], address(2), "the first server is avoided");
     let continued: Value = own.calls[1].body.parse().unwrap();
     assert_eq!(continued["messages"][1], json!({"role": "assistant", "content": "one"}));
+    assert_eq!(continued["model"], "canary");
     assert_eq!(request.metadata("endpoint-picker", "resumptions").as_deref(), Some("1"));
 
     // Later bytes of the first server are not part of the response.
@@ -72,30 +83,67 @@ fn a_cut_stream_continues_in_a_second_request() {
     assert!(own.body.contains("one") && own.body.contains(" two") && own.body.ends_with(END));
     assert!(!own.body.contains("late"));
     drop(request);
-    // A pool's threads wake the filter, which writes its counts.
-    let picker = ready("resumed-1", &json!({}));
     config.wait_for("endpoint_picker.resumable_streams", &[("pool", "resumed-1")], 1);
     config.wait_for("endpoint_picker.resumed_streams", &[("pool", "resumed-1")], 1);
+    config.wait_for("endpoint_picker.routed", &[("pool", "resumed-1")], 2);
     config.run_until("report with the streams", |_| {
-        let reports = picker.agent.take_reports();
+        let reports = config.agent.take_reports();
         let mut counts = reports.iter().filter_map(|report| report.resumptions.as_ref());
         counts.any(|counts| (counts.resumable, counts.resumed) == (1, 1)).then_some(())
     });
 }
 
 #[test]
+fn a_server_that_ends_a_stream_without_its_marker_or_does_not_respond_is_avoided() {
+    let _turn = turn();
+    let config = pool("resumed-2", &json!({"maxPauseSeconds": 1}));
+    let refused = [(":status", "503"), ("content-type", "text/plain")];
+    let request = sent(&config);
+    request.call_head(1, &refused);
+    assert_eq!(request.own().calls[1].headers[DESTINATION], address(2));
+    assert_eq!(request.own().calls[1].body, request.own().calls[0].body);
+    request.call_end(1, false);
+    assert_eq!((request.own().head, request.own().calls.len()), (None, 2), "that was not the response");
+
+    request.call_head(2, &HEAD);
+    request.call_chunk(2, &word("one"));
+    request.call_end(2, false);
+    assert_eq!(request.own().calls[2].headers[DESTINATION], address(3));
+
+    request.call_head(3, &HEAD);
+    config.run_until("reset after a pause", |_| request.has_scheduled().then_some(()));
+    request.run_scheduled();
+    let own = request.own();
+    assert_eq!((own.resets, own.calls.len()), (vec![3], 4));
+    request.call_end(3, true);
+    assert_eq!(request.own().calls.len(), 4, "the reset request is not awaited");
+
+    // A server's own error passes.
+    let request = sent(&config);
+    let error = [(":status", "503"), ("x-envoy-upstream-service-time", "3")];
+    request.call_head(1, &error);
+    request.call_chunk(1, "busy");
+    request.call_end(1, false);
+    let own = request.own();
+    assert_eq!((own.head.unwrap()[":status"].as_str(), own.body.as_str()), ("503", "busy"));
+    assert!(own.is_complete);
+
+    let request = sent(&config);
+    for number in 1..=4 {
+        request.call_head(number, &refused);
+    }
+    assert_eq!((request.reply().unwrap().status, request.own().calls.len()), (503, 4));
+}
+
+#[test]
 fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     let _turn = turn();
-    let config = filter("resumed-2", &json!({"maxKeptBytes": 1024, "maxUnreadBytes": 100}));
+    let config = pool("resumed-3", &json!({"maxKeptBytes": 1024, "maxUnreadBytes": 100}));
     let request = sent(&config);
     request.call_head(1, &HEAD);
     request.call_chunk(1, &format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [{}]}}]})));
     request.call_end(1, true);
     assert_eq!(request.own().reset.as_deref(), Some("endpoint_picker_stream_not_resumed"));
-
-    let request = sent(&config);
-    request.call_end(1, true);
-    assert_eq!(request.reply().unwrap().status, 503, "nothing was sent yet");
 
     let request = sent(&config);
     request.call_head(1, &HEAD);
@@ -109,38 +157,50 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     request.call_head(1, &HEAD);
     request.call_chunk(1, &word("one"));
     request.call_end(1, true);
-    request.call_head(2, &[(":status", "503")]);
-    assert!(request.own().reset.is_some(), "the picker refuses the continuation");
+    request.call_head(2, &[(":status", "500"), ("x-envoy-upstream-service-time", "3")]);
+    assert!(request.own().reset.is_some(), "the server refuses the continuation");
 
-    let missing = filter("", &json!({"cluster": "missing"}));
+    let missing = pool("resumed-4", &json!({"cluster": "missing"}));
     assert_eq!(sent(&missing).reply().unwrap().status, 503);
 
     for fields in [json!({"n": 2}), json!({"stream": false}), json!({"user": "a".repeat(2000)})] {
         let request = Request::chat(&config, 0);
         assert_eq!(request.headers(false), Next::Hold);
-        let body = body(&fields);
-        assert_eq!(request.body(&body, true), Next::Continue, "{fields}");
-        assert_eq!((request.sent_body().as_bytes(), request.own().calls.len()), (&body[..], 0));
+        assert_eq!(request.body(&body(&fields), true), Next::Continue, "{fields}");
+        let sent: Value = request.sent_body().parse().unwrap();
+        assert_eq!((sent["model"].as_str(), request.own().calls.len()), (Some("canary"), 0));
     }
-    let list = Request::new(&config, 0, &[(":method", "POST"), (":path", "/v1/embeddings")]);
-    assert_eq!(list.headers(false), Next::Continue);
-    let _picker = ready("resumed-cuts", &json!({}));
-    let cut = |reason| [("pool", "resumed-2"), ("reason", reason)];
+    let cut = |reason| [("pool", "resumed-3"), ("reason", reason)];
     config.wait_for("endpoint_picker.cut_streams", &cut("slow_client"), 1);
     config.wait_for("endpoint_picker.cut_streams", &cut("tool_call"), 1);
     config.wait_for("endpoint_picker.unresumable_streams", &cut("several_choices"), 1);
 }
 
 #[test]
-fn a_wrong_configuration_is_refused_and_a_route_has_none() {
+fn a_route_has_the_setting_and_a_wrong_one_is_refused() {
     let _turn = turn();
-    assert!(Config::of_filter("resume-streams", &json!({})).is_none());
-    assert!(Config::of_filter("resume-streams", &json!({"cluster": "a", "maxResumptions": 0})).is_none());
-    assert!(Route::of_filter("resume-streams", &json!({"cluster": "a"})).is_none());
+    let config = with_policy("resumed-5", &json!({}), fewest_waiting(), &[0, 10]);
+    let chat = |request: &Request| {
+        assert_eq!(request.headers(false), Next::Hold);
+        request.body(&body(&json!({})), true)
+    };
+    assert_eq!(chat(&Request::chat(&config, 0)), Next::Continue);
+    let setting = |setting: Value| {
+        Route::new(&json!({"pool": "resumed-5", "agent": config.agent.access(), "resumeStreams": setting}))
+    };
+    let route = setting(json!({"cluster": "servers"})).unwrap();
+    let request = Request::chat(&config, 0);
+    request.set_route(Some(&route));
+    assert_eq!(chat(&request), Next::Drop);
+    for wrong in
+        [json!({}), json!({"cluster": "a", "maxResumptions": 0}), json!({"cluster": "a", "magic": 1})]
+    {
+        assert!(setting(wrong.clone()).is_none(), "{wrong}");
+    }
 }
 
 #[test]
-fn a_server_that_cuts_a_response_is_avoided() {
+fn a_server_that_cuts_another_response_is_avoided() {
     let _turn = turn();
     let policy = Policy { avoid_failing_ms: 60_000, ..fewest_waiting() };
     let config = with_policy("resumed-avoided", &json!({}), policy, &[10, 0, 20]);

@@ -44,7 +44,7 @@ pub struct Report {
     /// How long the first byte of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
     #[prost(message, optional, tag = "16")]
     pub first_token: ::core::option::Option<Waits>,
-    /// Streams of the filter resume-streams that has the pool's name. Absent without that filter.
+    /// Streams that the setting resumeStreams of the pool covers. Absent without that setting.
     #[prost(message, optional, tag = "17")]
     pub resumptions: ::core::option::Option<Resumptions>,
 }

@@ -102,7 +102,7 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
     let shadow_decisions =
         families.counter("shadow_decisions", "Requests that a shadow configuration decided too");
-    let resumable = families.counter("resumable_streams", "Streams that the filter resume-streams has sent");
+    let resumable = families.counter("resumable_streams", "Streams that can be resumed");
     let resumed = families.counter("resumed_streams", "How often a stream was continued at another server");
     let cut = families.counter("cut_streams", "Streams of this filter that the client got cut, by reason");
     let help = "Streamed requests that passed this filter, by reason";

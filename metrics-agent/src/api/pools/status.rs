@@ -305,7 +305,7 @@ pub struct ProxyStatus {
     /// Decisions of a shadow configuration on them; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowCounts>,
-    /// Streams of its filter resume-streams; absent: it has none.
+    /// Streams that it can resume; absent: it resumes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumptions: Option<ResumptionCounts>,
     /// Its queue, for metrics; absent: it has none.

@@ -85,7 +85,7 @@ pub struct ProxyReport {
     pub rejected: BTreeMap<u32, u64>,
     /// Decisions of a shadow configuration on them; `None`: there is none.
     pub shadow: Option<ShadowCounts>,
-    /// Streams of its filter resume-streams; `None`: it has none.
+    /// Streams that it can resume; `None`: it resumes none.
     pub resumptions: Option<ResumptionCounts>,
     /// Its queue, with earlier waits to compare with; `None`: it has none.
     pub queue: Option<(QueueReport, EarlierWaits)>,

@@ -82,7 +82,6 @@ pub struct UsageReader {
     scanner: Scanner,
     encoding: Encoding,
     usage: Usage,
-    is_finished: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +134,7 @@ impl UsageReader {
     }
 
     fn of(encoding: Encoding) -> Self {
-        Self { scanner: Scanner::default(), encoding, usage: Usage::default(), is_finished: false }
+        Self { scanner: Scanner::default(), encoding, usage: Usage::default() }
     }
 
     /// Reads the next chunk of the response.
@@ -156,12 +155,6 @@ impl UsageReader {
         }
         // The rest is a line that the next chunk continues.
         self.read_part_of_line(chunk);
-    }
-
-    /// Whether a stream of chat completions or completions has had its end: `[DONE]`, or the reason why a choice has ended. A server that
-    /// fails may close a stream without both.
-    pub fn is_finished(&self) -> bool {
-        self.is_finished || self.scanner.is_finished()
     }
 
     /// Ends the response and returns its usage.
@@ -190,9 +183,7 @@ impl UsageReader {
 
     /// Ends a JSON text, whose usage counts if the text was complete.
     fn end_text(&mut self) {
-        let scanner = core::mem::take(&mut self.scanner);
-        self.is_finished |= scanner.is_finished();
-        if let Some(usage) = scanner.finish() {
+        if let Some(usage) = core::mem::take(&mut self.scanner).finish() {
             self.usage.merge(usage);
         }
     }

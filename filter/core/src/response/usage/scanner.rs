@@ -1,4 +1,4 @@
-//! Finds usage, and the end of a stream, in a JSON text that comes in chunks, and keeps nothing else of it.
+//! Finds usage in a JSON text that comes in chunks, and keeps nothing else of it.
 
 use super::{Usage, read_usage};
 use crate::json::OpenString;
@@ -7,7 +7,7 @@ use crate::json::OpenString;
 const MAX_USAGE_LENGTH: usize = 8192;
 
 /// Length of the longest key that matters.
-const MAX_KEY_LENGTH: usize = "finish_reason".len();
+const MAX_KEY_LENGTH: usize = "response".len();
 
 /// One JSON text as far as it was received. The text is not validated: for text that is not JSON the result is unspecified.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +22,6 @@ pub(super) struct Scanner {
     key: Key,
     /// The usage of the object at depth 2 is its parent's.
     is_inner: bool,
-    /// The last string is the value of `finish_reason`.
-    is_reason: bool,
-    is_finished: bool,
     usage_text: Option<UsageText>,
     usage: Option<Usage>,
 }
@@ -35,7 +32,6 @@ enum Key {
     Usage,
     /// The key of an object that may have usage: in the last event of a response, the first of a message.
     Inner,
-    FinishReason,
     #[default]
     Other,
 }
@@ -58,8 +54,6 @@ impl Scanner {
                 self.word.push(part);
                 if end.is_some() {
                     self.string = None;
-                    // Some servers write an empty reason until the text is complete.
-                    self.is_finished |= self.is_reason && self.word.length > 1;
                 }
                 (part, after)
             } else {
@@ -77,11 +71,6 @@ impl Scanner {
         self.usage.filter(|_| self.depth == 0)
     }
 
-    /// Whether the text is the marker of the end of a stream, or has the reason why a choice has ended.
-    pub(super) fn is_finished(&self) -> bool {
-        self.is_finished
-    }
-
     fn outside_of_strings(&mut self, byte: u8) {
         // A key belongs to the next value only, so any byte but a blank ends it.
         let key = core::mem::take(&mut self.key);
@@ -89,7 +78,6 @@ impl Scanner {
             b'"' => {
                 self.string = Some(OpenString::default());
                 self.word = Word::default();
-                self.is_reason = key == Key::FinishReason;
             }
             b':' => self.key = self.word.key(),
             b' ' | b'\t' | b'\r' | b'\n' => self.key = key,
@@ -105,8 +93,6 @@ impl Scanner {
                 self.depth += 1;
             }
             b'}' | b']' => self.depth = self.depth.saturating_sub(1),
-            // No JSON has this letter outside of strings: it is the one of `[DONE]`.
-            b'D' if self.depth == 1 => self.is_finished = true,
             _ => {}
         }
     }
@@ -146,7 +132,6 @@ impl Word {
         match self.bytes.get(..self.length) {
             Some(br#"usage""#) => Key::Usage,
             Some(br#"response""# | br#"message""#) => Key::Inner,
-            Some(br#"finish_reason""#) => Key::FinishReason,
             _ => Key::Other,
         }
     }

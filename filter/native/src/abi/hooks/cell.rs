@@ -4,17 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::caught;
-use crate::abi::request::RequestHandle;
+use crate::abi::request::{LocalReply, RequestHandle};
 use crate::abi::types::{EnvoyPtr, ModulePtr};
-use crate::envoy::resumer::{Action, Hold, ResumedStream};
-use crate::envoy::stream::Stream;
+use crate::envoy::resumer::Action;
+use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request
-/// finds the cell borrowed and does nothing.
-#[expect(clippy::large_enum_variant, reason = "a box would cost every request of the picker an allocation")]
-pub(super) enum RequestCell {
-    Picker(RefCell<Stream>),
-    Resumer(ResumerCell),
+/// finds the state borrowed and does nothing.
+pub(super) struct RequestCell {
+    state: RefCell<Stream>,
+    is_destroyed: Cell<bool>,
 }
 
 /// The request of Envoy's pointer, which is kept if Envoy destroys it inside this hook.
@@ -31,15 +30,9 @@ pub(super) unsafe fn cell(stream: ModulePtr) -> Rc<RequestCell> {
     }
 }
 
-/// A request of the filter that resumes streams.
-pub(super) struct ResumerCell {
-    stream: RefCell<ResumedStream>,
-    is_destroyed: Cell<bool>,
-}
-
-impl ResumerCell {
-    pub(super) fn new(stream: ResumedStream) -> Self {
-        Self { stream: RefCell::new(stream), is_destroyed: Cell::new(false) }
+impl RequestCell {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { state: RefCell::new(stream), is_destroyed: Cell::new(false) }
     }
 
     /// Envoy has destroyed the request: its pointer is not used any more.
@@ -47,45 +40,85 @@ impl ResumerCell {
         self.is_destroyed.set(true);
     }
 
-    /// Runs a hook's body, and after that the actions that it has left.
+    /// Runs a hook's body, and then the calls to Envoy that it has left: Envoy calls further hooks of the request inside some of them, so
+    /// nothing borrows the state then. `None` inside another hook of the request.
     ///
     /// # Safety
     /// `filter` is the pointer that Envoy gave to the hook of this request.
     pub(super) unsafe fn run(
         &self,
         filter: EnvoyPtr,
-        body: impl FnOnce(&mut ResumedStream, &mut RequestHandle<'_>) -> Hold,
-    ) -> Hold {
-        let hold = match self.stream.try_borrow_mut() {
-            Ok(mut stream) => {
-                // SAFETY: as the caller promises.
-                let mut request = unsafe { RequestHandle::new(filter) };
-                caught(|| body(&mut stream, &mut request)).unwrap_or_else(|| stream.fail())
+        body: impl FnOnce(&mut Stream, &mut RequestHandle<'_>) -> Outcome,
+    ) -> Option<Outcome> {
+        let outcome = {
+            let mut state = self.state.try_borrow_mut().ok()?;
+            // SAFETY: as the caller promises.
+            let mut request = unsafe { RequestHandle::new(filter) };
+            match caught(|| body(&mut state, &mut request)) {
+                Some(outcome) => outcome,
+                // The body has panicked. The failure mode decides; if that panics too, the client gets a 503.
+                None => caught(|| state.recover(&mut request)).unwrap_or_else(|| {
+                    state.give_up();
+                    Outcome::Reply(LocalReply::defect())
+                }),
             }
-            Err(_) => Hold::Pass,
         };
         // SAFETY: as the caller promises.
         unsafe { self.act(filter) };
-        hold
+        Some(match outcome {
+            Outcome::Reply(reply) => {
+                // SAFETY: as the caller promises. A request that is to get this response has left no other calls.
+                unsafe { RequestHandle::new(filter) }.send_response(&reply);
+                Outcome::Answered
+            }
+            Outcome::Continue | Outcome::Hold | Outcome::Wait | Outcome::Answered | Outcome::Taken => outcome,
+        })
     }
 
-    /// Nothing borrows the request's state during an action, because Envoy calls further hooks of the request inside some.
+    /// As [`run`](Self::run), with a chunk of the response to a request of the module, which the client gets if the body returns true.
+    /// Without effect on a request that Envoy has destroyed.
     ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    pub(super) unsafe fn run_chunk(
+        &self,
+        filter: EnvoyPtr,
+        chunk: &[u8],
+        body: impl FnOnce(&mut Stream, &mut RequestHandle<'_>) -> bool,
+    ) {
+        if self.is_destroyed.get() {
+            return;
+        }
+        let mut passes = false;
+        // SAFETY: as the caller promises; the request is not destroyed.
+        unsafe {
+            self.run(filter, |stream, request| {
+                passes = body(stream, request);
+                Outcome::Taken
+            });
+        }
+        if passes {
+            // SAFETY: as the caller promises. A request whose chunk passes has left no calls, in which Envoy could have destroyed it.
+            unsafe { RequestHandle::new(filter) }.send_chunk(chunk, false);
+        }
+    }
+
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn act(&self, filter: EnvoyPtr) {
         while !self.is_destroyed.get()
-            && let Some(action) = self.next()
+            && let Some(action) = self.next_action()
         {
             // SAFETY: as the caller promises; the request is not destroyed.
             let mut request = unsafe { RequestHandle::new(filter) };
             match action {
                 Action::Call { cluster, head, body } => {
                     let number = request.start_call(&cluster, &head, &body);
-                    if let Ok(mut stream) = self.stream.try_borrow_mut() {
-                        stream.called(number);
+                    if let Ok(mut state) = self.state.try_borrow_mut() {
+                        state.called(number);
                     }
                 }
+                Action::ResetCall(number) => request.reset_call(number),
                 Action::Head(head) => request.send_head(&head),
                 Action::Chunk { bytes, is_last } => request.send_chunk(&bytes, is_last),
                 Action::Reply(reply) => request.send_response(&reply),
@@ -94,7 +127,7 @@ impl ResumerCell {
         }
     }
 
-    fn next(&self) -> Option<Action> {
-        self.stream.try_borrow_mut().ok()?.next_action()
+    fn next_action(&self) -> Option<Action> {
+        self.state.try_borrow_mut().ok()?.next_action()
     }
 }

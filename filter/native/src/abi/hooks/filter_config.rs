@@ -6,44 +6,27 @@ use super::caught;
 use crate::abi::config::ConfigHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::{FilterConfig, RouteConfig};
-use crate::envoy::resumer::{RESUMER, ResumerConfig};
-
-/// The configuration of one of the module's filters.
-pub(super) enum Filter {
-    Picker(FilterConfig),
-    Resumer(ResumerConfig),
-}
 
 /// A filter configuration arrived. A null pointer refuses it.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: EnvoyPtr,
-    name: Buffer,
+    _name: Buffer,
     text: Buffer,
 ) -> ModulePtr {
-    // SAFETY: Envoy gives its pointer and the texts for this hook.
-    let (mut handle, name, text) = unsafe { (ConfigHandle::new(config), name.bytes(), text.bytes()) };
-    accepted(caught(|| {
-        if name == RESUMER {
-            ResumerConfig::new(&mut handle, text).map(Filter::Resumer)
-        } else {
-            FilterConfig::new(&mut handle, text).map(Filter::Picker)
-        }
-    }))
+    // SAFETY: Envoy gives its pointer and the text for this hook.
+    let (mut handle, text) = unsafe { (ConfigHandle::new(config), text.bytes()) };
+    accepted(caught(|| FilterConfig::new(&mut handle, text)))
 }
 
 /// A route's configuration arrived. A null pointer refuses it.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_per_route_config_new(
-    name: Buffer,
+    _name: Buffer,
     text: Buffer,
 ) -> ModulePtr {
-    // SAFETY: Envoy gives the texts for this hook.
-    let (name, text) = unsafe { (name.bytes(), text.bytes()) };
-    if name == RESUMER {
-        let reason = "resume-streams has no configuration for a route; a FilterConfig with \"disabled\": true switches it off there";
-        return accepted::<RouteConfig>(Some(Err(reason.to_owned())));
-    }
+    // SAFETY: Envoy gives the text for this hook.
+    let text = unsafe { text.bytes() };
     accepted(caught(|| RouteConfig::new(text)))
 }
 
@@ -63,7 +46,7 @@ pub(super) fn accepted<T>(config: Option<Result<T, String>>) -> ModulePtr {
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(config: ModulePtr) {
     // SAFETY: the pointer came from `accepted` as this type, and Envoy calls this hook once.
-    let config = unsafe { Box::from_raw(config.cast_mut().cast::<Filter>()) };
+    let config = unsafe { Box::from_raw(config.cast_mut().cast::<FilterConfig>()) };
     caught(|| drop(config));
 }
 
@@ -83,9 +66,6 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
     _event: u64,
 ) {
     // SAFETY: Envoy gives its pointer for this hook, and the module's came from `accepted` as this type.
-    let (mut handle, module) = unsafe { (ConfigHandle::new(config), &*module.cast::<Filter>()) };
-    caught(|| match module {
-        Filter::Picker(config) => config.on_scheduled(&mut handle),
-        Filter::Resumer(config) => config.on_scheduled(&mut handle),
-    });
+    let (mut handle, module) = unsafe { (ConfigHandle::new(config), &*module.cast::<FilterConfig>()) };
+    caught(|| module.on_scheduled(&mut handle));
 }

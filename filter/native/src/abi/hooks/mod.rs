@@ -8,7 +8,7 @@
 mod cell;
 mod cluster;
 mod filter_config;
-mod resumer;
+mod own_request;
 mod stream;
 
 use core::ffi::{CStr, c_char};

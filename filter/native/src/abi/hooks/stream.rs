@@ -1,15 +1,13 @@
 //! Hooks of requests, each on its worker.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::caught;
-use super::cell::{RequestCell, ResumerCell, cell};
-use super::filter_config::Filter;
-use crate::abi::request::{LocalReply, RequestHandle};
+use super::cell::{RequestCell, cell};
+use crate::abi::request::RequestHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
-use crate::envoy::filter_config::RouteConfig;
-use crate::envoy::resumer::{Hold, ResumedStream};
+use crate::envoy::filter_config::{FilterConfig, RouteConfig};
+use crate::envoy::resumer::STALLED;
 use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy continues.
@@ -24,39 +22,17 @@ const STOP_AND_WATERMARK: u32 = 2;
 /// Body, `StopIterationNoBuffer`: Envoy drops the part that has arrived, since a response was sent.
 const STOP_AND_DROP: u32 = 3;
 
-/// Runs a hook's body, and sends the response that it returns, if any. `None` inside another hook of the
-/// request, and for a request of another filter.
+/// Runs a hook's body, and the calls to Envoy that it leaves. `None` inside another hook of the request.
 ///
 /// # Safety
 /// `filter` and `stream` are the pointers that Envoy gave to the hook.
-unsafe fn run(
+pub(super) unsafe fn run(
     filter: EnvoyPtr,
     stream: ModulePtr,
     body: impl FnOnce(&mut Stream, &mut RequestHandle<'_>) -> Outcome,
 ) -> Option<Outcome> {
     // SAFETY: as the caller promises.
-    let stream = unsafe { cell(stream) };
-    let RequestCell::Picker(stream) = &*stream else { return None };
-    let mut state = stream.try_borrow_mut().ok()?;
-    // SAFETY: as the caller promises.
-    let mut request = unsafe { RequestHandle::new(filter) };
-    let outcome = match caught(|| body(&mut state, &mut request)) {
-        Some(outcome) => outcome,
-        // The body has panicked. The failure mode decides; if that panics too, the client gets a 503.
-        None => caught(|| state.recover(&mut request)).unwrap_or_else(|| {
-            state.give_up();
-            Outcome::Reply(LocalReply::defect())
-        }),
-    };
-    // Envoy calls the response's hooks inside `send_response`, and they borrow the state.
-    drop(state);
-    Some(match outcome {
-        Outcome::Reply(reply) => {
-            request.send_response(&reply);
-            Outcome::Answered
-        }
-        Outcome::Continue | Outcome::Hold | Outcome::Wait | Outcome::Answered => outcome,
-    })
+    unsafe { cell(stream).run(filter, body) }
 }
 
 fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) -> u32 {
@@ -64,30 +40,8 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
         None | Some(Outcome::Continue) => CONTINUE,
         Some(Outcome::Hold) => hold,
         Some(Outcome::Wait) => wait,
-        Some(Outcome::Reply(_) | Outcome::Answered) => answered,
+        Some(Outcome::Reply(_) | Outcome::Answered | Outcome::Taken) => answered,
     }
-}
-
-/// Runs the body of a request's hook for a request of the filter that resumes streams. Returns the status for Envoy, or `None` for a request of
-/// another filter.
-///
-/// # Safety
-/// As [`run`].
-unsafe fn resumer(
-    filter: EnvoyPtr,
-    stream: ModulePtr,
-    (hold, taken): (u32, u32),
-    body: impl FnOnce(&mut ResumedStream, &mut RequestHandle<'_>) -> Hold,
-) -> Option<u32> {
-    // SAFETY: as the caller promises.
-    let stream = unsafe { cell(stream) };
-    let RequestCell::Resumer(resumer) = &*stream else { return None };
-    // SAFETY: as the caller promises.
-    Some(match unsafe { resumer.run(filter, body) } {
-        Hold::Pass => CONTINUE,
-        Hold::Body => hold,
-        Hold::Taken => taken,
-    })
 }
 
 /// The configuration of the route that the request has now.
@@ -102,15 +56,9 @@ fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
 extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter: EnvoyPtr) -> ModulePtr {
     // SAFETY: the pointer is a configuration's, which Envoy keeps longer than its requests, and Envoy gives
     // its own for this hook.
-    let (config, request) = unsafe { (&*config.cast::<Filter>(), RequestHandle::new(filter)) };
-    let new = || match config {
-        Filter::Picker(config) => {
-            RequestCell::Picker(RefCell::new(Stream::new(config.worker(request.worker_index()))))
-        }
-        Filter::Resumer(config) => RequestCell::Resumer(ResumerCell::new(ResumedStream::new(config))),
-    };
-    match caught(new) {
-        Some(cell) => Rc::into_raw(Rc::new(cell)).cast(),
+    let (config, request) = unsafe { (&*config.cast::<FilterConfig>(), RequestHandle::new(filter)) };
+    match caught(|| Stream::new(config.worker(request.worker_index()))) {
+        Some(stream) => Rc::into_raw(Rc::new(RequestCell::new(stream))).cast(),
         None => core::ptr::null(),
     }
 }
@@ -120,9 +68,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter:
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(stream: ModulePtr) {
     // SAFETY: the pointer came from `on_http_filter_new`, and Envoy calls this hook once.
     let stream = unsafe { Rc::from_raw(stream.cast::<RequestCell>()) };
-    if let RequestCell::Resumer(resumer) = &*stream {
-        resumer.destroy();
-    }
+    stream.destroy();
     caught(|| drop(stream));
 }
 
@@ -132,15 +78,6 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
-    // SAFETY: the pointers are Envoy's.
-    let resumer = unsafe {
-        resumer(filter, stream, (STOP, STOP), |stream, request| {
-            stream.request_headers(request, end_of_stream)
-        })
-    };
-    if let Some(status) = resumer {
-        return status;
-    }
     // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
         run(filter, stream, |stream, request| stream.request_headers(request, route_config, end_of_stream))
@@ -155,15 +92,6 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
     end_of_stream: bool,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let resumer = unsafe {
-        resumer(filter, stream, (STOP_AND_BUFFER, STOP_AND_DROP), |stream, request| {
-            stream.request_body(request, true, end_of_stream)
-        })
-    };
-    if let Some(status) = resumer {
-        return status;
-    }
-    // SAFETY: the pointers are Envoy's.
     let outcome = unsafe {
         run(filter, stream, |stream, request| stream.request_body(request, route_config, end_of_stream))
     };
@@ -176,27 +104,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
     stream: ModulePtr,
 ) -> u32 {
     // SAFETY: the pointers are Envoy's.
-    let resumer = unsafe {
-        resumer(filter, stream, (STOP, STOP), |stream, request| stream.request_body(request, false, true))
-    };
-    if let Some(status) = resumer {
-        return status;
-    }
-    // SAFETY: the pointers are Envoy's.
     let outcome =
         unsafe { run(filter, stream, |stream, request| stream.request_trailers(request, route_config)) };
     status(outcome.as_ref(), (STOP, STOP, STOP))
 }
 
-/// The queue has resumed a request.
+/// The queue has resumed a request, or the server of a request of the module has paused for too long.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
-    filter: EnvoyPtr,
-    stream: ModulePtr,
-    _event: u64,
-) {
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(filter: EnvoyPtr, stream: ModulePtr, event: u64) {
+    let hook = if event == STALLED { Stream::own_response_stalled } else { Stream::resumed };
     // SAFETY: the pointers are Envoy's.
-    let outcome = unsafe { run(filter, stream, Stream::resumed) };
+    let outcome = unsafe { run(filter, stream, hook) };
     if let Some(Outcome::Continue) = outcome {
         // SAFETY: as above. Nothing borrows the request's state, since `run` has ended.
         unsafe { RequestHandle::new(filter) }.continue_decoding();

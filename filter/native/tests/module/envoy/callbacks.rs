@@ -126,6 +126,9 @@ callbacks! {
         assert_eq!(reason, 0);
         request(envoy).own.borrow_mut().reset = Some(details.text());
     }
+    fn http_filter_reset_http_stream(envoy: *mut c_void, number: u64) {
+        request(envoy).own.borrow_mut().resets.push(number);
+    }
     fn http_filter_start_http_stream(
         envoy: *mut c_void,
         number: *mut u64,

@@ -51,18 +51,13 @@ unsafe impl Sync for Config {}
 impl Config {
     /// Takes a configuration into use; `None` if the module refuses it.
     pub(crate) fn new(json: &serde_json::Value) -> Option<Self> {
-        Self::of_filter("endpoint-picker", json)
-    }
-
-    /// The same for the filter of this name.
-    pub(crate) fn of_filter(name: &str, json: &serde_json::Value) -> Option<Self> {
         let envoy = Box::<EnvoyConfig>::default();
         let text = json.to_string();
         // SAFETY: the pointer is of a live object that `Config` keeps, the text lives during the call.
         let module = unsafe {
             envoy_dynamic_module_on_http_filter_config_new(
                 (&raw const *envoy).cast_mut().cast(),
-                Buffer::of(name.as_bytes()),
+                Buffer::of(b"endpoint-picker"),
                 Buffer::of(text.as_bytes()),
             )
         };
@@ -127,16 +122,11 @@ pub(crate) struct Route(pub(super) *const c_void);
 impl Route {
     /// Takes a configuration into use; `None` if the module refuses it.
     pub(crate) fn new(json: &serde_json::Value) -> Option<Self> {
-        Self::of_filter("endpoint-picker", json)
-    }
-
-    /// The same for the filter of this name.
-    pub(crate) fn of_filter(name: &str, json: &serde_json::Value) -> Option<Self> {
         let text = json.to_string();
         // SAFETY: the text lives during the call.
         let module = unsafe {
             envoy_dynamic_module_on_http_filter_per_route_config_new(
-                Buffer::of(name.as_bytes()),
+                Buffer::of(b"endpoint-picker"),
                 Buffer::of(text.as_bytes()),
             )
         };

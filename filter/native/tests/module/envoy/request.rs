@@ -133,6 +133,8 @@ pub(crate) struct Own {
     pub(crate) head: Option<HashMap<String, String>>,
     pub(crate) body: String,
     pub(crate) is_complete: bool,
+    /// The numbers of the requests that the module has reset.
+    pub(crate) resets: Vec<u64>,
     pub(crate) reset: Option<String>,
 }
 

@@ -1,31 +1,9 @@
-//! Hooks of the requests of the filter that resumes streams.
+//! Hooks of the requests that the module sends itself, and of the client's connection that gets their responses.
 
-use super::cell::{RequestCell, cell};
-use crate::abi::request::RequestHandle;
+use super::cell::cell;
+use super::stream::run;
 use crate::abi::types::{Buffer, EnvoyPtr, Header, ModulePtr};
-use crate::envoy::resumer::{Hold, ResumedStream};
-
-/// Runs a hook's body for a request of this filter.
-///
-/// # Safety
-/// The pointers are those that Envoy gave to the hook.
-unsafe fn run(
-    filter: EnvoyPtr,
-    stream: ModulePtr,
-    body: impl FnOnce(&mut ResumedStream, &mut RequestHandle<'_>),
-) {
-    // SAFETY: as the caller promises.
-    let cell = unsafe { cell(stream) };
-    if let RequestCell::Resumer(resumer) = &*cell {
-        // SAFETY: as the caller promises.
-        unsafe {
-            resumer.run(filter, |stream, request| {
-                body(stream, request);
-                Hold::Taken
-            });
-        }
-    }
-}
+use crate::envoy::stream::Outcome;
 
 /// The values that Envoy gives to a hook.
 ///
@@ -39,7 +17,7 @@ unsafe fn list<'hook, T>(first: *const T, count: usize) -> &'hook [T] {
     unsafe { core::slice::from_raw_parts(first, count) }
 }
 
-/// The head of a response to a request of the module has arrived.
+/// The head of a response to such a request has arrived.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
     filter: EnvoyPtr,
@@ -52,7 +30,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
     // SAFETY: Envoy gives the headers for this hook.
     let headers = unsafe { list(headers, headers_count) }.iter().map(|header| unsafe { header.bytes() });
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, _| stream.response_head(number, headers)) }
+    unsafe {
+        run(filter, stream, |stream, request| {
+            stream.own_response_headers(request, number, headers);
+            Outcome::Taken
+        })
+    };
 }
 
 /// A chunk of such a response has arrived.
@@ -65,10 +48,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_data(
     chunks_count: usize,
     _end_of_stream: bool,
 ) {
+    // SAFETY: the pointer is Envoy's.
+    let cell = unsafe { cell(stream) };
     // SAFETY: Envoy gives the chunks for this hook.
-    let chunks = unsafe { list(chunks, chunks_count) }.iter().map(|chunk| unsafe { chunk.bytes() });
-    // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, _| chunks.for_each(|chunk| stream.response_chunk(number, chunk))) }
+    for chunk in unsafe { list(chunks, chunks_count) } {
+        // SAFETY: as above; the pointer of the request is Envoy's.
+        unsafe {
+            cell.run_chunk(filter, chunk.bytes(), |stream, request| {
+                stream.own_response_chunk(request, number, chunk.bytes())
+            });
+        }
+    }
 }
 
 /// Such a response is complete.
@@ -79,7 +69,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(
     number: u64,
 ) {
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, request| stream.response_end(request, number, false)) }
+    unsafe {
+        run(filter, stream, |stream, request| {
+            stream.own_response_end(request, number, false);
+            Outcome::Taken
+        })
+    };
 }
 
 /// Such a response was reset.
@@ -91,7 +86,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(
     _reason: u32,
 ) {
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, request| stream.response_end(request, number, true)) }
+    unsafe {
+        run(filter, stream, |stream, request| {
+            stream.own_response_end(request, number, true);
+            Outcome::Taken
+        })
+    };
 }
 
 /// The client's connection takes no more bytes at the moment.
@@ -101,7 +101,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_
     stream: ModulePtr,
 ) {
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, _| stream.client_is_slow(true)) }
+    unsafe {
+        run(filter, stream, |stream, _| {
+            stream.client_is_slow(true);
+            Outcome::Taken
+        })
+    };
 }
 
 /// The client's connection takes bytes again.
@@ -111,5 +116,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_
     stream: ModulePtr,
 ) {
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, _| stream.client_is_slow(false)) }
+    unsafe {
+        run(filter, stream, |stream, _| {
+            stream.client_is_slow(false);
+            Outcome::Taken
+        })
+    };
 }

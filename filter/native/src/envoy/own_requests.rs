@@ -1,0 +1,254 @@
+//! The requests that the module sends itself, and their responses.
+
+use endpoint_picker_engine::exchange::Exchange;
+use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::resume::{End, Unresumable};
+
+use super::filter_pool::Pool;
+use super::host::{Envoy, Event, OwnEvent, PICKER};
+use super::resumer::{Action, OwnRequest, OwnStream, destination};
+use super::stream::{Outcome, Part, Picking, Stream};
+use crate::abi::{BodyPart, HeaderMap, RequestHandle};
+
+impl Stream {
+    /// Whether streams of its pool are resumed.
+    pub(super) fn has_resumer(&self) -> bool {
+        self.picking.as_ref().is_some_and(|picking| picking.worker.resumer().is_some())
+    }
+
+    /// The whole body has arrived. Keeps it as the client has sent it, before the picker may replace it.
+    pub(super) fn keep_body(&mut self, request: &RequestHandle<'_>, event: Event) {
+        self.is_whole = true;
+        if self.api.is_none() || self.own.is_some() || !(self.awaited.is_some() || self.has_resumer()) {
+            return;
+        }
+        let parts = body_parts(request, event);
+        let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
+        if resumer.is_none_or(|resumer| !resumer.is_too_large(body_size(request, parts))) {
+            self.body = Some(read_body(request, parts));
+        }
+    }
+
+    /// Takes a request that would continue to Envoy's router, if its stream can be resumed.
+    pub(super) fn take(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        event: Event,
+        outcome: Outcome,
+    ) -> Outcome {
+        let (Outcome::Continue, Some(api), Part::Active) = (&outcome, self.api, self.part) else {
+            return outcome;
+        };
+        let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
+        let (Some(resumer), Some(server)) = (resumer, destination(request)) else {
+            self.api = None;
+            return outcome;
+        };
+        let parts = body_parts(request, event);
+        let taken = if resumer.is_too_large(body_size(request, parts)) {
+            Err(Unresumable::TooLarge)
+        } else if !self.is_whole {
+            request.raise_buffer_limit(resumer.buffer_limit());
+            return Outcome::Hold;
+        } else {
+            let sent = read_body(request, parts);
+            let body = self.body.take().unwrap_or_else(|| sent.clone());
+            OwnStream::new(resumer, api, body).map(|own| (own, sent))
+        };
+        self.api = None;
+        let (mut own, sent) = match taken {
+            Ok(taken) => taken,
+            Err(reason) => {
+                resumer.count_unresumable(reason);
+                return outcome;
+            }
+        };
+        for &part in parts {
+            request.replace_body(part, &[]);
+        }
+        own.limit_pauses(request);
+        own.send(request, server, sent);
+        self.own = Some(Box::new(own));
+        Outcome::Taken
+    }
+
+    /// The next call to Envoy that a hook has left.
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
+        self.own.as_mut()?.next_action()
+    }
+
+    /// Envoy has sent the request, which has this number, or does not send it.
+    pub(crate) fn called(&mut self, number: Option<u64>) {
+        if let Some(own) = &mut self.own {
+            own.called(number);
+        }
+    }
+
+    /// Runs the engine with an event of a response to the module's request.
+    fn in_own_response(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        chunk: &[u8],
+        hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
+    ) {
+        if let (Some(picking), Some(own)) = (&mut self.picking, &mut self.own) {
+            let event = OwnEvent { request: &mut own.request, chunk };
+            picking.run(request, Event::Other, Some(event), hook);
+        }
+    }
+
+    /// Whether this is the number of the current request of the module.
+    fn is_current(&mut self, number: u64) -> bool {
+        self.part != Part::Passive && self.own.as_mut().is_some_and(|own| own.is_current(number))
+    }
+
+    /// The head of a response to the module's request has arrived.
+    pub(crate) fn own_response_headers<'h>(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        number: u64,
+        headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
+    ) {
+        if !self.is_current(number) {
+            return;
+        }
+        let is_of_server = self.own.as_mut().is_some_and(|own| own.keep_head(headers));
+        self.in_own_response(request, &[], |exchange, pool, envoy| {
+            exchange.response_headers(pool, envoy, !is_of_server);
+        });
+        let Some(own) = &mut self.own else { return };
+        if is_of_server {
+            own.begin_response();
+        } else {
+            let next = own.end_response(true);
+            self.follow(request, next);
+        }
+    }
+
+    /// A chunk of a response to the module's request has arrived. True if the client gets it as it is.
+    pub(crate) fn own_response_chunk(
+        &mut self,
+        request: &mut RequestHandle<'_>,
+        number: u64,
+        chunk: &[u8],
+    ) -> bool {
+        if !self.is_current(number) {
+            return false;
+        }
+        self.in_own_response(request, chunk, |exchange, pool, envoy| {
+            exchange.response_body(pool, envoy, false);
+        });
+        self.own.as_mut().is_some_and(|own| own.pass_chunk(chunk))
+    }
+
+    /// A response to the module's request has ended, with a reset or without.
+    pub(crate) fn own_response_end(&mut self, request: &mut RequestHandle<'_>, number: u64, is_reset: bool) {
+        if !self.is_current(number) {
+            return;
+        }
+        if !is_reset {
+            self.in_own_response(request, &[], |exchange, pool, envoy| {
+                exchange.response_body(pool, envoy, true);
+            });
+        }
+        let Some(own) = &mut self.own else { return };
+        // The engine may have held the end of the last chunk back.
+        own.pass_chunk(&[]);
+        let next = own.end_response(is_reset);
+        if !matches!(next, End::Complete(_)) {
+            self.in_own_response(request, &[], |exchange, pool, envoy| exchange.cut(pool, envoy));
+        }
+        self.follow(request, next);
+    }
+
+    /// The server of the module's request has paused for too long.
+    pub(crate) fn own_response_stalled(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
+        if let Some(number) = self.own.as_ref().and_then(|own| own.running()) {
+            self.own_response_end(request, number, true);
+            // After the next request has been sent, because its events may come first.
+            if let Some(own) = &mut self.own {
+                own.reset_call(number);
+            }
+        }
+        Outcome::Taken
+    }
+
+    /// The client's connection takes no more bytes, or takes them again.
+    pub(crate) fn client_is_slow(&mut self, is_slow: bool) {
+        if let Some(own) = &mut self.own {
+            own.client_is_slow(is_slow);
+        }
+    }
+
+    fn follow(&mut self, request: &mut RequestHandle<'_>, next: End) {
+        let Some(own) = &mut self.own else { return };
+        match next {
+            End::Complete(bytes) => own.complete(bytes),
+            End::Resume(body) => {
+                let resumptions = own.count_resumption();
+                request.set_metadata_text(PICKER, "resumptions", &resumptions.to_string());
+                self.pick_again(request, body);
+            }
+            End::Repeat(body) => self.pick_again(request, body),
+            End::Cut(reason) => own.cut(reason),
+        }
+    }
+
+    /// Has the picker choose a server for the request with this body, as for a new request.
+    fn pick_again(&mut self, request: &mut RequestHandle<'_>, body: Vec<u8>) {
+        let (Some(own), Some(picking)) = (&mut self.own, &self.picking) else { return };
+        own.request = OwnRequest { body, ..OwnRequest::default() };
+        // With the last choice, it would pass as a request of another picker.
+        request.set_header(HeaderMap::Request, DESTINATION, None);
+        self.picking = Some(Picking::new(&picking.worker));
+        let mut outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
+            exchange.request_headers(pool, envoy, false)
+        });
+        if let Outcome::Hold = outcome {
+            outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
+                let size = envoy.request_body_size();
+                exchange.request_body(pool, envoy, size, true)
+            });
+        }
+        self.send_continuation(request, outcome);
+    }
+
+    /// Sends the request to the server that the picker has chosen.
+    pub(super) fn send_continuation(&mut self, request: &RequestHandle<'_>, outcome: Outcome) {
+        let Some(own) = &mut self.own else { return };
+        match (outcome, destination(request)) {
+            (Outcome::Continue, Some(server)) => {
+                let body = core::mem::take(&mut own.request.body);
+                own.send(request, server, body);
+            }
+            (Outcome::Wait, _) => {}
+            (
+                Outcome::Continue | Outcome::Hold | Outcome::Reply(_) | Outcome::Answered | Outcome::Taken,
+                _,
+            ) => {
+                own.refuse();
+            }
+        }
+    }
+}
+
+/// The parts of a body that have arrived.
+fn body_parts(request: &RequestHandle<'_>, event: Event) -> &'static [BodyPart] {
+    if event == Event::Body && !request.received_is_buffered() {
+        &[BodyPart::BufferedRequest, BodyPart::ReceivedRequest]
+    } else {
+        &[BodyPart::BufferedRequest]
+    }
+}
+
+fn body_size(request: &RequestHandle<'_>, parts: &[BodyPart]) -> usize {
+    parts.iter().map(|&part| request.body_size(part)).sum()
+}
+
+fn read_body(request: &RequestHandle<'_>, parts: &[BodyPart]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(body_size(request, parts));
+    for &part in parts {
+        request.for_each_piece(part, |piece| body.extend_from_slice(piece));
+    }
+    body
+}
