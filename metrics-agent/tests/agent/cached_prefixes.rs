@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use endpoint_picker::state::prefix::key;
+use endpoint_picker_model_server::kv_events::Publisher;
 use endpoint_picker_wire::batch::{Batch, Part, Responses};
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{BATCH_FORMAT, Message, PREFIXES_FORMAT};
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::harness::{Agent, Answer, eventually, scraping};
-use crate::kv_events::{Publisher, base, events_where};
+use crate::kv_events::{base, events_where, has_subscriber, ports};
 use crate::reports::post_for_bytes;
 use crate::scripted::load;
 
@@ -44,7 +45,7 @@ fn folder() -> PathBuf {
 /// An agent that follows this publisher, and knows the tokenizers of these models.
 async fn follow(publisher: &Publisher, server: SocketAddr, tokenizers: &[&str]) -> Agent {
     let kv_events = kv_events::Settings {
-        ports: publisher.ports(true),
+        ports: ports(publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: tokenizers.iter().map(|model| ((*model).to_owned(), folder())).collect(),
     };
@@ -73,7 +74,7 @@ fn first_prompt() -> (Vec<u32>, String) {
 
 #[tokio::test]
 async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     publisher.publish(&base()[..1]);
     let (server, _serving) = model_server(TINY).await;
     let agent = follow(&publisher, server, &["org/tiny"]).await;
@@ -110,7 +111,7 @@ async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
         assert!(!in_bytes(hidden));
     }
     // A poll waits for new events, or for its time.
-    publisher.has_subscriber().await;
+    has_subscriber(&publisher).await;
     let newest = eventually("a time without news", async || {
         let newest = decode(&agent.get(PATH).await);
         (agent.get(&behind(&newest, 150)).await.status == 204).then_some(newest)
@@ -145,7 +146,7 @@ async fn a_poll_takes_a_place_before_it_waits() {
 
 #[tokio::test]
 async fn a_lost_connection_is_news() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     publisher.publish(&base()[..1]);
     let (server, _serving) = model_server(TINY).await;
     let agent = follow(&publisher, server, &["tiny"]).await;
@@ -158,7 +159,7 @@ async fn a_lost_connection_is_news() {
 
 #[tokio::test]
 async fn without_a_tokenizer_the_reason_is_named() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     publisher.publish(&base()[..1]);
     let (server, _serving) = model_server(TINY).await;
     let agent = follow(&publisher, server, &["other"]).await;
@@ -175,11 +176,11 @@ async fn without_a_tokenizer_the_reason_is_named() {
 
 #[tokio::test]
 async fn in_a_batch_it_does_not_wait() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
     let agent = follow(&publisher, server, &["tiny"]).await;
     events_where(&agent, "the connection", |status| status.caches == 1).await;
-    publisher.has_subscriber().await;
+    has_subscriber(&publisher).await;
     let send = async |path: String| {
         let batch = Batch { format: BATCH_FORMAT, parts: vec![Part { path, body: None }] };
         let (_, body) =
@@ -200,7 +201,7 @@ async fn in_a_batch_it_does_not_wait() {
 
 #[tokio::test]
 async fn requests_that_cannot_be_served_are_refused_with_the_reason() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
     let agent = follow(&publisher, server, &[]).await;
     agent.snapshot_where("a snapshot", |_| true).await;

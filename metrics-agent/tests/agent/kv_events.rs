@@ -2,179 +2,33 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use endpoint_picker_model_server::kv_events::{Publisher, message, shake_hands};
 use metrics_agent::agent::Settings;
 use metrics_agent::api::pools::status::{KvEventsStatus, PoolStatus};
 use metrics_agent::kv_events::index::Limits;
 use metrics_agent::kv_events::{self, Ports, StreamState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::harness::{Agent, eventually, scraping};
 use crate::scripted::load;
 
-/// The greeting of a peer, and the READY command of a socket of this kind.
-async fn shake_hands(stream: &mut TcpStream, kind: &str) -> std::io::Result<()> {
-    let mut greeting = [0; 64];
-    (greeting[0], greeting[9], greeting[10]) = (0xff, 0x7f, 3);
-    greeting[12..16].copy_from_slice(b"NULL");
-    stream.write_all(&greeting).await?;
-    stream.read_exact(&mut greeting).await?;
-    let length = u8::try_from(kind.len()).unwrap();
-    let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &[length][..], kind.as_bytes()].concat();
-    stream.write_all(&[&[4, u8::try_from(ready.len()).unwrap()], &ready[..]].concat()).await?;
-    frame(stream).await?;
-    Ok(())
+/// Waits until a publisher has a subscriber.
+pub(crate) async fn has_subscriber(publisher: &Publisher) {
+    eventually("a subscription", async || (publisher.subscriptions() > 0).then_some(())).await;
 }
 
-/// The body of the next frame of less than 256 bytes.
-async fn frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).await?;
-    let mut body = vec![0; head[1].into()];
-    stream.read_exact(&mut body).await?;
-    Ok(body)
-}
-
-/// A message of frames of any length.
-fn message(frames: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (at, frame) in frames.iter().enumerate() {
-        bytes.push(2 | u8::from(at + 1 < frames.len()));
-        bytes.extend((frame.len() as u64).to_be_bytes());
-        bytes.extend_from_slice(frame);
-    }
-    bytes
-}
-
-/// A publisher: what it has published, with the bytes of each message. Messages are numbered from 0.
-pub(crate) struct Publisher {
-    published: watch::Sender<Vec<Vec<u8>>>,
-    /// Numbers that are sent to no subscriber.
-    lost: Arc<Mutex<Vec<usize>>>,
-    subscriptions: Arc<AtomicUsize>,
-    /// The number of replays that fail.
-    failing_replays: Arc<AtomicUsize>,
-    events: SocketAddr,
-    replay: SocketAddr,
-    serving: Vec<AbortOnDropHandle<()>>,
-}
-
-impl Publisher {
-    pub(crate) async fn start() -> Self {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), SocketAddr::from(([127, 0, 0, 1], 0))).await
-    }
-
-    async fn start_at(events: SocketAddr, replay: SocketAddr) -> Self {
-        let events = TcpListener::bind(events).await.unwrap();
-        let replay = TcpListener::bind(replay).await.unwrap();
-        let mut publisher = Self {
-            published: watch::channel(Vec::new()).0,
-            lost: Arc::default(),
-            subscriptions: Arc::default(),
-            failing_replays: Arc::default(),
-            events: events.local_addr().unwrap(),
-            replay: replay.local_addr().unwrap(),
-            serving: Vec::new(),
-        };
-        let (published, lost) = (publisher.published.subscribe(), Arc::clone(&publisher.lost));
-        let subscriptions = Arc::clone(&publisher.subscriptions);
-        publisher.serve(events, move |stream| {
-            publish(stream, published.clone(), Arc::clone(&lost), Arc::clone(&subscriptions))
-        });
-        let (published, failing) = (publisher.published.subscribe(), Arc::clone(&publisher.failing_replays));
-        publisher.serve(replay, move |stream| send_again(stream, published.clone(), Arc::clone(&failing)));
-        publisher
-    }
-
-    fn serve<F>(&mut self, listener: TcpListener, serve: impl Fn(TcpStream) -> F + Send + 'static)
-    where
-        F: Future<Output = std::io::Result<()>> + Send + 'static,
-    {
-        self.serving.push(AbortOnDropHandle::new(tokio::spawn(async move {
-            let mut connections = Vec::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.push(AbortOnDropHandle::new(tokio::spawn(serve(stream))));
-            }
-        })));
-    }
-
-    /// Publishes the recorded messages of a file, from this one on, up to this one.
-    pub(crate) fn publish(&self, recorded: &[Vec<u8>]) {
-        self.published.send_modify(|published| published.extend_from_slice(recorded));
-    }
-
-    /// Waits until it has a subscriber.
-    pub(crate) async fn has_subscriber(&self) {
-        let count = || self.subscriptions.load(Ordering::SeqCst);
-        eventually("a subscription", async || (count() > 0).then_some(())).await;
-    }
-
-    /// Ends the process with its connections, and starts another one at the same ports.
-    async fn restart(self) -> Self {
-        let (events, replay) = (self.events, self.replay);
-        for serving in &self.serving {
-            serving.abort();
-        }
-        for serving in self.serving {
-            let _ = serving.await;
-        }
-        Self::start_at(events, replay).await
-    }
-
-    pub(crate) fn ports(&self, has_replay: bool) -> Ports {
-        let port = |address: SocketAddr| NonZeroU16::new(address.port()).unwrap();
-        Ports::Fixed { events: port(self.events), replay: has_replay.then(|| port(self.replay)) }
-    }
-}
-
-async fn publish(
-    mut stream: TcpStream,
-    mut published: watch::Receiver<Vec<Vec<u8>>>,
-    lost: Arc<Mutex<Vec<usize>>>,
-    subscriptions: Arc<AtomicUsize>,
-) -> std::io::Result<()> {
-    shake_hands(&mut stream, "PUB").await?;
-    assert_eq!(frame(&mut stream).await?, [1], "a subscription to all topics");
-    let mut next = published.borrow_and_update().len();
-    subscriptions.fetch_add(1, Ordering::SeqCst);
-    while published.changed().await.is_ok() {
-        let messages = published.borrow_and_update().clone();
-        for (number, payload) in messages.iter().enumerate().skip(next) {
-            if !lost.lock().unwrap().contains(&number) {
-                let sequence = (number as u64).to_be_bytes();
-                stream.write_all(&message(&[b"kv@topic", &sequence, payload])).await?;
-            }
-        }
-        next = messages.len();
-    }
-    Ok(())
-}
-
-async fn send_again(
-    mut stream: TcpStream,
-    published: watch::Receiver<Vec<Vec<u8>>>,
-    failing: Arc<AtomicUsize>,
-) -> std::io::Result<()> {
-    if failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-        return Ok(());
-    }
-    shake_hands(&mut stream, "ROUTER").await?;
-    assert!(frame(&mut stream).await?.is_empty());
-    let from = u64::from_be_bytes(frame(&mut stream).await?.try_into().unwrap());
-    let messages = published.borrow().clone();
-    for (number, payload) in (0_u64..).zip(&messages).skip_while(|(number, _)| *number < from) {
-        stream.write_all(&message(&[b"", b"kv@topic", &number.to_be_bytes(), payload])).await?;
-    }
-    stream.write_all(&message(&[b"", b"", &[0xff; 8], b""])).await
+/// The ports of a publisher.
+pub(crate) fn ports(publisher: &Publisher, has_replay: bool) -> Ports {
+    let port = |address: SocketAddr| NonZeroU16::new(address.port()).unwrap();
+    let replay = has_replay.then(|| port(publisher.replay()));
+    Ports::Fixed { events: port(publisher.events()), replay }
 }
 
 /// The payloads of recorded messages.
@@ -231,9 +85,9 @@ const BLOCKS: u64 = 47;
 
 #[tokio::test]
 async fn a_server_is_asked_where_it_publishes_and_a_replay_has_what_was_before() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     publisher.publish(&base()[..20]);
-    let (events, replay) = (publisher.events.port(), publisher.replay.port());
+    let (events, replay) = (publisher.events().port(), publisher.replay().port());
     let source = format!(
         r#"{{"publisher": "zmq", "endpoint": "tcp://*:{events}", "replay_endpoint": "tcp://*:{replay}"}}"#
     );
@@ -242,7 +96,7 @@ async fn a_server_is_asked_where_it_publishes_and_a_replay_has_what_was_before()
     let known = |status: &KvEventsStatus| status.state == StreamState::Complete && status.age_ms.is_some();
     let status = events_where(&agent, "the replay", known).await;
     assert_eq!((status.caches, status.orphans, status.problem), (1, 0, None));
-    publisher.has_subscriber().await;
+    has_subscriber(&publisher).await;
     publisher.publish(&base()[20..28]);
     let status = events_where(&agent, "new events", |status| status.blocks == BLOCKS).await;
     assert_eq!(status.tokens, [("gpu".to_owned(), 32 * BLOCKS)].into());
@@ -273,11 +127,11 @@ async fn a_server_that_does_not_publish_is_named_with_the_reason() {
 
 #[tokio::test]
 async fn a_gap_is_closed_by_a_replay() {
-    let publisher = Publisher::start().await;
-    publisher.lost.lock().unwrap().extend([3, 4, 5]);
+    let publisher = Publisher::start().unwrap();
+    publisher.lose([3, 4, 5]);
     let (address, _serving) = model_server(String::new()).await;
-    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
-    publisher.has_subscriber().await;
+    let agent = Agent::start(following(address, ports(&publisher, true), 1000)).await;
+    has_subscriber(&publisher).await;
     publisher.publish(&base()[..1]);
     events_where(&agent, "the first message", |status| status.blocks == 3).await;
     publisher.publish(&base()[1..28]);
@@ -288,13 +142,13 @@ async fn a_gap_is_closed_by_a_replay() {
 
 #[tokio::test]
 async fn a_failed_replay_is_tried_again() {
-    let publisher = Publisher::start().await;
-    publisher.failing_replays.store(1, Ordering::SeqCst);
+    let publisher = Publisher::start().unwrap();
+    publisher.fail_replays(1);
     publisher.publish(&base()[..20]);
     let (address, _serving) = model_server(String::new()).await;
-    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
+    let agent = Agent::start(following(address, ports(&publisher, true), 1000)).await;
     events_where(&agent, "the failure", |status| status.problem.is_some()).await;
-    publisher.has_subscriber().await;
+    has_subscriber(&publisher).await;
     publisher.publish(&base()[20..28]);
     events_where(&agent, "the messages since", |status| {
         status.state == StreamState::Partial && status.blocks > 0
@@ -309,11 +163,11 @@ async fn a_failed_replay_is_tried_again() {
 
 #[tokio::test]
 async fn without_a_replay_a_gap_and_a_lost_connection_empty_the_cache() {
-    let publisher = Publisher::start().await;
-    publisher.lost.lock().unwrap().push(1);
+    let publisher = Publisher::start().unwrap();
+    publisher.lose([1]);
     let (address, _serving) = model_server(String::new()).await;
-    let agent = Agent::start(following(address, publisher.ports(false), 1000)).await;
-    publisher.has_subscriber().await;
+    let agent = Agent::start(following(address, ports(&publisher, false), 1000)).await;
+    has_subscriber(&publisher).await;
     publisher.publish(&base()[..1]);
     events_where(&agent, "the first message", |status| status.state == StreamState::Complete).await;
     publisher.publish(&base()[1..3]);
@@ -326,12 +180,12 @@ async fn without_a_replay_a_gap_and_a_lost_connection_empty_the_cache() {
 
 #[tokio::test]
 async fn a_restarted_server_has_only_what_it_published_since() {
-    let publisher = Publisher::start().await;
+    let mut publisher = Publisher::start().unwrap();
     publisher.publish(&base()[..20]);
     let (address, _serving) = model_server(String::new()).await;
-    let agent = Agent::start(following(address, publisher.ports(true), 1000)).await;
+    let agent = Agent::start(following(address, ports(&publisher, true), 1000)).await;
     events_where(&agent, "the first process", |status| status.state == StreamState::Complete).await;
-    let publisher = publisher.restart().await;
+    publisher.restart().await.unwrap();
     // More messages than before, so that their numbers show nothing.
     let evict = recorded(include_str!("../captures/kv-events/evict.events.jsonl"));
     publisher.publish(&evict);
@@ -345,7 +199,7 @@ async fn a_restarted_server_has_only_what_it_published_since() {
 
 #[tokio::test]
 async fn hostile_publishers_cost_nothing_but_their_own_cache() {
-    let good = Publisher::start().await;
+    let good = Publisher::start().unwrap();
     good.publish(&base()[..28]);
     let (address, _serving) = model_server(String::new()).await;
     // Announces a frame of 64 TiB, another protocol, and garbage in frames.
@@ -376,7 +230,7 @@ async fn hostile_publishers_cost_nothing_but_their_own_cache() {
         agent.reading_where("scrapes go on", |reading| reading.waiting == Some(0)).await;
     }
     // More blocks than the limit allows.
-    let agent = Agent::start(following(address, good.ports(true), 16)).await;
+    let agent = Agent::start(following(address, ports(&good, true), 16)).await;
     events_where(&agent, "some blocks", |status| (1..=16).contains(&status.blocks)).await;
     assert!(agent.metric("metrics_agent_kv_event_evicted_blocks_total").await > 0.0);
 }

@@ -66,6 +66,7 @@ pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: 
             let model = json!({"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo"});
             json_body(StatusCode::OK, &json!({"object": "list", "data": [model]}))
         }
+        (&Method::GET, "/kv_event_sources") => json_body(StatusCode::OK, &lock(&shared.kv_event_sources)),
         (&Method::GET | &Method::HEAD, path) => {
             let headers: Map<String, Value> = request
                 .headers

@@ -2,7 +2,9 @@
 
 use super::connection;
 use super::engine::{BatchRequest, Engine, Outlook, PrefixCacheCounts};
+use super::kv_events::{self, Publisher};
 use super::metrics::Metrics;
+use super::port::{BACKLOG, bind, bind_released};
 use super::request::{Behaviour, ReceivedRequest};
 use super::service_times::ServiceTimes;
 use super::state::{State, lock};
@@ -11,15 +13,9 @@ use bytes::Bytes;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::net::TcpSocket;
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-const BACKLOG: u32 = 1024;
-
-/// A listener's port is free within this time after its task was cancelled.
-const RELEASE_DEADLINE: Duration = Duration::from_secs(5);
-const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A running server; it ends when dropped.
 #[derive(Debug)]
@@ -75,6 +71,7 @@ impl ModelServer {
             requests: Mutex::default(),
             busy: Mutex::default(),
             scrapes: Mutex::default(),
+            kv_event_sources: Mutex::new(kv_events::sources(&[])),
         });
         let server = Self { shared, address, door: Mutex::new(Door::Closed(socket)) };
         server.listen()?;
@@ -99,6 +96,11 @@ impl ModelServer {
     /// Serves this text as `/metrics` from now on; `None` for the metrics again.
     pub fn set_metrics_text(&self, text: Option<Bytes>) {
         *lock(&self.shared.metrics_text) = text;
+    }
+
+    /// Names these publishers of KV-cache events from now on, one for each data-parallel rank.
+    pub fn set_kv_event_publishers(&self, publishers: &[&Publisher]) {
+        *lock(&self.shared.kv_event_sources) = kv_events::sources(publishers);
     }
 
     /// From now on, every request but a scrape is treated like this.
@@ -152,18 +154,7 @@ impl ModelServer {
     /// Closes the port and ends every connection; from now on the kernel refuses connections.
     pub async fn refuse(&self) -> Result<()> {
         *lock(&self.door) = Door::Moving;
-        // The listener closes a moment after its task was cancelled.
-        let end = Instant::now() + RELEASE_DEADLINE;
-        let socket = loop {
-            match bind(self.address) {
-                Ok(socket) => break socket,
-                Err(reason) if Instant::now() >= end => {
-                    return Err(reason.context("the port is not released"));
-                }
-                Err(_) => tokio::time::sleep(RELEASE_PAUSE).await,
-            }
-        };
-        *lock(&self.door) = Door::Closed(socket);
+        *lock(&self.door) = Door::Closed(bind_released(self.address).await?);
         Ok(())
     }
 
@@ -180,12 +171,4 @@ impl ModelServer {
         *lock(&self.door) = Door::Open(stop.drop_guard());
         Ok(())
     }
-}
-
-fn bind(address: SocketAddr) -> Result<TcpSocket> {
-    let socket = TcpSocket::new_v4()?;
-    // Connections of an earlier listener may still be in TIME_WAIT.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address).with_context(|| format!("bind {address}"))?;
-    Ok(socket)
 }

@@ -4,6 +4,7 @@ use super::engine::Engine;
 use super::metrics::Metrics;
 use super::request::{Behaviour, ReceivedRequest};
 use bytes::Bytes;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -24,6 +25,8 @@ pub(crate) struct State {
     pub(crate) busy: Mutex<Vec<Range<Instant>>>,
     /// How often each program, by its user-agent field, has read `/metrics`.
     pub(crate) scrapes: Mutex<HashMap<String, usize>>,
+    /// The response to `/kv_event_sources`.
+    pub(crate) kv_event_sources: Mutex<Value>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -10,6 +10,7 @@ mod cached_prefixes;
 mod choosing;
 mod clusters;
 mod fallback;
+mod kv_events;
 mod limits;
 mod many_pools;
 mod model_list;

@@ -1,0 +1,142 @@
+//! The agent follows the KV-cache events of servers, and requests go where their prompts are cached: agent and module together.
+
+use anyhow::{Context, ensure};
+use endpoint_picker_e2e::fixture::CHAT;
+use endpoint_picker_harness::client;
+use endpoint_picker_harness::eventually::{eventually, within};
+use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_model_server::MODEL;
+use endpoint_picker_model_server::kv_events::{Publisher, cleared, stored, tokenizer};
+use std::fs;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+
+/// Cached prompts decide; without one, the first server is the best. A prompt that was just sent soon counts no more.
+const RULES: &str = r"
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+  - { type: precise-prefix-cache-producer, parameters: { speculativeTTL: 1ms } }
+  - { type: prefix-cache-scorer, parameters: { prefixMatchInfoProducerName: precise-prefix-cache-producer } }
+  - { type: queue-scorer }
+  - { type: max-score-picker }
+schedulingProfiles:
+  - name: default
+    plugins:
+      - { pluginRef: prefix-cache-scorer, weight: 10 }
+      - { pluginRef: queue-scorer, weight: 1 }
+      - { pluginRef: max-score-picker }
+";
+
+/// A server's events count again within this time after its publisher can be reached.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// A prompt that begins with this letter.
+struct Prompt(String);
+
+impl Prompt {
+    fn of(letter: char) -> Self {
+        Self(format!("{letter} {}", "All happy families are alike. ".repeat(60)))
+    }
+
+    /// The text that its server tokenizes.
+    fn text(&self) -> String {
+        format!("[user] {}\n[assistant]", self.0)
+    }
+}
+
+/// Three servers with a publisher each.
+struct Fleet {
+    stack: Stack,
+    publishers: Vec<Publisher>,
+    _tokenizer: TempDir,
+}
+
+impl Fleet {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).unwrap();
+        fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
+        let tokenizer = format!("{MODEL}={}", folder.path().display());
+        let flags = ["--kv-events", "discover", "--tokenizer", &tokenizer];
+        let stack = Stack::builder().manifests(RULES).agent_flags(&flags).start().await;
+        let publishers: Vec<_> = stack.servers().iter().map(|_| Publisher::start().unwrap()).collect();
+        // What a cache has is known from its first message on.
+        for publisher in &publishers {
+            publisher.publish_events(&[cleared()]);
+        }
+        for (at, (server, publisher)) in stack.servers().iter().zip(&publishers).enumerate() {
+            server.update_metrics(|metrics| metrics.waiting = 5 * at as u64);
+            server.set_kv_event_publishers(&[publisher]);
+        }
+        let fleet = Self { stack, publishers, _tokenizer: folder };
+        fleet.wait_for_streams(3).await;
+        fleet
+    }
+
+    /// Waits until the events of this number of servers are complete.
+    async fn wait_for_streams(&self, complete: usize) {
+        const STATES: &str = r#"metrics_agent_kv_event_states{pool="default",state="complete"}"#;
+        eventually("the agent follows the events", async || {
+            let servers = self.stack.agent().context("no agent")?.metric(STATES).await?;
+            ensure!((servers - complete as f64).abs() < 0.5, "{servers} servers");
+            anyhow::Ok(())
+        })
+        .await;
+    }
+
+    /// The server that a chat with this prompt goes to.
+    async fn send(&self, prompt: &Prompt) -> usize {
+        let response = self.stack.post(CHAT, &client::chat(&prompt.0)).await;
+        assert!(response.status().is_success(), "{response:?}");
+        self.stack.served_by(&response)
+    }
+
+    /// An error unless a chat with this prompt goes to this server.
+    async fn goes_to(&self, prompt: &Prompt, expected: usize) -> Result<(), String> {
+        let server = self.send(prompt).await;
+        if server == expected { Ok(()) } else { Err(format!("server {server}")) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
+    let mut fleet = Fleet::start().await;
+    let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(Prompt::of);
+    eventually("without a cached prompt the queues decide", async || fleet.goes_to(&a, 0).await).await;
+
+    fleet.publishers[2].publish_events(&[stored(&a.text()), stored(&b.text())]);
+    eventually("the events decide, and not what was sent", async || fleet.goes_to(&a, 2).await).await;
+    assert_eq!(fleet.send(&b).await, 2, "no server was sent this prompt before");
+    assert_eq!(fleet.send(&c).await, 0, "no server has this prompt");
+
+    fleet.publishers[2].publish_events(&[cleared()]);
+    eventually("the server has cleared its cache", async || fleet.goes_to(&a, 0).await).await;
+    assert_eq!(fleet.send(&b).await, 0);
+
+    fleet.publishers[2].publish_events(&[stored(&a.text())]);
+    eventually("the server has the prompt again", async || fleet.goes_to(&a, 2).await).await;
+    fleet.publishers[2].restart().await.unwrap();
+    fleet.publishers[2].publish_events(&[stored(&c.text())]);
+    eventually("the restarted server has another prompt", async || {
+        fleet.goes_to(&c, 2).await?;
+        fleet.goes_to(&a, 0).await
+    })
+    .await;
+
+    // The second server was sent a prompt that it has no more, which only its events show.
+    fleet.publishers[1].publish_events(&[stored(&d.text())]);
+    eventually("the events decide", async || fleet.goes_to(&d, 1).await).await;
+    fleet.publishers[1].publish_events(&[cleared()]);
+    eventually("the server has cleared its cache", async || fleet.goes_to(&d, 0).await).await;
+    fleet.publishers[1].stop().await.unwrap();
+    eventually("a broken publisher leaves what its server was sent", async || fleet.goes_to(&d, 1).await)
+        .await;
+    assert_eq!(fleet.send(&c).await, 2, "another server's events still count");
+    assert_eq!(fleet.send(&b).await, 0, "and what it was sent does not");
+    fleet.publishers[1].listen().unwrap();
+    let exact = within(RECOVERY, async || fleet.goes_to(&d, 0).await).await;
+    assert_eq!(exact, Ok(()), "not within {RECOVERY:?}");
+}
