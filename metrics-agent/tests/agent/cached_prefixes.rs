@@ -125,10 +125,10 @@ async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
 
 #[tokio::test]
 async fn a_poll_takes_a_place_before_it_waits() {
-    let publisher = Publisher::start().await;
+    let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
     let kv_events = kv_events::Settings {
-        ports: publisher.ports(true),
+        ports: ports(&publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: Vec::new(),
     };
