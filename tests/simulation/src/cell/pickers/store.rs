@@ -31,7 +31,7 @@ impl PoolWithCaches {
                 Arc::new(ServedModels::new(models, |_| Arc::new(PlainPrompts) as Arc<dyn PromptTexts>))
             });
             for step in update.steps(models.as_ref()) {
-                self.caches.apply(&step);
+                drop(self.caches.apply(&step));
             }
         }
         self.caches.mark_updated(now);
