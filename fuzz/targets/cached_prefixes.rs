@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, PromptTexts, ServedModels};
+use endpoint_picker::cached_prefixes::PromptTexts;
+use endpoint_picker::request::body::Api;
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use libfuzzer_sys::fuzz_target;
 
 /// Texts as they are.
@@ -14,7 +16,11 @@ use libfuzzer_sys::fuzz_target;
 struct Plain;
 
 impl PromptTexts for Plain {
-    fn chat(&self, body: &[u8], max_bytes: usize) -> Option<String> {
+    fn has_chats(&self) -> bool {
+        true
+    }
+
+    fn chat(&self, _api: Api, body: &[u8], max_bytes: usize) -> Option<String> {
         String::from_utf8(body.to_vec()).ok().filter(|text| text.len() <= max_bytes)
     }
 

@@ -3,7 +3,7 @@
 //! Whatever both are, rendering ends, and a text is not longer than allowed.
 #![no_main]
 
-use endpoint_picker_template::{ChatTemplate, normalized};
+use endpoint_picker_template::{ChatApi, ChatTemplate, normalized};
 use libfuzzer_sys::fuzz_target;
 
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}{% for c in m.content %}{{ c.text | trim }}{% endfor %}\
@@ -18,9 +18,11 @@ fuzz_target!(|input: &[u8]| {
         None => (TEMPLATE, input),
     };
     let Ok(template) = ChatTemplate::compile(template, "<s>", "</s>") else { return };
-    if let Ok(text) = template.render(body, 1_790_000_000, MAX_BYTES) {
-        assert!(text.len() <= MAX_BYTES);
-        let once = normalized(text);
-        assert_eq!(normalized(once.clone()), once);
+    for api in [ChatApi::Completions, ChatApi::Messages, ChatApi::Responses] {
+        if let Ok(text) = template.render(api, body, 1_790_000_000, MAX_BYTES) {
+            assert!(text.len() <= MAX_BYTES);
+            let once = normalized(text);
+            assert_eq!(normalized(once.clone()), once);
+        }
     }
 });

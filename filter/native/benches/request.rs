@@ -159,7 +159,12 @@ fn prefixes(texts: &[String]) -> CachedPrefixes {
             parent = key;
         }
     }
-    let model = Model { names: vec!["n".to_owned()], chat_template: TEMPLATE.to_owned(), ..Model::default() };
+    let model = Model {
+        names: vec!["n".to_owned()],
+        chat_template: TEMPLATE.to_owned(),
+        root: key::root("n", None),
+        ..Model::default()
+    };
     CachedPrefixes {
         format: PREFIXES_FORMAT,
         log: 1,

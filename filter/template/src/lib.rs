@@ -5,8 +5,9 @@
 
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+mod api;
+mod chat;
 mod json;
-mod request;
 mod source;
 
 use core::fmt;
@@ -20,7 +21,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use request::ChatRequest;
+pub use api::ChatApi;
+use api::messages::Adaptation;
+use chat::{Chat, Content, Message, Preparation};
 use source::ContentFormat;
 
 /// Maximum number of bytes of a template.
@@ -33,6 +36,12 @@ const FUEL: u32 = 200_000;
 /// one with each of its steps. Only the pages that are used take memory.
 const STACK: usize = 256 << 20;
 
+/// Maximum number of bytes of the texts by which a template is probed.
+const PROBE_BYTES: usize = 1 << 16;
+
+/// The efforts of Anthropic's API.
+const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+
 /// The name of the only template. The name of an HTML file would escape values.
 const NAME: &str = "chat";
 
@@ -40,7 +49,8 @@ const NAME: &str = "chat";
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    content: ContentFormat,
+    preparation: Preparation,
+    adaptation: Adaptation,
     bos_token: String,
     eos_token: String,
 }
@@ -109,33 +119,82 @@ impl ChatTemplate {
         environment.add_filter("tojson", json::to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, source).map_err(syntax_error)?;
-        Ok(Self {
-            environment,
+        let preparation = Preparation {
             content: ContentFormat::of(template),
+            has_developers: ["\"developer\"", "'developer'"].iter().any(|role| template.contains(role)),
+        };
+        let mut template = Self {
+            environment,
+            preparation,
+            adaptation: Adaptation { merges_systems: true, disabled_effort: "low" },
             bos_token: bos_token.to_owned(),
             eos_token: eos_token.to_owned(),
+        };
+        template.adaptation = stacker::grow(STACK, || template.adaptation());
+        Ok(template)
+    }
+
+    /// The text of the prompt of a request to this API, at most `max_bytes` long. `now` is the time since 1970, in seconds, for templates that
+    /// print the date, which is that of UTC.
+    pub fn render(
+        &self,
+        api: ChatApi,
+        body: &[u8],
+        now: i64,
+        max_bytes: usize,
+    ) -> Result<String, Unrendered> {
+        stacker::grow(STACK, || {
+            let chat = match api {
+                ChatApi::Completions => api::completions::read(body),
+                ChatApi::Messages => api::messages::read(body, self.adaptation),
+                ChatApi::Responses => api::responses::read(body),
+            };
+            self.render_chat(chat?, now, max_bytes)
         })
     }
 
-    /// The text of the prompt of a chat request, at most `max_bytes` long. `now` is the time since 1970, in seconds, for templates that
-    /// print the date, which is that of UTC.
-    pub fn render(&self, body: &[u8], now: i64, max_bytes: usize) -> Result<String, Unrendered> {
-        stacker::grow(STACK, || self.render_here(body, now, max_bytes))
-    }
-
-    fn render_here(&self, body: &[u8], now: i64, max_bytes: usize) -> Result<String, Unrendered> {
-        let request = ChatRequest::read(body)?;
+    fn render_chat(&self, chat: Chat, now: i64, max_bytes: usize) -> Result<String, Unrendered> {
         let date = Value::from_function(move |format: String| date(&format, now));
         let special = [
             ("bos_token", Value::from(self.bos_token.as_str())),
             ("eos_token", Value::from(self.eos_token.as_str())),
             ("strftime_now", date),
         ];
-        let context = request.context(self.content, special)?;
+        self.render_context(chat.context(self.preparation, special)?, max_bytes)
+    }
+
+    fn render_context(&self, context: Value, max_bytes: usize) -> Result<String, Unrendered> {
         let template = self.environment.get_template(NAME).map_err(|error| template_error(&error))?;
-        let mut text = Bounded { text: Vec::with_capacity(body.len().min(max_bytes)), max_bytes };
+        let mut text = Bounded { text: Vec::new(), max_bytes };
         template.render_captured_to(context, &mut text).map_err(|error| template_error(&error))?;
         String::from_utf8(text.text).map_err(|error| Unrendered::Template(error.to_string()))
+    }
+
+    /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
+    /// messages if the template refuses a second one, and its effort for disabled thinking is low unless none makes a text of its own.
+    fn adaptation(&self) -> Adaptation {
+        let text = |role: &str, text: &str| Message {
+            role: role.to_owned(),
+            content: Some(Content::Text(text.to_owned())),
+            ..Message::default()
+        };
+        let messages = ["system", "user", "system", "user"].map(|role| text(role, "t"));
+        let chat = Chat { messages: messages.into(), ..Chat::default() };
+        // Without the functions and tokens that the server's own rendering has.
+        let plain = Preparation { content: ContentFormat::String, has_developers: true };
+        let systems = chat.context(plain, []).and_then(|context| self.render_context(context, PROBE_BYTES));
+        let with_effort = |effort: &str| {
+            let reasoning_effort = Some(effort.to_owned());
+            let messages = vec![text("user", "Hi")];
+            let chat = Chat { messages, reasoning_effort, adds_generation_prompt: true, ..Chat::default() };
+            self.render_chat(chat, 0, PROBE_BYTES).ok()
+        };
+        let none = with_effort("none");
+        let is_ignored = EFFORTS.iter().any(|effort| with_effort(effort) == none);
+        Adaptation {
+            merges_systems: systems.is_err(),
+            disabled_effort: if none.is_none() || is_ignored { "low" } else { "none" },
+        }
     }
 }
 

@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use endpoint_picker_template::{ChatTemplate, MAX_TEMPLATE_BYTES, TemplateError, Unrendered, normalized};
+use std::collections::BTreeMap;
+use std::fs;
+
+use endpoint_picker_template::{
+    ChatApi, ChatTemplate, MAX_TEMPLATE_BYTES, TemplateError, Unrendered, normalized,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -14,47 +19,54 @@ fn compile(template: &str) -> ChatTemplate {
 }
 
 fn render(template: &str, body: &Value) -> Result<String, Unrendered> {
-    compile(template).render(body.to_string().as_bytes(), 0, MAX)
+    compile(template).render(ChatApi::Completions, body.to_string().as_bytes(), 0, MAX)
 }
 
 #[derive(Deserialize)]
 struct Recorded {
     now: i64,
-    templates: Vec<RecordedTemplate>,
+    templates: BTreeMap<String, RecordedTemplate>,
 }
 
 #[derive(Deserialize)]
 struct RecordedTemplate {
-    name: String,
-    template: String,
-    cases: Vec<RecordedCase>,
+    /// The text of each body; `None`: the template refuses it.
+    texts: Vec<Option<String>>,
 }
 
 #[derive(Deserialize)]
-struct RecordedCase {
+struct RecordedBody {
+    api: String,
     /// As text, because templates print members in their order.
     body: Box<RawValue>,
-    text: Option<String>,
 }
 
-/// `rendered.json` was made with Jinja 3.1.6, set up as transformers does, from messages that were prepared as vLLM 0.32 does. A text of null: the
-/// template refuses the request.
+/// The texts were recorded by `recorded/record.py`.
 #[test]
-fn texts_are_those_of_jinja() {
-    let recorded: Recorded = serde_json::from_str(include_str!("rendered.json")).unwrap();
+fn texts_are_those_of_vllm() {
+    let recorded: Recorded = serde_json::from_str(include_str!("recorded/rendered.json")).unwrap();
+    let bodies: Vec<RecordedBody> = serde_json::from_str(include_str!("recorded/bodies.json")).unwrap();
     let mut compared = 0;
-    for RecordedTemplate { name, template, cases } in recorded.templates {
-        let compiled = compile(&template);
-        for RecordedCase { body, text: expected } in cases {
-            let text = compiled.render(body.get().as_bytes(), recorded.now, MAX);
+    for (name, RecordedTemplate { texts }) in recorded.templates {
+        let file = format!("{}/tests/recorded/templates/{name}.jinja", env!("CARGO_MANIFEST_DIR"));
+        let template = compile(&fs::read_to_string(file).unwrap());
+        assert_eq!(texts.len(), bodies.len());
+        for (RecordedBody { api, body }, expected) in bodies.iter().zip(texts) {
+            let api = match api.as_str() {
+                "chat" => ChatApi::Completions,
+                "messages" => ChatApi::Messages,
+                "responses" => ChatApi::Responses,
+                api => panic!("{api}"),
+            };
+            let text = template.render(api, body.get().as_bytes(), recorded.now, MAX);
             match expected {
                 Some(expected) => assert_eq!(text.as_deref(), Ok(&*expected), "{name}: {body}"),
-                None => assert!(matches!(text, Err(Unrendered::Template(_))), "{text:?}"),
+                None => assert!(matches!(text, Err(Unrendered::Template(_))), "{name}: {body}: {text:?}"),
             }
             compared += 1;
         }
     }
-    assert_eq!(compared, 30);
+    assert_eq!(compared, 10 * bodies.len());
 }
 
 #[test]
@@ -72,8 +84,31 @@ fn what_has_no_text_is_refused() {
     for body in [json!({}), json!([]), json!({"messages": 1}), user(json!(7)), user(json!([7]))] {
         assert!(matches!(render(template, &body), Err(Unrendered::Body(_))), "{body}");
     }
-    let call = json!({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]});
-    assert!(matches!(render(template, &call), Err(Unrendered::Body(_))));
+    let unsupported = |api: ChatApi, body: Value| {
+        matches!(
+            compile(template).render(api, body.to_string().as_bytes(), 0, MAX),
+            Err(Unrendered::Unsupported(_) | Unrendered::Content)
+        )
+    };
+    for body in [
+        json!({"messages": [{"role": "system", "content": [{"type": "tool_removal"}]}]}),
+        json!({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}),
+        json!({"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "image"}]}]}]}),
+        json!({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]}),
+    ] {
+        assert!(unsupported(ChatApi::Messages, body.clone()), "{body}");
+    }
+    for body in [
+        json!({"input": "x", "previous_response_id": "r"}),
+        json!({"input": [{"type": "item_reference", "id": "r"}]}),
+        json!({"input": [{"type": "reasoning", "encrypted_content": "x"}]}),
+        json!({"input": [{"role": "assistant", "content": "x", "status": "incomplete"}]}),
+        json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}),
+        json!({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": []}]}),
+        json!({"input": "x", "chat_template_kwargs": {"chat_template": "x"}}),
+    ] {
+        assert!(unsupported(ChatApi::Responses, body.clone()), "{body}");
+    }
 }
 
 #[test]
@@ -89,14 +124,15 @@ fn work_and_space_are_bounded() {
         "{{ range(100000000) | list | length }}",
         "{{ messages | tojson(indent=100000) }}",
     ] {
-        let text = compile(endless).render(body.as_bytes(), 0, MAX);
+        let text = compile(endless).render(ChatApi::Completions, body.as_bytes(), 0, MAX);
         assert!(matches!(text, Err(Unrendered::Template(_))), "{endless}: {:?}", text.map(|text| text.len()));
     }
     let all = compile("{{ messages[0].content }}");
-    assert_eq!(all.render(body.as_bytes(), 0, 1_000).map(|text| text.len()), Ok(1_000));
-    assert!(matches!(all.render(body.as_bytes(), 0, 999), Err(Unrendered::Template(_))));
+    let all = |body: &str, max: usize| all.render(ChatApi::Completions, body.as_bytes(), 0, max);
+    assert_eq!(all(&body, 1_000).map(|text| text.len()), Ok(1_000));
+    assert!(matches!(all(&body, 999), Err(Unrendered::Template(_))));
     let deep = format!("{{\"messages\": {}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
-    assert!(matches!(all.render(deep.as_bytes(), 0, MAX), Err(Unrendered::Body(_))));
+    assert!(matches!(all(&deep, MAX), Err(Unrendered::Body(_))));
 }
 
 #[test]

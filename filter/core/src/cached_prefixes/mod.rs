@@ -8,7 +8,10 @@
 //! Memory: 28 bytes for each node and 5 to 10 for its place in the table, and 4 to 8 for each further endpoint that holds it.
 
 mod nodes;
+mod texts;
 mod walk;
+
+use core::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -20,6 +23,9 @@ const MAX_NODES: usize = 1 << 21;
 
 /// Maximum number of endpoints. The place of an endpoint has two bytes, and two values are marks.
 const MAX_ENDPOINTS: usize = 1 << 15;
+
+/// Maximum time since the last response of the agent for which the index is known.
+const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// The place of a block in a server: graphics memory, main memory, or another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +77,10 @@ pub struct CachedPrefixes {
     endpoints: Vec<Option<Events>>,
     /// The places by the endpoints' keys.
     places: HashMap<u64, u16>,
+    /// Whether everything has arrived, and not only the first parts of it.
+    is_whole: bool,
+    /// When the agent responded last.
+    updated: Option<Duration>,
 }
 
 impl CachedPrefixes {
@@ -127,7 +137,24 @@ impl CachedPrefixes {
     /// Forgets all blocks. The endpoints stay. The result frees the memory when it is dropped, which takes long for many blocks.
     #[must_use = "it frees the memory, which a lock may outlast"]
     pub fn clear(&mut self) -> impl Sized + use<> {
+        self.is_whole = false;
         core::mem::take(&mut self.nodes)
+    }
+
+    /// Everything has arrived.
+    pub fn complete(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// The agent has responded.
+    pub fn mark_updated(&mut self, now: Duration) {
+        self.updated = Some(now);
+    }
+
+    /// Whether the index has everything, and is not too old.
+    pub fn is_known(&self, now: Duration) -> bool {
+        let is_recent = |updated| now.saturating_sub(updated) <= STALE_AFTER;
+        self.is_whole && self.updated.is_some_and(is_recent)
     }
 
     /// Nodes, roots included.

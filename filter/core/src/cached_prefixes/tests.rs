@@ -178,6 +178,18 @@ fn the_index_agrees_with_an_obvious_one() {
 }
 
 #[test]
+fn the_bytes_of_a_search_are_bounded() {
+    let text = "x".repeat(65_000);
+    for (others, expected) in [(100, 4), (600, 0)] {
+        let mut index = index(&[7]);
+        let other = |n: u32| Block { parent: ROOT, key: u64::from(1000 + n), length: 64_999 - n, tokens: 1 };
+        store(&mut index, 7, Tier::Gpu, &(0..others).map(other).collect::<Vec<_>>());
+        store(&mut index, 7, Tier::Gpu, &blocks(ROOT, &text, text.len()));
+        assert_eq!(tokens(&index, ROOT, &text), [(7, expected)], "{others}");
+    }
+}
+
+#[test]
 fn hostile_blocks_change_nothing_else() {
     let mut index = index(&[7]);
     let of_text = blocks(ROOT, "the quick ", 5);

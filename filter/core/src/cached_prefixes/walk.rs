@@ -4,8 +4,12 @@ use super::nodes::Slot;
 use super::{CachedPrefixes, Tier};
 use crate::state::prefix::key;
 
-/// Maximum number of keys that are looked up for one prompt. A node has one length of children almost always; a root has some hundred.
+/// Maximum number of keys that are looked up for the prompts of one request. A node has one length of children almost always; a root has some hundred.
 const MAX_LOOKUPS: usize = 1 << 13;
+
+/// Maximum number of bytes of which keys are made for the prompts of one request: some milliseconds. Almost always they are the bytes of the
+/// prompts, and some hundred blocks that begin at a root.
+const MAX_HASHED: usize = 1 << 25;
 
 /// Maximum number of times that a prompt is followed over children of several lengths at once. The same text may be cut into blocks in two
 /// ways: as a model has generated it, and as a tokenizer has read it.
@@ -74,7 +78,9 @@ pub struct TierWeights(pub [f64; Tier::ALL.len()]);
 /// The way of one prompt down the tree.
 struct Walk<'a> {
     index: &'a CachedPrefixes,
+    /// The keys and their bytes that may still be made.
     lookups: usize,
+    hashed: usize,
     forks: usize,
     /// The longest run of each endpoint, by its place in the index.
     longest: Vec<Run>,
@@ -103,8 +109,14 @@ impl CachedPrefixes {
         found.runs = runs;
         let root = self.nodes.find(root);
         let none = vec![Run::default(); self.endpoints.len()];
-        let mut walk =
-            Walk { index: self, lookups: MAX_LOOKUPS, forks: 0, longest: none.clone(), lengths: Vec::new() };
+        let mut walk = Walk {
+            index: self,
+            lookups: MAX_LOOKUPS,
+            hashed: MAX_HASHED,
+            forks: 0,
+            longest: none.clone(),
+            lengths: Vec::new(),
+        };
         for text in texts {
             found.bytes += text.len() as u64;
             let Some(root) = root else { continue };
@@ -160,15 +172,15 @@ impl Walk<'_> {
 
     /// The children of a node with which `text` begins, and their lengths.
     fn children(&mut self, node: Slot, text: &[u8]) -> crate::Few<(Slot, usize)> {
-        let Self { index, lookups, lengths, .. } = self;
+        let Self { index, lookups, hashed, lengths, .. } = self;
         let parent = index.nodes.key(node);
         lengths.clear();
         index.nodes.child_lengths(node, lengths);
         let mut children = crate::Few::new();
         for &length in &*lengths {
-            let Some(left) = lookups.checked_sub(1) else { break };
             let Some(block) = text.get(..length) else { continue };
-            *lookups = left;
+            let Some(left) = lookups.checked_sub(1).zip(hashed.checked_sub(length)) else { break };
+            (*lookups, *hashed) = left;
             let child = index.nodes.child(node, key::child(parent, block));
             children.extend(child.map(|child| (child, length)));
         }

@@ -1,9 +1,10 @@
 //! Decides for a request by its headers, its body or the beginning of its body.
 
+use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::CachedPrompt;
+use endpoint_picker::cached_prefixes::{self, CachedPrompt};
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::fallback::{Fallback, FallbackReason};
@@ -21,7 +22,6 @@ use super::queueing::QueuePlace;
 use crate::config::UnreadBody;
 use crate::metrics::{Labels, MetricSink, RequestModels};
 use crate::pool_view::PoolView;
-use crate::prefix_caches;
 use crate::proxy::{Proxy, Result};
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::decision::Routing;
@@ -113,7 +113,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
         let subset = subset_hint(self.proxy);
         let request = Request { headers: self.head.headers(), subset, ..Request::default() };
-        self.route(&request, false).map(Decided::from)
+        let now = self.proxy.now()?;
+        self.route(&request, false, now).map(Decided::from)
     }
 
     /// Decides for a request to this API with a body that need not be read. `None`: it has to be read.
@@ -359,10 +360,11 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(decided);
         }
         let subset = subset_hint(self.proxy);
-        let cached = whole.map(|bytes| self.cached(body, bytes, resolution.model)).transpose()?.flatten();
+        let now = self.proxy.now()?;
+        let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let request = Request { cached: cached.as_ref(), ..request };
-        let mut directive = self.route(&request, true)?;
+        let mut directive = self.route(&request, true, now)?;
         // Headers name endpoints of this pool for other stages.
         if !self.pool.fallback.is_empty()
             && let Action::Route(route) = &mut directive.action
@@ -392,18 +394,17 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     }
 
     /// The part of the prompts that is in the caches of servers; `None`: not known.
-    fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str) -> Result<Option<CachedPrompt>> {
-        if !prefix_caches::has_texts(self.head.api) || !self.view.topology().reads_caches() {
-            return Ok(None);
+    fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str, now: Duration) -> Option<CachedPrompt> {
+        let api = self.head.api;
+        if !cached_prefixes::have_texts(api) || !self.view.topology().reads_caches() {
+            return None;
         }
-        let now = self.proxy.now()?;
         let store = &self.pool.store;
-        let known = store.with_caches(|caches| if caches.is_known(now) { caches.model(model) } else { None });
-        let Some(model) = known.flatten() else { return Ok(None) };
+        let known = store.with_caches(|caches| caches.model(model).filter(|_| caches.can_match(api, now)));
+        let model = known.flatten()?;
         let max_bytes = self.pool.config.limits.max_held_bytes.saturating_mul(TEXT_FACTOR);
-        let texts = prefix_caches::texts(&model, self.head.api, body, bytes, max_bytes);
-        let salt = body.cache_salt.as_deref();
-        Ok(texts.and_then(|texts| store.with_caches(|caches| caches.find(&model, salt, &texts))))
+        let texts = cached_prefixes::texts(model.texts(), api, body, bytes, max_bytes)?;
+        store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &texts))
     }
 
     /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
@@ -413,18 +414,17 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         if self.other.is_some()
             || length >= max
             || !may_fit
-            || !prefix_caches::has_texts(self.head.api)
+            || !cached_prefixes::have_texts(self.head.api)
             || !self.view.topology().reads_caches()
         {
             return Ok(false);
         }
         let now = self.proxy.now()?;
-        Ok(self.pool.store.with_caches(|caches| caches.is_known(now)) == Some(true))
+        Ok(self.pool.store.with_caches(|caches| caches.can_match(self.head.api, now)) == Some(true))
     }
 
-    /// Decides, and measures the time that it takes.
-    fn route(&mut self, request: &Request<'_>, has_body: bool) -> Result<Directive> {
-        let now = self.proxy.now()?;
+    /// Decides, and measures the time that it takes, since `now`.
+    fn route(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Result<Directive> {
         let other = self.other.map(|other| &other.pick);
         let routing =
             Routing { request, has_body, other, explain: self.head.explains, fallback: self.fallback, now };

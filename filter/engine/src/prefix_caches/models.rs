@@ -1,19 +1,12 @@
 //! The models of a pool, and the texts of their prompts.
 
-use core::fmt::Debug;
 use std::sync::Arc;
 
+use endpoint_picker::cached_prefixes::{PromptTexts, have_texts, is_chat};
+use endpoint_picker::request::body::Api;
+use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::Model;
 use hashbrown::HashMap;
-
-/// The texts of a model's prompts. A shell makes them, because not every shell includes the library for chat templates.
-pub trait PromptTexts: Debug + Send + Sync {
-    /// The text of a chat request, of at most `max_bytes` bytes; `None`: not known.
-    fn chat(&self, body: &[u8], max_bytes: usize) -> Option<String>;
-
-    /// The text of a prompt of a completion request, as the server will tokenize it.
-    fn completion(&self, prompt: String) -> String;
-}
 
 /// A model as it is served under one name.
 #[derive(Clone, Debug)]
@@ -39,11 +32,12 @@ impl ServedModel {
 pub struct ServedModels(HashMap<String, Arc<ServedModel>>);
 
 impl ServedModels {
-    /// The models whose prefixes are known. Of two with one name the first counts.
+    /// The models whose prefixes are known, with keys that are made as here. Of two with one name the first counts.
     pub fn new(models: &[Model], texts_of: impl Fn(&Model) -> Arc<dyn PromptTexts>) -> Self {
         let mut served = HashMap::new();
         for model in models.iter().filter(|model| model.problem.is_empty()) {
-            let Some(first) = model.names.first() else { continue };
+            let first = model.names.first().filter(|first| key::root(first, None) == model.root);
+            let Some(first) = first else { continue };
             let texts = texts_of(model);
             let base = Arc::new(ServedModel { root: first.as_str().into(), texts: Arc::clone(&texts) });
             for name in &model.names {
@@ -58,9 +52,9 @@ impl ServedModels {
         Self(served)
     }
 
-    /// Whether no model has known prefixes.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether the prompts of requests to this API have texts, for one model or more.
+    pub(super) fn have_texts(&self, api: Api) -> bool {
+        have_texts(api) && self.0.values().any(|model| !is_chat(api) || model.texts.has_chats())
     }
 
     /// The model of this name.

@@ -3,9 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::cached_prefixes::PromptTexts;
+use endpoint_picker::request::body::Api;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_engine::exchange::Flow;
-use endpoint_picker_engine::prefix_caches::{CachesUpdate, PromptTexts, ServedModels};
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
 use endpoint_picker_wire::{Message, PREFIXES_FORMAT, v1};
@@ -16,14 +18,21 @@ use crate::fixture::{CHAT, Fixture, START, TEXT, address};
 /// Bytes of a block.
 const BLOCK: usize = 256;
 
-/// A template that joins the contents of messages.
+/// A template that joins the contents of messages, or of the items of an input.
 #[derive(Debug)]
-struct Contents;
+struct Contents {
+    has_chats: bool,
+}
 
 impl PromptTexts for Contents {
-    fn chat(&self, body: &[u8], max_bytes: usize) -> Option<String> {
+    fn has_chats(&self) -> bool {
+        self.has_chats
+    }
+
+    fn chat(&self, api: Api, body: &[u8], max_bytes: usize) -> Option<String> {
         let body: Value = serde_json::from_slice(body).ok()?;
-        let contents = body["messages"].as_array()?.iter().map(|message| message["content"].as_str());
+        let messages = &body[if api == Api::Responses { "input" } else { "messages" }];
+        let contents = messages.as_array()?.iter().map(|message| message["content"].as_str());
         contents.collect::<Option<String>>().filter(|text| text.len() <= max_bytes)
     }
 
@@ -58,13 +67,19 @@ fn blocks(endpoint: u32, root: u64, text: &str) -> Blocks {
 fn whole(log: u64, stored: Blocks) -> CachedPrefixes {
     let endpoints: Vec<u64> = (1..=3).map(testing::key).collect();
     let caches = endpoints.iter().map(|&endpoint| CacheState { endpoint, complete: true, age_ms: 0 });
-    let names = vec!["m".to_owned(), "alias".to_owned()];
+    let model = Model {
+        names: vec!["m".to_owned(), "alias".to_owned()],
+        adapters: vec!["a".to_owned()],
+        root: key::root("m", None),
+        chat_template: "a template".to_owned(),
+        ..Model::default()
+    };
     CachedPrefixes {
         format: PREFIXES_FORMAT,
         log,
         version: 1,
         whole: true,
-        models: vec![Model { names, adapters: vec!["a".to_owned()], ..Model::default() }],
+        models: vec![model],
         models_changed: true,
         caches: caches.collect(),
         endpoints,
@@ -90,7 +105,10 @@ fn fixture() -> Fixture {
 
 fn update(fixture: &Fixture, message: &CachedPrefixes, now: Duration) {
     let update = CachesUpdate::read(&message.encode_to_vec()).unwrap();
-    let models = update.models().map(|models| Arc::new(ServedModels::new(models, |_| Arc::new(Contents))));
+    let texts_of = |model: &Model| -> Arc<dyn PromptTexts> {
+        Arc::new(Contents { has_chats: !model.chat_template.is_empty() })
+    };
+    let models = update.models().map(|models| Arc::new(ServedModels::new(models, texts_of)));
     let mut caches = fixture.pool.store().caches.borrow_mut();
     update.steps(models.as_ref()).for_each(|step| drop(caches.apply(&step)));
     caches.mark_updated(now);
@@ -174,6 +192,40 @@ fn completions_are_matched_by_their_own_text() {
 }
 
 #[test]
+fn chats_of_other_apis_are_matched_by_their_texts() {
+    let mut fixture = fixture();
+    let text = text("ab");
+    update(&fixture, &whole(1, blocks(1, key::root("m", None), &text)), START);
+    let message = json!([{"role": "user", "content": text}]);
+    let anthropic = json!({"model": "m", "max_tokens": 1, "messages": message}).to_string();
+    assert_eq!(destination(&mut fixture, "/v1/messages", &anthropic), address(1));
+    let responses = json!({"model": "m", "input": message}).to_string();
+    assert_eq!(destination(&mut fixture, "/v1/responses", &responses), address(1));
+}
+
+#[test]
+fn very_many_prompts_have_no_texts() {
+    let mut fixture = fixture();
+    let text = text("abcd");
+    update(&fixture, &whole(1, blocks(1, key::root("m", None), &format!("<s>{text}"))), START);
+    let body = |count: usize| {
+        let prompts: Vec<&str> = core::iter::once(text.as_str()).chain(vec!["x"; count - 1]).collect();
+        json!({"model": "m", "prompt": prompts}).to_string()
+    };
+    assert_eq!(destination(&mut fixture, TEXT, &body(65)), address(2));
+    assert_eq!(destination(&mut fixture, TEXT, &body(64)), address(1));
+}
+
+#[test]
+fn a_model_whose_keys_are_made_in_another_way_is_not_known() {
+    let mut fixture = fixture();
+    let mut message = whole(1, blocks(1, key::root("m", None), &text("ab")));
+    message.models[0].root += 1;
+    update(&fixture, &message, START);
+    assert_eq!(destination(&mut fixture, CHAT, &chat("m", &[&text("ab")])), address(2));
+}
+
+#[test]
 fn an_agent_that_restarts_or_is_silent_leaves_approximate_matches() {
     let mut fixture = fixture();
     let body = chat("m", &[&text("ab")]);
@@ -254,7 +306,16 @@ fn a_long_body_is_awaited_while_the_caches_are_known() {
     );
 
     let stored = blocks(1, key::root("m", None), &text("abcdef"));
-    update(&fixture, &whole(1, stored), START);
+    let mut message = whole(1, stored);
+    message.models[0].chat_template.clear();
+    update(&fixture, &message, START);
+    let mut request = fixture.request(CHAT, &[]);
+    request.head(&mut fixture);
+    let flow = request.body(&mut fixture, &body.as_bytes()[..1_100], false);
+    assert_eq!(flow, Flow::Continue, "no model's chats have texts");
+
+    message.models[0].chat_template = "a template".to_owned();
+    update(&fixture, &message, START);
     let mut request = fixture.request(CHAT, &[]);
     request.head(&mut fixture);
     assert_eq!(request.body(&mut fixture, &body.as_bytes()[..1_100], false), Flow::Hold);

@@ -3,9 +3,17 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use endpoint_picker_engine::prefix_caches::PromptTexts;
-use endpoint_picker_template::{ChatTemplate, normalized};
+use endpoint_picker::cached_prefixes::PromptTexts;
+use endpoint_picker::request::body::Api;
+use endpoint_picker_template::{ChatApi, ChatTemplate, normalized};
 use endpoint_picker_wire::prefixes::Model;
+
+/// The APIs whose requests are chats.
+const APIS: [(Api, ChatApi); 3] = [
+    (Api::Chat, ChatApi::Completions),
+    (Api::Messages, ChatApi::Messages),
+    (Api::Responses, ChatApi::Responses),
+];
 
 /// The texts of the prompts of one model.
 #[derive(Debug)]
@@ -39,9 +47,14 @@ impl ModelTexts {
 }
 
 impl PromptTexts for ModelTexts {
-    fn chat(&self, body: &[u8], max_bytes: usize) -> Option<String> {
+    fn has_chats(&self) -> bool {
+        self.template.is_some()
+    }
+
+    fn chat(&self, api: Api, body: &[u8], max_bytes: usize) -> Option<String> {
+        let (_, api) = APIS.into_iter().find(|(known, _)| *known == api)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
-        match self.template.as_ref()?.render(body, i64::try_from(now).ok()?, max_bytes) {
+        match self.template.as_ref()?.render(api, body, i64::try_from(now).ok()?, max_bytes) {
             Ok(text) => Some(self.finish(text)),
             Err(error) => {
                 log::debug!("a chat has no text: {error}");
@@ -74,11 +87,18 @@ mod tests {
     #[test]
     fn a_chat_has_the_text_that_the_template_gives_it() {
         let texts = texts_of(&model("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"));
-        assert_eq!(texts.chat(CHAT, 100).as_deref(), Some("<s>e\u{301}"));
-        assert_eq!(texts.chat(CHAT, 5), None, "too long");
-        assert_eq!(texts.chat(b"{}", 100), None);
-        for unusable in ["", "{% if", "{{ raise_exception('no') }}"] {
-            assert_eq!(texts_of(&model(unusable)).chat(CHAT, 100), None, "{unusable}");
+        assert_eq!(texts.chat(Api::Chat, CHAT, 100).as_deref(), Some("<s>e\u{301}"));
+        assert_eq!(texts.chat(Api::Messages, CHAT, 100).as_deref(), Some("<s>e\u{301}"));
+        assert_eq!(texts.chat(Api::Responses, br#"{"input": "a"}"#, 100).as_deref(), Some("<s>a"));
+        assert_eq!(texts.chat(Api::Chat, CHAT, 5), None, "too long");
+        assert_eq!(texts.chat(Api::Chat, b"{}", 100), None);
+        for (unusable, has_chats) in [("", false), ("{% if", false), ("{{ raise_exception('no') }}", true)] {
+            let texts = texts_of(&model(unusable));
+            assert_eq!(
+                (texts.has_chats(), texts.chat(Api::Chat, CHAT, 100)),
+                (has_chats, None),
+                "{unusable}"
+            );
         }
     }
 

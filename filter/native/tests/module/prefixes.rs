@@ -34,6 +34,7 @@ fn a_chat_goes_to_the_server_whose_events_show_the_text_that_its_template_makes(
             "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
                 .to_owned(),
         bos_token: "<s>".to_owned(),
+        root: parent,
         ..Model::default()
     };
     config.agent.publish_prefixes(CachedPrefixes {

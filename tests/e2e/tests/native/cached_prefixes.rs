@@ -51,7 +51,8 @@ fn prefixes(servers: &[SocketAddr], holder: usize, text: &str) -> CachedPrefixes
         parent = key;
     }
     let names = vec![MODEL.to_owned()];
-    let models = vec![Model { names, chat_template: TEMPLATE.to_owned(), ..Model::default() }];
+    let root = key::root(MODEL, None);
+    let models = vec![Model { names, root, chat_template: TEMPLATE.to_owned(), ..Model::default() }];
     let caches = caches.collect();
     CachedPrefixes {
         log: 1,

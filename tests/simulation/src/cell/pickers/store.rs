@@ -1,8 +1,10 @@
 //! A pool with the caches of its servers, as a proxy has them from the agent.
 
+use endpoint_picker::cached_prefixes::PromptTexts;
+use endpoint_picker::request::body::Api;
 use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::PoolView;
-use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, PromptTexts, ServedModels};
+use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +71,11 @@ impl PoolStore for PoolWithCaches {
 struct PlainPrompts;
 
 impl PromptTexts for PlainPrompts {
-    fn chat(&self, _: &[u8], _: usize) -> Option<String> {
+    fn has_chats(&self) -> bool {
+        false
+    }
+
+    fn chat(&self, _: Api, _: &[u8], _: usize) -> Option<String> {
         None
     }
 

@@ -206,7 +206,11 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
     }
 
     fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
-        self.approximate.count_matches(cycle, hashes, matched);
+        let of_pool = |run: &&CachedRun| cycle.pool.index_of(run.endpoint()).is_some();
+        let known = cycle.request.cached.map_or(0, |cached| cached.runs().iter().filter(of_pool).count());
+        if known < matched.len() {
+            self.approximate.count_matches(cycle, hashes, matched);
+        }
         let Some(cached) = cycle.request.cached else { return };
         let (weights, total) = (self.weights(), u32::try_from(hashes.all().len()).unwrap_or(u32::MAX));
         let sent = self.just_sent(cycle, hashes);

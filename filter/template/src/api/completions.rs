@@ -1,0 +1,132 @@
+//! OpenAI's chat completions.
+
+use core::fmt;
+
+use minijinja::Value;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::Members;
+use crate::Unrendered;
+use crate::chat::{Chat, Content, Function, Message, Part};
+
+/// The members of a request that a template can see.
+#[derive(Deserialize)]
+struct Request {
+    messages: Vec<RequestMessage>,
+    tools: Option<Vec<Tool>>,
+    documents: Option<Value>,
+    reasoning_effort: Option<String>,
+    chat_template: Option<IgnoredAny>,
+    chat_template_kwargs: Option<Members>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    function: Function,
+    defer_loading: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct RequestMessage {
+    role: String,
+    content: Option<Content>,
+    name: Option<Value>,
+    reasoning: Option<String>,
+    reasoning_content: Option<String>,
+    tool_calls: Option<Vec<Value>>,
+    tool_call_id: Option<Value>,
+    tools: Option<Value>,
+}
+
+/// Reads a body.
+pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
+    let request: Request = super::read(body)?;
+    if request.chat_template.is_some() {
+        return Err(Unrendered::Unsupported("chat_template"));
+    }
+    if request.continue_final_message == Some(true) {
+        return Err(Unrendered::Unsupported("continue_final_message"));
+    }
+    let message = |message: RequestMessage| Message {
+        role: message.role,
+        content: message.content,
+        name: message.name,
+        reasoning: message.reasoning.or(message.reasoning_content),
+        tool_calls: message.tool_calls.unwrap_or_default(),
+        tool_call_id: message.tool_call_id,
+        tools: message.tools,
+    };
+    let tool = |tool: Tool| tool.function.tool(tool.defer_loading);
+    Ok(Chat {
+        messages: request.messages.into_iter().map(message).collect(),
+        tools: request.tools.map(|tools| tools.into_iter().map(tool).collect()),
+        documents: request.documents,
+        reasoning_effort: request.reasoning_effort,
+        variables: request.chat_template_kwargs.unwrap_or_default().variables()?,
+        adds_generation_prompt: request.add_generation_prompt.unwrap_or(true),
+    })
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrParts;
+        impl<'de> Visitor<'de> for TextOrParts {
+            type Value = Content;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or an array of parts")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+
+            fn visit_string<E>(self, text: String) -> Result<Content, E> {
+                Ok(Content::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Content, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = sequence.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Content::Parts(parts))
+            }
+        }
+        deserializer.deserialize_any(TextOrParts)
+    }
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextPart;
+        impl<'de> Visitor<'de> for TextPart {
+            type Value = Part;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part of a message")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Part, E> {
+                Ok(Part::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Part, A::Error> {
+                let (mut kind, mut text, mut refusal) = (None, None, None);
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "type" => kind = map.next_value::<Value>()?.as_str().map(str::to_owned),
+                        "text" => text = map.next_value::<Value>()?.as_str().map(str::to_owned),
+                        "refusal" => refusal = map.next_value::<Value>()?.as_str().map(str::to_owned),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Part::of(kind.as_deref(), text, refusal))
+            }
+        }
+        deserializer.deserialize_any(TextPart)
+    }
+}
