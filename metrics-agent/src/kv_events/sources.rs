@@ -12,6 +12,7 @@ const MAX_RANKS: u16 = 256;
 /// Where the events of one data-parallel rank are published. A server without ranks has rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Source {
+    pub(super) rank: u16,
     /// The address of new events.
     pub(super) events: SocketAddr,
     /// The address of replays; `None`: the server has none.
@@ -59,12 +60,13 @@ struct VllmRank {
 }
 
 fn of_vllm(body: &[u8], server: IpAddr) -> Result<Vec<Source>, NoSource> {
-    let ranks: BTreeMap<String, VllmRank> = serde_json::from_slice(body).map_err(|_| NoSource::Malformed)?;
-    let ranks = ranks.into_values().filter(|rank| rank.publisher.as_deref() != Some("null"));
-    let sources = ranks.take(MAX_RANKS.into()).map(|rank| {
+    let ranks: BTreeMap<u16, VllmRank> = serde_json::from_slice(body).map_err(|_| NoSource::Malformed)?;
+    let ranks = ranks.into_iter().filter(|(_, source)| source.publisher.as_deref() != Some("null"));
+    let sources = ranks.take(MAX_RANKS.into()).map(|(number, rank)| {
         let events = address(&rank.endpoint, server)?;
         let replay = rank.replay_endpoint.filter(|endpoint| !endpoint.is_empty());
-        Ok(Source { events, replay: replay.map(|endpoint| address(&endpoint, server)).transpose()? })
+        let replay = replay.map(|endpoint| address(&endpoint, server)).transpose()?;
+        Ok(Source { rank: number, events, replay })
     });
     some(sources.collect::<Result<_, _>>()?)
 }
@@ -97,7 +99,7 @@ fn of_sglang(body: &[u8], server: IpAddr) -> Result<Vec<Source>, NoSource> {
 /// The source of a rank with these ports of rank 0; `None`: there is no such port.
 pub(super) fn of_ports(server: IpAddr, events: u16, replay: Option<u16>, rank: u16) -> Option<Source> {
     let at = |port: u16| port.checked_add(rank).map(|port| SocketAddr::new(server, port));
-    Some(Source { events: at(events)?, replay: replay.and_then(at) })
+    Some(Source { rank, events: at(events)?, replay: replay.and_then(at) })
 }
 
 fn some(sources: Vec<Source>) -> Result<Vec<Source>, NoSource> {
@@ -130,7 +132,8 @@ mod tests {
     fn vllm_names_an_endpoint_for_each_rank() {
         let body = br#"{"0": {"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5600", "topic": ""},
                         "1": {"publisher": "zmq", "endpoint": "tcp://10.0.0.7:5558", "replay_endpoint": null}}"#;
-        assert_eq!(of_vllm(body, SERVER), Ok(vec![source(5557, Some(5600)), source(5558, None)]));
+        let second = Source { rank: 1, ..source(5558, None) };
+        assert_eq!(of_vllm(body, SERVER), Ok(vec![source(5557, Some(5600)), second]));
         assert_eq!(of_vllm(b"{}", SERVER), Err(NoSource::Off));
         assert_eq!(
             of_vllm(br#"{"0": {"publisher": "null", "endpoint": "tcp://*:5557"}}"#, SERVER),
@@ -145,7 +148,8 @@ mod tests {
     fn sglang_names_the_ports_of_the_first_rank() {
         let body = br#"{"version": "0.5.23", "kv_events": {"publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": 5557,
                         "topic": "", "block_size": 1, "dp_size": 2, "replay_endpoint_port_base": 5600}}"#;
-        assert_eq!(of_sglang(body, SERVER), Ok(vec![source(5557, Some(5600)), source(5558, Some(5601))]));
+        let second = Source { rank: 1, ..source(5558, Some(5601)) };
+        assert_eq!(of_sglang(body, SERVER), Ok(vec![source(5557, Some(5600)), second]));
         assert_eq!(of_sglang(br#"{"version": "0.5.23"}"#, SERVER), Err(NoSource::Off));
         assert_eq!(of_sglang(b"no", SERVER), Err(NoSource::Malformed));
         let many = br#"{"kv_events": {"endpoint_port_base": 65000, "dp_size": 65535}}"#;

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::follower::Follower;
-use super::index::TextModel;
+use super::index::{Index, TextModel};
 use super::models::ServedModel;
 use super::share::Share;
 use super::sources::{self, NoSource, PATHS, Source};
@@ -172,8 +172,9 @@ impl ServerTask {
 
     /// Starts to follow these sources of a server with this model.
     fn follow(&self, sources: Vec<Source>, text: Option<Arc<TextModel>>) -> Following {
-        let add = |_: &Source| {
-            let id = self.events.update(|index| index.add_cache(self.job.server, text.clone()));
+        let add = |source: &Source| {
+            let add = |index: &mut Index| index.add_rank(self.job.server, source.rank, text.clone());
+            let id = self.events.update(add);
             Arc::new(CacheStatus { id, stream: Stream::default().into() })
         };
         let caches: Vec<_> = sources.iter().map(add).collect();

@@ -15,7 +15,8 @@ use core::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use self::nodes::Nodes;
+use self::nodes::{Cached, Nodes};
+pub use texts::{PromptTexts, have_texts, is_chat, texts};
 pub use walk::{CachedPrompt, CachedRun, TierWeights};
 
 /// Maximum number of nodes, roots included: some 80 MB.
@@ -42,6 +43,10 @@ impl Tier {
     /// All tiers.
     pub const ALL: [Self; 3] = [Self::Gpu, Self::Cpu, Self::Other];
 }
+
+/// The data-parallel ranks of an endpoint that have a block in their caches: bit n for rank n. None for an endpoint without ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks(pub u8);
 
 /// A block of tokens below another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,10 +128,10 @@ impl CachedPrefixes {
         self.places.get(&endpoint).copied().map(Holder)
     }
 
-    /// Adds a block to the cache of an endpoint, or moves it to another tier. A block that contradicts others, or is beyond the bounds of the
-    /// index, is left out.
-    pub fn store(&mut self, holder: Holder, tier: Tier, block: &Block) {
-        self.nodes.store(holder, tier, block);
+    /// Adds a block to the cache of an endpoint, or moves it to another tier or other ranks. A block that contradicts others, or is beyond the
+    /// bounds of the index, is left out.
+    pub fn store(&mut self, holder: Holder, tier: Tier, ranks: Ranks, block: &Block) {
+        self.nodes.store(Cached { holder, tier, ranks }, block);
     }
 
     /// Removes a block from the cache of an endpoint, if it is there.

@@ -2,7 +2,7 @@
 
 use hashbrown::{HashMap, HashTable};
 
-use super::{Block, Holder, MAX_NODES, Tier};
+use super::{Block, Holder, MAX_NODES, Ranks, Tier};
 
 /// Nodes per page. A vector of nodes would copy them all, and hold twice their bytes, when it grows.
 const PAGE: usize = 512;
@@ -37,6 +37,8 @@ struct Node {
     tokens: u16,
     /// The tier in which the only endpoint holds it.
     tier: Tier,
+    /// The ranks of the only endpoint that hold it.
+    ranks: Ranks,
 }
 
 const VACANT: Node = Node {
@@ -48,13 +50,15 @@ const VACANT: Node = Node {
     holder: NO_HOLDER,
     tokens: 0,
     tier: Tier::Gpu,
+    ranks: Ranks(0),
 };
 
-/// An endpoint that holds a node, and the tier.
+/// An endpoint that holds a node, the tier, and its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cached {
     pub(super) holder: Holder,
     pub(super) tier: Tier,
+    pub(super) ranks: Ranks,
 }
 
 /// A length that children of a node have, and the number of these children.
@@ -126,30 +130,29 @@ impl Nodes {
 
     /// The endpoints that hold a node.
     pub(super) fn copies(&self, slot: Slot) -> impl Iterator<Item = Cached> {
-        let Node { holder, tier, .. } = *self.node(slot);
-        let only = (holder < SEVERAL).then_some(Cached { holder: Holder(holder), tier });
+        let Node { holder, tier, ranks, .. } = *self.node(slot);
+        let only = (holder < SEVERAL).then_some(Cached { holder: Holder(holder), tier, ranks });
         let shared = if holder == SEVERAL { self.shared.get(&slot) } else { None };
         only.into_iter().chain(shared.into_iter().flatten().copied())
     }
 
-    pub(super) fn store(&mut self, holder: Holder, tier: Tier, block: &Block) {
+    pub(super) fn store(&mut self, new: Cached, block: &Block) {
         let length = u16::try_from(block.length).ok().filter(|&length| length > 0);
         let tokens = u16::try_from(block.tokens).ok().filter(|&tokens| tokens > 0);
         let Some((length, tokens)) = length.zip(tokens) else { return };
         let Some(slot) = self.place(block, length) else { return };
         self.node_mut(slot).tokens = tokens;
-        let new = Cached { holder, tier };
-        let Node { holder: known, tier: known_tier, .. } = self.node_mut(slot);
-        if *known == NO_HOLDER || *known == holder.0 {
-            (*known, *known_tier) = (holder.0, tier);
+        let Node { holder: known, tier: known_tier, ranks: known_ranks, .. } = self.node_mut(slot);
+        if *known == NO_HOLDER || *known == new.holder.0 {
+            (*known, *known_tier, *known_ranks) = (new.holder.0, new.tier, new.ranks);
         } else if *known == SEVERAL {
             let copies = self.shared.entry(slot).or_default();
-            match copies.iter_mut().find(|copy| copy.holder == holder) {
+            match copies.iter_mut().find(|copy| copy.holder == new.holder) {
                 Some(copy) => *copy = new,
                 None => copies.push(new),
             }
         } else {
-            let first = Cached { holder: Holder(*known), tier: *known_tier };
+            let first = Cached { holder: Holder(*known), tier: *known_tier, ranks: *known_ranks };
             *known = SEVERAL;
             self.shared.insert(slot, vec![first, new]);
         }
@@ -258,19 +261,19 @@ impl Nodes {
 
     /// Keeps the endpoints that hold a node for which `keep` is true.
     fn retain_copies(&mut self, slot: Slot, keep: impl Fn(&Cached) -> bool) {
-        let Node { holder, tier, .. } = *self.node(slot);
+        let Node { holder, tier, ranks, .. } = *self.node(slot);
         if holder == SEVERAL {
             let Some(copies) = self.shared.get_mut(&slot) else { return };
             copies.retain(keep);
             let left = match copies[..] {
-                [] => (NO_HOLDER, tier),
-                [only] => (only.holder.0, only.tier),
+                [] => (NO_HOLDER, tier, ranks),
+                [only] => (only.holder.0, only.tier, only.ranks),
                 _ => return,
             };
             self.shared.remove(&slot);
             let node = self.node_mut(slot);
-            (node.holder, node.tier) = left;
-        } else if holder != NO_HOLDER && !keep(&Cached { holder: Holder(holder), tier }) {
+            (node.holder, node.tier, node.ranks) = left;
+        } else if holder != NO_HOLDER && !keep(&Cached { holder: Holder(holder), tier, ranks }) {
             self.node_mut(slot).holder = NO_HOLDER;
         }
     }

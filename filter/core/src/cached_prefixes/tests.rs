@@ -31,7 +31,7 @@ fn index(endpoints: &[u64]) -> CachedPrefixes {
 fn store(index: &mut CachedPrefixes, endpoint: u64, tier: Tier, blocks: &[Block]) {
     let holder = index.holder(endpoint).unwrap();
     for block in blocks {
-        index.store(holder, tier, block);
+        index.store(holder, tier, Ranks::default(), block);
     }
 }
 
@@ -175,6 +175,35 @@ fn the_index_agrees_with_an_obvious_one() {
     }
     index.follow([]);
     assert!(index.is_empty());
+}
+
+/// The rank of the first endpoint that is named for a text.
+fn rank(index: &CachedPrefixes, texts: &[&str]) -> Option<u32> {
+    let found = index.find(ROOT, texts.iter().map(|text| text.as_bytes()));
+    found.rank_of(&found.runs()[0])
+}
+
+#[test]
+fn a_rank_is_named_that_has_half_of_a_prompt_and_more_than_others() {
+    let mut index = index(&[7, 8]);
+    let text = "the quick brown fox jumps over";
+    let of_text = blocks(ROOT, text, 5);
+    let holder = index.holder(7).unwrap();
+    for (block, ranks) in of_text.iter().zip([0b11, 0b11, 0b10, 0b10, 0b01, 0b11]) {
+        index.store(holder, Tier::Gpu, Ranks(ranks), block);
+    }
+    assert_eq!(rank(&index, &[text]), Some(1), "rank 1 has 20 of 30 bytes");
+    assert_eq!(rank(&index, &[&text[..10]]), None, "both have all");
+    assert_eq!(rank(&index, &[&format!("{text} the lazy dog")]), None, "less than half");
+    assert_eq!(rank(&index, &[text, "x"]), None, "two prompts");
+    // The run of the endpoint is longer than the run of its rank.
+    assert_eq!(tokens(&index, ROOT, text), [(7, 24), (8, 0)]);
+    store(&mut index, 8, Tier::Gpu, &of_text);
+    assert_eq!(rank(&index, &[text]), Some(1), "shared by another endpoint");
+    index.store(holder, Tier::Gpu, Ranks(0b01), &of_text[0]);
+    assert_eq!(rank(&index, &[text]), None, "rank 1 lacks the first block");
+    index.follow([Events { endpoint: 8, is_complete: true }]);
+    assert_eq!(rank(&index, &[text]), None, "no ranks");
 }
 
 #[test]

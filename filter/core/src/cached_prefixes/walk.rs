@@ -1,7 +1,7 @@
 //! The search for a prompt in the index.
 
 use super::nodes::Slot;
-use super::{CachedPrefixes, Tier};
+use super::{CachedPrefixes, Ranks, Tier};
 use crate::state::prefix::key;
 
 /// Maximum number of keys that are looked up for the prompts of one request. A node has one length of children almost always; a root has some hundred.
@@ -30,6 +30,10 @@ pub struct CachedRun {
     /// Bytes by tier.
     bytes: [u64; Tier::ALL.len()],
     tokens: u64,
+    /// The ranks with the longest run, if there is one prompt.
+    ranks: Ranks,
+    /// The bytes of this run.
+    ranked: u64,
 }
 
 impl CachedPrompt {
@@ -56,6 +60,12 @@ impl CachedPrompt {
         let weighted: f64 =
             run.bytes.iter().zip(weights.0).map(|(&bytes, weight)| weight * bytes as f64).sum();
         (weighted * f64::from(total) / self.bytes as f64) as u32
+    }
+
+    /// The only rank of the run's endpoint that has cached half of the prompt, or more, and more than the other ranks.
+    pub fn rank_of(&self, run: &CachedRun) -> Option<u32> {
+        let Ranks(ranks) = run.ranks;
+        (ranks.is_power_of_two() && 2 * run.ranked >= self.bytes).then(|| ranks.trailing_zeros())
     }
 }
 
@@ -94,6 +104,10 @@ struct Run {
     nodes: u32,
     bytes: [u64; Tier::ALL.len()],
     tokens: u64,
+    /// The ranks that have the first nodes of the run, the number of these nodes, and their bytes.
+    ranks: Ranks,
+    ranked_nodes: u32,
+    ranked: u64,
 }
 
 impl CachedPrefixes {
@@ -117,7 +131,10 @@ impl CachedPrefixes {
             longest: none.clone(),
             lengths: Vec::new(),
         };
-        for text in texts {
+        for (number, text) in texts.into_iter().enumerate() {
+            if number > 0 {
+                found.runs.iter_mut().for_each(|run| run.ranks = Ranks::default());
+            }
             found.bytes += text.len() as u64;
             let Some(root) = root else { continue };
             let children = walk.children(root, text);
@@ -130,6 +147,9 @@ impl CachedPrefixes {
             for (&place, total) in places.iter().zip(&mut found.runs) {
                 let Some(run) = walk.longest.get(place) else { continue };
                 total.tokens += run.tokens;
+                if number == 0 {
+                    (total.ranks, total.ranked) = (run.ranks, run.ranked);
+                }
                 total.bytes.iter_mut().zip(run.bytes).for_each(|(total, bytes)| *total += bytes);
             }
         }
@@ -198,6 +218,12 @@ impl Walk<'_> {
             };
             if let Some(bytes) = run.bytes.get_mut(cached.tier as usize) {
                 *bytes += length as u64;
+            }
+            let Ranks(ranks) = if nodes == 0 { cached.ranks } else { Ranks(cached.ranks.0 & run.ranks.0) };
+            if run.ranked_nodes == nodes && ranks != 0 {
+                run.ranks = Ranks(ranks);
+                run.ranked_nodes += 1;
+                run.ranked += length as u64;
             }
             run.tokens += u64::from(tokens);
             run.nodes += 1;

@@ -22,6 +22,9 @@ const IF_AVAILABLE: &str = "if-available";
 /// Names the endpoint that KV blocks may be copied from.
 const CACHE_SOURCE: &str = "x-kv-cache-source-host-port";
 
+/// Names the data-parallel rank of the endpoint.
+const DATA_PARALLEL_RANK: &str = "x-data-parallel-rank";
+
 /// Runs profiles for a profile handler.
 struct Runner<'a> {
     pipeline: &'a Pipeline,
@@ -152,9 +155,15 @@ impl Pipeline {
         });
         decision.prompt = prompt_blocks(cycle, first);
         decision.media = media_count(cycle, first);
-        decision.outcome = Outcome::Route(endpoints);
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
+        // Only for one endpoint, because others have other caches; a client may have named a rank itself.
+        if endpoints.len() == 1 && cycle.request.headers.get(DATA_PARALLEL_RANK).is_none() {
+            let mut producers = self.prefix_producers.iter();
+            let rank = producers.find_map(|slot| slot.plugin.rank(&cycle.of(slot), first));
+            decision.headers.extend(rank.map(|rank| (DATA_PARALLEL_RANK, rank.to_string())));
+        }
+        decision.outcome = Outcome::Route(endpoints);
         if let Some(source) = cache_source {
             let address = cycle.endpoint(source.endpoint).printed_address().to_owned();
             decision.headers.push((CACHE_SOURCE, address));

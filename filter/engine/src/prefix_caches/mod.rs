@@ -50,9 +50,9 @@ impl PrefixCaches {
                 }
             }
             Step::Stored(ref blocks) => {
-                for (endpoint, tier, block) in blocks.stored() {
+                for (endpoint, tier, ranks, block) in blocks.stored() {
                     if let Some(holder) = self.index.holder(endpoint) {
-                        self.index.store(holder, tier, &block);
+                        self.index.store(holder, tier, ranks, &block);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{Block, Tier};
+use endpoint_picker::cached_prefixes::{Block, Ranks, Tier};
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
 use endpoint_picker_wire::{DecodeError, Message as _, PREFIXES_FORMAT};
 
@@ -132,10 +132,11 @@ impl CachesUpdate {
 
 /// Whether the columns have equal lengths.
 fn is_regular(blocks: &Blocks, is_stored: bool) -> bool {
-    let Blocks { parents, keys, lengths, tokens, endpoints, tiers } = blocks;
+    let Blocks { parents, keys, lengths, tokens, endpoints, tiers, ranks } = blocks;
     let of_both = [endpoints.len(), tiers.len()];
     let of_stored = [parents.len(), lengths.len(), tokens.len()];
-    of_both.iter().all(|&length| length == keys.len())
+    (ranks.is_empty() || ranks.len() == keys.len())
+        && of_both.iter().all(|&length| length == keys.len())
         && of_stored.iter().all(|&length| length == if is_stored { keys.len() } else { 0 })
 }
 
@@ -146,8 +147,8 @@ impl<'a> BlocksOfStep<'a> {
         (from..to).filter_map(move |at| Some((endpoint(blocks, endpoints, at)?, *blocks.keys.get(at)?)))
     }
 
-    /// The endpoint, the tier and each stored block.
-    pub(super) fn stored(&self) -> impl Iterator<Item = (u64, Tier, Block)> + 'a {
+    /// The endpoint, the tier, the ranks and each stored block.
+    pub(super) fn stored(&self) -> impl Iterator<Item = (u64, Tier, Ranks, Block)> + 'a {
         let Self { blocks, endpoints, from, to } = *self;
         (from..to).filter_map(move |at| {
             let block = Block {
@@ -161,7 +162,8 @@ impl<'a> BlocksOfStep<'a> {
                 1 => Tier::Cpu,
                 _ => Tier::Other,
             };
-            Some((endpoint(blocks, endpoints, at)?, tier, block))
+            let ranks = blocks.ranks.get(at).and_then(|&ranks| u8::try_from(ranks).ok());
+            Some((endpoint(blocks, endpoints, at)?, tier, Ranks(ranks.unwrap_or_default()), block))
         })
     }
 }

@@ -204,6 +204,31 @@ fn chats_of_other_apis_are_matched_by_their_texts() {
 }
 
 #[test]
+fn the_rank_that_has_cached_a_prompt_is_named_if_the_rules_say_so() {
+    let producer = "precise-prefix-cache-producer";
+    for (parameters, sent, expected) in [
+        ("{}", None, None),
+        (r#"{"nameRank": true}"#, None, Some("2")),
+        (r#"{"nameRank": true}"#, Some("0"), Some("0")),
+    ] {
+        let scorer = format!(r#"{{"prefixMatchInfoProducerName": "{producer}"}}"#);
+        let plugins =
+            vec![testing::plugin(producer, parameters), testing::plugin("prefix-cache-scorer", &scorer)];
+        let config = v1::PickerConfig { plugins, ..v1::PickerConfig::default() };
+        let policy = v1::Policy { picker_config: Some(config), ..v1::Policy::default() };
+        let mut fixture = Fixture::with_policy(&json!({}), policy);
+        let stored = blocks(1, key::root("m", None), &text("ab"));
+        update(&fixture, &whole(1, Blocks { ranks: vec![0b110, 0b100], ..stored }), START);
+        let headers: Vec<_> = sent.map(|rank| ("x-data-parallel-rank", rank)).into_iter().collect();
+        let request = fixture.post(CHAT, &headers, &chat("m", &[&text("ab")]));
+        assert_eq!(request.destination(), Some(address(1).as_str()));
+        assert_eq!(request.proxy.request_header("x-data-parallel-rank"), expected, "{parameters}");
+        let request = fixture.post(CHAT, &[], &chat("m", &[&text("cd")]));
+        assert_eq!(request.proxy.request_header("x-data-parallel-rank"), None, "no rank has it");
+    }
+}
+
+#[test]
 fn very_many_prompts_have_no_texts() {
     let mut fixture = fixture();
     let text = text("abcd");

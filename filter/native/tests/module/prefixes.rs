@@ -26,6 +26,7 @@ fn a_chat_goes_to_the_server_whose_events_show_the_text_that_its_template_makes(
         tokens: vec![150],
         endpoints: vec![2],
         tiers: vec![0],
+        ranks: vec![],
     };
     let endpoints: Vec<u64> = (1..=3).map(testing::key).collect();
     let model = Model {

@@ -68,6 +68,9 @@ pub struct Blocks {
     /// The slowest tier of the text's blocks: 0 accelerator, 1 host memory, 2 other. In `removed` the tier where the prefix was.
     #[prost(uint32, repeated, tag = "6")]
     pub tiers: ::prost::alloc::vec::Vec<u32>,
+    /// The data-parallel ranks whose caches have the prefix: bit n for rank n, of the ranks 0 to 7. 0 for a server without ranks. Empty: all are 0.
+    #[prost(uint32, repeated, tag = "7")]
+    pub ranks: ::prost::alloc::vec::Vec<u32>,
 }
 /// A base model, and the settings by which a request becomes the text that its server tokenizes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -125,11 +125,16 @@ impl Index {
         }
     }
 
-    /// Adds an empty cache of this server and this model; `None`: its tokens are not text.
+    /// Adds the empty cache of a server without ranks, and of this model; `None`: its tokens are not text.
     pub fn add_cache(&mut self, server: SocketAddr, model: Option<Arc<TextModel>>) -> CacheId {
+        self.add_rank(server, 0, model)
+    }
+
+    /// The same for a rank of a server.
+    pub fn add_rank(&mut self, server: SocketAddr, rank: u16, model: Option<Arc<TextModel>>) -> CacheId {
         let id = CacheId(self.next_cache);
         self.next_cache += 1;
-        let server_number = self.prefixes.add_cache(server);
+        let server_number = self.prefixes.add_rank(server, rank);
         self.caches.insert(id, Cache::new(server, server_number, model));
         id
     }

@@ -31,6 +31,9 @@ pub struct Prefix {
 /// Maximum number of pairs of a message. A pair takes at most 32 bytes, in most messages 21.
 const MAX_PAIRS: usize = 80_000;
 
+/// Number of ranks of a server that proxies can distinguish.
+const MAX_RANKS: u16 = 8;
+
 /// The prefixes that servers have.
 #[derive(Debug, Default)]
 pub struct Prefixes {
@@ -53,17 +56,31 @@ struct KnownPrefix {
 #[derive(Debug)]
 struct Server {
     address: SocketAddr,
-    /// How often its caches have each prefix, by tier.
-    held: HashMap<u64, [u32; 3]>,
+    held: HashMap<u64, Held>,
+    /// The bits of its ranks.
+    ranks: u8,
     /// Its caches, and its changes in the log.
     references: usize,
     /// The version of its first change.
     first_change: Option<u64>,
 }
 
-/// The number of a server.
+/// The caches of a server that have a prefix.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// The number of them by tier.
+    caches: [u32; 3],
+    /// The bits of their ranks.
+    ranks: u8,
+}
+
+/// The number of a server, with the bit of the rank of one of its caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ServerNumber(u32);
+pub struct ServerNumber {
+    number: u32,
+    /// 0 for a rank that proxies cannot distinguish.
+    rank: u8,
+}
 
 /// Changes of a pool's endpoints, and the version behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,8 +99,13 @@ impl Delta {
 }
 
 impl Prefixes {
-    /// Adds a cache of a server.
+    /// Adds the cache of a server without ranks.
     pub fn add_cache(&mut self, address: SocketAddr) -> ServerNumber {
+        self.add_rank(address, 0)
+    }
+
+    /// Adds the cache of a rank of a server.
+    pub fn add_rank(&mut self, address: SocketAddr, rank: u16) -> ServerNumber {
         let number = *self.numbers.entry(address).or_insert_with(|| {
             self.next_number += 1;
             self.next_number
@@ -91,16 +113,19 @@ impl Prefixes {
         let server = self.servers.entry(number).or_insert_with(|| Server {
             address,
             held: HashMap::new(),
+            ranks: 0,
             references: 0,
             first_change: None,
         });
+        let rank = if rank < MAX_RANKS { 1 << rank } else { 0 };
         server.references += 1;
-        ServerNumber(number)
+        server.ranks |= rank;
+        ServerNumber { number, rank }
     }
 
     /// Removes a cache of a server. The cache must have no prefix.
-    pub fn remove_cache(&mut self, ServerNumber(number): ServerNumber) {
-        self.release(number);
+    pub fn remove_cache(&mut self, number: ServerNumber) {
+        self.release(number.number);
     }
 
     /// Forgets a server without caches and changes.
@@ -130,26 +155,31 @@ impl Prefixes {
 
     /// A cache of a server has a prefix in another tier; `None`: it does not have it.
     pub fn change(&mut self, number: ServerNumber, prefix: &Prefix, from: Option<Tier>, to: Option<Tier>) {
-        let ServerNumber(number) = number;
+        let ServerNumber { number, rank } = number;
         let Some(server) = self.servers.get_mut(&number) else { return };
-        let counts = server.held.entry(prefix.key).or_default();
-        let before = fastest(counts);
+        let held = server.held.entry(prefix.key).or_default();
+        let (before, ranks_before) = (held.tier(), held.ranks);
         if let Some(from) = from {
-            counts[from as usize] -= 1;
+            held.caches[from as usize] -= 1;
+            held.ranks &= !rank;
         }
         if let Some(to) = to {
-            counts[to as usize] += 1;
+            held.caches[to as usize] += 1;
+            held.ranks |= rank;
         }
-        let after = fastest(counts);
+        let after = held.tier();
+        let ranks = held.ranks;
+        let have_ranks_changed = server.has_ranks() && ranks != ranks_before;
         if after.is_none() {
             server.held.remove(&prefix.key);
         }
-        if before == after {
+        if before == after && !have_ranks_changed {
             return;
         }
-        if before.is_none() {
+        if before.is_none() && after.is_some() {
             self.known.entry(prefix.key).or_insert(KnownPrefix { prefix: *prefix, servers: 0 }).servers += 1;
-        } else if after.is_none()
+        } else if before.is_some()
+            && after.is_none()
             && let Entry::Occupied(mut known) = self.known.entry(prefix.key)
         {
             known.get_mut().servers -= 1;
@@ -206,17 +236,25 @@ impl Prefixes {
             tiers.1 = to;
         }
         for (server, key, endpoint) in pairs {
-            let Some((from, to)) = net.get(&(server, key)).filter(|(from, to)| from != to) else { continue };
-            if let Some(from) = from {
+            let Some((from, to)) = net.get(&(server, key)) else { continue };
+            let (ranks, has_ranks) = self
+                .servers
+                .get(&server)
+                .map_or((0, false), |server| (server.ranks_of(key), server.has_ranks()));
+            if from == to && !has_ranks {
+                continue;
+            }
+            if let Some(from) = from.filter(|_| from != to) {
                 delta.removed.keys.push(key);
                 delta.removed.endpoints.push(endpoint);
-                delta.removed.tiers.push(*from as u32);
+                delta.removed.tiers.push(from as u32);
             }
             // A later change removes a prefix that is not known.
             if let Some((to, known)) = to.zip(self.known.get(&key)) {
-                push(&mut delta.stored, &known.prefix, endpoint, to);
+                push(&mut delta.stored, &known.prefix, endpoint, to, ranks);
             }
         }
+        leave_out_unknown_ranks(&mut delta.stored);
         Some(delta)
     }
 
@@ -225,30 +263,54 @@ impl Prefixes {
         let (mut full, mut blocks) = (Vec::new(), Blocks::default());
         for server in self.servers.values() {
             let Some(endpoint) = endpoints.get(&server.address) else { continue };
-            for (key, counts) in &server.held {
-                let Some((tier, known)) = fastest(counts).zip(self.known.get(key)) else { continue };
+            for (key, held) in &server.held {
+                let Some((tier, known)) = held.tier().zip(self.known.get(key)) else { continue };
                 if blocks.keys.len() >= MAX_PAIRS {
                     full.push(core::mem::take(&mut blocks));
                 }
-                push(&mut blocks, &known.prefix, *endpoint, tier);
+                push(&mut blocks, &known.prefix, *endpoint, tier, server.ranks_of(*key));
             }
         }
         full.push(blocks);
+        full.iter_mut().for_each(leave_out_unknown_ranks);
         full
     }
 }
 
-fn push(blocks: &mut Blocks, prefix: &Prefix, endpoint: u32, tier: Tier) {
+impl Server {
+    /// Whether its caches are those of several ranks.
+    fn has_ranks(&self) -> bool {
+        self.ranks.count_ones() > 1
+    }
+
+    /// The bits of the ranks that have a prefix, if it has several ranks.
+    fn ranks_of(&self, key: u64) -> u8 {
+        self.held.get(&key).filter(|_| self.has_ranks()).map_or(0, |held| held.ranks)
+    }
+}
+
+impl Held {
+    /// The fastest tier in which a cache has the prefix.
+    fn tier(&self) -> Option<Tier> {
+        Tier::ALL.into_iter().find(|tier| self.caches[*tier as usize] > 0)
+    }
+}
+
+fn push(blocks: &mut Blocks, prefix: &Prefix, endpoint: u32, tier: Tier, ranks: u8) {
     blocks.parents.push(prefix.parent);
     blocks.keys.push(prefix.key);
     blocks.lengths.push(prefix.length);
     blocks.tokens.push(prefix.tokens);
     blocks.endpoints.push(endpoint);
     blocks.tiers.push(tier as u32);
+    blocks.ranks.push(ranks.into());
 }
 
-fn fastest(counts: &[u32; 3]) -> Option<Tier> {
-    Tier::ALL.into_iter().find(|tier| counts[*tier as usize] > 0)
+/// Leaves out the column of ranks if no server has any.
+fn leave_out_unknown_ranks(blocks: &mut Blocks) {
+    if blocks.ranks.iter().all(|ranks| *ranks == 0) {
+        blocks.ranks = Vec::new();
+    }
 }
 
 #[cfg(test)]
@@ -260,8 +322,8 @@ impl Prefixes {
     pub(super) fn check(&self, expected: &HashMap<(SocketAddr, Prefix), Tier>) {
         let mut own = HashMap::new();
         for server in self.servers.values() {
-            for (key, counts) in &server.held {
-                own.insert((server.address, self.known[key].prefix), fastest(counts).unwrap());
+            for (key, held) in &server.held {
+                own.insert((server.address, self.known[key].prefix), held.tier().unwrap());
             }
         }
         assert_eq!(own, *expected);

@@ -71,6 +71,31 @@ fn keys(blocks: Option<&Blocks>) -> Vec<u64> {
 }
 
 #[test]
+fn the_ranks_that_have_a_prefix_are_named_of_servers_with_several() {
+    let mut fixture = Fixture::new();
+    fixture.store([1]);
+    let first = fixture.read(None).unwrap();
+    assert_eq!(first.stored.as_ref().unwrap().ranks, [] as [u32; 0], "one rank");
+    let [second, ninth] = [1, 8].map(|rank| fixture.prefixes.add_rank(address(1), rank));
+    let mut changed = |number, from, to| fixture.prefixes.change(number, &prefix(1), from, to);
+    changed(second, None, Some(Tier::Gpu));
+    changed(ninth, None, Some(Tier::Gpu));
+    fixture.store([2]);
+    let next = fixture.read(Some(position(&first))).unwrap();
+    let stored = next.stored.as_ref().unwrap();
+    assert_eq!((&*stored.keys, &*stored.ranks), (&[1, 2][..], &[0b11, 0b1][..]));
+    assert_eq!(next.removed, None);
+    fixture.remove([1]);
+    let last = fixture.read(Some(position(&next))).unwrap();
+    let stored = last.stored.as_ref().unwrap();
+    assert_eq!((&*stored.keys, &*stored.ranks), (&[1][..], &[0b10][..]), "the second rank still has it");
+    let whole = fixture.read_at(None, Duration::from_secs(60)).unwrap().stored.unwrap();
+    let mut pairs: Vec<_> = whole.keys.iter().zip(&whole.ranks).collect();
+    pairs.sort_unstable();
+    assert_eq!(pairs, [(&1, &0b10), (&2, &0b1)]);
+}
+
+#[test]
 fn a_reader_gets_everything_and_then_the_net_changes() {
     let mut fixture = Fixture::new();
     fixture.store(1..4);
@@ -96,6 +121,7 @@ fn a_reader_gets_everything_and_then_the_net_changes() {
         tokens: vec![64; 2],
         endpoints: vec![0; 2],
         tiers: vec![1, 0],
+        ranks: Vec::new(),
     };
     assert_eq!(delta.stored, Some(expected));
     let removed = Blocks { keys: vec![1, 2], endpoints: vec![0; 2], tiers: vec![0; 2], ..Blocks::default() };

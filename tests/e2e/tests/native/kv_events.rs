@@ -47,29 +47,32 @@ impl Prompt {
     }
 }
 
-/// Three servers with a publisher each.
+/// Three servers with publishers.
 struct Fleet {
     stack: Stack,
+    /// Those of the first server's ranks, and then those of the others.
     publishers: Vec<Publisher>,
     _tokenizer: TempDir,
 }
 
 impl Fleet {
-    async fn start() -> Self {
+    /// Servers of this number of data-parallel ranks each, which do not share their caches.
+    async fn start(ranks: usize, rules: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).unwrap();
         fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
         let tokenizer = format!("{MODEL}={}", folder.path().display());
         let flags = ["--kv-events", "discover", "--tokenizer", &tokenizer];
-        let stack = Stack::builder().manifests(RULES).agent_flags(&flags).start().await;
-        let publishers: Vec<_> = stack.servers().iter().map(|_| Publisher::start().unwrap()).collect();
+        let stack = Stack::builder().manifests(rules).agent_flags(&flags).start().await;
+        let count = ranks * stack.servers().len();
+        let publishers: Vec<_> = (0..count).map(|_| Publisher::start().unwrap()).collect();
         // What a cache has is known from its first message on.
         for publisher in &publishers {
             publisher.publish_events(&[cleared()]);
         }
-        for (at, (server, publisher)) in stack.servers().iter().zip(&publishers).enumerate() {
+        for (at, (server, publishers)) in stack.servers().iter().zip(publishers.chunks(ranks)).enumerate() {
             server.update_metrics(|metrics| metrics.waiting = 5 * at as u64);
-            server.set_kv_event_publishers(&[publisher]);
+            server.set_kv_event_publishers(&publishers.iter().collect::<Vec<_>>());
         }
         let fleet = Self { stack, publishers, _tokenizer: folder };
         fleet.wait_for_streams(3).await;
@@ -103,7 +106,7 @@ impl Fleet {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
-    let mut fleet = Fleet::start().await;
+    let mut fleet = Fleet::start(1, RULES).await;
     let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(Prompt::of);
     eventually("without a cached prompt the queues decide", async || fleet.goes_to(&a, 0).await).await;
 
@@ -139,4 +142,23 @@ async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
     fleet.publishers[1].listen().unwrap();
     let exact = within(RECOVERY, async || fleet.goes_to(&d, 0).await).await;
     assert_eq!(exact, Ok(()), "not within {RECOVERY:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_names_the_rank_whose_events_show_its_prompt() {
+    let rules = RULES.replace("speculativeTTL: 1ms", "speculativeTTL: 1ms, nameRank: true");
+    let fleet = Fleet::start(2, &rules).await;
+    let [a, b] = ['a', 'b'].map(Prompt::of);
+    fleet.publishers[3].publish_events(&[stored(&a.text())]);
+    eventually("the events decide", async || fleet.goes_to(&a, 1).await).await;
+    fleet.stack.servers()[1].take_requests();
+    assert_eq!(fleet.send(&a).await, 1);
+    assert_eq!(fleet.send(&b).await, 0);
+    let ranks = |server: usize| {
+        let requests = fleet.stack.servers()[server].take_requests().into_iter();
+        let chats = requests.filter(|request| request.uri.path() == CHAT);
+        chats.map(|chat| chat.header("x-data-parallel-rank").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(ranks(1), [Some("1".to_owned())]);
+    assert_eq!(ranks(0).last(), Some(&None), "no rank has this prompt");
 }

@@ -67,6 +67,12 @@ pub trait PrefixProducer: Debug + Send + Sync {
         let _ = (cycle, matches, endpoint);
         None
     }
+
+    /// The data-parallel rank of an endpoint to which the request is to go.
+    fn rank(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<u32> {
+        let _ = (cycle, endpoint);
+        None
+    }
 }
 
 /// The source of the blocks that a producer counts for an endpoint.

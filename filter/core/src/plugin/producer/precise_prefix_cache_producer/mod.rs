@@ -42,6 +42,8 @@ pub struct PrecisePrefixCacheProducer {
     /// The time for which a prompt that was just sent counts as cached; 0 counts as 2 s, and more than 60 s as 60 s.
     #[serde(rename = "speculativeTTL", deserialize_with = "crate::plugin::parameter::duration::deserialize")]
     speculative_ttl: Duration,
+    /// Whether a request names the data-parallel rank that has cached its prompt.
+    name_rank: bool,
     #[serde(skip)]
     approximate: ApproxPrefixCacheProducer,
 }
@@ -54,6 +56,7 @@ impl Default for PrecisePrefixCacheProducer {
             kv_events_config: KvEvents::default(),
             _speculative_indexing: false,
             speculative_ttl: DEFAULT_SPECULATIVE_TTL,
+            name_rank: false,
             approximate: ApproxPrefixCacheProducer::without_events(),
         }
     }
@@ -230,6 +233,11 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
             Some((cached, run)) if self.is_by_events(cached, run, matches, endpoint) => MatchSource::Events,
             Some(_) => MatchSource::JustSent,
         })
+    }
+
+    fn rank(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<u32> {
+        let cached = cycle.request.cached.filter(|_| self.name_rank)?;
+        cached.rank_of(cached.run(cycle.endpoint(endpoint).key())?)
     }
 }
 

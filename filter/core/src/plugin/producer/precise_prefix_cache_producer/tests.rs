@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cached_prefixes::{Block, CachedPrefixes, Events, Tier};
+use crate::cached_prefixes::{Block, CachedPrefixes, Events, Ranks, Tier};
 use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW};
 use crate::pool::Endpoint;
@@ -38,7 +38,7 @@ fn cached(caches: &[(u16, [Option<Tier>; 4])]) -> &'static CachedPrompt {
         for (block, tier) in text.as_bytes().chunks(BLOCK).zip(tiers) {
             let key = key::child(parent, block);
             if let Some(tier) = *tier {
-                index.store(holder, tier, &Block { parent, key, length: 256, tokens: 70 });
+                index.store(holder, tier, Ranks::default(), &Block { parent, key, length: 256, tokens: 70 });
             }
             parent = key;
         }
