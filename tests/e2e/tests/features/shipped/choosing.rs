@@ -1,4 +1,4 @@
-//! The configurations of `examples/choosing`; that with flow control is tested with the native module, which alone has queues.
+//! The configurations of `examples/choosing`; those with flow control are tested with the native module, which alone has queues.
 
 use endpoint_picker_e2e::fixture::{CHAT, forget_requests, fresh_chat, prefer, request_counts};
 use endpoint_picker_harness::client;
@@ -9,6 +9,7 @@ use endpoint_picker_model_server::{Behaviour, Lora};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How often in a row: with three servers, a random choice would do the same once in 19 683 times.
 const TIMES: usize = 10;
@@ -36,8 +37,17 @@ fn every_configuration_is_tested() {
     let files = fs::read_dir(tools::root().join("examples/choosing")).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     names.sort_unstable();
-    let expected =
-        ["default", "expected-latency", "flow-control", "lmetric", "lora", "session", "token-aware"];
+    let expected = [
+        "default",
+        "expected-latency-flow-control",
+        "expected-latency",
+        "flow-control",
+        "latency-limits",
+        "lmetric",
+        "lora",
+        "session",
+        "token-aware",
+    ];
     assert_eq!(names, expected.map(|name| format!("{name}.yaml")));
 }
 
@@ -91,6 +101,32 @@ async fn repeats_a_prompt_and_spares_the_server_with_most_tokens(configuration: 
         assert_ne!(ask(&stack, &fresh_chat(), None).await, busy);
     }
     held.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn latency_limits_refuses_what_no_server_would_keep() {
+    let stack = start("latency-limits").await;
+    for server in stack.servers() {
+        server.update_metrics(|metrics| (metrics.running, metrics.kv_cache_usage) = (1, 0.5));
+    }
+    let sent = AtomicUsize::new(0);
+    let limited = async |milliseconds: &str| {
+        // No server has it cached.
+        let prompt = format!("{} and a long prompt ", sent.fetch_add(1, Ordering::Relaxed)).repeat(500);
+        let request = client::http1()
+            .post(stack.url(CHAT))
+            .header("x-llm-d-slo-ttft-ms", milliseconds)
+            .header("x-llm-d-inference-objective", "sheddable");
+        request.json(&client::chat(&prompt)).send().await.unwrap()
+    };
+    eventually("a request that no server would serve in time is refused", async || {
+        let response = limited("1").await;
+        anyhow::ensure!(response.status() == StatusCode::TOO_MANY_REQUESTS, "{}", response.status());
+        anyhow::ensure!(response.headers().contains_key("retry-after"), "no time to retry after");
+        anyhow::Ok(())
+    })
+    .await;
+    assert_eq!(limited("60000").await.status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
