@@ -262,6 +262,6 @@ fn with(object: &Value, name: &str, value: Value) -> Value {
 }
 
 /// A member of an object, if it is there.
-fn member(object: &Value, name: &str) -> Option<Value> {
+pub(crate) fn member(object: &Value, name: &str) -> Option<Value> {
     object.get_attr(name).ok().filter(|value| !value.is_undefined())
 }

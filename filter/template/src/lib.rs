@@ -110,6 +110,7 @@ impl ChatTemplate {
             return Err(TemplateError::TooLong(template.len()));
         }
         let source = source::without_extensions(template);
+        let has_extensions = source != template;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(syntax_error)?);
@@ -117,6 +118,8 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(unknown_method_callback);
         environment.set_fuel(Some(FUEL.into()));
         environment.add_filter("tojson", json::to_json);
+        // As in Python: `none` is not iterable.
+        environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, source).map_err(syntax_error)?;
         let preparation = Preparation {
@@ -130,7 +133,7 @@ impl ChatTemplate {
             bos_token: bos_token.to_owned(),
             eos_token: eos_token.to_owned(),
         };
-        template.adaptation = stacker::grow(STACK, || template.adaptation());
+        template.adaptation = stacker::grow(STACK, || template.adaptation(has_extensions));
         Ok(template)
     }
 
@@ -171,8 +174,8 @@ impl ChatTemplate {
     }
 
     /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
-    /// messages if the template refuses a second one, and its effort for disabled thinking is low unless none makes a text of its own.
-    fn adaptation(&self) -> Adaptation {
+    /// messages if the template refuses a second one or has tags of other libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
+    fn adaptation(&self, has_extensions: bool) -> Adaptation {
         let text = |role: &str, text: &str| Message {
             role: role.to_owned(),
             content: Some(Content::Text(text.to_owned())),
@@ -192,7 +195,7 @@ impl ChatTemplate {
         let none = with_effort("none");
         let is_ignored = EFFORTS.iter().any(|effort| with_effort(effort) == none);
         Adaptation {
-            merges_systems: systems.is_err(),
+            merges_systems: has_extensions || systems.is_err(),
             disabled_effort: if none.is_none() || is_ignored { "low" } else { "none" },
         }
     }

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Members;
 use crate::Unrendered;
-use crate::chat::{Chat, Content, Function, Message, Part};
+use crate::chat::{Chat, Content, Function, Message, Part, member};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
         content: message.content,
         name: message.name,
         reasoning: message.reasoning.or(message.reasoning_content),
-        tool_calls: message.tool_calls.unwrap_or_default(),
+        tool_calls: message.tool_calls.unwrap_or_default().iter().map(validated).collect(),
         tool_call_id: message.tool_call_id,
         tools: message.tools,
     };
@@ -68,6 +68,21 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
         variables: request.chat_template_kwargs.unwrap_or_default().variables()?,
         adds_generation_prompt: request.add_generation_prompt.unwrap_or(true),
     })
+}
+
+/// A call with its members in the order that the types of vLLM have, and without others.
+fn validated(call: &Value) -> Value {
+    let members = |object: &Value, names: &[&'static str]| {
+        let present = names.iter().filter_map(|name| Some((*name, member(object, name)?)));
+        present.collect::<Vec<_>>()
+    };
+    let mut call = members(call, &["id", "function", "type"]);
+    for (name, value) in &mut call {
+        if *name == "function" {
+            *value = Value::from_pairs(members(value, &["arguments", "name"]));
+        }
+    }
+    Value::from_pairs(call)
 }
 
 impl<'de> Deserialize<'de> for Content {

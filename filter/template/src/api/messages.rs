@@ -181,11 +181,11 @@ fn tool_use(block: Block) -> Result<Value, Unrendered> {
     // The server would make one of the time.
     let id = block.id.filter(|id| !id.is_empty()).ok_or(Unrendered::Unsupported("a tool_use without id"))?;
     let input = block.input.unwrap_or_default();
-    let function = [("name", Value::from(block.name.unwrap_or_default())), ("arguments", input)];
+    let function = [("arguments", input), ("name", Value::from(block.name.unwrap_or_default()))];
     Ok(Value::from_pairs([
         ("id", Value::from(id)),
-        ("type", Value::from("function")),
         ("function", Value::from_pairs(function)),
+        ("type", Value::from("function")),
     ]))
 }
 

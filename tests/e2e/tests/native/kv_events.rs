@@ -110,7 +110,7 @@ async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
     let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(Prompt::of);
     eventually("without a cached prompt the queues decide", async || fleet.goes_to(&a, 0).await).await;
 
-    fleet.publishers[2].publish_events(&[stored(&a.text()), stored(&b.text())]);
+    fleet.publishers[2].publish_events(&[stored(&b.text()), stored(&a.text())]);
     eventually("the events decide, and not what was sent", async || fleet.goes_to(&a, 2).await).await;
     assert_eq!(fleet.send(&b).await, 2, "no server was sent this prompt before");
     assert_eq!(fleet.send(&c).await, 0, "no server has this prompt");
