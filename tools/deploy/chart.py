@@ -16,7 +16,7 @@ PARTS = {
     "mode": [{}, SIDECAR],
     "namespaces": [{}, {"watch.namespaces": ["*"]}, {"watch.namespaces": ["one", "two"]}],
     "writes": [{}, {"agent.events": False, "agent.status": False, "agent.token.secret": "mine"}],
-    "config": [{}, {"pickerConfig.configMap": "shared/rules"}, {"pickerConfig.manifests": {"chat.yaml": "kind: EndpointPickerConfig\n"}}],
+    "config": [{}, {"pickerConfig.rules": "epp"}, {"pickerConfig.configMap": "shared/rules"}, {"pickerConfig.manifests": {"chat.yaml": "kind: EndpointPickerConfig\n"}}],
     "pools": [{}, {"pools": [POOL, {**POOL, "name": "two", "namespace": "one", "targetPorts": [8000, 8001], "create": True}]}],
     "metrics": [{}, {"agent.token.forReads": True, "metrics.scrape": "podMonitor", "metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}],
 }
@@ -134,7 +134,8 @@ def rule_faults(rule, is_check, values):
 
 def expected_objects(kinds, values, is_sidecar, namespaces):
     """Differences between the objects that the values ask for and those that are there."""
-    config = "pickerConfig.configMap" in values or "pickerConfig.manifests" in values
+    config = values.get("pickerConfig.rules") != "epp"
+    has_own_config = config and "pickerConfig.configMap" not in values
     is_global = namespaces == ["*"]
     monitored = "metrics.scrape" in values
     pools = values.get("pools", [])
@@ -152,7 +153,7 @@ def expected_objects(kinds, values, is_sidecar, namespaces):
         "RoleBinding": config + (0 if is_global else len(namespaces)),
         "Service": (not is_sidecar) + len(pools),
         "InferencePool": sum(pool.get("create", False) for pool in pools),
-        "ConfigMap": is_sidecar + monitored + ("pickerConfig.manifests" in values),
+        "ConfigMap": is_sidecar + monitored + has_own_config,
     }
     found = {kind: len(items) for kind, items in kinds.items()}
     expected = {kind: int(count) for kind, count in expected.items() if count}
@@ -209,12 +210,15 @@ def token_faults(kinds, values, name):
 
 
 def check_files():
-    """The dashboard and the alerts are those of docs/operate/observability, whole, in the folder and in the package."""
+    """The dashboard and the alerts are those of docs/operate/observability, whole, and the configuration without others is that of examples/choosing."""
     kinds = by_kind(template({"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}))
     folder = ROOT / "docs/operate/observability"
     if kinds["PrometheusRule"][0]["spec"] != yaml.load((folder / "alerts.yaml").read_text(), Loader):
         yield "the PrometheusRule is not docs/operate/observability/alerts.yaml"
-    dashboard = json.loads(kinds["ConfigMap"][0]["data"]["endpoint-picker.json"])
+    files = {name: text for config_map in kinds["ConfigMap"] for name, text in config_map["data"].items()}
+    if files["expected-latency.yaml"] != (ROOT / "examples/choosing/expected-latency.yaml").read_text():
+        yield "the ConfigMap is not examples/choosing/expected-latency.yaml"
+    dashboard = json.loads(files["endpoint-picker.json"])
     if dashboard != json.loads((folder / "dashboard.json").read_text()):
         yield "the ConfigMap is not docs/operate/observability/dashboard.json"
 

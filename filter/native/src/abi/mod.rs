@@ -1,7 +1,7 @@
 //! Envoy's C interface for dynamic modules, bound by hand. The only module with `unsafe`.
 //!
 //! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for
-//! the current hook, and [`Scheduler`](scheduler::Scheduler) for any thread. [`hooks`] has the functions that
+//! the current hook, and [`Scheduler`] for any thread. [`hooks`] has the functions that
 //! Envoy calls.
 //!
 //! Envoy's buffers live until the hook ends, or until the next call that changes the request. The wrappers'
