@@ -45,7 +45,7 @@ test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Ru
 	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test extension -- $(T)
 
 .PHONY: test-envoys
-test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of each form of the filter (ALL=1: each older one)
+test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both)
 	@tools/test/envoys $(if $(ALL),all)
 
 .PHONY: fuzz
