@@ -19,7 +19,6 @@ pub(super) const MAX_GROUPS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) server: SocketAddr,
-    pub(super) server_number: ServerNumber,
     /// `None`: its tokens are not text.
     pub(super) model: Option<Arc<TextModel>>,
     pub(super) blocks: HashMap<BlockHash, CachedBlock>,
@@ -57,10 +56,9 @@ impl Cache {
     ) -> Self {
         Self {
             server,
-            server_number,
             model,
             blocks: HashMap::new(),
-            runs: Runs::new(),
+            runs: Runs::new(server_number),
             groups: Vec::new(),
             contents: Contents::default(),
         }

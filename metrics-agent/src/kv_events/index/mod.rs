@@ -143,19 +143,19 @@ impl Index {
     pub fn remove_cache(&mut self, id: CacheId) {
         self.clear(id);
         if let Some(cache) = self.caches.remove(&id) {
-            self.prefixes.remove_cache(cache.server_number);
+            self.prefixes.remove_cache(cache.runs.server());
         }
     }
 
     /// Removes all blocks of a cache.
     pub fn clear(&mut self, id: CacheId) {
         let Some(cache) = self.caches.get_mut(&id) else { return };
-        cache.release_all(&self.nodes, &mut self.prefixes);
+        cache.runs.release_all(&self.nodes, &mut self.prefixes);
         let blocks = core::mem::take(&mut cache.blocks);
         let has_orphans = cache.contents.orphans > 0;
         let scope = cache.scope();
         // Another process may have other groups.
-        *cache = Cache::new(cache.server, cache.server_number, cache.model.take());
+        *cache = Cache::new(cache.server, cache.runs.server(), cache.model.take());
         self.blocks -= blocks.len();
         for node in blocks.into_values().filter_map(|held| held.node) {
             self.nodes.remove(scope, node);
@@ -269,7 +269,7 @@ impl Index {
         let Self { caches, nodes, prefixes, .. } = self;
         let Some(cache) = caches.get_mut(&id) else { return };
         if let Some(node) = cache.copy(hash, tier) {
-            cache.hold(node, tier, nodes, prefixes);
+            cache.runs.hold(node, tier, nodes, prefixes);
         }
     }
 
@@ -297,7 +297,7 @@ impl Index {
             nodes.insert(cache.scope(), key, (parent.key, hash, tokens), text);
         }
         for tier in Tier::ALL.into_iter().filter(|tier| copies[*tier as usize] > 0) {
-            cache.hold(key, tier, nodes, prefixes);
+            cache.runs.hold(key, tier, nodes, prefixes);
         }
     }
 
@@ -358,7 +358,7 @@ impl Index {
         for hash in &removed.blocks {
             let Some((held, is_last)) = cache.remove_copy(*hash, removed.tier) else { continue };
             if let Some(node) = held.node.filter(|_| held.copies[removed.tier as usize] == 0) {
-                cache.release(node, removed.tier, nodes, prefixes);
+                cache.runs.release(node, removed.tier, nodes, prefixes);
             }
             if is_last {
                 self.blocks -= 1;
@@ -422,7 +422,7 @@ impl Index {
         self.evicted += 1;
         let Some(node) = held.node else { return };
         for tier in Tier::ALL.into_iter().filter(|tier| held.copies[*tier as usize] > 0) {
-            cache.release(node, tier, nodes, prefixes);
+            cache.runs.release(node, tier, nodes, prefixes);
         }
         nodes.remove(cache.scope(), node);
     }

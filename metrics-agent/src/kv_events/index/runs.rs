@@ -2,32 +2,46 @@
 
 use std::collections::HashMap;
 
-use super::cache::Cache;
 use super::nodes::{NodeKey, Nodes};
 use super::text::Text;
 use crate::kv_events::event::Tier;
-use crate::kv_events::prefixes::Prefixes;
+use crate::kv_events::prefixes::{Prefixes, ServerNumber};
 
 /// The blocks with text of a cache.
-pub(super) type Runs = HashMap<NodeKey, Run>;
+#[derive(Debug)]
+pub(super) struct Runs {
+    /// The server that has the cache.
+    server: ServerNumber,
+    runs: HashMap<NodeKey, Run>,
+}
 
 /// A block of a cache, and the blocks before it in its prefix.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Run {
+struct Run {
     /// Under how many names the cache has the block in each tier.
     names: [u32; 3],
     /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks one of them.
-    pub(super) tier: Option<Tier>,
+    tier: Option<Tier>,
 }
 
 impl Run {
     /// The fastest tier in which the cache has the block.
-    pub(super) fn own_tier(&self) -> Option<Tier> {
+    fn own_tier(&self) -> Option<Tier> {
         Tier::ALL.into_iter().find(|tier| self.names[*tier as usize] > 0)
     }
 }
 
-impl Cache {
+impl Runs {
+    /// The runs of a cache without blocks.
+    pub(super) fn new(server: ServerNumber) -> Self {
+        Self { server, runs: HashMap::new() }
+    }
+
+    /// The server that has the cache.
+    pub(super) fn server(&self) -> ServerNumber {
+        self.server
+    }
+
     /// The cache has a block in a tier under one more name.
     pub(super) fn hold(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
         if nodes.text(node).is_some() {
@@ -62,7 +76,7 @@ impl Cache {
                 continue;
             }
             match &text.text {
-                Text::End { prefix, .. } => prefixes.change(self.server_number, prefix, run.tier, tier),
+                Text::End { prefix, .. } => prefixes.change(self.server, prefix, run.tier, tier),
                 Text::Within(_) => {
                     changed.extend(nodes.continuations(key).filter(|next| self.runs.contains_key(next)));
                 }
@@ -76,7 +90,7 @@ impl Cache {
             if run.tier.is_some()
                 && let Some(Text::End { prefix, .. }) = nodes.text(key).map(|text| &text.text)
             {
-                prefixes.change(self.server_number, prefix, run.tier, None);
+                prefixes.change(self.server, prefix, run.tier, None);
             }
         }
     }
