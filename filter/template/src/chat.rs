@@ -37,6 +37,13 @@ pub(crate) struct Message {
     pub(crate) tools: Option<Value>,
 }
 
+impl Message {
+    /// A message that is a text.
+    pub(crate) fn text(role: &str, text: String) -> Self {
+        Self { role: role.to_owned(), content: Some(Content::Text(text)), ..Self::default() }
+    }
+}
+
 /// The content of a message.
 pub(crate) enum Content {
     Text(String),
@@ -98,6 +105,15 @@ impl Function {
         tool.extend(defer_loading.map(|defer| ("defer_loading", defer)));
         Value::from_pairs(tool)
     }
+}
+
+/// A call of a function. Templates print the members of `function` in their order.
+pub(crate) fn function_call(id: String, function: [(&'static str, Value); 2]) -> Value {
+    Value::from_pairs([
+        ("id", Value::from(id)),
+        ("function", Value::from_pairs(function)),
+        ("type", Value::from("function")),
+    ])
 }
 
 impl Chat {

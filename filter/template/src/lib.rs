@@ -23,7 +23,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 pub use api::ChatApi;
 use api::messages::Adaptation;
-use chat::{Chat, Content, Message, Preparation};
+use chat::{Chat, Message, Preparation};
 use source::ContentFormat;
 
 /// Maximum number of bytes of a template.
@@ -176,19 +176,14 @@ impl ChatTemplate {
     /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
     /// messages if the template refuses a second one or has tags of other libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
     fn adaptation(&self, has_extensions: bool) -> Adaptation {
-        let text = |role: &str, text: &str| Message {
-            role: role.to_owned(),
-            content: Some(Content::Text(text.to_owned())),
-            ..Message::default()
-        };
-        let messages = ["system", "user", "system", "user"].map(|role| text(role, "t"));
+        let messages = ["system", "user", "system", "user"].map(|role| Message::text(role, "t".to_owned()));
         let chat = Chat { messages: messages.into(), ..Chat::default() };
         // Without the functions and tokens that the server's own rendering has.
         let plain = Preparation { content: ContentFormat::String, has_developers: true };
         let systems = chat.context(plain, []).and_then(|context| self.render_context(context, PROBE_BYTES));
         let with_effort = |effort: &str| {
             let reasoning_effort = Some(effort.to_owned());
-            let messages = vec![text("user", "Hi")];
+            let messages = vec![Message::text("user", "Hi".to_owned())];
             let chat = Chat { messages, reasoning_effort, adds_generation_prompt: true, ..Chat::default() };
             self.render_chat(chat, 0, PROBE_BYTES).ok()
         };

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::Members;
 use crate::Unrendered;
-use crate::chat::{BILLING_HEADER, Chat, Content, Function, Message, Part};
+use crate::chat::{BILLING_HEADER, Chat, Content, Function, Message, Part, function_call};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
@@ -105,18 +105,18 @@ pub(crate) fn read(body: &[u8], adaptation: Adaptation) -> Result<Chat, Unrender
             if adaptation.merges_systems {
                 systems.extend(text);
             } else {
-                chat.extend(text.map(|text| text_message("system", text)));
+                chat.extend(text.map(|text| Message::text("system", text)));
             }
             continue;
         }
         match content {
-            Blocks::Text(text) => chat.push(text_message(&role, text)),
+            Blocks::Text(text) => chat.push(Message::text(&role, text)),
             Blocks::List(blocks) => push_blocks(role, blocks, &mut chat)?,
         }
     }
     let system = systems.concat();
     if !system.is_empty() {
-        chat.insert(0, text_message("system", system));
+        chat.insert(0, Message::text("system", system));
     }
     let effort = output_config.and_then(|config| config.effort);
     let is_disabled = thinking.is_some_and(|thinking| thinking.r#type == "disabled");
@@ -128,10 +128,6 @@ pub(crate) fn read(body: &[u8], adaptation: Adaptation) -> Result<Chat, Unrender
         variables: chat_template_kwargs.unwrap_or_default().variables()?,
         adds_generation_prompt: true,
     })
-}
-
-fn text_message(role: &str, text: String) -> Message {
-    Message { role: role.to_owned(), content: Some(Content::Text(text)), ..Message::default() }
 }
 
 /// The texts of a system message. A block with the header has none.
@@ -181,12 +177,8 @@ fn tool_use(block: Block) -> Result<Value, Unrendered> {
     // The server would make one of the time.
     let id = block.id.filter(|id| !id.is_empty()).ok_or(Unrendered::Unsupported("a tool_use without id"))?;
     let input = block.input.unwrap_or_default();
-    let function = [("arguments", input), ("name", Value::from(block.name.unwrap_or_default()))];
-    Ok(Value::from_pairs([
-        ("id", Value::from(id)),
-        ("function", Value::from_pairs(function)),
-        ("type", Value::from("function")),
-    ]))
+    let name = Value::from(block.name.unwrap_or_default());
+    Ok(function_call(id, [("arguments", input), ("name", name)]))
 }
 
 /// The text of a tool's result.

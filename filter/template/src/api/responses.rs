@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::Members;
 use crate::Unrendered;
-use crate::chat::{Chat, Content, Function, Message, Part};
+use crate::chat::{Chat, Content, Function, Message, Part, function_call};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
@@ -77,15 +77,11 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
     if request.previous_response_id.is_some() {
         return Err(Unrendered::Unsupported("previous_response_id"));
     }
-    let text = |role: &str, text| Message {
-        role: role.to_owned(),
-        content: Some(Content::Text(text)),
-        ..Message::default()
-    };
     let mut messages = Vec::new();
-    messages.extend(request.instructions.filter(|text| !text.is_empty()).map(|it| text("system", it)));
+    let instructions = request.instructions.filter(|text| !text.is_empty());
+    messages.extend(instructions.map(|text| Message::text("system", text)));
     match request.input {
-        Input::Text(input) => messages.push(text("user", input)),
+        Input::Text(input) => messages.push(Message::text("user", input)),
         Input::Items(items) => {
             let is_open = |item: &Item| {
                 matches!(item.kind(), "message" | "reasoning")
@@ -184,11 +180,7 @@ impl Item {
             ("name", Value::from(self.name.unwrap_or_default())),
             ("arguments", Value::from(self.arguments.unwrap_or_default())),
         ];
-        Ok(Value::from_pairs([
-            ("id", Value::from(self.call_id.unwrap_or_default())),
-            ("function", Value::from_pairs(function)),
-            ("type", Value::from("function")),
-        ]))
+        Ok(function_call(self.call_id.unwrap_or_default(), function))
     }
 }
 
