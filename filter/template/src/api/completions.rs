@@ -4,9 +4,9 @@ use core::fmt;
 
 use minijinja::Value;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::Members;
+use super::{Members, TextOrList};
 use crate::Unrendered;
 use crate::chat::{Chat, Content, Function, Message, Part, member};
 
@@ -32,7 +32,7 @@ struct Tool {
 #[derive(Deserialize)]
 struct RequestMessage {
     role: String,
-    content: Option<Content>,
+    content: Option<TextOrList<Part>>,
     name: Option<Value>,
     reasoning: Option<String>,
     reasoning_content: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
     }
     let message = |message: RequestMessage| Message {
         role: message.role,
-        content: message.content,
+        content: message.content.map(Content::from),
         name: message.name,
         reasoning: message.reasoning.or(message.reasoning_content),
         tool_calls: message.tool_calls.unwrap_or_default().iter().map(validated).collect(),
@@ -83,36 +83,6 @@ fn validated(call: &Value) -> Value {
         }
     }
     Value::from_pairs(call)
-}
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextOrParts;
-        impl<'de> Visitor<'de> for TextOrParts {
-            type Value = Content;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an array of parts")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-
-            fn visit_string<E>(self, text: String) -> Result<Content, E> {
-                Ok(Content::Text(text))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Content, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(part) = sequence.next_element()? {
-                    parts.push(part);
-                }
-                Ok(Content::Parts(parts))
-            }
-        }
-        deserializer.deserialize_any(TextOrParts)
-    }
 }
 
 impl<'de> Deserialize<'de> for Part {

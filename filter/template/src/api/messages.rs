@@ -3,7 +3,7 @@
 use minijinja::Value;
 use serde::Deserialize;
 
-use super::Members;
+use super::{Members, TextOrList};
 use crate::Unrendered;
 use crate::chat::{BILLING_HEADER, Chat, Content, Function, Message, Part, function_call};
 
@@ -11,7 +11,7 @@ use crate::chat::{BILLING_HEADER, Chat, Content, Function, Message, Part, functi
 #[derive(Deserialize)]
 struct Request {
     messages: Vec<RequestMessage>,
-    system: Option<Blocks>,
+    system: Option<TextOrList<Block>>,
     tools: Option<Vec<Tool>>,
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
@@ -21,14 +21,7 @@ struct Request {
 #[derive(Deserialize)]
 struct RequestMessage {
     role: String,
-    content: Blocks,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Blocks {
-    Text(String),
-    List(Vec<Block>),
+    content: TextOrList<Block>,
 }
 
 /// A block of a message, with the members of all types.
@@ -41,14 +34,7 @@ struct Block {
     tool_use_id: Option<String>,
     name: Option<String>,
     input: Option<Value>,
-    content: Option<ToolResult>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ToolResult {
-    Text(String),
-    List(Vec<ResultBlock>),
+    content: Option<TextOrList<ResultBlock>>,
 }
 
 #[derive(Deserialize)]
@@ -91,15 +77,15 @@ pub(crate) fn read(body: &[u8], adaptation: Adaptation) -> Result<Chat, Unrender
         super::read(body)?;
     let mut systems: Vec<String> = match system {
         None => Vec::new(),
-        Some(Blocks::Text(text)) => vec![text],
-        Some(Blocks::List(blocks)) => system_texts(blocks)?,
+        Some(TextOrList::Text(text)) => vec![text],
+        Some(TextOrList::List(blocks)) => system_texts(blocks)?,
     };
     let mut chat = Vec::new();
     for RequestMessage { role, content } in messages {
         if role == "system" {
             let text = match content {
-                Blocks::Text(text) => Some(text).filter(|text| !text.starts_with(BILLING_HEADER)),
-                Blocks::List(blocks) => Some(system_texts(blocks)?.concat()),
+                TextOrList::Text(text) => Some(text).filter(|text| !text.starts_with(BILLING_HEADER)),
+                TextOrList::List(blocks) => Some(system_texts(blocks)?.concat()),
             };
             let text = text.filter(|text| !text.is_empty());
             if adaptation.merges_systems {
@@ -110,8 +96,8 @@ pub(crate) fn read(body: &[u8], adaptation: Adaptation) -> Result<Chat, Unrender
             continue;
         }
         match content {
-            Blocks::Text(text) => chat.push(Message::text(&role, text)),
-            Blocks::List(blocks) => push_blocks(role, blocks, &mut chat)?,
+            TextOrList::Text(text) => chat.push(Message::text(&role, text)),
+            TextOrList::List(blocks) => push_blocks(role, blocks, &mut chat)?,
         }
     }
     let system = systems.concat();
@@ -160,8 +146,8 @@ fn push_blocks(role: String, blocks: Vec<Block>, chat: &mut Vec<Message>) -> Res
             }),
             "tool_result" => match block.content {
                 None => texts.push("Tool result: ".to_owned()),
-                Some(ToolResult::Text(text)) => texts.push(format!("Tool result: {text}")),
-                Some(ToolResult::List(_)) => return Err(Unrendered::Content),
+                Some(TextOrList::Text(text)) => texts.push(format!("Tool result: {text}")),
+                Some(TextOrList::List(_)) => return Err(Unrendered::Content),
             },
             _ => return Err(Unrendered::Content),
         }
@@ -182,11 +168,11 @@ fn tool_use(block: Block) -> Result<Value, Unrendered> {
 }
 
 /// The text of a tool's result.
-fn result(content: Option<ToolResult>) -> Result<String, Unrendered> {
+fn result(content: Option<TextOrList<ResultBlock>>) -> Result<String, Unrendered> {
     let blocks = match content {
         None => return Ok(String::new()),
-        Some(ToolResult::Text(text)) => return Ok(text),
-        Some(ToolResult::List(blocks)) => blocks,
+        Some(TextOrList::Text(text)) => return Ok(text),
+        Some(TextOrList::List(blocks)) => blocks,
     };
     if blocks.iter().any(|block| matches!(block.r#type.as_str(), "image" | "tool_reference")) {
         return Err(Unrendered::Content);

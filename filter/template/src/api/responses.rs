@@ -3,26 +3,19 @@
 use minijinja::Value;
 use serde::Deserialize;
 
-use super::Members;
+use super::{Members, TextOrList};
 use crate::Unrendered;
 use crate::chat::{Chat, Content, Function, Message, Part, function_call};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
 struct Request {
-    input: Input,
+    input: TextOrList<Item>,
     instructions: Option<String>,
     previous_response_id: Option<String>,
     reasoning: Option<Reasoning>,
     tools: Option<Vec<Tool>>,
     chat_template_kwargs: Option<Members>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Input {
-    Text(String),
-    Items(Vec<Item>),
 }
 
 /// An item, with the members of all types.
@@ -31,22 +24,15 @@ struct Item {
     r#type: Option<String>,
     role: Option<String>,
     status: Option<String>,
-    content: Option<ItemContent>,
+    content: Option<TextOrList<ItemPart>>,
     call_id: Option<String>,
     name: Option<String>,
     namespace: Option<String>,
     arguments: Option<String>,
-    output: Option<ItemContent>,
+    output: Option<TextOrList<ItemPart>>,
     #[serde(default)]
     summary: Vec<ItemPart>,
     encrypted_content: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ItemContent {
-    Text(String),
-    Parts(Vec<ItemPart>),
 }
 
 #[derive(Deserialize)]
@@ -81,8 +67,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
     let instructions = request.instructions.filter(|text| !text.is_empty());
     messages.extend(instructions.map(|text| Message::text("system", text)));
     match request.input {
-        Input::Text(input) => messages.push(Message::text("user", input)),
-        Input::Items(items) => {
+        TextOrList::Text(input) => messages.push(Message::text("user", input)),
+        TextOrList::List(items) => {
             let is_open = |item: &Item| {
                 matches!(item.kind(), "message" | "reasoning")
                     && matches!(item.status.as_deref(), Some("in_progress" | "incomplete"))
@@ -136,8 +122,8 @@ impl Item {
                     return Err(Unrendered::Unsupported("encrypted_content"));
                 }
                 let own = match self.content {
-                    Some(ItemContent::Parts(parts)) => parts.into_iter().next(),
-                    Some(ItemContent::Text(_)) | None => None,
+                    Some(TextOrList::List(parts)) => parts.into_iter().next(),
+                    Some(TextOrList::Text(_)) | None => None,
                 };
                 let part = own.or_else(|| self.summary.into_iter().next());
                 let reasoning = part.and_then(|part| part.text).unwrap_or_default();
@@ -184,13 +170,9 @@ impl Item {
     }
 }
 
-impl From<ItemContent> for Content {
-    fn from(content: ItemContent) -> Self {
-        let part = |part: ItemPart| Part::of(part.r#type.as_deref(), part.text, part.refusal);
-        match content {
-            ItemContent::Text(text) => Self::Text(text),
-            ItemContent::Parts(parts) => Self::Parts(parts.into_iter().map(part).collect()),
-        }
+impl From<ItemPart> for Part {
+    fn from(part: ItemPart) -> Self {
+        Self::of(part.r#type.as_deref(), part.text, part.refusal)
     }
 }
 
