@@ -1,6 +1,5 @@
 //! Properties of a template's source.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 /// How a template reads the content of a message.
@@ -42,15 +41,19 @@ impl ContentFormat {
 
 /// The template without the tags of transformers' extension, which mark what a model has generated and print nothing.
 pub(crate) fn without_extensions(template: &str) -> String {
-    let mut source = Cow::Borrowed(template);
-    let is_mark = |code: &Code<'_>| code.is_tag && ["generation", "endgeneration"].contains(&code.text);
-    let marks: Vec<_> = code(template).filter(is_mark).collect();
-    // From the end, so that the offsets of the others stay.
-    for mark in marks.iter().rev() {
-        let replacement = if mark.text == "generation" { "if true" } else { "endif" };
-        source.to_mut().replace_range(mark.at..mark.at + mark.text.len(), replacement);
+    let (mut source, mut from) = (String::with_capacity(template.len()), 0);
+    for mark in code(template).filter(|code| code.is_tag) {
+        let replacement = match mark.text {
+            "generation" => "if true",
+            "endgeneration" => "endif",
+            _ => continue,
+        };
+        source.push_str(template.get(from..mark.at).unwrap_or_default());
+        source.push_str(replacement);
+        from = mark.at + mark.text.len();
     }
-    source.into_owned()
+    source.push_str(template.get(from..).unwrap_or_default());
+    source
 }
 
 /// The statements of a template that decide about its format.
@@ -216,7 +219,10 @@ fn bracketed(text: &str) -> Option<(&str, &str)> {
 /// The arguments of a call or the parameters of a macro, behind its open bracket.
 fn arguments(call: &str) -> Vec<&str> {
     let (mut arguments, mut depth, mut from) = (Vec::new(), 0_usize, 0);
-    for (at, character) in unquoted(call).take_while(|(at, _)| *at < MAX_CALL) {
+    // Before quotes are read: a string may be as long as the template.
+    let end = (0..=MAX_CALL.min(call.len())).rev().find(|&end| call.is_char_boundary(end));
+    let call = call.get(..end.unwrap_or_default()).unwrap_or_default();
+    for (at, character) in unquoted(call) {
         let ends = depth == 0 && matches!(character, ',' | ')' | ']' | '}');
         match character {
             '(' | '[' | '{' => depth += 1,
