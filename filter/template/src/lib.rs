@@ -39,6 +39,9 @@ const STACK: usize = 256 << 20;
 /// Maximum number of bytes of the texts by which a template is probed.
 const PROBE_BYTES: usize = 1 << 16;
 
+/// Maximum number of bytes of the format of a date. A directive of five bytes can make 255, before fuel is taken for them.
+const MAX_DATE_FORMAT: usize = 1024;
+
 /// The efforts of Anthropic's API.
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
@@ -241,6 +244,10 @@ fn raise_exception(message: &str) -> Result<Value, Error> {
 
 /// `strftime_now`: a date.
 fn date(format: &str, now: i64) -> Result<String, Error> {
+    if format.len() > MAX_DATE_FORMAT {
+        let problem = format!("the format of strftime_now has more than {MAX_DATE_FORMAT} bytes");
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
     let failed = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let now = Timestamp::from_second(now).map_err(failed)?.to_zoned(TimeZone::UTC);
     jiff::fmt::strtime::format(format, &now).map_err(failed)

@@ -127,6 +127,7 @@ fn work_and_space_are_bounded() {
         "{{ 'x' * 10000000000 }}",
         "{{ range(100000000) | list | length }}",
         "{{ messages | tojson(indent=100000) }}",
+        "{{ strftime_now('%255Y' * 1000) }}",
     ] {
         let text = compile(endless).render(ChatApi::Completions, body.as_bytes(), 0, MAX);
         assert!(matches!(text, Err(Unrendered::Template(_))), "{endless}: {:?}", text.map(|text| text.len()));
