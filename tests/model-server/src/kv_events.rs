@@ -282,14 +282,14 @@ async fn send_new(mut stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> 
     let mut next = published.borrow_and_update().len();
     shared.subscriptions.fetch_add(1, Ordering::SeqCst);
     while published.changed().await.is_ok() {
-        let messages = published.borrow_and_update().clone();
-        for (number, payload) in messages.iter().enumerate().skip(next) {
+        let messages = published.borrow_and_update().get(next..).unwrap_or_default().to_vec();
+        for (number, payload) in (next..).zip(&messages) {
             if !lock(&shared.lost).contains(&number) {
                 let sequence = (number as u64).to_be_bytes();
                 stream.write_all(&message(&[TOPIC, &sequence, payload])).await?;
             }
         }
-        next = messages.len();
+        next += messages.len();
     }
     Ok(())
 }
