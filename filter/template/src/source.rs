@@ -128,7 +128,7 @@ impl<'a> Source<'a> {
     }
 
     /// The parameters of macros that are called with such an argument, with the names of the macros.
-    fn parameters_with(&self, is_such: impl Fn(&str) -> bool) -> HashSet<(&'a str, &'a str)> {
+    fn parameters_with(&self, is_sought: impl Fn(&str) -> bool) -> HashSet<(&'a str, &'a str)> {
         let mut found = HashSet::new();
         let calls =
             self.code.iter().flat_map(|code| code.match_indices('(').map(move |(at, _)| code.split_at(at)));
@@ -145,7 +145,9 @@ impl<'a> Source<'a> {
                     Some((parameter, value)) => (Some(parameter), value),
                     None => (parameters.get(place).copied(), argument),
                 };
-                found.extend(parameter.filter(|_| is_such(value.trim())).map(|parameter| (*name, parameter)));
+                found.extend(
+                    parameter.filter(|_| is_sought(value.trim())).map(|parameter| (*name, parameter)),
+                );
             }
         }
         found
@@ -216,7 +218,7 @@ fn bracketed(text: &str) -> Option<(&str, &str)> {
     Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
-/// The arguments of a call or the parameters of a macro, behind its open bracket.
+/// The arguments of a call or the parameters of a macro, after its open bracket.
 fn arguments(call: &str) -> Vec<&str> {
     let (mut arguments, mut depth, mut from) = (Vec::new(), 0_usize, 0);
     // Before quotes are read: a string may be as long as the template.

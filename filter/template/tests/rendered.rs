@@ -74,7 +74,7 @@ fn texts_are_those_of_vllm() {
 }
 
 #[test]
-fn what_has_no_text_is_refused() {
+fn bodies_without_a_text_are_refused() {
     let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
     let image = json!([{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:,"}}]);
     let user = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
