@@ -5,20 +5,17 @@ file; simulated model servers stand for vLLM, and Envoy is the one of `make tool
 that is mounted in the place of the archive, as a pod mounts the image of the native module. Runs in a network, a table of mounts and a tree of processes of its own.
 """
 
-import json
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 
 import yaml
 
+from polling import DEADLINE_SECONDS, get, until
 from run import ROOT
 
-DEADLINE_SECONDS = 60
 USER = "65532:65532"
 
 
@@ -112,23 +109,8 @@ class Services:
         return subprocess.run(["chroot", f"--userspec={USER}", root, *command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=DEADLINE_SECONDS, check=False)
 
     def until(self, text, holds):
-        """Waits until it holds."""
-        end, reason = time.monotonic() + DEADLINE_SECONDS, "it does not hold"
-        while time.monotonic() < end:
-            try:
-                if holds():
-                    return
-            except OSError as failed:
-                reason = failed
-            time.sleep(0.1)
-        fail(f"not within {DEADLINE_SECONDS} s: {text}: {reason}", self.scratch)
-
-
-def get(url, body=None):
-    """The text of a response."""
-    request = urllib.request.Request(url, body and json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=5) as response:
-        return response.read().decode()
+        """Waits until it holds; a failure has the logs."""
+        until(text, holds, lambda reason: fail(reason, self.scratch))
 
 
 def is_picked():

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.request
+
+import polling
+from polling import DEADLINE_SECONDS, get
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_SECONDS = 60
 CLIENTS = 4
 # More polls of the agent than a filter counts late: it polls a failing agent every 200 ms, and counts once a second.
 POLLS = 10
@@ -22,23 +22,9 @@ CONFIGURATIONS = {"wasm": ("envoy.yaml", "target/endpoint_picker.wasm"), "native
 SERVERS = ["127.0.0.2:8000", "127.0.0.3:8000", "127.0.0.4:8000"]
 
 
-def get(url):
-    """The body of a response."""
-    with urllib.request.urlopen(url, timeout=5) as response:
-        return response.read().decode()
-
-
 def until(text, holds):
-    """Waits until it holds; the last error is part of the failure."""
-    end, reason = time.monotonic() + DEADLINE_SECONDS, "it does not hold"
-    while time.monotonic() < end:
-        try:
-            if holds():
-                return
-        except OSError as failed:
-            reason = failed
-        time.sleep(0.05)
-    sys.exit(f"test-upgrade: not within {DEADLINE_SECONDS} s: {text}: {reason}")
+    """Waits until it holds; a failure ends the test."""
+    polling.until(text, holds, lambda reason: sys.exit(f"test-upgrade: {reason}"))
 
 
 class Load:
