@@ -55,7 +55,7 @@ pub struct Field<'a> {
 pub struct Message<'a>(Vec<Field<'a>>);
 
 impl<'a> Message<'a> {
-    /// Finds the fields of a message. Those of nested messages are not examined.
+    /// Finds the fields of a message. Fields of nested messages are not examined.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Vec::new();
         let mut rest = bytes;

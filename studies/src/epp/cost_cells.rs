@@ -27,7 +27,7 @@ pub(crate) enum Traffic {
 pub(crate) struct CostCell {
     pub(crate) endpoints: usize,
     pub(crate) traffic: Traffic,
-    /// Requests each second; `None` for as many as possible.
+    /// Requests each second; `None`: at the highest rate.
     pub(crate) rate: Option<u32>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum HeldProxy {
     Epp(CircuitBreakers),
 }
 
-/// Those of Envoy's cluster of the EPP. Each request is a stream there for as long as its response lasts.
+/// The circuit breakers of Envoy's cluster of the EPP. Each request is a stream there for as long as its response lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CircuitBreakers {
     /// Envoy's own, if a cluster names none: 1 024 requests.

@@ -7,7 +7,7 @@ use endpoint_picker_harness::statistics::PickerStatistics;
 /// Requests that were sent to an endpoint.
 pub const ROUTED: &str = r#"routed{pool="default"}"#;
 
-/// Those of them that were decided without readings.
+/// Routed requests that were decided without readings.
 pub const ROUTED_STALE: &str = r#"routed_stale{pool="default"}"#;
 
 /// Requests in flight, of all workers.

@@ -165,7 +165,7 @@ async fn helm(cluster: &Cluster, command: &str, values: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Those of proxies, of the conformance suite and of Envoy AI Gateway.
+/// The images of proxies, of the conformance suite and of Envoy AI Gateway.
 fn further_images() -> Result<Vec<Image>> {
     let mut images = vec![
         Image { name: "envoy", program: tools::envoy()?, path: "/usr/local/bin/envoy" },

@@ -18,7 +18,7 @@ use xxhash_rust::xxh64::{Xxh64, xxh64};
 const DEFAULT_MAX_TOKENS: u64 = 16;
 /// More than any test requests; a hostile number must not fill the memory.
 const TOKENS_LIMIT: u64 = 100_000;
-/// Longest name of a model in the answer's header, in bytes.
+/// Maximum length of the name of a model in the response's header, in bytes.
 const MAX_MODEL_IN_HEADER: usize = 256;
 /// A fixed time, so that equal requests get equal answers.
 const CREATED: u64 = 1_700_000_000;

@@ -7,7 +7,7 @@ pub const SERVED_BY: &str = "x-served-by";
 /// Answer header of completions with the model that the server was asked for.
 pub const SERVED_MODEL: &str = "x-served-model";
 
-/// A request header whose value becomes the answer's `content-encoding`, whatever the body is.
+/// A request header whose value becomes the response's `content-encoding`, whatever the body is.
 pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";
 
 /// A request header, any number of times, whose value names a header of the answer, itself with that value.

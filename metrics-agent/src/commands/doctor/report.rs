@@ -65,7 +65,7 @@ impl Report {
         Self { subject, ..Self::default() }
     }
 
-    /// Whether there is no finding.
+    /// Whether nothing was found.
     pub fn is_ok(&self) -> bool {
         self.findings.is_empty()
     }

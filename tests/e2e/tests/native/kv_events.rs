@@ -50,7 +50,7 @@ impl Prompt {
 /// Three servers with publishers.
 struct Fleet {
     stack: Stack,
-    /// Those of the first server's ranks, and then those of the others.
+    /// The publishers of the first server's ranks, then of the second's and of the third's.
     publishers: Vec<Publisher>,
     _tokenizer: TempDir,
 }
@@ -66,7 +66,7 @@ impl Fleet {
         let stack = Stack::builder().manifests(rules).agent_flags(&flags).start().await;
         let count = ranks * stack.servers().len();
         let publishers: Vec<_> = (0..count).map(|_| Publisher::start().unwrap()).collect();
-        // What a cache has is known from its first message on.
+        // The agent knows the contents of a cache from its first message on.
         for publisher in &publishers {
             publisher.publish_events(&[cleared()]);
         }

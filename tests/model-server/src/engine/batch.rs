@@ -120,7 +120,7 @@ impl BatchRequest {
         &self.blocks[..self.blocks.len().min(tokens / BLOCK)]
     }
 
-    /// Blocks of its own besides those of its prompt: the prompt's last one, which is not full, and the answer's.
+    /// Blocks that it does not share: the prompt's last block, which is not full, and the blocks of its response.
     fn private_blocks(&self) -> usize {
         let answer = usize::try_from(self.answer_tokens).unwrap_or(usize::MAX);
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)

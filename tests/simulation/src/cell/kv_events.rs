@@ -1,6 +1,6 @@
 //! The KV-cache events of a fleet, and the agent that follows them, without sockets: the agent's index and its messages to a proxy.
 //!
-//! What is simple: no event is lost, blocks of an answer are stored when it ends, and a token is four bytes of text.
+//! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four bytes of text.
 
 use super::request::{SimulatedRequest, Texts};
 use endpoint_picker::state::prefix::key;
@@ -36,7 +36,7 @@ pub(super) struct EventAgent {
     index: Index,
     readers: PoolReaders,
     followed: FollowedEndpoints,
-    /// What the proxy has read.
+    /// The position of the proxy; `None`: it has read nothing.
     position: Option<Position>,
 }
 

@@ -4,7 +4,7 @@
 //! same requests; those of sessions come when the response before has ended, so their times differ. The rules are the product's: a pool in use
 //! with its ledger, and for each request an exchange from its head to the end of its response.
 //!
-//! What is simple: requests, responses and readings take no time on their way, but a reading arrives [later](run::READING_DELAY); all servers are scraped
+//! Simplifications: requests, responses and readings take no time on their way, but a reading arrives [later](run::READING_DELAY); all servers are scraped
 //! at the same time; there is one proxy with one worker.
 
 pub mod capacity;

@@ -62,7 +62,7 @@ async fn a_client_that_waits_for_each_reply_before_it_goes_on_is_not_held() {
     assert_picked(&stack, "gRPC");
 }
 
-/// Sends the head of a request, reads the answer's head, and then sends and gets back two messages.
+/// Sends the head of a request, reads the response's head, and then sends and gets back two messages.
 async fn talk_through_tunnel(stack: &Stack, head: &str, status: &str) {
     let mut socket = TcpStream::connect(stack.envoy().listener()).await.unwrap();
     let conversation = async {
