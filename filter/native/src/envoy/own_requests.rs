@@ -41,7 +41,7 @@ impl Stream {
         };
         let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
         let (Some(resumer), Some(server)) = (resumer, destination(request)) else {
-            self.api = None;
+            (self.api, self.body) = (None, None);
             return outcome;
         };
         let parts = body_parts(request, event);
