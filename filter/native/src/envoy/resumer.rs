@@ -265,8 +265,11 @@ impl OwnStream {
         if self.call == Call::Starting {
             self.call = Call::Running(number);
         }
-        self.progressed();
-        self.call == Call::Running(number)
+        let is_current = self.call == Call::Running(number);
+        if is_current {
+            self.progressed();
+        }
+        is_current
     }
 
     /// A server has done something, so its pause is over.
