@@ -154,6 +154,10 @@ impl Stream {
         let Some(own) = &mut self.own else { return };
         // The engine may have held the end of the last chunk back.
         own.pass_chunk(&[]);
+        if own.running().is_none() {
+            // These bytes were too many for a slow client, whose stream is cut.
+            return;
+        }
         let next = own.end_response(is_reset);
         if !matches!(next, End::Complete(_)) {
             self.in_own_response(request, &[], |exchange, pool, envoy| exchange.cut(pool, envoy));
