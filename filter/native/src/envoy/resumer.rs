@@ -165,8 +165,10 @@ pub(crate) struct OwnStream {
     /// The current request.
     pub(super) request: OwnRequest,
     has_sent_head: bool,
-    /// Bytes sent since the client's connection takes no more; `None` while it does.
-    unread: Option<usize>,
+    /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the stream.
+    full_buffers: u32,
+    /// Bytes sent since a buffer is full; 0 while none is.
+    unread: usize,
     actions: VecDeque<Action>,
     /// Events of responses; `None` if pauses are not limited.
     paced: Option<(Arc<AtomicU32>, Subscription<Paced>)>,
@@ -210,7 +212,8 @@ impl OwnStream {
             call: Call::None,
             request: OwnRequest::default(),
             has_sent_head: false,
-            unread: None,
+            full_buffers: 0,
+            unread: 0,
             actions: VecDeque::new(),
             paced: None,
         })
@@ -321,9 +324,9 @@ impl OwnStream {
     pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
         let replacement = self.request.replacement.take();
         let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));
-        if let Some(unread) = &mut self.unread {
-            *unread = unread.saturating_add(bytes.len());
-            if *unread > self.resumer.config.max_unread_bytes {
+        if self.full_buffers > 0 {
+            self.unread = self.unread.saturating_add(bytes.len());
+            if self.unread > self.resumer.config.max_unread_bytes {
                 self.cut(Cut::SlowClient);
                 return false;
             }
@@ -366,9 +369,13 @@ impl OwnStream {
         self.cut(if self.has_sent_head { Cut::Refused } else { Cut::NotSent });
     }
 
-    /// The client's connection takes no more bytes, or takes them again.
+    /// A buffer for the client is full, or takes bytes again.
     pub(super) fn client_is_slow(&mut self, is_slow: bool) {
-        self.unread = is_slow.then_some(0);
+        let full = self.full_buffers;
+        self.full_buffers = if is_slow { full.saturating_add(1) } else { full.saturating_sub(1) };
+        if self.full_buffers == 0 {
+            self.unread = 0;
+        }
     }
 
     /// Cuts the client's stream for this reason.
