@@ -79,9 +79,11 @@ impl Resumer {
         size > self.config.max_kept_bytes
     }
 
-    /// Bytes that Envoy has to be able to buffer for a request.
+    /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
+    /// half of this one.
     pub(super) fn buffer_limit(&self) -> u64 {
-        u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX).saturating_add(BUFFER_MARGIN)
+        let max_kept = u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX);
+        max_kept.saturating_mul(2).saturating_add(BUFFER_MARGIN)
     }
 
     /// A request cannot be resumed.
