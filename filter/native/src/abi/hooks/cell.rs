@@ -76,7 +76,7 @@ impl RequestCell {
     }
 
     /// As [`run`](Self::run), with a chunk of the response to a request of the module, which the client gets if the body returns true.
-    /// Without effect on a request that Envoy has destroyed.
+    /// Does nothing for a request that Envoy has destroyed.
     ///
     /// # Safety
     /// As [`run`](Self::run).
