@@ -29,16 +29,21 @@ impl ServedModel {
 
 /// The models of a pool by the names under which they are served.
 #[derive(Clone, Debug, Default)]
-pub struct ServedModels(HashMap<String, Arc<ServedModel>>);
+pub struct ServedModels {
+    by_name: HashMap<String, Arc<ServedModel>>,
+    /// Whether chats with one of them or more can have texts.
+    have_chats: bool,
+}
 
 impl ServedModels {
     /// The models whose prefixes are known, with keys that are made as here. Of two with one name the first counts.
     pub fn new(models: &[Model], texts_of: impl Fn(&Model) -> Arc<dyn PromptTexts>) -> Self {
-        let mut served = HashMap::new();
+        let (mut served, mut have_chats) = (HashMap::new(), false);
         for model in models.iter().filter(|model| model.problem.is_empty()) {
             let first = model.names.first().filter(|first| key::root(first, None) == model.root);
             let Some(first) = first else { continue };
             let texts = texts_of(model);
+            have_chats |= texts.has_chats();
             let base = Arc::new(ServedModel { root: first.as_str().into(), texts: Arc::clone(&texts) });
             for name in &model.names {
                 served.entry(name.clone()).or_insert_with(|| Arc::clone(&base));
@@ -49,16 +54,16 @@ impl ServedModels {
                 served.entry(name.clone()).or_insert_with(adapter);
             }
         }
-        Self(served)
+        Self { by_name: served, have_chats }
     }
 
     /// Whether the prompts of requests to this API have texts, for one model or more.
     pub(super) fn have_texts(&self, api: Api) -> bool {
-        have_texts(api) && self.0.values().any(|model| !is_chat(api) || model.texts.has_chats())
+        have_texts(api) && if is_chat(api) { self.have_chats } else { !self.by_name.is_empty() }
     }
 
     /// The model of this name.
     pub(super) fn find(&self, name: &str) -> Option<Arc<ServedModel>> {
-        self.0.get(name).cloned()
+        self.by_name.get(name).cloned()
     }
 }

@@ -1,11 +1,11 @@
 //! The requests that the module sends itself, and their responses.
 
+use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::exchange::Exchange;
-use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{End, Unresumable};
 
 use super::filter_pool::Pool;
-use super::host::{Envoy, Event, OwnEvent, PICKER};
+use super::host::{Envoy, Event, OwnEvent, PICKER, request_headers};
 use super::resumer::{Action, OwnRequest, OwnStream, destination};
 use super::stream::{Outcome, Part, Picking, Stream};
 use crate::abi::{BodyPart, HeaderMap, RequestHandle};
@@ -19,7 +19,7 @@ impl Stream {
     /// The whole body has arrived. Keeps it as the client has sent it, before the picker may replace it.
     pub(super) fn keep_body(&mut self, request: &RequestHandle<'_>, event: Event) {
         self.is_whole = true;
-        if self.api.is_none() || self.own.is_some() || !(self.awaited.is_some() || self.has_resumer()) {
+        if self.api.is_none() || self.own.is_some() || !self.has_resumer() {
             return;
         }
         let parts = body_parts(request, event);
@@ -41,7 +41,7 @@ impl Stream {
         };
         let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
         let (Some(resumer), Some(server)) = (resumer, destination(request)) else {
-            (self.api, self.body) = (None, None);
+            (self.api, self.body, self.head) = (None, None, HeaderList::EMPTY);
             return outcome;
         };
         let parts = body_parts(request, event);
@@ -202,8 +202,7 @@ impl Stream {
     fn pick_again(&mut self, request: &mut RequestHandle<'_>, body: Vec<u8>) {
         let (Some(own), Some(picking)) = (&mut self.own, &self.picking) else { return };
         own.request = OwnRequest { body, ..OwnRequest::default() };
-        // With the last choice, it would pass as a request of another picker.
-        request.set_header(HeaderMap::Request, DESTINATION, None);
+        restore_head(request, &self.head);
         self.picking = Some(Picking::new(&picking.worker));
         let mut outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, false)
@@ -232,6 +231,22 @@ impl Stream {
             ) => {
                 own.refuse();
             }
+        }
+    }
+}
+
+/// Restores the head from before a decision. Otherwise the next one would take its headers for the client's, and its destination for that of
+/// another picker.
+fn restore_head(request: &mut RequestHandle<'_>, head: &HeaderList) {
+    let current = request_headers(request);
+    for name in current.iter().filter_map(|(name, _)| str::from_utf8(name).ok()) {
+        if !head.has(name) {
+            request.set_header(HeaderMap::Request, name, None);
+        }
+    }
+    for (name, value) in head.iter().filter(|header| !current.iter().any(|other| other == *header)) {
+        if let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) {
+            request.set_header(HeaderMap::Request, name, Some(value));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use endpoint_picker::headers::HeaderList;
 use endpoint_picker::request::body::Reading;
 use endpoint_picker_engine::body_routing::AwaitedBody;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
@@ -10,7 +11,7 @@ use endpoint_picker_engine::resume::StreamApi;
 
 use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
-use super::host::{Envoy, Event, OwnEvent};
+use super::host::{Envoy, Event, OwnEvent, request_headers};
 use super::resumer::{OwnStream, stream_api};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
@@ -59,6 +60,8 @@ pub(crate) struct Stream {
     pub(super) api: Option<StreamApi>,
     /// The whole body has arrived.
     pub(super) is_whole: bool,
+    /// The head of such a request before the picker's first decision.
+    pub(super) head: HeaderList,
     /// The body of such a request, as the client has sent it.
     pub(super) body: Option<Vec<u8>>,
     /// `None`: Envoy's router sends the request.
@@ -123,6 +126,7 @@ impl Stream {
             part: Part::Active,
             api: None,
             is_whole: false,
+            head: HeaderList::EMPTY,
             body: None,
             own: None,
         }
@@ -165,6 +169,9 @@ impl Stream {
     }
 
     fn begin(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
+        if self.api.is_some() && self.has_resumer() {
+            self.head = request_headers(request);
+        }
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
@@ -217,6 +224,9 @@ impl Stream {
     ) -> Option<Outcome> {
         request.clear_route_cache();
         self.picking = self.worker(request, route_of).map(|worker| Picking::new(&worker));
+        if self.is_whole {
+            self.keep_body(request, event);
+        }
         match self.begin(request, false) {
             Outcome::Hold => {
                 let reading = reading?;

@@ -51,6 +51,8 @@ fn a_cut_stream_continues_at_another_server() {
     let _turn = turn();
     let config = pool("resumed-1", &json!({}));
     let request = sent(&config);
+    // As the first decision could have written it.
+    request.set_header("x-data-parallel-rank", "3");
     let first = request.own().calls.remove(0);
     let model = |body: &str| body.parse::<Value>().unwrap()["model"].clone();
     assert_eq!(model(&first.body), "canary", "the picker has rewritten the model");
@@ -68,6 +70,7 @@ fn a_cut_stream_continues_at_another_server() {
     let own = request.own();
     assert_eq!((own.calls.len(), own.is_complete), (2, false));
     assert_eq!(own.calls[1].headers[DESTINATION], address(2), "the first server is avoided");
+    assert!(!own.calls[1].headers.contains_key("x-data-parallel-rank"), "a header of the first decision");
     let continued: Value = own.calls[1].body.parse().unwrap();
     assert_eq!(continued["messages"][1], json!({"role": "assistant", "content": "one"}));
     assert_eq!(continued["model"], "canary");
