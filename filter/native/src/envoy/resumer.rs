@@ -80,7 +80,7 @@ impl Resumer {
     }
 
     /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
-    /// half of this one.
+    /// half of this limit.
     pub(super) fn buffer_limit(&self) -> u64 {
         let max_kept = u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX);
         max_kept.saturating_mul(2).saturating_add(BUFFER_MARGIN)

@@ -28,11 +28,11 @@ pub enum Mechanism {
 /// How a variant knows the prompts that servers have cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// By the prompts that it has sent.
+    /// The proxy knows them by the prompts that it has sent.
     Sent,
     /// The index is replaced by the contents of the caches before each decision.
     Exact,
-    /// By the servers' KV-cache events.
+    /// The agent knows them by the servers' KV-cache events.
     Events,
 }
 
