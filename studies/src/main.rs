@@ -29,7 +29,7 @@ use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::program::Store;
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Compares the endpoint picker with the EPP (llm-d-router's epp), with round robin and with itself in several proxies.
