@@ -17,6 +17,7 @@ use core::time::Duration;
 
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::StateChange;
+use endpoint_picker::state::prefix::{CachedTokens, PredictionSource};
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 
 use crate::words::nanoseconds;
@@ -104,7 +105,10 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
         ChangeKind::Served { first_byte, is_streamed } => {
             put(SERVED, &[endpoint, nanoseconds(first_byte), u64::from(is_streamed)], &[]);
         }
-        ChangeKind::Cached { predicted, actual } => put(CACHED, &[endpoint, predicted, actual], &[]),
+        ChangeKind::Cached(CachedTokens { source, predicted, actual, block }) => {
+            let is_by_events = u64::from(source == PredictionSource::Events);
+            put(CACHED, &[endpoint, is_by_events, predicted, actual, block], &[]);
+        }
         ChangeKind::Restarted { since } => put(RESTARTED, &[endpoint, nanoseconds(since)], &[]),
     }
 }
@@ -188,7 +192,10 @@ fn read_content(kind: u8, words: &[u64]) -> Option<Content<'_>> {
             let first_byte = Duration::from_nanos(first_byte);
             (endpoint, ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 })
         }
-        (CACHED, &[endpoint, predicted, actual]) => (endpoint, ChangeKind::Cached { predicted, actual }),
+        (CACHED, &[endpoint, is_by_events @ 0..=1, predicted, actual, block]) => {
+            let source = if is_by_events == 1 { PredictionSource::Events } else { PredictionSource::Prompts };
+            (endpoint, ChangeKind::Cached(CachedTokens { source, predicted, actual, block }))
+        }
         (RESTARTED, &[endpoint, since]) => {
             (endpoint, ChangeKind::Restarted { since: Duration::from_nanos(since) })
         }
@@ -212,6 +219,8 @@ mod tests {
             change(worker, Change::State(StateChange { plugin: 3, endpoint: 7, at: AT, words }))
         };
         let loads = |loads| Entry { worker: 6, content: Content::Loads(loads) };
+        let cached =
+            |source| ChangeKind::Cached(CachedTokens { source, predicted: 640, actual: u64::MAX, block: 64 });
         vec![
             event(ChangeKind::Started(LOAD)),
             event(ChangeKind::Ended(LOAD)),
@@ -224,7 +233,8 @@ mod tests {
             event(ChangeKind::Answered { at: Duration::ZERO }),
             event(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
             event(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
-            event(ChangeKind::Cached { predicted: 640, actual: u64::MAX }),
+            event(cached(PredictionSource::Events)),
+            event(cached(PredictionSource::Prompts)),
             event(ChangeKind::Restarted { since: AT }),
             state(1, &[]),
             state((1 << WORKER_BITS) - 1, &[u64::MAX, 0, 5]),

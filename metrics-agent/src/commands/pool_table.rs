@@ -129,7 +129,7 @@ impl PoolStatus {
 }
 
 fn row(endpoint: &EndpointStatus) -> [String; 14] {
-    let sent = |cell: fn(TrafficStatus) -> Option<String>| endpoint.sent.and_then(cell);
+    let sent = |cell: fn(&TrafficStatus) -> Option<String>| endpoint.sent.as_ref().and_then(cell);
     let texts = [
         Some(printable(&endpoint.name)),
         Some(state(endpoint)),

@@ -53,13 +53,14 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
                 # TYPE metrics_agent_store_unwritten_messages gauge\n\
                 # TYPE metrics_agent_kv_event_states gauge\n# TYPE metrics_agent_kv_event_age_seconds gauge\n\
                 # TYPE metrics_agent_kv_event_tokens gauge\n\
-                # TYPE endpoint_picker_index_predicted_tokens counter\n# TYPE endpoint_picker_index_cached_tokens counter\n";
+                # TYPE endpoint_picker_index_predicted_tokens counter\n# TYPE endpoint_picker_index_cached_tokens counter\n\
+                # TYPE endpoint_picker_index_error_tokens histogram\n# TYPE endpoint_picker_index_wrong_responses counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let known: BTreeSet<String> = described
         .flat_map(|(name, kind)| match kind {
             "counter" => vec![format!("{name}_total")],
-            "histogram" => vec![name.to_owned(), format!("{name}_bucket")],
+            "histogram" => vec![name.to_owned(), format!("{name}_bucket"), format!("{name}_count")],
             "info" => vec![format!("{name}_info")],
             _ => vec![name.to_owned()],
         })
@@ -102,7 +103,8 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
         assert!(names(text).len() > 5, "{place} names too few metrics");
     }
     let documented = names(agents);
-    let is_documented = |name: &String| name.ends_with("_bucket") || documented.contains(name.as_str());
+    let is_part = |name: &str| HISTOGRAM_SUFFIXES.iter().any(|part| name.ends_with(part));
+    let is_documented = |name: &String| is_part(name) || documented.contains(name.as_str());
     let lacking: Vec<_> = known.iter().filter(|name| !is_documented(name)).collect();
     assert!(lacking.is_empty(), "docs/reference/metrics.md lacks {lacking:?}");
 }

@@ -80,7 +80,7 @@ async fn all_follow(proxies: &Proxies) -> Result<()> {
 pub(in crate::stress) async fn until_idle(proxies: &Proxies) -> Result<()> {
     let idle = within(IDLE_DEADLINE, async || {
         for status in proxies.statuses().await? {
-            let loads = status.endpoints.iter().filter_map(|endpoint| endpoint.sent);
+            let loads = status.endpoints.iter().filter_map(|endpoint| endpoint.sent.as_ref());
             let loads: u64 = loads.map(|sent| sent.requests).sum();
             ensure!(loads == 0, "{loads} requests in flight count as load");
             if let Some(queue) = status.queue {

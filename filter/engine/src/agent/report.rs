@@ -6,6 +6,7 @@ use core::time::Duration;
 use endpoint_picker::flow_control::Waits;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::state::prefix::PredictionErrors;
 use endpoint_picker_wire::report::{self, EndpointReport, FilterForm, Report};
 use endpoint_picker_wire::{Message, REPORT_FORMAT};
 use hashbrown::HashSet;
@@ -157,6 +158,8 @@ fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
             first_byte: waits(&responses.first_byte),
             predicted_cached_tokens: responses.predicted_cached,
             cached_tokens: responses.cached,
+            errors_by_events: errors(&responses.errors_by_events),
+            errors_by_prompts: errors(&responses.errors_by_prompts),
         }
     });
     let is_used = |it: &EndpointReport| {
@@ -166,10 +169,17 @@ fn endpoints(ledger: &Ledger, avoided: &HashSet<u64>) -> Vec<EndpointReport> {
             || it.failing
             || it.failures > 0
             || it.first_byte.is_some()
-            || it.predicted_cached_tokens > 0
-            || it.cached_tokens > 0
+            || it.errors_by_events.is_some()
+            || it.errors_by_prompts.is_some()
     };
     reports.filter(is_used).collect()
+}
+
+/// `None` without any.
+fn errors(errors: &PredictionErrors) -> Option<report::PredictionErrors> {
+    let counts = errors.used_counts().to_vec();
+    let (tokens, wrong) = (errors.tokens(), errors.wrong());
+    (!counts.is_empty()).then_some(report::PredictionErrors { counts, tokens, wrong })
 }
 
 /// `None` without any.

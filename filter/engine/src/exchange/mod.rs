@@ -391,9 +391,12 @@ impl Exchange {
     /// count this request. Later calls change nothing.
     pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
         // All take their value out, so a second call has no effect.
-        let Response { served, usage, served_by, .. } = &mut self.response;
+        let Response { served, usage, served_by, models, .. } = &mut self.response;
         let store = pool.store_of(self.assignment.handed_over);
-        self.assignment.end(store, served.take(), (*usage).zip(*served_by));
+        let cached = self.assignment.end(store, served.take(), (*usage).zip(*served_by));
+        if let Some((models, cached)) = models.as_ref().zip(cached) {
+            pool.metrics.count_prediction(models, &cached);
+        }
         self.leave_queue(&pool.store);
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Response {
     is_streamed: bool,
     /// Its tokens, as far as they are known before it begins.
     pub(super) expected: ExpectedTokens,
+    /// The labels of its tokens in metrics; `None` if they are not counted there.
+    pub(super) models: Option<Labels>,
     /// The endpoint, by its key, that has failed the request or not by the trailers that are to come.
     pub(super) judged_by_trailers: Option<u64>,
     /// The body that the client gets in the place of the proxy's.
@@ -66,8 +68,9 @@ impl Response {
         let has_reader =
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
         if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
-            self.tokens = ResponseTokens::begin(models, head, api, chosen);
+            self.tokens = ResponseTokens::begin(head, api, chosen);
         }
+        self.models = models;
         if self.restore.is_some() {
             let encoding = head.content_encoding.as_deref();
             if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
@@ -153,9 +156,12 @@ impl Response {
         if let Some(tokens) = self.tokens.take() {
             match proxy.now() {
                 Ok(now) => {
-                    let usage = tokens.count(metrics, now);
-                    self.report(&usage, proxy, metrics);
-                    self.usage = Some(usage);
+                    let response = tokens.finish(now);
+                    if let Some(models) = &self.models {
+                        metrics.count_tokens(models, &response);
+                    }
+                    self.report(&response.usage, proxy, metrics);
+                    self.usage = Some(response.usage);
                 }
                 Err(error) => log::error!("{error}; a response's tokens are not counted"),
             }
@@ -183,8 +189,6 @@ impl Response {
 /// A response whose tokens are counted.
 #[derive(Debug)]
 pub(super) struct ResponseTokens {
-    /// `None` if they are not counted into metrics.
-    models: Option<Labels>,
     reader: UsageReader,
     /// The time at which the endpoint was chosen.
     chosen: Duration,
@@ -194,17 +198,12 @@ pub(super) struct ResponseTokens {
 
 impl ResponseTokens {
     /// Begins to read the response; `None` if responses with such a head are not read.
-    pub(super) fn begin(
-        models: Option<Labels>,
-        head: &ResponseHead,
-        api: Api,
-        chosen: Duration,
-    ) -> Option<Self> {
+    pub(super) fn begin(head: &ResponseHead, api: Api, chosen: Duration) -> Option<Self> {
         let reader = match api.response_message().filter(|_| head.is_grpc) {
             Some(message) => UsageReader::of_messages(message),
             None => UsageReader::new(&head.content_type, head.content_encoding.as_deref())?,
         };
-        Some(Self { models, reader, chosen, first_byte: None })
+        Some(Self { reader, chosen, first_byte: None })
     }
 
     /// Notes the time of the first byte of a stream of tokens.
@@ -217,17 +216,13 @@ impl ResponseTokens {
         self.reader.read_chunk(chunk);
     }
 
-    /// Counts the tokens of the response, which ends now. Returns them.
-    pub(super) fn count<M: MetricSink>(self, metrics: &mut Metrics<M>, now: Duration) -> Usage {
-        let Self { models, reader, chosen, first_byte } = self;
-        let response = ResponseUsage {
+    /// The usage of the response, which ends now.
+    pub(super) fn finish(self, now: Duration) -> ResponseUsage {
+        let Self { reader, chosen, first_byte } = self;
+        ResponseUsage {
             usage: reader.finish(),
             whole: now.saturating_sub(chosen),
             since_first: first_byte.map(|first| now.saturating_sub(first)),
-        };
-        if let Some(models) = models {
-            metrics.count_tokens(&models, &response);
         }
-        response.usage
     }
 }

@@ -145,30 +145,40 @@ impl Assignment {
         self.usage_predictions.iter().any(UsagePrediction::is_learning)
     }
 
-    /// The changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
-    /// tokens.
-    fn changes_by_usage(&mut self, usage: &Usage, by: u64) -> Vec<Change> {
+    /// Adds the changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
+    /// tokens. Returns these tokens, as the acting rules predicted them; `None` if there is no prediction, or no truth.
+    fn learn_from_usage(
+        &mut self,
+        usage: &Usage,
+        by: u64,
+        changes: &mut Vec<Change>,
+    ) -> Option<CachedTokens> {
+        let mut acting = None;
         let predictions = core::mem::take(&mut self.usage_predictions);
-        let of_server = || predictions.iter().filter(|predicted| predicted.endpoint() == by);
-        let samples = of_server().filter_map(|predicted| predicted.sample(usage, self.at));
-        let mut changes: Vec<Change> = samples.map(Change::State).collect();
-        // The acting rules make the first prediction.
-        let cached = of_server().next().and_then(|predicted| predicted.cached_tokens(usage));
-        changes.extend(cached.map(|CachedTokens { predicted, actual }| Change::Endpoint {
-            endpoint: by,
-            kind: ChangeKind::Cached { predicted, actual },
-        }));
+        for (place, predicted) in
+            predictions.iter().filter(|predicted| predicted.endpoint() == by).enumerate()
+        {
+            let cached = predicted.cached_tokens(usage);
+            changes.extend(predicted.sample(usage, cached, self.at).map(Change::State));
+            // The acting rules make the first prediction.
+            if place == 0 {
+                acting = cached;
+            }
+        }
         changes
+            .extend(acting.map(|cached| Change::Endpoint { endpoint: by, kind: ChangeKind::Cached(cached) }));
+        acting
     }
 
     /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
     /// that its response makes to the counts of the endpoint, and `usage` the tokens of its response, with the endpoint that sent it.
+    /// Returns the cached tokens that the usage shows, where they were predicted.
     pub(super) fn end(
         &mut self,
         store: &mut impl PoolStore,
         served: Option<Change>,
         usage: Option<(Usage, u64)>,
-    ) {
+    ) -> Option<CachedTokens> {
         let (is_answered, response) = match self.progress {
             ResponseProgress::Awaited => (false, None),
             ResponseProgress::Begun(_) => (true, None),
@@ -182,11 +192,12 @@ impl Assignment {
             changes.extend(Change::ended(load.endpoint, rest));
         }
         changes.extend(served);
-        changes.extend(usage.into_iter().flat_map(|(usage, by)| self.changes_by_usage(&usage, by)));
+        let cached = usage.and_then(|(usage, by)| self.learn_from_usage(&usage, by, &mut changes));
         for expected in self.expectations.drain(..) {
             changes.push(Change::State(expected.ended(self.at, is_answered, response.as_ref())));
         }
         store.apply(changes);
+        cached
     }
 
     /// The ends of the expectations of a request to which no endpoint of its pool has responded.

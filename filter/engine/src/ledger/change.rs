@@ -6,6 +6,7 @@ use endpoint_picker::decision::Decision;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::StateChange;
+use endpoint_picker::state::prefix::CachedTokens;
 
 /// One change of the ledger. `Words` are those of a [`StateChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,7 @@ pub enum ChangeKind {
         is_streamed: bool,
     },
     /// The usage in a response of the endpoint has shown tokens of its prompt that were cached.
-    Cached {
-        /// Tokens that the endpoint was sent before, by the index of prompts.
-        predicted: u64,
-        /// Tokens that it had cached.
-        actual: u64,
-    },
+    Cached(CachedTokens),
     /// The endpoint has restarted, so its caches are empty.
     Restarted {
         /// The start of the caches that it has now.

@@ -22,6 +22,7 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::avoidance::Avoidance;
 use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
+use endpoint_picker::state::prefix::{CachedTokens, PredictionErrors, PredictionSource};
 use endpoint_picker::state::restarts::Restarts;
 use endpoint_picker::state::{Observation, PluginStates};
 
@@ -93,9 +94,9 @@ impl Ledger {
                     self.responses.served(index, first_byte, is_streamed);
                 }
             }
-            ChangeKind::Cached { predicted, actual } => {
+            ChangeKind::Cached(cached) => {
                 if let Some(index) = self.pool.index_of(endpoint) {
-                    self.responses.cached(index, predicted, actual);
+                    self.responses.cached(index, &cached);
                 }
             }
             ChangeKind::Restarted { since } => {
@@ -286,6 +287,10 @@ pub struct ResponseCounts {
     pub predicted_cached: u64,
     /// Tokens of these prompts that it had cached.
     pub cached: u64,
+    /// Errors of the predictions by the events of its KV cache.
+    pub errors_by_events: PredictionErrors,
+    /// Errors of the predictions by the prompts that it was sent.
+    pub errors_by_prompts: PredictionErrors,
 }
 
 /// The responses of all endpoints that this proxy has sent requests to, since they came into the pool.
@@ -313,10 +318,14 @@ impl Responses {
     }
 
     /// A response of the endpoint of this index has shown cached tokens.
-    fn cached(&mut self, endpoint: usize, predicted: u64, actual: u64) {
+    fn cached(&mut self, endpoint: usize, cached: &CachedTokens) {
         if let Some(counts) = self.endpoints.get_mut(endpoint) {
-            counts.predicted_cached = counts.predicted_cached.saturating_add(predicted);
-            counts.cached = counts.cached.saturating_add(actual);
+            counts.predicted_cached = counts.predicted_cached.saturating_add(cached.predicted);
+            counts.cached = counts.cached.saturating_add(cached.actual_in_blocks());
+            match cached.source {
+                PredictionSource::Events => counts.errors_by_events.add(cached),
+                PredictionSource::Prompts => counts.errors_by_prompts.add(cached),
+            }
         }
     }
 

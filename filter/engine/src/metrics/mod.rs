@@ -19,6 +19,7 @@ use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
+use endpoint_picker::state::prefix::CachedTokens;
 use endpoint_picker_wire::report;
 
 use limits::LimitMetrics;
@@ -324,6 +325,13 @@ impl<M: MetricSink> Metrics<M> {
             self.rewrites.increment(&[resource, request.model]);
         }
         self.tokens.is_some().then(|| Labels::new(&models))
+    }
+
+    /// Counts a response whose cached tokens were predicted, by the labels of its tokens.
+    pub(crate) fn count_prediction(&mut self, models: &Labels, cached: &CachedTokens) {
+        if let Some(tokens) = &mut self.tokens {
+            tokens.count_prediction(models, cached);
+        }
     }
 
     /// Counts the tokens of a response.

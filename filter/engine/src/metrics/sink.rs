@@ -71,6 +71,12 @@ impl Labels {
         }
     }
 
+    /// These values, and another one.
+    #[must_use]
+    pub(super) fn with(&self, value: &str) -> Self {
+        Self(format!("{}{}", self.0, Self::new(&[value]).0))
+    }
+
     /// The same number of values, all [`OTHER`].
     #[must_use]
     pub fn other(&self) -> Self {

@@ -3,11 +3,15 @@
 use core::time::Duration;
 
 use endpoint_picker::response::usage::Usage;
+use endpoint_picker::state::prefix::CachedTokens;
 
-use super::MODELS;
 use super::series::{LabelledCounter, LabelledHistogram};
 use super::sink::Labels;
 use super::sink::{Metric, MetricKind, MetricSink};
+use super::{MODELS, TARGET_MODEL};
+
+/// The labels of predictions: those of tokens, and the source of the prediction.
+const PREDICTIONS: &[&str] = &["model_name", TARGET_MODEL, "source"];
 
 /// Metrics of the tokens that responses report, by the client's model and the serving model.
 #[derive(Debug)]
@@ -19,6 +23,10 @@ pub(crate) struct TokenMetrics<M: MetricSink> {
     time_per_token: LabelledHistogram<M>,
     /// Microseconds for each token of a streamed response after the first.
     time_per_further_token: LabelledHistogram<M>,
+    /// Errors of the predicted cached tokens, also by the source of the prediction.
+    prediction_errors: LabelledHistogram<M>,
+    /// Responses whose cached tokens were predicted wrongly.
+    wrong_predictions: LabelledCounter<M>,
 }
 
 /// A histogram and its sum. The sum that Envoy derives from its histogram can be off by 5 %.
@@ -40,18 +48,22 @@ pub(crate) struct ResponseUsage {
 
 impl<M: MetricSink> TokenMetrics<M> {
     pub(crate) fn new(sink: &M, pool: &str) -> Self {
-        let family = |kind, name| sink.family(&Metric { kind, pool, name, labels: MODELS });
-        let histogram = |name| LabelledHistogram::new(sink, family(MetricKind::Histogram, name));
+        let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
+        let histogram = |name| LabelledHistogram::new(sink, family(MetricKind::Histogram, name, MODELS));
         let amounts = |each, total| Amounts {
             each: histogram(each),
-            total: LabelledCounter::new(sink, family(MetricKind::Counter, total)),
+            total: LabelledCounter::new(sink, family(MetricKind::Counter, total, MODELS)),
         };
+        let errors = family(MetricKind::Histogram, "model_index_error_tokens", PREDICTIONS);
+        let wrong = family(MetricKind::Counter, "model_index_wrong_responses", PREDICTIONS);
         Self {
             input: amounts("input_tokens", "input_tokens_total"),
             output: amounts("output_tokens", "output_tokens_total"),
             cached: amounts("cached_tokens", "cached_tokens_total"),
             time_per_token: histogram("ntpot_us"),
             time_per_further_token: histogram("streaming_tpot_us"),
+            prediction_errors: LabelledHistogram::new(sink, errors),
+            wrong_predictions: LabelledCounter::new(sink, wrong),
         }
     }
 
@@ -75,10 +87,18 @@ impl<M: MetricSink> TokenMetrics<M> {
         }
     }
 
+    /// Counts a response whose cached tokens were predicted.
+    pub(crate) fn count_prediction(&mut self, models: &Labels, cached: &CachedTokens) {
+        let labels = models.with(cached.source.as_str());
+        self.prediction_errors.record(&labels, cached.error().into());
+        self.wrong_predictions.add(&labels, u64::from(cached.is_wrong()));
+    }
+
     /// Adds the pending counts to the proxy's counters.
     pub(crate) fn flush(&self) {
         for amounts in [&self.input, &self.output, &self.cached] {
             amounts.total.flush();
         }
+        self.wrong_predictions.flush();
     }
 }

@@ -73,7 +73,7 @@ impl Outbox {
             // Another proxy avoids an endpoint only briefly, or until its own request gets a response.
             ChangeKind::Answered { .. }
             | ChangeKind::Served { .. }
-            | ChangeKind::Cached { .. }
+            | ChangeKind::Cached(_)
             | ChangeKind::Started(_)
             | ChangeKind::Ended(_)
             | ChangeKind::Moved { .. }

@@ -7,6 +7,7 @@ use endpoint_picker::cached_prefixes::PromptTexts;
 use endpoint_picker::request::body::Api;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_engine::exchange::Flow;
+use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
@@ -14,6 +15,7 @@ use endpoint_picker_wire::{Message, PREFIXES_FORMAT, v1};
 use serde_json::{Value, json};
 
 use crate::fixture::{CHAT, Fixture, START, TEXT, address};
+use crate::usage::{JSON, errors, usage};
 
 /// Bytes of a block.
 const BLOCK: usize = 256;
@@ -90,12 +92,16 @@ fn whole(log: u64, stored: Blocks) -> CachedPrefixes {
 
 /// A pool of three endpoints whose scorer of precise matches decides; with equal scores the second one has the fewest waiting requests.
 fn fixture() -> Fixture {
+    with_config(&json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 4096}}))
+}
+
+/// The same with these fields of the filter's configuration.
+fn with_config(fields: &Value) -> Fixture {
     let scorers =
         [("precise-prefix-cache-scorer", Some(2.0)), ("queue-scorer", Some(1.0)), ("max-score-picker", None)];
     let policy =
         v1::Policy { picker_config: Some(testing::picker_config(&scorers)), ..v1::Policy::default() };
-    let mut fixture =
-        Fixture::with_policy(&json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 4096}}), policy);
+    let mut fixture = Fixture::with_policy(fields, policy);
     let topology = fixture.pool.view().topology().clone();
     let snapshot = testing::snapshot([20, 0, 10].map(testing::reading));
     let view = endpoint_picker_engine::pool_view::PoolView::new(topology, snapshot, START);
@@ -156,6 +162,26 @@ fn what_was_just_sent_counts_before_its_events_come() {
     request.head(&mut fixture);
     request.body(&mut fixture, body.as_bytes(), true);
     assert_eq!(request.destination(), Some(address(1).as_str()), "the events do not show it");
+}
+
+#[test]
+fn errors_of_predictions_are_counted_by_their_source() {
+    let mut fixture = with_config(&json!({"countTokens": true}));
+    update(&fixture, &whole(1, blocks(1, key::root("m", None), &text("ab"))), START);
+    let mut exchange = |letters: &str, cached: u64| {
+        let mut request = fixture.post(CHAT, &[], &chat("m", &[&text(letters)]));
+        assert_eq!(request.destination(), Some(address(1).as_str()));
+        request.answer(&mut fixture, 1, JSON);
+        request.chunk(&mut fixture, &usage(letters.len() as u64 * 64, cached), true);
+        errors(&fixture)
+    };
+    assert_eq!(exchange("ab", 112), [(1, 16, 0), (0, 0, 0)]);
+    assert_eq!(exchange("ab", 0), [(2, 16 + 128, 1), (0, 0, 0)]);
+    assert_eq!(exchange("abc", 128), [(3, 144, 1), (0, 0, 0)], "the events show two of three blocks");
+    assert_eq!(exchange("abc", 100), [(3, 144, 1), (1, 92, 1)], "all three were just sent");
+    let histograms = fixture.sink.values(MetricKind::Histogram);
+    assert_eq!(histograms["model_index_error_tokens|m|m|events"], [16, 128, 0]);
+    assert_eq!(histograms["model_index_error_tokens|m|m|prompts"], [92]);
 }
 
 #[test]

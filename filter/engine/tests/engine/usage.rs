@@ -3,16 +3,17 @@
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::proxy::headers::EXPLANATION;
 use endpoint_picker_engine::testing::{picker_config, plugin};
 use endpoint_picker_wire::Message;
-use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::report::{EndpointReport, PredictionErrors, Report};
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, Request, START, TEXT};
 
-const JSON: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
+pub(crate) const JSON: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
 const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
 
 /// Has a client see explanations.
@@ -24,7 +25,7 @@ fn prompt(number: usize) -> Value {
 }
 
 /// The body of a response to a prompt with this many tokens, of which some were cached.
-fn usage(prompt: u64, cached: u64) -> String {
+pub(crate) fn usage(prompt: u64, cached: u64) -> String {
     json!({"usage": {"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}}})
         .to_string()
 }
@@ -55,16 +56,29 @@ fn exchange(fixture: &mut Fixture, body: &Value, response: &str) {
     request.chunk(fixture, response, true);
 }
 
-/// Predicted and cached tokens of all endpoints together.
-fn counts(fixture: &Fixture) -> (u64, u64) {
+/// The endpoints of the next report.
+fn reported(fixture: &Fixture) -> Vec<EndpointReport> {
     let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 42);
     let request = reporter.next_report(fixture.pool.store(), || fixture.pool.totals(), START).unwrap();
-    let report = Report::decode(request.body.unwrap().as_slice()).unwrap();
-    let sum = |of: fn(&_) -> u64| report.endpoints.iter().map(of).sum();
-    (
-        sum(|it: &endpoint_picker_wire::report::EndpointReport| it.predicted_cached_tokens),
-        sum(|it| it.cached_tokens),
-    )
+    Report::decode(request.body.unwrap().as_slice()).unwrap().endpoints
+}
+
+/// Predicted and cached tokens of all endpoints together.
+fn counts(fixture: &Fixture) -> (u64, u64) {
+    let endpoints = reported(fixture);
+    let sum = |of: fn(&EndpointReport) -> u64| endpoints.iter().map(of).sum();
+    (sum(|it| it.predicted_cached_tokens), sum(|it| it.cached_tokens))
+}
+
+/// Predictions by events and by prompts, of all endpoints together: responses, the sum of their errors, and those that are wrong.
+pub(crate) fn errors(fixture: &Fixture) -> [(u64, u64, u64); 2] {
+    let endpoints = reported(fixture);
+    let sum = |of: fn(EndpointReport) -> Option<PredictionErrors>| {
+        endpoints.iter().cloned().filter_map(of).fold((0, 0, 0), |(responses, tokens, wrong), errors| {
+            (responses + errors.counts.iter().sum::<u64>(), tokens + errors.tokens, wrong + errors.wrong)
+        })
+    };
+    [sum(|it| it.errors_by_events), sum(|it| it.errors_by_prompts)]
 }
 
 /// Uncached tokens of a new prompt of 64 estimated tokens, as the rules count them.
@@ -85,6 +99,11 @@ fn predicted_and_cached_tokens_are_counted_in_tokens_of_the_server() {
     assert_eq!(counts(&fixture), (600, 100));
     exchange(&mut fixture, &prompt(1), &usage(600, 592));
     assert_eq!(counts(&fixture), (1_200, 700), "less than a block is no difference");
+    assert_eq!(errors(&fixture), [(0, 0, 0), (3, 500 + 8, 1)]);
+    let histograms = fixture.sink.values(MetricKind::Histogram);
+    assert_eq!(histograms["model_index_error_tokens|m|m|prompts"], [0, 500, 8]);
+    fixture.pool.publish_metrics(false, START);
+    assert_eq!(fixture.counted("model_index_wrong_responses|m|m|prompts"), 1);
 }
 
 #[test]
@@ -95,7 +114,7 @@ fn a_streams_usage_counts_and_a_response_without_cached_tokens_does_not() {
     let (mut request, from) = send(&mut fixture, &prompt(1));
     request.answer(&mut fixture, from, STREAM);
     request.chunk(&mut fixture, "data: {}\n\n", true);
-    assert_eq!(counts(&fixture), (0, 0));
+    assert_eq!((counts(&fixture), errors(&fixture)), ((0, 0), [(0, 0, 0); 2]));
     let (mut request, from) = send(&mut fixture, &prompt(1));
     request.answer(&mut fixture, from, STREAM);
     request.chunk(&mut fixture, "data: {}\n\n", false);

@@ -69,12 +69,31 @@ pub struct EndpointReport {
     pub failures: u64,
     #[prost(message, optional, tag = "7")]
     pub first_byte: ::core::option::Option<Waits>,
-    /// Tokens of prompts that the index of prompts had for the endpoint, and those that the endpoint had cached, of responses that report them.
-    /// Counted as `picks`.
+    /// Tokens of prompts that the endpoint was predicted to have cached, and tokens of these prompts that it had cached. Only of responses that
+    /// report their cached tokens; an error of at most a block is none. Counted as `picks`.
     #[prost(uint64, tag = "8")]
     pub predicted_cached_tokens: u64,
     #[prost(uint64, tag = "9")]
     pub cached_tokens: u64,
+    /// The same predictions by their error: by the events of the endpoint's KV cache, and by the prompts that it was sent.
+    #[prost(message, optional, tag = "10")]
+    pub errors_by_events: ::core::option::Option<PredictionErrors>,
+    #[prost(message, optional, tag = "11")]
+    pub errors_by_prompts: ::core::option::Option<PredictionErrors>,
+}
+/// Predictions of cached tokens by their error.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PredictionErrors {
+    /// Responses whose error is up to each of the bounds (ERROR_BOUNDS in the rules, in tokens) and above the one before, and last those above
+    /// all. Zeros at the end are left out.
+    #[prost(uint64, repeated, tag = "1")]
+    pub counts: ::prost::alloc::vec::Vec<u64>,
+    /// The sum of the errors, in tokens.
+    #[prost(uint64, tag = "2")]
+    pub tokens: u64,
+    /// Responses with an error of more than a block.
+    #[prost(uint64, tag = "3")]
+    pub wrong: u64,
 }
 /// Times by their length.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -3,6 +3,7 @@
 mod pool_gauges;
 mod queue_metrics;
 
+use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -43,7 +46,7 @@ pub(in crate::api) async fn metrics(State(state): State<Arc<ApiState>>) -> Respo
 }
 
 /// The agent's counters, then the gauges of the pools.
-fn text(state: &ApiState, counts: EndpointCounts, pools: &[PoolStatus]) -> Result<String, core::fmt::Error> {
+fn text(state: &ApiState, counts: EndpointCounts, pools: &[PoolStatus]) -> Result<String, fmt::Error> {
     state.metrics.set_endpoints(counts);
     state.metrics.set_refused_objects(&state.refusals());
     if let Some(events) = &state.kv_events {
@@ -184,11 +187,46 @@ impl Families<'_> {
         family
     }
 
+    fn histogram(&mut self, name: &str, help: &str, series: Vec<(SeriesLabels, Distribution)>) {
+        self.add(name, help, None, Histograms(series));
+    }
+
     fn add(&mut self, name: &str, help: &str, unit: Option<Unit>, family: impl Metric) {
         match unit {
             Some(unit) => self.0.register_with_unit(name, help, unit, family),
             None => self.0.register(name, help, family),
         }
+    }
+}
+
+/// Values that proxies counted.
+#[derive(Debug)]
+struct Distribution {
+    sum: f64,
+    count: u64,
+    /// Upper bounds, the last infinite, each with the number of values up to it and above the bound before.
+    buckets: Vec<(f64, u64)>,
+}
+
+/// Histograms of one name.
+#[derive(Debug)]
+struct Histograms(Vec<(SeriesLabels, Distribution)>);
+
+impl EncodeMetric for Histograms {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        for (labels, Distribution { sum, count, buckets }) in &self.0 {
+            let mut series = encoder.encode_family(labels)?;
+            series.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -4,11 +4,13 @@
 //! under [`OTHER`].
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Families, SeriesLabels, queue_metrics, raise};
+use super::{Distribution, Families, SeriesLabels, queue_metrics, raise};
 use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
+use crate::api::reports::predictions::PredictionErrors;
 use crate::kv_events::StreamState;
 
 /// Maximum number of endpoints by name in a family, as in the EPP.
@@ -110,10 +112,13 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let picks = families.counter("picks", "Requests, or stages of requests, sent to an endpoint");
     let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
-    let help = "Tokens of prompts that the index of prompts had for an endpoint, of responses that report their cached tokens";
+    let help = "Tokens of prompts that an endpoint was predicted to have cached, of responses that report their cached tokens";
     let predicted = families.counter("index_predicted_tokens", help);
     let help = "Tokens of these prompts that the endpoint had cached";
     let cached = families.counter("index_cached_tokens", help);
+    let help = "Responses whose cached tokens were predicted with an error of more than a block, by the source of the prediction";
+    let wrong = families.counter("index_wrong_responses", help);
+    let mut errors: BTreeMap<SeriesLabels, PredictionErrors> = BTreeMap::new();
     let mut budget = SeriesBudget::default();
     for pool in pools {
         reporting.get_or_create(&vec![("pool", pool.pool.clone())]).set(pool.proxies.len() as f64);
@@ -153,18 +158,36 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
             }
         }
         for endpoint in &pool.endpoints {
-            let Some(sent) = endpoint.sent else { continue };
+            let Some(sent) = &endpoint.sent else { continue };
             let labels = vec![("pool", pool.pool.clone()), ("endpoint", budget.name(&endpoint.name))];
             picks.get_or_create(&labels).inc_by(sent.picks);
             in_flight.get_or_create(&labels).inc_by(sent.requests as f64);
             tokens.get_or_create(&labels).inc_by(sent.tokens as f64);
             // Most pools have no responses with cached tokens.
-            if sent.predicted_cached_tokens > 0 || sent.cached_tokens > 0 {
-                predicted.get_or_create(&labels).inc_by(sent.predicted_cached_tokens);
-                cached.get_or_create(&labels).inc_by(sent.cached_tokens);
+            let predictions = &sent.predictions;
+            if predictions.predicted_cached_tokens > 0 || predictions.cached_tokens > 0 {
+                predicted.get_or_create(&labels).inc_by(predictions.predicted_cached_tokens);
+                cached.get_or_create(&labels).inc_by(predictions.cached_tokens);
+            }
+            for (source, by_source) in predictions.by_source() {
+                if by_source.responses() > 0 {
+                    let labels = [labels.as_slice(), &[("source", source.as_str().to_owned())]].concat();
+                    wrong.get_or_create(&labels).inc_by(by_source.wrong());
+                    errors.entry(labels).or_default().add(by_source);
+                }
             }
         }
     }
+    let distribution = |errors: &PredictionErrors| Distribution {
+        sum: errors.tokens() as f64,
+        count: errors.responses(),
+        buckets: errors.buckets(),
+    };
+    families.histogram(
+        "index_error_tokens",
+        "Difference of predicted and cached tokens of responses that report them, by the source of the prediction",
+        errors.into_iter().map(|(labels, errors)| (labels, distribution(&errors))).collect(),
+    );
 }
 
 /// Registers the contents of endpoints' KV caches, and the extent to which they are known.

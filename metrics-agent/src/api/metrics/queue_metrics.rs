@@ -1,42 +1,10 @@
 //! The EPP's metrics of flow control under its names, one series for each proxy.
 
-use core::fmt;
-
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::{Families, SeriesLabels};
+use super::{Distribution, Families};
 use crate::api::pools::status::PoolStatus;
-use crate::api::queues::waits::Waits;
 use crate::api::queues::{BandReport, QueueReport};
-
-/// Histograms of waits that proxies counted.
-#[derive(Debug)]
-struct WaitHistograms(Vec<(SeriesLabels, Waits)>);
-
-impl EncodeMetric for WaitHistograms {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for (labels, waits) in &self.0 {
-            let mut series = encoder.encode_family(labels)?;
-            series.encode_histogram::<NoLabelSet>(
-                waits.seconds(),
-                waits.requests(),
-                &waits.buckets(),
-                None,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 /// Registers the metrics of all queues.
 pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
@@ -96,16 +64,20 @@ pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
                 bytes.get_or_create(&labels(&of_tenant)).set(tenant.bytes as f64);
                 for (outcome, ended) in tenant.outcomes.iter() {
                     let outcome = ("outcome", outcome.to_owned());
-                    waits.push((labels(&[&of_tenant[..], &[outcome]].concat()), ended.clone()));
+                    let distribution = Distribution {
+                        sum: ended.seconds(),
+                        count: ended.requests(),
+                        buckets: ended.buckets(),
+                    };
+                    waits.push((labels(&[&of_tenant[..], &[outcome]].concat()), distribution));
                 }
             }
         }
     }
-    families.add(
+    families.histogram(
         "flow_control_request_queue_duration_seconds",
         "How long requests waited, by the end of their wait",
-        None,
-        WaitHistograms(waits),
+        waits,
     );
 }
 

@@ -12,12 +12,13 @@ use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core,
 use super::state_times::StateTimes;
 use super::status::{
     EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
-    ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
-    UnresolvedStatus,
+    PredictionQuality, ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus,
+    TrafficStatus, UnresolvedStatus,
 };
 use crate::api::queues::status::QueueStatus;
 use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
+use crate::api::reports::predictions::{CachePredictions, PredictionErrors};
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
 use crate::catalogue::grpc::GrpcPool;
@@ -184,7 +185,7 @@ fn of_endpoint(
     let age = reading.age(now);
     let state = match age {
         _ if !reading.ready => EndpointState::NotReady,
-        _ if sent.is_some_and(|sent| sent.failing) => EndpointState::Failing,
+        _ if sent.as_ref().is_some_and(|sent| sent.failing) => EndpointState::Failing,
         None => EndpointState::NoReading,
         Some(age) if age > FRESH => EndpointState::Stale,
         Some(_) if thresholds.are_reached_by(reading) => EndpointState::Saturated,
@@ -244,9 +245,9 @@ pub(super) fn traffic_to_endpoint<'a>(
     totals: EndpointTotals,
     entries: impl Iterator<Item = &'a EndpointTraffic>,
 ) -> TrafficStatus {
-    let EndpointTotals { picks, predicted_cached_tokens, cached_tokens } = totals;
-    let mut sum = TrafficStatus { picks, predicted_cached_tokens, cached_tokens, ..TrafficStatus::default() };
-    let (mut first_byte, mut predicted, mut cached) = (Waits::default(), 0_u64, 0_u64);
+    let EndpointTotals { picks, predictions } = totals;
+    let mut sum = TrafficStatus { picks, predictions, ..TrafficStatus::default() };
+    let (mut first_byte, mut recent) = (Waits::default(), CachePredictions::default());
     for entry in entries {
         add_rate(&mut sum.picks_per_second, entry.picks_per_second);
         add_rate(&mut sum.errors_per_second, entry.responses.errors_per_second);
@@ -254,11 +255,25 @@ pub(super) fn traffic_to_endpoint<'a>(
         sum.tokens = sum.tokens.saturating_add(entry.tokens);
         sum.failing |= entry.failing;
         first_byte.add(&entry.responses.first_byte);
-        predicted = predicted.saturating_add(entry.responses.predicted_cached_tokens);
-        cached = cached.saturating_add(entry.responses.cached_tokens);
+        recent.add(&entry.responses.predictions);
     }
-    let cached_of_predicted = (predicted > 0).then(|| cached as f64 / predicted as f64);
-    TrafficStatus { first_byte_ms: times(&first_byte), cached_of_predicted, ..sum }
+    let (predicted, cached) = (recent.predicted_cached_tokens, recent.cached_tokens);
+    TrafficStatus {
+        first_byte_ms: times(&first_byte),
+        cached_of_predicted: (predicted > 0).then(|| cached as f64 / predicted as f64),
+        predictions_by_events: quality(&recent.by_events),
+        predictions_by_prompts: quality(&recent.by_prompts),
+        ..sum
+    }
+}
+
+fn quality(errors: &PredictionErrors) -> Option<PredictionQuality> {
+    let responses = errors.responses();
+    Some(PredictionQuality {
+        responses,
+        median_error_tokens: errors.median()?,
+        wrong: (errors.wrong() as f64 / responses as f64).min(1.0),
+    })
 }
 
 /// Traffic to the pool; `None`: no proxy reports.

@@ -154,8 +154,9 @@ impl Series {
         self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
         self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
         self.kv_usage.push_back(thousandths(endpoint.kv_usage.filter(|_| is_ready)));
-        self.in_flight.push_back(count(endpoint.sent.map(|sent| sent.requests)));
-        self.picks_per_second.push_back(thousandths(endpoint.sent.and_then(|sent| sent.picks_per_second)));
+        let sent = endpoint.sent.as_ref();
+        self.in_flight.push_back(count(sent.map(|sent| sent.requests)));
+        self.picks_per_second.push_back(thousandths(sent.and_then(|sent| sent.picks_per_second)));
     }
 
     fn drop_oldest(&mut self) {

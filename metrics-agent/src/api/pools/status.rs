@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::queues::QueueReport;
 use crate::api::queues::status::QueueStatus;
 use crate::api::reports::UnknownPool;
+use crate::api::reports::predictions::CachePredictions;
 use crate::catalogue::Refusal;
 use crate::kv_events::StreamState;
 
@@ -249,7 +250,7 @@ pub struct LoraStatus {
 }
 
 /// Traffic of all reporting proxies to one endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrafficStatus {
     /// Picks since the first report that the agent received.
     pub picks: u64,
@@ -268,16 +269,29 @@ pub struct TrafficStatus {
     /// s; absent: there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<ResponseTimes>,
-    /// Tokens of prompts that the index of prompts had for the endpoint, of responses that report their cached tokens, since the first
-    /// report that the agent received.
-    #[serde(default)]
-    pub predicted_cached_tokens: u64,
-    /// Tokens of these prompts that the endpoint had cached.
-    #[serde(default)]
-    pub cached_tokens: u64,
-    /// The latter over the former in the last 30 to 60 s; absent: there were none.
+    /// Predictions of cached tokens since the first report that the agent received.
+    #[serde(flatten)]
+    pub predictions: CachePredictions,
+    /// Cached tokens over the predicted ones in the last 30 to 60 s; absent: there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_of_predicted: Option<f64>,
+    /// Predictions by the events of its KV cache in the last 30 to 60 s; absent: there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions_by_events: Option<PredictionQuality>,
+    /// Predictions by the prompts that it was sent, in the same time; absent: there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions_by_prompts: Option<PredictionQuality>,
+}
+
+/// The quality of predicted cached tokens, of responses that report their cached tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PredictionQuality {
+    /// Responses.
+    pub responses: u64,
+    /// Median of the difference between predicted and cached tokens, 0..=4096.
+    pub median_error_tokens: f64,
+    /// The share of responses that are off by more than a block, 0..=1.
+    pub wrong: f64,
 }
 
 /// One proxy, as of its last report.

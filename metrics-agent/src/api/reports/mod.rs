@@ -4,6 +4,7 @@
 //! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them, so
 //! everything in them is bounded.
 
+pub mod predictions;
 pub mod recent;
 pub mod store;
 
@@ -91,6 +92,8 @@ pub enum ReportError {
     LongReason(usize),
     /// The report has waits that cannot be added up.
     InvalidWaits,
+    /// The report has errors of predictions that cannot be added up.
+    InvalidErrors,
     /// This number of other proxies report on the pool.
     TooManyProxies(usize),
 }
@@ -138,6 +141,9 @@ impl fmt::Display for ReportError {
                 write!(f, "the report has a reason of {bytes} bytes; at most {MAX_REASON_BYTES} are allowed")
             }
             Self::InvalidWaits => f.write_str("the report has waits that cannot be added up"),
+            Self::InvalidErrors => {
+                f.write_str("the report has errors of predicted tokens that cannot be added up")
+            }
             Self::TooManyProxies(max) => {
                 write!(f, "{max} other proxies report on this pool; no more are allowed (--max-proxies)")
             }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use endpoint_picker_wire::report::{EndpointReport, Report};
 
 use super::ReportError;
+use super::predictions::CachePredictions;
 use crate::api::queues::earlier::{Earlier, RECENT};
 use crate::api::queues::waits::Waits;
 
@@ -40,8 +41,7 @@ struct ResponseCounts {
 struct EndpointCounts {
     failures: u64,
     first_byte: Waits,
-    predicted_cached_tokens: u64,
-    cached_tokens: u64,
+    predictions: CachePredictions,
 }
 
 /// The counts of earlier reports of a proxy.
@@ -84,10 +84,8 @@ pub struct RecentResponses {
     pub errors_per_second: Option<f64>,
     /// Times to the first byte.
     pub first_byte: Waits,
-    /// Tokens of prompts that the index of prompts had for the endpoint, of responses that report their cached tokens.
-    pub predicted_cached_tokens: u64,
-    /// Tokens of these prompts that the endpoint had cached.
-    pub cached_tokens: u64,
+    /// Predictions of cached tokens.
+    pub predictions: CachePredictions,
 }
 
 impl Counts {
@@ -102,8 +100,7 @@ impl Counts {
             let counts = EndpointCounts {
                 failures: it.failures,
                 first_byte: waits(&it.first_byte)?,
-                predicted_cached_tokens: it.predicted_cached_tokens,
-                cached_tokens: it.cached_tokens,
+                predictions: CachePredictions::read(it)?,
             };
             Ok((it.endpoint, counts))
         };
@@ -121,6 +118,11 @@ impl Counts {
                 endpoints: known.map(endpoint).collect::<Result<_, _>>()?,
             },
         })
+    }
+
+    /// The predictions of the endpoint with this key.
+    pub(super) fn predictions(&self, endpoint: u64) -> CachePredictions {
+        self.responses.endpoints.get(&endpoint).map(|counts| counts.predictions).unwrap_or_default()
     }
 }
 
@@ -175,10 +177,7 @@ impl EarlierCounts {
         RecentResponses {
             errors_per_second: rate(failures, self.responses.elapsed(now)),
             first_byte: newer.first_byte.without(&older.first_byte),
-            predicted_cached_tokens: newer
-                .predicted_cached_tokens
-                .saturating_sub(older.predicted_cached_tokens),
-            cached_tokens: newer.cached_tokens.saturating_sub(older.cached_tokens),
+            predictions: newer.predictions.without(&older.predictions),
         }
     }
 }

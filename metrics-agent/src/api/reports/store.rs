@@ -9,6 +9,7 @@ use endpoint_picker_wire::report::{EndpointReport, Report};
 use endpoint_picker_wire::{REPORT_FORMAT, report as wire};
 use parking_lot::Mutex;
 
+use super::predictions::CachePredictions;
 use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
 use super::{
     MAX_AGE, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_REASONS, MAX_STATUSES, MAX_VERSION_BYTES, ReportError,
@@ -44,25 +45,15 @@ pub struct PoolReports {
 pub struct EndpointTotals {
     /// Picks.
     pub picks: u64,
-    /// Tokens of prompts that the index of prompts had for it, of responses that report their cached tokens.
-    pub predicted_cached_tokens: u64,
-    /// Tokens of these prompts that it had cached.
-    pub cached_tokens: u64,
+    /// Predictions of cached tokens.
+    pub predictions: CachePredictions,
 }
 
 impl EndpointTotals {
-    fn read(entry: &EndpointReport) -> Self {
-        let EndpointReport { picks, predicted_cached_tokens, cached_tokens, .. } = *entry;
-        Self { picks, predicted_cached_tokens, cached_tokens }
-    }
-
-    /// Each count with its part in both.
-    fn zip(&mut self, newer: Self, older: Self) -> [(&mut u64, u64, u64); 3] {
-        [
-            (&mut self.picks, newer.picks, older.picks),
-            (&mut self.predicted_cached_tokens, newer.predicted_cached_tokens, older.predicted_cached_tokens),
-            (&mut self.cached_tokens, newer.cached_tokens, older.cached_tokens),
-        ]
+    /// Adds the counts by which a report has more than the one before.
+    fn add_growth(&mut self, newer: &Self, older: &Self) {
+        self.picks = self.picks.saturating_add(newer.picks.saturating_sub(older.picks));
+        self.predictions.add(&newer.predictions.without(&older.predictions));
     }
 }
 
@@ -154,11 +145,9 @@ impl Reports {
             // The first report adds nothing, because its picks may be from before the agent's start.
             let before = last.map(|last| last.endpoints.get(&entry.endpoint));
             let before = before.map(|traffic| traffic.map_or(EndpointTotals::default(), |it| it.totals));
-            let own = EndpointTotals::read(entry);
-            let all = totals.entry(entry.endpoint).or_default();
-            for (total, newer, older) in all.zip(own, before.unwrap_or(own)) {
-                *total = total.saturating_add(newer.saturating_sub(older));
-            }
+            let predictions = counts.predictions(entry.endpoint);
+            let own = EndpointTotals { picks: entry.picks, predictions };
+            totals.entry(entry.endpoint).or_default().add_growth(&own, &before.unwrap_or(own));
             let more = before.and_then(|before| own.picks.checked_sub(before.picks));
             let picks_per_second = more.zip(elapsed).map(|(more, time)| more as f64 / time.as_secs_f64());
             EndpointTraffic {

@@ -20,7 +20,17 @@
  * @property {boolean} failing
  * @property {number} [errors_per_second] failed requests
  * @property {ResponseTimes} [first_byte_ms] absent: no response lately
- * @property {number} [cached_of_predicted] tokens that the endpoint had cached over those that the index of prompts had for it, in the last minute
+ * @property {number} [cached_of_predicted] tokens that the endpoint had cached over the predicted ones, in the last minute
+ * @property {PredictionQuality} [predictions_by_events] of cached tokens, in the last minute; absent: there were none
+ * @property {PredictionQuality} [predictions_by_prompts]
+ */
+
+/**
+ * The quality of predicted cached tokens.
+ * @typedef {object} PredictionQuality
+ * @property {number} responses that report their cached tokens
+ * @property {number} median_error_tokens
+ * @property {number} wrong the share of responses that are off by more than a block, 0 to 1
  */
 
 /**

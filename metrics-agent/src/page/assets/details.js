@@ -4,7 +4,7 @@ import { panel } from "/page/charts.js";
 import { formatAdapters, formatReason, STATE_NAMES } from "/page/columns.js";
 import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
 
-/** @import { KvEvents, Series, Status, Timeline } from "/page/agent.js" */
+/** @import { KvEvents, PredictionQuality, Series, Status, Timeline } from "/page/agent.js" */
 /** @import { Chart, PanelOptions } from "/page/charts.js" */
 
 /**
@@ -15,6 +15,14 @@ function formatKvEvents({ state, problem, text_problem, tokens, orphans }) {
   const cached = Object.entries(tokens).map(([tier, count]) => `${formatWhole(count)} tokens in ${tier}`).join(", ");
   const facts = [cached || "nothing cached", orphans ? `${formatWhole(orphans)} blocks without their parent` : "", problem, text_problem];
   return `${state}: ${facts.filter(Boolean).join("; ")}`;
+}
+
+/**
+ * The quality of predicted cached tokens: `median error 16 tokens, 2 % off by more than a block`.
+ * @param {PredictionQuality} quality
+ */
+function formatPredictions({ median_error_tokens, wrong }) {
+  return `median error ${formatWhole(Math.round(median_error_tokens))} tokens, ${formatShare(wrong)} off by more than a block`;
 }
 
 /** @type {(PanelOptions & { series: Series[] })[]} */
@@ -91,6 +99,8 @@ export class Details {
       "Errors per second": sent?.errors_per_second === undefined ? MISSING : formatRate(sent.errors_per_second),
       "Time to first byte": times ? `p50 ${formatTime(times.p50)}, p95 ${formatTime(times.p95)}` : MISSING,
       "Cached tokens": sent?.cached_of_predicted === undefined ? MISSING : `${formatShare(sent.cached_of_predicted)} of those predicted`,
+      ...sent?.predictions_by_events && { "Predicted by events": formatPredictions(sent.predictions_by_events) },
+      ...sent?.predictions_by_prompts && { "Predicted by prompts": formatPredictions(sent.predictions_by_prompts) },
       "KV cache": endpoint.num_blocks ? `${formatWhole(endpoint.num_blocks)} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
       ...endpoint.kv_events && { "KV-cache events": formatKvEvents(endpoint.kv_events) },
       "LoRA adapters": lora ? `${formatAdapters(lora)} (${lora.running.length} of ${lora.max})` : MISSING,

@@ -2,11 +2,13 @@
 
 use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::CHAT;
+use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::MODEL;
 use endpoint_picker_model_server::kv_events::{Publisher, cleared, stored, tokenizer};
+use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -63,7 +65,8 @@ impl Fleet {
         fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
         let tokenizer = format!("{MODEL}={}", folder.path().display());
         let flags = ["--kv-events", "discover", "--tokenizer", &tokenizer];
-        let stack = Stack::builder().manifests(rules).agent_flags(&flags).start().await;
+        let stack = Stack::builder().picker_field("countTokens", true).manifests(rules).agent_flags(&flags);
+        let stack = stack.start().await;
         let count = ranks * stack.servers().len();
         let publishers: Vec<_> = (0..count).map(|_| Publisher::start().unwrap()).collect();
         // The agent knows the contents of a cache from its first message on.
@@ -142,6 +145,69 @@ async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
     fleet.publishers[1].listen().unwrap();
     let exact = within(RECOVERY, async || fleet.goes_to(&d, 0).await).await;
     assert_eq!(exact, Ok(()), "not within {RECOVERY:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_compared_with_the_cached_tokens_of_responses() {
+    const RESPONSES: u64 = 3;
+    let fleet = Fleet::start(1, RULES).await;
+    let pool = async || -> anyhow::Result<Value> {
+        let url = format!("http://{}/v1/pools/default", fleet.stack.agent_address());
+        Ok(client::http1().get(url).send().await?.error_for_status()?.json().await?)
+    };
+    eventually("the proxy reports", async || {
+        let pool = pool().await?;
+        pool["proxies"][0]["routed"].as_u64().context(pool)
+    })
+    .await;
+    // A server has half of a prompt. The events of the second server show all of it, and those of the third one the half.
+    let [wrong, right] = ['w', 'r'].map(Prompt::of);
+    let (whole, text) = (wrong.text(), right.text());
+    fleet.publishers[1].publish_events(&[stored(&whole)]);
+    fleet.publishers[2].publish_events(&[stored(&text[..text.len() / 2])]);
+    for (prompt, server) in [(&wrong, 1), (&right, 2)] {
+        // The usage of a chat has no cached tokens.
+        eventually("the events decide", async || fleet.goes_to(prompt, server).await).await;
+        for _ in 0..RESPONSES {
+            let body = json!({"model": MODEL, "input": prompt.0});
+            let response = fleet.stack.post("/v1/responses", &body).await;
+            assert_eq!(fleet.stack.served_by(&response), server);
+            assert!(response.text().await.unwrap().contains("cached_tokens"));
+        }
+    }
+    eventually("the agent shows the predictions", async || {
+        let pool = pool().await?;
+        let sent = |server: usize| &pool["endpoints"][server]["sent"];
+        let of = |server: usize, figure: &str| sent(server)["predictions_by_events"][figure].as_f64();
+        let predicted =
+            [1, 2].map(|server| (of(server, "responses"), of(server, "wrong").map(|share| share > 0.5)));
+        let all = Some(RESPONSES as f64);
+        ensure!(predicted == [(all, Some(true)), (all, Some(false))], "{pool}");
+        let errors = [1, 2].map(|server| of(server, "median_error_tokens").unwrap_or(f64::NAN));
+        ensure!(errors[0] >= 256.0 && errors[1] <= 64.0, "{pool}");
+        let without = (0..3).all(|server| sent(server)["predictions_by_prompts"].is_null())
+            && of(0, "responses").is_none();
+        ensure!(without, "{pool}");
+        let metrics = fleet.stack.agent().context("no agent")?.metrics().await?;
+        let is_wrong = |line: &&str| line.starts_with("endpoint_picker_index_wrong_responses_total{");
+        let wrong = metrics.lines().filter(is_wrong).map(|line| {
+            let (labels, count) = line.rsplit_once(' ').unwrap_or_default();
+            (labels.contains(r#"source="events""#), count.parse::<u64>().ok())
+        });
+        let mut wrong: Vec<_> = wrong.collect();
+        wrong.sort_unstable();
+        ensure!(wrong == [(true, Some(0)), (true, Some(RESPONSES))], "{metrics}");
+        Ok(())
+    })
+    .await;
+    eventually("Envoy counts them by model", async || {
+        let labels = format!(r#"pool="default",model_name="{MODEL}",target_model="{MODEL}",source="events""#);
+        let statistics = statistics(&fleet.stack).await;
+        let wrong = statistics.value::<u64>(&format!("model_index_wrong_responses{{{labels}}}"));
+        ensure!(wrong == Ok(RESPONSES), "{wrong:?} in {statistics}");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

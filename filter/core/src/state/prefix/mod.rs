@@ -15,11 +15,13 @@
 pub mod key;
 #[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
+mod prediction;
 mod recent;
 mod usage;
 
+pub use prediction::{CachedTokens, ERROR_BOUNDS, PredictionErrors, PredictionSource, UsagePrediction};
+pub use usage::TokenScale;
 pub(crate) use usage::model_key;
-pub use usage::{CachedTokens, TokenScale, UsagePrediction};
 
 use core::fmt;
 use core::iter::once;

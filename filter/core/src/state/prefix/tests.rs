@@ -278,7 +278,8 @@ fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Vec<u64>> {
         is_learning: true,
     };
     let usage = crate::response::usage::Usage { input: 1_000, cached, ..Default::default() };
-    vec![prediction.sample(&usage, Duration::ZERO).unwrap().words; count]
+    let cached = prediction.cached_tokens(&usage);
+    vec![prediction.sample(&usage, cached, Duration::ZERO).unwrap().words; count]
 }
 
 #[test]

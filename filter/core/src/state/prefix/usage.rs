@@ -5,9 +5,6 @@ use core::time::Duration;
 use hashbrown::HashMap;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::response::usage::Usage;
-use crate::state::StateChange;
-
 /// Marks the words of a sample: no capacity is so large.
 pub(super) const SAMPLE: u64 = u64::MAX;
 
@@ -66,91 +63,28 @@ impl TokenScale {
     }
 }
 
-/// The usage of a request as the index predicts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsagePrediction {
-    /// The plugin's [key](crate::plugin::Instance::key).
-    pub(crate) plugin: u64,
-    /// The endpoint's [key](crate::pool::Endpoint::key).
-    pub(crate) endpoint: u64,
-    /// The [key](model_key) of the model.
-    pub(crate) model: u64,
-    /// Tokens of the prompt, estimated.
-    pub(crate) estimated: u64,
-    /// Estimated tokens of it that the endpoint was sent before.
-    pub(crate) matched: u64,
-    /// Tokens of it that the endpoint has cached, where its events show them.
-    pub(crate) cached: Option<u64>,
-    /// Estimated tokens of a block.
-    pub(crate) block: u64,
-    /// Whether the plugin learns from the response.
-    pub(crate) is_learning: bool,
-}
-
-/// Tokens of a prompt in the cache of its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CachedTokens {
-    /// Tokens that the endpoint was sent before, by the index.
-    pub predicted: u64,
-    /// Tokens that the server had cached. A difference of less than a block is none: the index has whole blocks.
-    pub actual: u64,
-}
-
-impl UsagePrediction {
-    /// The key of the endpoint that the request was sent to.
-    pub fn endpoint(&self) -> u64 {
-        self.endpoint
-    }
-
-    /// Whether the plugin learns from the response.
-    pub fn is_learning(&self) -> bool {
-        self.is_learning
-    }
-
-    /// The prediction and the truth, in tokens as the server counts them; `None` if the usage has no such numbers.
-    pub fn cached_tokens(&self, usage: &Usage) -> Option<CachedTokens> {
-        let prompt = usage.prompt();
-        // Of the request itself, so that no mean is needed.
-        let counted = |estimated: u64| {
-            let tokens = u128::from(estimated) * u128::from(prompt) / u128::from(self.estimated.max(1));
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        };
-        let actual = usage.cached.filter(|_| prompt > 0 && self.estimated > 0)?.min(prompt);
-        let predicted = self.cached.unwrap_or_else(|| counted(self.matched)).min(prompt);
-        let is_near = actual.abs_diff(predicted) <= counted(self.block);
-        Some(CachedTokens { predicted, actual: if is_near { predicted } else { actual } })
-    }
-
-    /// The change by which the index learns from this usage; `None` if it learns nothing.
-    pub fn sample(&self, usage: &Usage, at: Duration) -> Option<StateChange> {
-        let prompt = usage.prompt();
-        let cached = self.cached_tokens(usage);
-        let sample = UsageSample { model: self.model, estimated: self.estimated, prompt, cached };
-        let is_sample = self.is_learning && self.estimated > 0 && prompt > 0;
-        is_sample.then(|| StateChange {
-            plugin: self.plugin,
-            endpoint: self.endpoint,
-            at,
-            words: sample.words(),
-        })
-    }
-}
-
 /// The usage of one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UsageSample {
-    model: u64,
+    pub(super) model: u64,
     /// Tokens of the prompt: estimated, and as the server counted them.
-    estimated: u64,
-    prompt: u64,
+    pub(super) estimated: u64,
+    pub(super) prompt: u64,
     /// Cached tokens of the prompt; `None` if the server does not report them.
-    pub(super) cached: Option<CachedTokens>,
+    pub(super) cached: Option<CachedSample>,
+}
+
+/// Cached tokens of a prompt, as the index predicted them and as the server had them. They are equal where they differ by a block at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CachedSample {
+    pub(super) predicted: u64,
+    pub(super) actual: u64,
 }
 
 impl UsageSample {
-    fn words(&self) -> Vec<u64> {
+    pub(super) fn words(&self) -> Vec<u64> {
         let Self { model, estimated, prompt, cached } = *self;
-        let cached = cached.map(|CachedTokens { predicted, actual }| [predicted, actual]);
+        let cached = cached.map(|CachedSample { predicted, actual }| [predicted, actual]);
         [SAMPLE, model, estimated, prompt].into_iter().chain(cached.into_iter().flatten()).collect()
     }
 
@@ -159,7 +93,7 @@ impl UsageSample {
         let (&[model, estimated, prompt], cached) = words.split_first_chunk()?;
         let cached = match *cached {
             [] => None,
-            [predicted, actual] => Some(CachedTokens { predicted, actual }),
+            [predicted, actual] => Some(CachedSample { predicted, actual }),
             _ => return None,
         };
         Some(Self { model, estimated, prompt, cached })
@@ -228,7 +162,7 @@ impl Default for Share {
 
 impl Share {
     /// Takes in the cached tokens of a response.
-    pub(super) fn learn(&mut self, CachedTokens { predicted, actual }: CachedTokens) {
+    pub(super) fn learn(&mut self, CachedSample { predicted, actual }: CachedSample) {
         if predicted == 0 && actual == 0 {
             return;
         }
@@ -256,74 +190,21 @@ mod tests {
     use super::*;
     use crate::test;
 
-    fn usage(input: u64, cached: Option<u64>) -> Usage {
-        Usage { input, cached, ..Usage::default() }
-    }
-
-    /// A prompt of 1000 estimated tokens, 640 of which the endpoint was sent before.
-    fn prediction() -> UsagePrediction {
-        UsagePrediction {
-            plugin: 1,
-            endpoint: 2,
-            model: model_key("m"),
-            estimated: 1_000,
-            matched: 640,
-            cached: None,
-            block: 64,
-            is_learning: true,
-        }
-    }
-
-    fn cached(predicted: u64, actual: u64) -> CachedTokens {
-        CachedTokens { predicted, actual }
-    }
-
-    #[test]
-    fn the_prediction_is_compared_in_tokens_of_the_server() {
-        let compare = |input, cached| prediction().cached_tokens(&usage(input, cached));
-        assert_eq!(compare(1_000, Some(0)), Some(cached(640, 0)));
-        assert_eq!(compare(1_500, Some(960)), Some(cached(960, 960)));
-        assert_eq!(compare(1_500, Some(96)), Some(cached(960, 96)), "12 bytes for 3 tokens each");
-        assert_eq!(compare(1_000, Some(700)), Some(cached(640, 640)), "less than a block more");
-        assert_eq!(compare(1_000, Some(960)), Some(cached(640, 960)));
-        assert_eq!(compare(1_000, Some(u64::MAX)), Some(cached(640, 1_000)), "not more than the prompt");
-        assert_eq!(compare(1_000, None), None, "the server does not report them");
-        assert_eq!(compare(0, Some(7)), None, "the usage has no prompt");
-        let without_prompt = UsagePrediction { estimated: 0, matched: 0, ..prediction() };
-        assert_eq!(without_prompt.cached_tokens(&usage(9, Some(9))), None);
+    fn cached(predicted: u64, actual: u64) -> CachedSample {
+        CachedSample { predicted, actual }
     }
 
     #[test]
     fn samples_are_read_as_they_were_written() {
-        let at = Duration::from_secs(1);
-        for cached in [Some(0), Some(900), None] {
-            let change = prediction().sample(&usage(1_000, cached), at).unwrap();
-            assert_eq!((change.plugin, change.endpoint, change.at), (1, 2, at));
-            let (marker, words) = change.words.split_first().unwrap();
-            let read = UsageSample::read(words).unwrap();
-            assert_eq!((*marker, read.words()), (SAMPLE, change.words.clone()));
-            assert_eq!(read.cached, prediction().cached_tokens(&usage(1_000, cached)));
+        for cached in [Some(cached(640, 0)), Some(cached(640, u64::MAX)), None] {
+            let sample = UsageSample { model: 7, estimated: 1_000, prompt: 1_500, cached };
+            let words = sample.words();
+            let (marker, words) = words.split_first().unwrap();
+            assert_eq!((*marker, UsageSample::read(words)), (SAMPLE, Some(sample)));
         }
         for words in [&[][..], &[1, 2], &[1, 2, 3, 4], &[1, 2, 3, 4, 5, 6]] {
             assert_eq!(UsageSample::read(words), None);
         }
-        assert_eq!(UsagePrediction { is_learning: false, ..prediction() }.sample(&usage(9, None), at), None);
-        assert_eq!(prediction().sample(&usage(0, Some(9)), at), None);
-    }
-
-    #[test]
-    fn tokens_that_events_show_are_predicted_as_they_are() {
-        let exact = |tokens| UsagePrediction { cached: Some(tokens), ..prediction() };
-        let predicted = exact(192).cached_tokens(&usage(2_000, Some(64))).unwrap();
-        assert_eq!(
-            predicted,
-            CachedTokens { predicted: 192, actual: 192 },
-            "a block of 64 has 128 tokens here"
-        );
-        let predicted = exact(512).cached_tokens(&usage(2_000, Some(64))).unwrap();
-        assert_eq!(predicted, CachedTokens { predicted: 512, actual: 64 });
-        let predicted = exact(u64::MAX).cached_tokens(&usage(2_000, Some(64))).unwrap();
-        assert_eq!(predicted, CachedTokens { predicted: 2_000, actual: 64 });
     }
 
     #[test]
@@ -395,7 +276,7 @@ mod tests {
         fn whatever_the_samples_all_is_bounded(samples in vec(any::<(u64, u64, u64, u64)>(), 0..99)) {
             let (mut share, mut models) = (Share::default(), ModelTokens::default());
             for (estimated, prompt, predicted, actual) in samples {
-                share.learn(CachedTokens { predicted, actual });
+                share.learn(cached(predicted, actual));
                 let sample = UsageSample { model: model_key("m"), estimated, prompt, cached: None };
                 models.learn(&sample, Duration::ZERO);
                 prop_assert!((62..=1_000).contains(&share.of(1_000)));

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use endpoint_picker_wire::report as wire;
 use prometheus_client::encoding::text::encode;
 
 use super::*;
@@ -7,6 +8,19 @@ use crate::api::pools::status::{
     FilterForm, ProxyStatus, ResumptionCounts, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus,
     TrafficStatus,
 };
+use crate::api::reports::predictions::CachePredictions;
+
+/// Predictions by events of this number of responses.
+fn predictions(responses: u64) -> CachePredictions {
+    let errors = wire::PredictionErrors { counts: vec![0, responses], tokens: 9 * responses, wrong: 1 };
+    let entry = wire::EndpointReport {
+        predicted_cached_tokens: 100 * responses,
+        cached_tokens: 60 * responses,
+        errors_by_events: (responses > 0).then_some(errors),
+        ..wire::EndpointReport::default()
+    };
+    CachePredictions::read(&entry).unwrap()
+}
 
 fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> EndpointStatus {
     EndpointStatus {
@@ -32,8 +46,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
             requests: 2,
             tokens: 300,
             failing: false,
-            predicted_cached_tokens: 100 * waiting,
-            cached_tokens: 60 * waiting,
+            predictions: predictions(waiting),
             ..TrafficStatus::default()
         }),
     }
@@ -133,6 +146,12 @@ fn proxies_and_their_traffic_are_reported() {
         r#"endpoint_picker_in_flight_tokens{pool="p",endpoint="a"} 300.0"#,
         r#"endpoint_picker_index_predicted_tokens_total{pool="p",endpoint="a"} 500"#,
         r#"endpoint_picker_index_cached_tokens_total{pool="p",endpoint="a"} 300"#,
+        r#"endpoint_picker_index_wrong_responses_total{pool="p",endpoint="a",source="events"} 1"#,
+        r#"endpoint_picker_index_error_tokens_bucket{le="0.0",pool="p",endpoint="a",source="events"} 0"#,
+        r#"endpoint_picker_index_error_tokens_bucket{le="16.0",pool="p",endpoint="a",source="events"} 5"#,
+        r#"endpoint_picker_index_error_tokens_bucket{le="+Inf",pool="p",endpoint="a",source="events"} 5"#,
+        r#"endpoint_picker_index_error_tokens_count{pool="p",endpoint="a",source="events"} 5"#,
+        r#"endpoint_picker_index_error_tokens_sum{pool="p",endpoint="a",source="events"} 45.0"#,
     ] {
         assert_has(&text, line);
     }
@@ -142,6 +161,7 @@ fn proxies_and_their_traffic_are_reported() {
 fn cached_tokens_show_only_where_responses_report_them() {
     let text = text(vec![endpoint("a", 5, 0.1, Some(0)), endpoint("b", 0, 0.1, Some(0))]);
     assert!(!text.contains(r#"tokens_total{pool="p",endpoint="b"}"#), "{text}");
+    assert!(!text.contains(r#"endpoint="b",source"#) && !text.contains(r#"source="prompts""#), "{text}");
 }
 
 #[test]
@@ -162,6 +182,7 @@ fn a_thousand_endpoints_have_names_and_the_others_are_added_up() {
         r#"llm_d_epp_per_endpoint_queue_size{name="p",model_server_endpoint="other"} 6.0"#,
         r#"metrics_agent_reading_age_seconds{pool="p",endpoint="other"} 0.01"#,
         r#"endpoint_picker_picks_total{pool="p",endpoint="other"} 6"#,
+        r#"endpoint_picker_index_error_tokens_count{pool="p",endpoint="other",source="events"} 6"#,
     ] {
         assert_has(&text, line);
     }

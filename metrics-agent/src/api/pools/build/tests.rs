@@ -103,7 +103,7 @@ fn a_recorded_snapshot_gives_the_same_status() {
     let first = &status.endpoints[0];
     assert_eq!((first.name.as_str(), first.address.as_str()), ("default/0", "10.0.0.0:8000"));
     assert_eq!((first.state, first.age_ms, first.waiting), (EndpointState::Ready, Some(70), Some(3)));
-    assert_eq!((first.kv_usage, first.running, first.sent), (Some(0.5), None, None));
+    assert_eq!((first.kv_usage, first.running, first.sent.as_ref()), (Some(0.5), None, None));
     assert_eq!(first.labels["zone"], "a");
     assert_eq!(first.lora.as_ref().unwrap().running, ["sql"]);
     assert_eq!(status.endpoints[1].state, EndpointState::NotReady);
@@ -178,7 +178,7 @@ async fn a_state_has_its_reason_and_the_time_since_when_it_lasts() {
 
 #[tokio::test(start_paused = true)]
 async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
-    use endpoint_picker_wire::report::{EndpointReport, Rejected, Report, Waits};
+    use endpoint_picker_wire::report::{EndpointReport, PredictionErrors, Rejected, Report, Waits};
 
     let clock = Clock::start();
     let reports = Reports::new(clock, 4);
@@ -200,6 +200,12 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
             first_byte: Some(Waits { counts: vec![0, 0, 0, 0, 0, 0, 0, 9 * second], seconds: 1.0 }),
             predicted_cached_tokens: 9_000 + 200 * second,
             cached_tokens: 7_000 + 150 * second,
+            errors_by_events: Some(PredictionErrors { counts: vec![90 + second], tokens: 0, wrong: 0 }),
+            errors_by_prompts: Some(PredictionErrors {
+                counts: vec![9, 0, 3 * second, second],
+                tokens: 9_000 + 200 * second,
+                wrong: 7 + second,
+            }),
             ..EndpointReport::default()
         }],
         ..Report::default()
@@ -217,7 +223,8 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
     let (first, endpoint) = send(0);
     assert_eq!(first, PoolTraffic::default(), "the counts before are not recent");
     assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (None, None));
-    assert_eq!((endpoint.cached_of_predicted, endpoint.cached_tokens), (None, 0));
+    assert_eq!((endpoint.cached_of_predicted, endpoint.predictions), (None, CachePredictions::default()));
+    assert_eq!((endpoint.predictions_by_events, endpoint.predictions_by_prompts), (None, None));
     for second in 1..=100 {
         tokio::time::advance(Duration::from_secs(1)).await;
         let (recent, endpoint) = send(second);
@@ -229,13 +236,21 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         assert_eq!((times.p50, times.p95), (75.0, 97.5));
         assert_eq!((endpoint.errors_per_second, endpoint.first_byte_ms), (Some(2.0), Some(times)));
         assert_eq!(endpoint.cached_of_predicted, Some(0.75));
-        let totals = (endpoint.predicted_cached_tokens, endpoint.cached_tokens);
-        assert_eq!(totals, (400 * second, 300 * second));
+        let CachePredictions { predicted_cached_tokens, cached_tokens, by_events, by_prompts } =
+            endpoint.predictions;
+        assert_eq!((predicted_cached_tokens, cached_tokens), (400 * second, 300 * second));
+        assert_eq!((by_events.responses(), by_prompts.wrong()), (2 * second, 2 * second));
+        let quality = |it: PredictionQuality| (it.median_error_tokens, it.wrong);
+        assert_eq!(endpoint.predictions_by_events.map(quality), Some((0.0, 0.0)));
+        assert_eq!(endpoint.predictions_by_prompts.map(quality), Some((48.0, 0.25)));
     }
     let malformed =
         Report { first_token: Some(Waits { counts: vec![0; 18], seconds: 0.0 }), ..report("a", 101) };
     assert!(reports.add(&pool, malformed).is_err());
     let mut malformed = report("a", 101);
     malformed.endpoints[0].first_byte = Some(Waits { counts: vec![1], seconds: f64::NAN });
+    assert!(reports.add(&pool, malformed).is_err());
+    let mut malformed = report("a", 101);
+    malformed.endpoints[0].errors_by_events = Some(PredictionErrors { counts: vec![1], tokens: 0, wrong: 2 });
     assert!(reports.add(&pool, malformed).is_err());
 }

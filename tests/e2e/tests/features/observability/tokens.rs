@@ -229,6 +229,13 @@ async fn cached_tokens_are_compared_with_those_that_the_index_predicted() {
         );
         let pool = agent("/v1/pools/default").await?;
         ensure!(pool.contains(r#""cached_of_predicted":"#), "{pool}");
+        ensure!(pool.contains(r#""predictions_by_prompts":"#), "{pool}");
+        ensure!(metrics.contains("endpoint_picker_index_wrong_responses_total{"), "{metrics}");
+        // A model's prompts that the index had not, and those that it had, were off by half of the prompt.
+        let wrong = statistics(&stack).await.value::<u64>(
+            r#"model_index_wrong_responses{pool="default",model_name="m",target_model="m",source="prompts"}"#,
+        );
+        ensure!(wrong == Ok(REQUESTS), "{wrong:?}");
         Ok(())
     })
     .await;
