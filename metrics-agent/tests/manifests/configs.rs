@@ -119,6 +119,30 @@ dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pl
 }
 
 #[test]
+fn a_load_that_counts_cached_prompts_as_tokens_to_read_has_a_warning() {
+    let name = "precise-prefix-cache-producer";
+    let warned = |load: &str| {
+        let text = config(&format!(
+            "plugins:
+- {{type: endpoint-notification-source}}
+- {{type: {name}}}
+- {{type: expected-latency-scorer, parameters: {{prefixMatchInfoProducerName: {name}}}}}
+{load}"
+        ));
+        let about_scorer = |warning: &String| warning.contains("plugins[2]");
+        warnings(&text).into_iter().filter(about_scorer).collect::<Vec<_>>()
+    };
+    let expected = format!(
+        "m.yaml: document 1: plugins[2].parameters.prefixMatchInfoProducerName: is \"{name}\", and tokens in flight count whole prompts as \
+         tokens to read; give inflight-load-producer the same prefixMatchInfoProducerName"
+    );
+    assert_eq!(warned(""), [expected]);
+    let same =
+        format!("- {{type: inflight-load-producer, parameters: {{prefixMatchInfoProducerName: {name}}}}}");
+    assert_eq!(warned(&same), [""; 0]);
+}
+
+#[test]
 fn a_current_spelling_wins_over_a_deprecated_one() {
     let picker = policy(&config(
         "plugins: [{type: openai-parser}, {type: anthropic-parser}, {type: queue-scorer},

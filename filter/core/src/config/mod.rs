@@ -3,6 +3,7 @@
 mod compile;
 mod flow_control;
 mod plugins;
+mod warnings;
 
 use core::fmt;
 use core::time::Duration;

@@ -52,6 +52,38 @@ fn with_the_answer_estimated_all_is_held_to_the_end() {
 }
 
 #[test]
+fn matches_by_events_that_the_load_does_not_count_have_a_warning() {
+    const PRECISE: &str = "precise-prefix-cache-producer";
+    let by = |producer: &str| json!({"prefixMatchInfoProducerName": producer});
+    let warnings = |scorer: &str, of_scorer: Value, more: &[Value]| {
+        let declared = [json!({"type": PRECISE}), json!({"type": scorer, "parameters": of_scorer})];
+        let plugins: Vec<Value> = declared.into_iter().chain(more.iter().cloned()).collect();
+        let warnings = compile(&json!({"plugins": plugins})).unwrap().warnings();
+        warnings.into_iter().map(|warning| (warning.at, warning.problem)).collect::<Vec<_>>()
+    };
+    let load = |producer: &str| json!({"type": "inflight-load-producer", "parameters": by(producer)});
+    let approximate = json!({"type": "approx-prefix-cache-producer"});
+    for (scorer, more, counted) in [
+        ("expected-latency-scorer", vec![], "whole prompts as tokens to read"),
+        ("lmetric-scorer", vec![], "whole prompts as tokens to read"),
+        (
+            "expected-latency-scorer",
+            vec![approximate],
+            "prompts as cached by \"approx-prefix-cache-producer\"",
+        ),
+    ] {
+        let at = "plugins[1].parameters.prefixMatchInfoProducerName".to_owned();
+        let problem = format!(
+            "is {PRECISE:?}, and tokens in flight count {counted}; give inflight-load-producer the same prefixMatchInfoProducerName"
+        );
+        assert_eq!(warnings(scorer, by(PRECISE), &more), [(at, problem)]);
+        assert_eq!(warnings(scorer, by(PRECISE), &[load(PRECISE)]), []);
+        assert_eq!(warnings(scorer, json!({}), &[load(PRECISE)]), [], "no part of the prompt is forgotten");
+    }
+    assert_eq!(warnings("prefix-cache-scorer", by(PRECISE), &[]), [], "it reads no load");
+}
+
+#[test]
 fn only_the_prefix_producer_that_is_named_makes_tokens_cheaper() {
     let config = |load: Value| {
         json!({"plugins": [

@@ -124,7 +124,9 @@ pub(crate) fn lower(
         flow_control,
         propagate_priority,
     };
-    check_in_filter(&picker, &paths, faults)?;
+    for warning in check_in_filter(&picker, &paths, faults)?.warnings() {
+        findings.warn(paths.in_document(&warning.at), warning.problem);
+    }
     // It is checked also if the gate is off.
     picker.flow_control = picker.flow_control.filter(|_| queues);
     Ok((Lowered { picker, scraping, endpoints_file }, findings.warnings))
@@ -147,18 +149,21 @@ fn takes_part_in_profiles(declared: &Declared) -> bool {
     declared.of_filter().is_some_and(|plugin| plugin.roles().is_for_profiles())
 }
 
-/// Adds the faults that the filter would find.
-fn check_in_filter(picker: &v1::PickerConfig, paths: &Paths, mut faults: Faults) -> Result<(), Faults> {
-    if let Err(ConfigErrors(errors)) = compile(picker.clone()) {
-        for error in errors {
-            let at = paths.in_document(&error.at);
-            // At one place the agent's message is better: it knows more plugins.
-            if faults.0.iter().all(|fault| fault.at != at) {
-                faults.push(at, error.problem);
-            }
+/// Compiles the configuration as the filter does, and adds the faults that the filter would find.
+fn check_in_filter(picker: &v1::PickerConfig, paths: &Paths, mut faults: Faults) -> Result<Pipeline, Faults> {
+    let ConfigErrors(errors) = match compile(picker.clone()) {
+        Ok(pipeline) if faults.0.is_empty() => return Ok(pipeline),
+        Ok(_) => return Err(faults),
+        Err(errors) => errors,
+    };
+    for error in errors {
+        let at = paths.in_document(&error.at);
+        // At one place the agent's message is better: it knows more plugins.
+        if faults.0.iter().all(|fault| fault.at != at) {
+            faults.push(at, error.problem);
         }
     }
-    if faults.0.is_empty() { Ok(()) } else { Err(faults) }
+    Err(faults)
 }
 
 /// Compiles the configuration as the filter does.
