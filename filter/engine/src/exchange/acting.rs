@@ -149,7 +149,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Responds to the request with an error.
     pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.exchange.progress = Progress::Rejected;
-        let ErrorResponse { header, body } = ErrorResponse::new(rejection, self.exchange.head.is_grpc());
+        let ErrorResponse { header, body } = ErrorResponse::new(rejection, self.exchange.head.is_grpc);
         let mut headers = vec![(header.0, &*header.1)];
         if let Some(reason) = rejection.reason {
             headers.push((headers::DROPPED_REASON, reason.as_str()));
@@ -165,8 +165,16 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another picker has routed
-    /// passes in any case.
+    /// passes in any case. Nothing reads the headers of a decided request.
     pub(super) fn settle(&mut self, result: Result<Flow>) -> Flow {
+        let flow = self.flow(result);
+        if !self.exchange.is_undecided() {
+            self.exchange.head.forget_headers();
+        }
+        flow
+    }
+
+    fn flow(&mut self, result: Result<Flow>) -> Flow {
         match result {
             _ if self.pool.config.mode == Mode::Shadow => {
                 if let Err(error) = result {

@@ -270,7 +270,9 @@ impl Exchange {
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &mut impl Proxy,
     ) -> Flow {
-        Turn { exchange: self, pool, proxy }.act_by_failure_mode()
+        let mut turn = Turn { exchange: self, pool, proxy };
+        let flow = turn.act_by_failure_mode();
+        turn.settle(Ok(flow))
     }
 
     /// The head of the response has arrived.

@@ -3,7 +3,9 @@
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
 
-use crate::fixture::{Fixture, TEXT, address, fewest_waiting};
+use serde_json::json;
+
+use crate::fixture::{Fixture, Request, TEXT, address, fewest_waiting};
 
 const BODY: &str = r#"{"model": "m", "prompt": "hi"}"#;
 
@@ -37,7 +39,7 @@ fn a_clients_control_headers_are_removed_and_its_destination_is_replaced() {
 
 #[test]
 fn a_clients_destination_is_removed_also_where_nothing_is_decided() {
-    let mut fixture = Fixture::without_snapshot(&serde_json::json!({}));
+    let mut fixture = Fixture::without_snapshot(&json!({}));
     let request = fixture.post(TEXT, &[(DESTINATION, "10.9.9.9:80")], BODY);
     assert_eq!(request.destination(), None);
 }
@@ -112,7 +114,7 @@ fn servers_cannot_set_the_pickers_headers_on_answers() {
 
 #[test]
 fn servers_cannot_set_them_on_answers_to_requests_that_were_not_routed() {
-    let mut fixture = Fixture::without_snapshot(&serde_json::json!({}));
+    let mut fixture = Fixture::without_snapshot(&json!({}));
     let mut request = fixture.post(TEXT, &[], BODY);
     request.answer(&mut fixture, 1, &[(":status", "200"), (DESTINATION, "10.9.9.9:80")]);
     assert_eq!(request.proxy.response_header(DESTINATION), None);
@@ -137,4 +139,30 @@ fn an_answer_without_a_body_has_no_chunks() {
     request.proxy.response_headers = vec![(":status".to_owned(), b"204".to_vec())];
     request.exchange.response_headers(&mut fixture.pool, &mut request.proxy, true);
     assert_eq!(fixture.in_flight(), [0, 0, 0]);
+}
+
+#[test]
+fn a_decided_request_keeps_none_of_its_headers() {
+    const TRACE: (&str, &str) = ("x-trace", "0123456789abcdef");
+    let keeps = |request: &Request| format!("{:?}", request.exchange).contains(TRACE.1);
+    let mut fixture = Fixture::new();
+    let mut request = fixture.request(TEXT, &[TRACE]);
+    assert_eq!(request.head(&mut fixture), Flow::Hold);
+    assert!(keeps(&request), "it is not decided");
+    assert_eq!(request.body(&mut fixture, BODY.as_bytes(), true), Flow::Continue);
+    assert!(request.destination().is_some() && !keeps(&request));
+
+    let rejected = fixture.post(TEXT, &[TRACE], "no JSON");
+    assert!(rejected.rejection().status == 400 && !keeps(&rejected));
+    let mut withheld = fixture.request(TEXT, &[TRACE]);
+    withheld.head(&mut fixture);
+    withheld.exchange.request_body_withheld(&mut fixture.pool, &mut withheld.proxy);
+    assert!(!withheld.exchange.is_held() && !keeps(&withheld));
+
+    let mut fixture = Fixture::with_config(&json!({"mode": "shadow"}));
+    let mut compared = fixture.request(TEXT, &[TRACE, (DESTINATION, &address(1))]);
+    compared.head(&mut fixture);
+    assert!(keeps(&compared), "it is compared with the body");
+    compared.body(&mut fixture, BODY.as_bytes(), true);
+    assert!(!keeps(&compared));
 }

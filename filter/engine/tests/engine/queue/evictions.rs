@@ -36,6 +36,19 @@ fn a_sheddable_request_in_flight_is_answered_for_one_that_waits() {
 }
 
 #[test]
+fn a_client_of_grpc_gets_the_error_of_an_eviction_as_one_of_grpc() {
+    let mut queueing = evicting();
+    queueing.read(&FREE);
+    let headers = [of("batch")[0], ("content-type", "application/grpc")];
+    let (mut batch, flow) = queueing.post(&headers);
+    assert_eq!(flow, Flow::Continue);
+    queueing.read(&SATURATED);
+    let _urgent = queueing.waiting_request(&of("urgent"));
+    assert_eq!(queueing.resumed(&mut batch), Some(Flow::Hold));
+    assert!(batch.rejection().headers.contains(&("grpc-status".to_owned(), "8".to_owned())));
+}
+
+#[test]
 fn a_request_that_ends_before_it_is_evicted_is_left_alone() {
     let mut queueing = evicting();
     queueing.read(&FREE);
