@@ -105,7 +105,9 @@ impl PrecisePrefixCacheProducer {
         if size < 1 {
             return Err(format!("tokenProcessorConfig.blockSizeTokens is {size}; allowed is 1 or more"));
         }
-        for (index, Backend { name, weight }) in self.backends().iter().enumerate() {
+        for (index, Backend { name, weight }) in
+            self.indexer_config.kv_cache_backend_configs.declared.iter().enumerate()
+        {
             let at = format!("indexerConfig.kvCacheBackendConfigs[{index}]");
             if name.is_empty() {
                 return Err(format!("{at}.name is empty; allowed is the name of a tier, such as gpu or cpu"));
@@ -117,26 +119,8 @@ impl PrecisePrefixCacheProducer {
         Ok(())
     }
 
-    fn backends(&self) -> &[Backend] {
-        self.indexer_config.kv_cache_backend_configs.as_deref().unwrap_or_default()
-    }
-
-    /// The weights of the tiers. A tier that a given list leaves out weighs 1, as in the EPP. All tiers but graphics and main memory are one
-    /// here, so the last name of another tier counts.
-    fn weights(&self) -> TierWeights {
-        if self.indexer_config.kv_cache_backend_configs.is_none() {
-            return TierWeights([1.0, 0.8, 1.0]);
-        }
-        let mut weights = TierWeights([1.0; 3]);
-        let TierWeights([gpu, cpu, other]) = &mut weights;
-        for Backend { name, weight } in self.backends() {
-            *match name.as_str() {
-                "gpu" => &mut *gpu,
-                "cpu" => &mut *cpu,
-                _ => &mut *other,
-            } = *weight;
-        }
-        weights
+    fn weights(&self) -> &TierWeights {
+        &self.indexer_config.kv_cache_backend_configs.weights
     }
 
     fn ttl(&self) -> Duration {
@@ -164,7 +148,7 @@ impl PrecisePrefixCacheProducer {
         matches: &PrefixMatch,
         endpoint: usize,
     ) -> bool {
-        cached.part_of(run, &self.weights(), matches.total) >= matches.blocks(endpoint)
+        cached.part_of(run, self.weights(), matches.total) >= matches.blocks(endpoint)
     }
 }
 
@@ -220,7 +204,7 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
         for run in cached.runs() {
             let Some(endpoint) = cycle.pool.index_of(run.endpoint()) else { continue };
             if let Some((matched, &sent)) = matched.get_mut(endpoint).zip(sent.get(endpoint)) {
-                *matched = cached.part_of(run, &weights, total).max(sent);
+                *matched = cached.part_of(run, weights, total).max(sent);
             }
         }
     }

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::cached_prefixes::TierWeights;
+
 /// `tokenProcessorConfig`. Its other fields are those of a library, and not checked; the same is true of the other objects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -41,8 +43,41 @@ pub(super) enum HashAlgorithm {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Indexer {
-    pub(super) kv_cache_backend_configs: Option<Vec<Backend>>,
+    pub(super) kv_cache_backend_configs: Backends,
     pub(super) tokenizers_pool_config: Given,
+}
+
+/// `kvCacheBackendConfigs`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "Option<Vec<Backend>>")]
+pub(super) struct Backends {
+    pub(super) declared: Vec<Backend>,
+    pub(super) weights: TierWeights,
+}
+
+impl From<Option<Vec<Backend>>> for Backends {
+    /// A tier that a given list leaves out weighs 1, as in the EPP. All tiers but graphics and main memory are one here, so the last name of
+    /// another tier counts.
+    fn from(declared: Option<Vec<Backend>>) -> Self {
+        let Some(declared) = declared else {
+            return Self { declared: Vec::new(), weights: TierWeights([1.0, 0.8, 1.0]) };
+        };
+        let [mut gpu, mut cpu, mut other] = [1.0; 3];
+        for Backend { name, weight } in &declared {
+            *match name.as_str() {
+                "gpu" => &mut gpu,
+                "cpu" => &mut cpu,
+                _ => &mut other,
+            } = *weight;
+        }
+        Self { declared, weights: TierWeights([gpu, cpu, other]) }
+    }
+}
+
+impl Default for Backends {
+    fn default() -> Self {
+        None.into()
+    }
 }
 
 /// One of `kvCacheBackendConfigs`: the weight of a tier.
