@@ -16,7 +16,7 @@ use core::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use self::nodes::{Cached, Nodes};
-pub use texts::{PromptTexts, have_texts, is_chat, texts};
+pub use texts::{PromptTexts, can_match, is_chat, texts};
 pub use walk::{CachedPrompt, CachedRun, TierWeights};
 
 /// Maximum number of nodes, roots included: some 80 MB.

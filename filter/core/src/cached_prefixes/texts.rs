@@ -20,8 +20,8 @@ pub trait PromptTexts: Debug + Send + Sync {
     fn completion(&self, prompt: String) -> String;
 }
 
-/// Whether the prompts of requests to this API can have texts.
-pub fn have_texts(api: Api) -> bool {
+/// Whether requests to this API can be matched by the texts of their prompts.
+pub fn can_match(api: Api) -> bool {
     api == Api::Completions || is_chat(api)
 }
 

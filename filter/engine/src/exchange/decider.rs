@@ -396,7 +396,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     /// The part of the prompts that is in the caches of servers; `None`: not known.
     fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str, now: Duration) -> Option<CachedPrompt> {
         let api = self.head.api;
-        if !cached_prefixes::have_texts(api) || !self.view.topology().reads_caches() {
+        if !cached_prefixes::can_match(api) || !self.view.topology().reads_caches() {
             return None;
         }
         let store = &self.pool.store;
@@ -414,7 +414,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         if self.other.is_some()
             || length >= max
             || !may_fit
-            || !cached_prefixes::have_texts(self.head.api)
+            || !cached_prefixes::can_match(self.head.api)
             || !self.view.topology().reads_caches()
         {
             return Ok(false);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{PromptTexts, have_texts, is_chat};
+use endpoint_picker::cached_prefixes::{PromptTexts, can_match, is_chat};
 use endpoint_picker::request::body::Api;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::Model;
@@ -59,7 +59,7 @@ impl ServedModels {
 
     /// Whether the prompts of requests to this API have texts, for one model or more.
     pub(super) fn have_texts(&self, api: Api) -> bool {
-        have_texts(api) && if is_chat(api) { self.have_chats } else { !self.by_name.is_empty() }
+        can_match(api) && if is_chat(api) { self.have_chats } else { !self.by_name.is_empty() }
     }
 
     /// The model of this name.
