@@ -82,7 +82,7 @@ pub struct EndpointReport {
     pub errors_by_prompts: ::core::option::Option<PredictionErrors>,
 }
 /// Predictions of cached tokens by their error.
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PredictionErrors {
     /// Responses whose error is up to each of the bounds (ERROR_BOUNDS in the rules, in tokens) and above the one before, and last those above
     /// all. Zeros at the end are left out.
