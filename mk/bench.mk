@@ -57,8 +57,13 @@ bench-streams: tools wasm native build-studies ## Hold up to 20 000 streams open
 
 .PHONY: bench-field
 bench-field: tools wasm native build-studies ## Compare with round robin and the EPP by the field's own tools, 40 minutes (SIM=/path/to/llm-d-inference-sim, Python 3.12; ONLY=shared-prefixes, conversations or adapters; QUICK=1; WRITE=1 into docs/benchmarks)
-	@SIM='$(SIM)' tools/setup/field
+	@SIM='$(SIM)' tools/setup/field bench-field
 	@epp=$$(tools/setup/epp) && EPP=$$epp SIM='$(SIM)' $(call study,field) $(addprefix --only ,$(ONLY))
+
+.PHONY: bench-prefixes
+bench-prefixes: tools native build-studies ## Compare predicted with really cached prefixes in front of two vLLM with KV-cache events, 20 minutes (Python 3.12, 5 GB; ONLY=servers or ranks; REQUESTS=900 SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
+	@tools/setup/field bench-prefixes
+	@$(call study,prefixes) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
 
 .PHONY: bench-proxies
 bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs/benchmarks)
@@ -70,6 +75,6 @@ bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, f
 	@$(call study,choosing)
 
 .PHONY: simulate
-simulate: ## Compare ways to pick in simulated time, without Envoy, a minute (SEEDS=20 LOADS=0.5,0.8 WORKLOADS=agents VARIANTS=lmetric REQUESTS=6000 INTERVAL=1000 TRACE=path)
+simulate: ## Compare ways to pick in simulated time, without Envoy, a minute (SEEDS=20 LOADS=0.5,0.8 WORKLOADS=agents VARIANTS=lmetric REQUESTS=9000 INTERVAL=1000 TRACE=path)
 	$(CARGO) build --release $(programs) --bin simulate
 	@$(target_dir)/release/simulate

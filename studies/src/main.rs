@@ -3,10 +3,12 @@
 mod choosing;
 mod epp;
 mod field;
+mod prefixes;
 mod proxies;
 mod schedule;
 mod streams;
 mod timed_servers;
+mod vllm;
 
 use crate::choosing::{ChoosingPlan, WORKLOADS, Way};
 use crate::epp::cost::{self, CostPlan};
@@ -16,6 +18,7 @@ use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
 use crate::epp::rules::Rules;
 use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
+use crate::prefixes::{PrefixPart, PrefixPlan, PrefixTables};
 use crate::proxies::choices::{self, ChoicePlan};
 use crate::proxies::report::ChoiceTables;
 use crate::streams::held::{self, HeldPlan};
@@ -80,6 +83,15 @@ enum Study {
         /// Only this workload.
         #[arg(long)]
         only: Option<FieldWorkload>,
+    },
+    /// Prefixes in the caches of two real vLLM, which publish KV-cache events: 20 minutes.
+    Prefixes {
+        /// Only this part.
+        #[arg(long)]
+        only: Option<PrefixPart>,
+        /// Requests of each way.
+        #[arg(long, env = "REQUESTS", default_value_t = 900)]
+        requests: usize,
     },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
@@ -253,6 +265,22 @@ impl Run {
         self.finish(&machine, &progress, &table, "Field tools")
     }
 
+    async fn compare_prefixes(&self, only: Option<PrefixPart>, requests: usize) -> Result<()> {
+        let machine = Machine::read(Vec::new())?;
+        let parts = PrefixPart::value_variants().iter().filter(|part| only.is_none_or(|only| only == **part));
+        let plan = PrefixPlan {
+            parts: parts.copied().collect(),
+            requests: self.pick(60, requests),
+            after_crash: Duration::from_secs(self.pick(5, 30)),
+            seed: self.seed,
+        };
+        let progress = Progress::begin(plan.expected());
+        let samples = prefixes::measure(&plan, &progress).await?;
+        let tables =
+            format!("{}A line for each request is in {}.\n", PrefixTables(&samples), prefixes::REPORTS);
+        self.finish(&machine, &progress, &tables, "Cached prefixes in front of vLLM")
+    }
+
     async fn compare_ways(&self, chosen: Choosing) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
         let plan = chosen.plan(self)?;
@@ -297,6 +325,7 @@ async fn main() -> Result<()> {
         Study::Epp { only } => run.compare_with_epp(only).await,
         Study::Streams { only } => run.hold_streams(only).await,
         Study::Field { sim, only } => run.measure_with_field(sim, only).await,
+        Study::Prefixes { only, requests } => run.compare_prefixes(only, requests).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
         Study::Proxies { filter, rules } => run.compare_proxies(filter, rules).await,
     }

@@ -81,6 +81,7 @@ impl Run<'_> {
             workers,
             rules: way.rules(),
             interval: plan.interval,
+            agent_flags: &[],
             epp: Some(&plan.epp),
         };
         let mut running = way.variant().start(setting).await?;

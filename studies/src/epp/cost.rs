@@ -72,6 +72,7 @@ pub(crate) async fn measure(plan: CostPlan, epp: &Path, progress: &Progress) -> 
                     workers: 1,
                     rules: Rules::Parity("default"),
                     interval: USUAL_INTERVAL,
+                    agent_flags: &[],
                     epp: Some(epp),
                 };
                 let mut running = variant.start(setting).await?;

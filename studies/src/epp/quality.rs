@@ -172,7 +172,7 @@ impl QualityTurn<'_> {
         let Self { variant, workload, rules, workers, interval, epp } = *self;
         let servers = TimedServers::start(SERVERS, workload.service_times())?;
         let endpoints = servers.addresses();
-        let setting = Setting { endpoints: &endpoints, workers, rules, interval, epp };
+        let setting = Setting { endpoints: &endpoints, workers, rules, interval, agent_flags: &[], epp };
         let mut running = variant.start(setting).await?;
         let mut samples = Vec::new();
         for (load, schedule) in phases {

@@ -15,6 +15,8 @@ pub(crate) enum Rules {
     Parity(&'static str),
     /// One of `examples/choosing`, by its name.
     Example(&'static str),
+    /// One of `studies/src/prefixes/rules`, by its name.
+    Prefixes(&'static str),
 }
 
 /// The configurations of `examples/choosing` that can be compared.
@@ -47,6 +49,7 @@ impl Rules {
         let (folder, name) = match self {
             Self::Parity(name) => (setup::configs(), name),
             Self::Example(name) => (tools::root().join("examples/choosing"), name),
+            Self::Prefixes(name) => (tools::root().join("studies/src/prefixes/rules"), name),
         };
         folder.join(format!("{name}.yaml"))
     }
@@ -54,7 +57,7 @@ impl Rules {
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Parity(name) | Self::Example(name)) = self;
+        let (Self::Parity(name) | Self::Example(name) | Self::Prefixes(name)) = self;
         f.write_str(name)
     }
 }

@@ -45,6 +45,14 @@ impl RunningVariant {
         self.envoy.listener()
     }
 
+    /// The metrics agent, where our filter picks.
+    pub(crate) fn agent(&self) -> Option<&Agent> {
+        match &self.picker {
+            Some(Picker::Agent(agent)) => Some(agent),
+            Some(Picker::Epp(_)) | None => None,
+        }
+    }
+
     pub(crate) fn cpu(&self) -> Result<Cpu> {
         let picker = self.picker.as_ref().map(|picker| cpu_time(picker.process_id())).transpose()?;
         Ok(Cpu { envoy: cpu_time(self.envoy.process_id())?, picker: picker.unwrap_or_default() })

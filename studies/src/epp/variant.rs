@@ -46,6 +46,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) rules: Rules,
     /// Between two scrapes of an endpoint.
     pub(crate) interval: Duration,
+    /// Further flags of the agent.
+    pub(crate) agent_flags: &'a [&'a str],
     /// The EPP's binary, for the variant of that name.
     pub(crate) epp: Option<&'a Path>,
 }
@@ -79,7 +81,7 @@ impl Variant {
         setting: Setting<'_>,
         change: impl FnOnce(&mut Config) -> Result<()>,
     ) -> Result<(Envoy, Option<Picker>)> {
-        let Setting { endpoints, workers, rules, interval, epp } = setting;
+        let Setting { endpoints, workers, rules, interval, agent_flags, epp } = setting;
         let interval = format!("{}ms", interval.as_millis());
         fs::create_dir_all(folder.join(EDS_FOLDER))?;
         write_eds(&folder.join(EDS_FILE), endpoints)?;
@@ -95,7 +97,7 @@ impl Variant {
             Self::NoPicker => (without_picker(folder)?, None),
             Self::NamedByClient => (named_by_client(folder)?, None),
             Self::Filter(filter) => {
-                let agent = start_agent(folder, agent_rules, &list, &interval).await?;
+                let agent = start_agent(folder, agent_rules, &list, &interval, agent_flags).await?;
                 let mut config = shipped_proxy::config(filter, folder, agent.address().port())?;
                 config.set_picker_module(&filter.module()?)?;
                 (config, Some(Picker::Agent(agent)))
@@ -145,10 +147,12 @@ async fn start_agent(
     rules: Option<&std::path::PathBuf>,
     list: &Path,
     interval: &str,
+    more: &[&str],
 ) -> Result<Agent> {
     let eds = folder.join(EDS_FILE);
     let mut flags: Vec<&OsStr> = ["--eds-cluster".as_ref(), "model-servers".as_ref()].into();
     flags.extend(["--eds-file".as_ref(), eds.as_os_str(), "--interval".as_ref(), interval.as_ref()]);
+    flags.extend(more.iter().map(OsStr::new));
     match rules {
         // The same document that the EPP reads; it has the endpoints as well.
         Some(rules) => {

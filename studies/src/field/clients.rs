@@ -2,8 +2,8 @@
 
 use super::FieldWorkload;
 use super::simulators::ADAPTERS;
+use crate::vllm::{OFFLINE, field_folder, program};
 use anyhow::{Context, Result, ensure};
-use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::MODEL;
 use serde_json::{Value, json};
 use std::fmt;
@@ -78,8 +78,7 @@ impl Client {
         };
         let path = run.reports.join("client.log");
         let log = File::create(&path)?;
-        // No client may look for a model, a data set or a newer version elsewhere.
-        command.envs([("HF_HUB_OFFLINE", "1"), ("TRANSFORMERS_OFFLINE", "1"), ("VLLM_NO_USAGE_STATS", "1")]);
+        command.envs(OFFLINE);
         command.current_dir(run.reports).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let status = command.status().with_context(|| format!("start {self}"))?;
         ensure!(status.success(), "{self} ended with {status}; its log is {}", path.display());
@@ -112,13 +111,8 @@ impl fmt::Display for Client {
     }
 }
 
-/// A program of `tools/setup/field`.
-fn program(name: &str) -> PathBuf {
-    tools::root().join(".tools/field/bin").join(name)
-}
-
 fn tokenizer() -> PathBuf {
-    tools::root().join(".tools/field/tokenizer")
+    field_folder().join("tokenizer")
 }
 
 fn inference_perf(run: &ClientRun<'_>) -> Result<Command> {

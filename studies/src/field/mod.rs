@@ -14,6 +14,7 @@ use crate::epp::rules::Rules;
 use crate::epp::running::RunningVariant;
 use crate::epp::variant::{Setting, USUAL_INTERVAL, Variant};
 use crate::timed_servers::{cached_share, counts_since};
+use crate::vllm::prefix_cache;
 use anyhow::Result;
 use clap::ValueEnum;
 use endpoint_picker_bench::report::Progress;
@@ -101,7 +102,7 @@ impl FieldPlan {
         let reports = new_folder(workload, client, proxy)?;
         let servers = Simulators::start(&self.sim, &reports).await?;
         let mut running = proxy.start(workload, servers.addresses(), &self.epp).await?;
-        let before = servers.prefix_cache().await?;
+        let before = prefix_cache(servers.addresses()).await?;
         let run = ClientRun {
             workload,
             proxy: running.listener(),
@@ -111,7 +112,7 @@ impl FieldPlan {
         };
         let figures = client.measure(&run)?;
         running.check_running()?;
-        let cached = cached_share(counts_since(servers.prefix_cache().await?, before));
+        let cached = cached_share(counts_since(prefix_cache(servers.addresses()).await?, before));
         Ok(FieldSample { client, workload, proxy, figures, cached })
     }
 }
@@ -159,6 +160,7 @@ impl FieldProxy {
             workers: 1,
             rules: Rules::Example(rules),
             interval: USUAL_INTERVAL,
+            agent_flags: &[],
             epp: Some(epp),
         };
         variant.start(setting).await

@@ -5,7 +5,7 @@ use endpoint_picker_bench::epp::free_ports;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
-use endpoint_picker_model_server::{MODEL, PrefixCacheCounts};
+use endpoint_picker_model_server::MODEL;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -74,24 +74,4 @@ impl Simulators {
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
-
-    /// Lookups and hits of all their prefix caches so far, in tokens.
-    pub(super) async fn prefix_cache(&self) -> Result<PrefixCacheCounts> {
-        let mut sum = PrefixCacheCounts::default();
-        for address in &self.addresses {
-            let response = client::http1().get(format!("http://{address}/metrics")).send().await?;
-            let text = response.error_for_status()?.text().await?;
-            sum.queried += counter(&text, "vllm:prefix_cache_queries")?;
-            sum.hit += counter(&text, "vllm:prefix_cache_hits")?;
-        }
-        Ok(sum)
-    }
-}
-
-/// The value of a counter; 0 while there is none.
-fn counter(text: &str, name: &str) -> Result<u64> {
-    let line = text.lines().find(|line| line.starts_with(name));
-    let value = line.and_then(|line| line.rsplit(' ').next()).map_or(Ok(0.0), str::parse::<f64>);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter of tokens")]
-    Ok(value.with_context(|| format!("{name} is not a number"))? as u64)
 }

@@ -90,6 +90,7 @@ impl HeldRun<'_> {
             workers: 1,
             rules: Rules::Parity("default"),
             interval: USUAL_INTERVAL,
+            agent_flags: &[],
             epp: Some(epp),
         };
         let change = |config: &mut _| proxy.change(config, protocol);

@@ -84,6 +84,7 @@ async fn measure_chunks(plan: TrafficPlan, progress: &Progress) -> Result<(Round
         workers: 1,
         rules: Rules::Parity("default"),
         interval: USUAL_INTERVAL,
+        agent_flags: &[],
         epp: None,
     };
     let [bare, native] = CHUNK_VARIANTS;
