@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot};
+use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::WorkerPool;
@@ -45,7 +45,7 @@ impl LinkedPool for LinkedVms<'_> {
         self.pool.metrics.count_snapshots(1);
     }
 
-    fn count_failed_poll(&mut self) {
+    fn count_failed_poll(&mut self, _reason: &PollError) {
         self.pool.metrics.count_failed_polls(1);
     }
 

@@ -71,6 +71,9 @@ pub const MODELS_FORMAT: u32 = 1;
 /// The format of cached prefixes that this build reads and writes.
 pub const PREFIXES_FORMAT: u32 = 1;
 
+/// The status with which the agent refuses a message of another format than its own. It has no other meaning in the agent's API.
+pub const OTHER_FORMAT_STATUS: u16 = 422;
+
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH_PARTS: usize = 256;
 

@@ -14,7 +14,7 @@ use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message};
 use tower_service::Service;
 
 use super::access::Peer;
-use super::{ApiState, PROTOBUF, Rejection, error_response, read_message};
+use super::{ApiState, PROTOBUF, Rejection, check_format, error_response, read_message};
 
 /// Maximum size of a batch, in bytes. A proxy sends at most half of it.
 const MAX_BYTES: usize = 8 << 20;
@@ -46,16 +46,11 @@ async fn receive(parts: Router, state: Arc<ApiState>, request: Request) -> Respo
 
 /// Refuses a batch that the agent cannot read.
 fn check(batch: Batch) -> Result<Batch, Rejection> {
-    let bad = |problem| Err((StatusCode::BAD_REQUEST, problem));
-    let Batch { format, parts } = &batch;
-    if *format != BATCH_FORMAT {
-        return bad(format!(
-            "the batch has format {format}, this agent reads format {BATCH_FORMAT}: update the older side"
-        ));
-    }
-    if parts.len() > MAX_BATCH_PARTS {
-        let found = parts.len();
-        return bad(format!("the batch has {found} requests; at most {MAX_BATCH_PARTS} are allowed"));
+    check_format("batch", batch.format, BATCH_FORMAT)?;
+    let found = batch.parts.len();
+    if found > MAX_BATCH_PARTS {
+        let problem = format!("the batch has {found} requests; at most {MAX_BATCH_PARTS} are allowed");
+        return Err((StatusCode::BAD_REQUEST, problem));
     }
     Ok(batch)
 }

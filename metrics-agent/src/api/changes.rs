@@ -12,7 +12,7 @@ use axum::routing::post;
 use endpoint_picker_wire::changes::{Feed, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 
-use super::{ApiState, PROTOBUF, Rejection, error_response};
+use super::{ApiState, PROTOBUF, Rejection, check_format, error_response};
 use crate::sharing::MAX_MESSAGE_BYTES;
 use crate::{api, runtime};
 
@@ -42,16 +42,12 @@ async fn sync(
 
 /// Refuses a sync that the agent cannot pass on.
 fn check(sync: Sync) -> Result<Sync, Rejection> {
-    let bad = |problem| Err((StatusCode::BAD_REQUEST, problem));
-    if sync.format != CHANGES_FORMAT {
-        let found = sync.format;
-        return bad(format!(
-            "the sync has format {found}, this agent reads format {CHANGES_FORMAT}: update the older side"
-        ));
-    }
+    check_format("sync", sync.format, CHANGES_FORMAT)?;
     let name_bytes = sync.proxy.len();
     if name_bytes > MAX_NAME_BYTES {
-        return bad(format!("the proxy's name has {name_bytes} bytes; at most {MAX_NAME_BYTES} are allowed"));
+        let problem =
+            format!("the proxy's name has {name_bytes} bytes; at most {MAX_NAME_BYTES} are allowed");
+        return Err((StatusCode::BAD_REQUEST, problem));
     }
     Ok(sync)
 }

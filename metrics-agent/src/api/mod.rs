@@ -24,7 +24,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use endpoint_picker_wire::Message;
+use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
 use pools::history::History;
 use pools::status::{PoolStatus, UnresolvedStatus};
@@ -187,6 +187,17 @@ impl ApiState {
             |name: &&Unresolved| !plan.members.among(core::slice::from_ref(&name.placeholder)).is_empty();
         unresolved.iter().filter(belongs).map(build::of_unresolved).collect()
     }
+}
+
+/// Refuses a message of another format than this agent reads. The error calls the message `name`.
+fn check_format(name: &str, found: u32, read: u32) -> Result<(), Rejection> {
+    if found == read {
+        return Ok(());
+    }
+    let status = StatusCode::from_u16(OTHER_FORMAT_STATUS).unwrap_or(StatusCode::BAD_REQUEST);
+    let problem =
+        format!("the {name} has format {found}, this agent reads format {read}: update the older side");
+    Err((status, problem))
 }
 
 /// The type of the messages.

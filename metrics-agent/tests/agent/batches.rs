@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use endpoint_picker_wire::batch::{Batch, Part, Response, Responses};
 use endpoint_picker_wire::changes::Feed;
-use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message, decode};
+use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message, OTHER_FORMAT_STATUS, decode};
 use metrics_agent::api::access::credentials::Files;
 
 use crate::changes::sync;
@@ -94,7 +94,7 @@ async fn a_batch_that_cannot_be_read_is_refused_with_what_is_allowed() {
     let too_many = batch(vec![get(SNAPSHOT); MAX_BATCH_PARTS + 1]);
     for (body, status, reason) in [
         (b"\xff".to_vec(), 400, "the batch is malformed"),
-        (other_format, 400, "this agent reads format 1"),
+        (other_format, OTHER_FORMAT_STATUS, "this agent reads format 1"),
         (too_many, 400, "at most 256 are allowed"),
         (vec![0; (8 << 20) + 1], 413, "larger than the allowed 8388608 bytes"),
     ] {

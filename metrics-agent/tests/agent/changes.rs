@@ -1,7 +1,7 @@
 //! Proxies that share changes through the agent.
 
 use endpoint_picker_wire::changes::{Feed, Position, Sync};
-use endpoint_picker_wire::{CHANGES_FORMAT, Message};
+use endpoint_picker_wire::{CHANGES_FORMAT, Message, OTHER_FORMAT_STATUS};
 use metrics_agent::agent::Settings;
 use metrics_agent::api::pools::status::{PoolStatus, SharingStatus};
 use metrics_agent::sharing::Share;
@@ -85,7 +85,7 @@ async fn an_invalid_sync_is_refused_with_the_reason() {
     let long_name = Sync { proxy: "x".repeat(257), ..sync(1, &[], None) }.encode_to_vec();
     for (path, kind, body, status, reason) in [
         (PATH, PROTOBUF, &b"\xff\xff\xff"[..], 400, "malformed"),
-        (PATH, PROTOBUF, &other_format, 400, "format 9"),
+        (PATH, PROTOBUF, &other_format, OTHER_FORMAT_STATUS, "format 9"),
         (PATH, PROTOBUF, &long_name, 400, "257 bytes"),
         (PATH, "text/plain", &good, 415, "application/x-protobuf"),
         ("/v1/pools/other/changes", PROTOBUF, &good, 404, "no such pool"),

@@ -7,7 +7,7 @@ use endpoint_picker_wire::report::{
     Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report, Resumptions,
     StreamReason,
 };
-use endpoint_picker_wire::{Message, REPORT_FORMAT};
+use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -195,7 +195,7 @@ async fn an_invalid_report_is_refused_with_the_reason_and_changes_nothing() {
     let other_format = Report { format: 9, ..Report::default() }.encode_to_vec();
     for (path, kind, body, status, reason) in [
         (PATH, PROTOBUF, &b"\xff\xff\xff"[..], 400, "malformed"),
-        (PATH, PROTOBUF, &other_format, 400, "format 9"),
+        (PATH, PROTOBUF, &other_format, OTHER_FORMAT_STATUS, "format 9"),
         (PATH, "text/plain", &good, 415, "application/x-protobuf"),
         ("/v1/pools/other/report", PROTOBUF, &good, 404, "no such pool"),
         (PATH, PROTOBUF, &vec![0; 100_001], 413, "the allowed 100000 bytes (--max-report-bytes)"),

@@ -56,9 +56,12 @@ configuration:
   value: {{ include "endpoint-picker.gateway.filterConfig" . | quote }}
 {{- end }}
 
-{{/* The folder of the module's file in the proxy's container. The version is in it, because Envoy does not take up a new file under the path of a loaded one. */}}
+{{/*
+The folder of the module's file in the proxy's container. Not of a version: on an upgrade, agents of both versions configure proxies of both, and each proxy has
+its own version's file. Another image, and so another file, comes with another pod.
+*/}}
 {{- define "endpoint-picker.gateway.moduleFolder" -}}
-{{- printf "/opt/endpoint-picker/%s" .Chart.AppVersion }}
+/opt/endpoint-picker
 {{- end }}
 
 {{- define "endpoint-picker.gateway.modulePath" -}}

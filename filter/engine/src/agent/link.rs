@@ -11,7 +11,7 @@ use endpoint_picker::period::Period;
 use super::call::{AgentRequest, AgentResponse, CallError, CallId};
 use super::prefix_client::{PrefixClient, PrefixOutcome};
 use super::report::Reporter;
-use super::snapshot_client::{NewSnapshot, PollOutcome, SnapshotClient};
+use super::snapshot_client::{NewSnapshot, PollError, PollOutcome, SnapshotClient};
 use crate::metrics::{SharingCounts, Totals};
 use crate::prefix_caches::CachesUpdate;
 use crate::proxy::Result;
@@ -50,8 +50,8 @@ pub trait LinkedPool {
     /// Counts a snapshot that was published.
     fn count_snapshot(&mut self);
 
-    /// Counts a poll that failed.
-    fn count_failed_poll(&mut self);
+    /// Counts a poll that failed for this reason.
+    fn count_failed_poll(&mut self, reason: &PollError);
 
     /// The agent has responded to a poll for cached prefixes, with an update if they have changed. Only a shell that starts these
     /// [polls](Link::start_prefixes) implements it.
@@ -267,7 +267,7 @@ impl Polls {
             PollOutcome::Published => pool.count_snapshot(),
             PollOutcome::Unchanged => {}
             PollOutcome::Failed { error, is_new } => {
-                pool.count_failed_poll();
+                pool.count_failed_poll(&error);
                 if is_new {
                     log::warn!(
                         "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \

@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::{self as wire, SnapshotError, v1};
+use endpoint_picker_wire::{self as wire, OTHER_FORMAT_STATUS, SnapshotError, v1};
 
 use super::call::{AgentRequest, AgentResponse, CallError, path_of_pool};
 use super::recent_errors::RecentErrors;
@@ -95,6 +95,17 @@ pub enum PollError {
     Refused(TopologyRefusal),
     /// The response lacks endpoints and policy of a version that this worker does not have.
     NoTopology,
+}
+
+impl PollError {
+    /// Whether the agent has responded in another format than this build's, or refused a request because of it: it is of another version.
+    pub fn is_of_other_format(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed(SnapshotError::UnknownFormat(_))
+                | Self::Status { status: OTHER_FORMAT_STATUS, .. }
+        )
+    }
 }
 
 impl fmt::Display for PollError {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
-    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollTimes, PrefixClient, Reporter,
-    SnapshotClient,
+    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollError, PollTimes, PrefixClient,
+    Reporter, SnapshotClient,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::LocalLedger;
@@ -86,7 +86,7 @@ impl LinkedPool for MemoryPool {
         self.published += 1;
     }
 
-    fn count_failed_poll(&mut self) {
+    fn count_failed_poll(&mut self, _reason: &PollError) {
         self.failed += 1;
     }
 

@@ -8,7 +8,7 @@ use endpoint_picker_engine::agent::{
 };
 use endpoint_picker_engine::pool_view::{TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::ProxyError;
-use endpoint_picker_wire::{Message, v1};
+use endpoint_picker_wire::{FORMAT, Message, OTHER_FORMAT_STATUS, v1};
 
 use crate::fixture::{START, fewest_waiting, snapshot, topology};
 
@@ -158,6 +158,28 @@ fn a_refusals_body_is_cut() {
     poller.poll(None, START).unwrap();
     let error = error(poller.finish(Some(500), vec![b'x'; 10_000], None, START));
     assert!(matches!(&error, PollError::Status { status: 500, body } if body.len() == 256), "{error:?}");
+}
+
+#[test]
+fn an_agent_of_another_format_is_told_from_all_other_failures() {
+    let mut poller = Poller::new();
+    let snapshot = v1::Snapshot { format: FORMAT + 1, ..snapshot(&[0]) }.encode_to_vec();
+    let mut is_of_other_format = |status: Option<u16>, body: &[u8]| {
+        let error = error(poller.finish(status, body.to_vec(), None, START));
+        (error.is_of_other_format(), error)
+    };
+    for (status, body) in
+        [(Some(200), snapshot.as_slice()), (Some(OTHER_FORMAT_STATUS), b"update the older side")]
+    {
+        let (is_other, error) = is_of_other_format(status, body);
+        assert!(is_other, "{error}");
+    }
+    let others =
+        [400, 401, 403, 404, 415, 500, 503].map(|status| (Some(status), &b"update the older side"[..]));
+    for (status, body) in others.into_iter().chain([(None, &b""[..]), (Some(200), b"x")]) {
+        let (is_other, error) = is_of_other_format(status, body);
+        assert!(!is_other, "{error}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, TopologyLog};
+use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError, TopologyLog};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::pool_view::snapshot;
@@ -81,8 +81,8 @@ impl LinkedPool for UpdatedPool {
         self.store.pool().count_snapshot();
     }
 
-    fn count_failed_poll(&mut self) {
-        self.store.pool().count_failed_poll();
+    fn count_failed_poll(&mut self, reason: &PollError) {
+        self.store.pool().count_failed_poll(reason);
     }
 
     fn update_caches(&mut self, update: Option<&CachesUpdate>, now: Duration) {

@@ -36,6 +36,10 @@ const WAKE: u64 = 0;
 /// The maximum time for which Envoy waits for the pool's first snapshot before it uses the cluster.
 const INIT_WAIT: Duration = Duration::from_secs(2);
 
+/// The same after an agent of another format has responded: agents are being upgraded or rolled back, and a proxy that starts before they all are waits for one of
+/// its own format.
+const UPGRADE_WAIT: Duration = Duration::from_secs(60);
+
 /// A cluster's configuration, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterConfig {
@@ -87,8 +91,8 @@ struct State {
     hosts: Hosts,
     /// The cluster's pool, and the other pools that are or were on its list. They stay, because requests may be on their way to them.
     pools: Vec<ListedPool>,
-    /// When the cluster's initialization ends without a snapshot; `None` after its end.
-    init_until: Option<Duration>,
+    /// When the cluster's initialization began; `None` after its end.
+    init_since: Option<Duration>,
     /// `None` if Envoy has no scheduler: then the first update is the only one.
     wake: Option<Wake>,
     timer: Option<Timer>,
@@ -115,11 +119,11 @@ impl Cluster {
         Self { pool: pool.into(), fallback, agent, members: Arc::default(), state: Mutex::default() }
     }
 
-    /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`].
+    /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`] or [`UPGRADE_WAIT`].
     pub(crate) fn init(&self, handle: &mut ClusterHandle<'_>) {
         let wake = handle.scheduler().map(|scheduler| -> Wake { Arc::new(move || scheduler.commit(WAKE)) });
         let mut state = self.state.lock();
-        state.init_until = Some(clock::now() + INIT_WAIT);
+        state.init_since = Some(clock::now());
         if wake.is_none() {
             log::error!("Envoy has no scheduler for the cluster of pool {}", self.pool);
         }
@@ -171,14 +175,15 @@ impl Cluster {
         for watcher in state.pools.iter().filter_map(|pool| pool.watcher.as_ref()) {
             watcher.update(|watcher| watcher.follow(change));
         }
-        let is_initialized = state.ends_init(has_snapshot, now);
+        let is_upgrade = own.iter().any(|pool| pool.has_met_other_format());
+        let is_initialized = state.ends_init(has_snapshot, is_upgrade, now);
         // Unlocked, because Envoy makes balancers inside `complete_init`.
         drop(state);
         if is_initialized {
             if !has_snapshot {
                 log::warn!(
                     "pool {} has no snapshot yet, and its cluster no hosts until one arrives: no configuration of the filter has \
-                     this pool, or its agent does not answer",
+                     this pool, or its agent does not answer or is of another version",
                     self.pool
                 );
             }
@@ -208,23 +213,27 @@ impl State {
         has_snapshot.unwrap_or(false)
     }
 
-    /// Whether the initialization ends now. Sets the timer.
-    fn ends_init(&mut self, has_snapshot: bool, now: Duration) -> bool {
-        let is_waiting = self.init_until.is_some();
-        if has_snapshot || self.init_until.is_some_and(|until| until <= now) {
-            self.init_until = None;
+    /// Whether the initialization ends now. `is_upgrade`: an agent of another format has responded. Sets the timer.
+    fn ends_init(&mut self, has_snapshot: bool, is_upgrade: bool, now: Duration) -> bool {
+        let Some(since) = self.init_since else {
+            self.set_timer(None, now);
+            return false;
+        };
+        let wait = if is_upgrade { UPGRADE_WAIT } else { INIT_WAIT };
+        let until = since + wait;
+        let is_waiting = !has_snapshot && now < until;
+        self.set_timer(is_waiting.then_some(until), now);
+        // Without a timer nothing would end the initialization later.
+        if is_waiting && self.timer.is_some() {
+            return false;
         }
-        self.set_timer(now);
-        if self.timer.is_none() {
-            // No timer is running, so nothing would end the initialization later.
-            self.init_until = None;
-        }
-        is_waiting && self.init_until.is_none()
+        self.init_since = None;
+        true
     }
 
-    /// Has the next update come when something is due.
-    fn set_timer(&mut self, now: Duration) {
-        let due = self.hosts.due().into_iter().chain(self.init_until).min();
+    /// Has the next update come when something is due, at the latest at `init_until`.
+    fn set_timer(&mut self, init_until: Option<Duration>, now: Duration) {
+        let due = self.hosts.due().into_iter().chain(init_until).min();
         if due == self.timer.as_ref().map(Timer::due) {
             return;
         }
@@ -258,5 +267,47 @@ impl Timer {
     /// When it is due.
     fn due(&self) -> Duration {
         self.due
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(100);
+
+    fn initializing() -> State {
+        State { init_since: Some(START), wake: Some(Arc::new(|| {})), ..State::default() }
+    }
+
+    #[test]
+    fn a_snapshot_ends_the_initialization_once() {
+        let mut state = initializing();
+        assert!(!state.ends_init(false, false, START));
+        assert!(state.ends_init(true, false, START));
+        assert!(!state.ends_init(true, false, START));
+        assert!(state.timer.is_none());
+    }
+
+    #[test]
+    fn envoy_waits_longer_for_a_snapshot_while_agents_have_another_format() {
+        let moment = Duration::from_millis(1);
+        for (is_upgrade, wait) in [(false, INIT_WAIT), (true, UPGRADE_WAIT)] {
+            let mut state = initializing();
+            assert!(!state.ends_init(false, is_upgrade, START + wait.saturating_sub(moment)));
+            assert_eq!(state.timer.as_ref().map(Timer::due), Some(START + wait));
+            assert!(state.ends_init(false, is_upgrade, START + wait));
+        }
+        // The format is found out after the timer was set.
+        let mut state = initializing();
+        assert!(!state.ends_init(false, false, START));
+        assert!(!state.ends_init(false, true, START + INIT_WAIT));
+        assert_eq!(state.timer.as_ref().map(Timer::due), Some(START + UPGRADE_WAIT));
+    }
+
+    #[test]
+    fn without_a_timer_the_initialization_ends_at_once() {
+        let mut state = State { wake: None, ..initializing() };
+        assert!(state.ends_init(false, true, START));
     }
 }

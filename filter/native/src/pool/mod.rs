@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use endpoint_picker::pool::Endpoints;
+use endpoint_picker_engine::agent::PollError;
 use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
@@ -56,12 +57,14 @@ pub struct SharedPool {
     caches: RwLock<PrefixCaches>,
 }
 
-/// Polls for snapshots that no metric counts yet.
+/// Polls for snapshots: the counts that no metric has yet, and the format that agents had.
 #[derive(Debug, Default)]
 struct PollCounts {
     published: AtomicU64,
     failed: AtomicU64,
     topologies: AtomicU64,
+    /// Whether a poll has failed because of the agent's format.
+    has_met_other_format: AtomicBool,
 }
 
 /// Exchanges with other proxies that no metric counts yet.
@@ -198,15 +201,23 @@ impl SharedPool {
         self.polls.topologies.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a poll that failed.
-    pub(crate) fn count_failed_poll(&self) {
+    /// Counts a poll that failed for this reason.
+    pub(crate) fn count_failed_poll(&self, reason: &PollError) {
         self.polls.failed.fetch_add(1, Ordering::Relaxed);
+        if reason.is_of_other_format() {
+            self.polls.has_met_other_format.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an agent of another format has responded: agents are being upgraded, or rolled back.
+    pub(crate) fn has_met_other_format(&self) -> bool {
+        self.polls.has_met_other_format.load(Ordering::Relaxed)
     }
 
     /// The polls since the last call. The caller adds them to the proxy's metrics.
     pub fn take_polls(&self) -> Polls {
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
-        let PollCounts { published, failed, topologies } = &self.polls;
+        let PollCounts { published, failed, topologies, .. } = &self.polls;
         Polls { published: take(published), failed: take(failed), topologies: take(topologies) }
     }
 

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use endpoint_picker_wire::{Message, v1};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use crate::envoy::{Cluster, Config, Next, Request, Value};
 use crate::pool::{
-    Pool, address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_agent, with_policy,
+    Agent, Pool, address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_agent,
+    with_policy,
 };
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
@@ -58,6 +60,23 @@ fn envoy_waits_two_seconds_for_a_pool_without_a_snapshot() {
     let cluster = Cluster::new(&json!({"pool": "clusters-8"})).unwrap();
     cluster.run_until("the end of the initialization", Cluster::is_ready);
     assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn envoy_waits_longer_for_an_agent_of_the_modules_format() {
+    let _turn = turn();
+    let agent = Agent::start();
+    let snapshot = snapshot("clusters-11", fewest_waiting(), &[0]);
+    let mut other_format = v1::Snapshot::decode(snapshot.as_slice()).unwrap();
+    other_format.format += 1;
+    agent.publish(other_format.encode_to_vec());
+    let start = Instant::now();
+    let cluster = Cluster::new(&json!({"pool": "clusters-11", "agent": agent.access()})).unwrap();
+    cluster.run_until("two seconds have passed", |_| start.elapsed() >= Duration::from_millis(2_100));
+    assert!(!cluster.is_ready());
+    agent.publish(snapshot);
+    cluster.run_until("the end of the initialization", Cluster::is_ready);
+    assert_eq!(cluster.hosts(), [address(1)]);
 }
 
 #[test]
@@ -240,7 +259,7 @@ fn a_hint_is_never_left() {
 #[test]
 fn the_server_of_an_answer_is_known_from_its_attempt_and_those_before_it_are_avoided() {
     let _turn = turn();
-    let policy = endpoint_picker_wire::v1::Policy { avoid_failing_ms: 60_000, ..fewest_waiting() };
+    let policy = v1::Policy { avoid_failing_ms: 60_000, ..fewest_waiting() };
     let steering = json!({"steering": "cluster"});
     let config = with_policy("clusters-5", &steering, policy, &[10, 0, 20]);
     let cluster = Cluster::new(&json!({"pool": "clusters-5"})).unwrap();

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 pub use store::Reports;
 
-use super::{ApiState, Rejection, error_response};
+use super::{ApiState, Rejection, check_format, error_response};
 use crate::api;
 use crate::runtime::Clock;
 
@@ -56,6 +56,7 @@ fn store(
     pool: Result<Path<String>, PathRejection>,
     report: Report,
 ) -> Result<(), Rejection> {
+    check_format("report", report.format, REPORT_FORMAT)?;
     let publisher = pool.ok().and_then(|Path(name)| state.pools.publisher(&name));
     let published = publisher.and_then(|publisher| publisher.published());
     let Some(published) = published else {
@@ -68,8 +69,6 @@ fn store(
 /// Why a report is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportError {
-    /// The report's format is not this agent's.
-    UnknownFormat(u32),
     /// The proxy's name has this number of bytes.
     LongName(usize),
     /// The filter's version has this number of bytes.
@@ -101,10 +100,6 @@ pub enum ReportError {
 impl fmt::Display for ReportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownFormat(found) => write!(
-                f,
-                "the report has format {found}, this agent reads format {REPORT_FORMAT}: update the older side"
-            ),
             Self::LongName(bytes) => {
                 write!(
                     f,

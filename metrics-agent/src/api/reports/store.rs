@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoints;
+use endpoint_picker_wire::report as wire;
 use endpoint_picker_wire::report::{EndpointReport, Report};
-use endpoint_picker_wire::{REPORT_FORMAT, report as wire};
 use parking_lot::Mutex;
 
 use super::predictions::CachePredictions;
@@ -113,9 +113,6 @@ impl Reports {
 
     /// Replaces the proxy's last report.
     pub fn add(&self, pool: &Endpoints, report: Report) -> Result<(), ReportError> {
-        if report.format != REPORT_FORMAT {
-            return Err(ReportError::UnknownFormat(report.format));
-        }
         if report.proxy.len() > MAX_NAME_BYTES {
             return Err(ReportError::LongName(report.proxy.len()));
         }

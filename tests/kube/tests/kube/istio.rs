@@ -196,7 +196,7 @@ fn use_agent(value: &mut Value, agent: &str) -> Result<()> {
 
 /// Replaces the mounted module in what a patch inserts by that of the stack.
 fn use_module(value: &mut Value, filter: Filter) -> Result<()> {
-    const MOUNTED: &str = concat!("/opt/endpoint-picker/", env!("CARGO_PKG_VERSION"), "/");
+    const MOUNTED: &str = "/opt/endpoint-picker/";
     for place in ["/typed_config/config/vm_config/code", "/typed_config/dynamic_module_config/module"] {
         if let Some(file) = value.pointer_mut(place).and_then(|module| module.pointer_mut("/local/filename"))
         {
