@@ -8,6 +8,7 @@
 mod api;
 mod chat;
 mod json;
+mod python;
 mod source;
 
 use core::fmt;
@@ -19,7 +20,6 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use minijinja_contrib::pycompat::unknown_method_callback;
 
 pub use api::ChatApi;
 use api::messages::Adaptation;
@@ -118,9 +118,11 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(syntax_error)?);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
-        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.set_unknown_method_callback(python::call_method);
         environment.set_fuel(Some(FUEL.into()));
         environment.add_filter("tojson", json::to_json);
+        environment.add_filter("format", python::format_filter);
+        environment.add_filter("join", python::join_filter);
         // As in Python: `none` is not iterable.
         environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment.add_function("raise_exception", raise_exception);
