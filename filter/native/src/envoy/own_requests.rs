@@ -41,7 +41,7 @@ impl Stream {
         };
         let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
         let (Some(resumer), Some(server)) = (resumer, destination(request)) else {
-            (self.api, self.body, self.head) = (None, None, HeaderList::EMPTY);
+            self.forget_request();
             return outcome;
         };
         let parts = body_parts(request, event);
@@ -55,14 +55,15 @@ impl Stream {
             let body = self.body.take().unwrap_or_else(|| sent.clone());
             OwnStream::new(resumer, api, body).map(|own| (own, sent))
         };
-        self.api = None;
         let (mut own, sent) = match taken {
             Ok(taken) => taken,
             Err(reason) => {
                 resumer.count_unresumable(reason);
+                self.forget_request();
                 return outcome;
             }
         };
+        self.api = None;
         for &part in parts {
             request.replace_body(part, &[]);
         }
@@ -70,6 +71,11 @@ impl Stream {
         own.send(request, server, sent);
         self.own = Some(Box::new(own));
         Outcome::Taken
+    }
+
+    /// Envoy's router sends the request, so the copies of its head and its body are not needed.
+    fn forget_request(&mut self) {
+        (self.api, self.body, self.head) = (None, None, HeaderList::EMPTY);
     }
 
     /// The next call to Envoy that a hook has left.
