@@ -52,8 +52,8 @@ impl HeaderList {
         self.find(name, &mut Place::default()).is_some()
     }
 
-    /// The values under a name, in any case.
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    /// The values under a name, in any case, in their order.
+    pub fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let mut place = Place::default();
         core::iter::from_fn(move || self.find(name, &mut place))
     }

@@ -33,6 +33,8 @@ callbacks! {
     fn http_get_headers(filter: EnvoyPtr, map: u32, headers: *mut Header) -> bool;
     /// Sets a header and removes its old values; with [`Buffer::NULL`] only removes them.
     fn http_set_header(filter: EnvoyPtr, map: u32, name: Buffer, value: Buffer) -> bool;
+    /// Adds a header after those of its name.
+    fn http_add_header(filter: EnvoyPtr, map: u32, name: Buffer, value: Buffer) -> bool;
 
     /// Bytes of a part of the body; 0 if it is not there.
     fn http_get_body_size(filter: EnvoyPtr, part: u32) -> usize;

@@ -143,6 +143,13 @@ impl RequestHandle<'_> {
         unsafe { callbacks::http_set_header(self.filter, map as u32, Buffer::of(name.as_bytes()), value) }
     }
 
+    /// Adds a header after those of its name. False if Envoy refuses.
+    pub fn add_header(&mut self, map: HeaderMap, name: &str, value: &[u8]) -> bool {
+        let (name, value) = (Buffer::of(name.as_bytes()), Buffer::of(value));
+        // SAFETY: the pointer is valid during the hook, the buffers during the call.
+        unsafe { callbacks::http_add_header(self.filter, map as u32, name, value) }
+    }
+
     /// Bytes of a part of the body.
     pub fn body_size(&self, part: BodyPart) -> usize {
         // SAFETY: the pointer is valid during the hook.

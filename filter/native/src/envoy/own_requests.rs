@@ -1,5 +1,7 @@
 //! The requests that the module sends itself, and their responses.
 
+use std::collections::BTreeSet;
+
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::exchange::Exchange;
 use endpoint_picker_engine::resume::{End, Unresumable};
@@ -245,14 +247,12 @@ impl Stream {
 /// another picker.
 fn restore_head(request: &mut RequestHandle<'_>, head: &HeaderList) {
     let current = request_headers(request);
-    for name in current.iter().filter_map(|(name, _)| str::from_utf8(name).ok()) {
-        if !head.has(name) {
-            request.set_header(HeaderMap::Request, name, None);
-        }
-    }
-    for (name, value) in head.iter().filter(|header| !current.iter().any(|other| other == *header)) {
-        if let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) {
-            request.set_header(HeaderMap::Request, name, Some(value));
+    let names = current.iter().chain(head.iter()).filter_map(|(name, _)| str::from_utf8(name).ok());
+    let changed: BTreeSet<&str> = names.filter(|name| !head.values(name).eq(current.values(name))).collect();
+    for name in changed {
+        request.set_header(HeaderMap::Request, name, None);
+        for value in head.values(name) {
+            request.add_header(HeaderMap::Request, name, value);
         }
     }
 }

@@ -97,6 +97,27 @@ fn a_cut_stream_continues_at_another_server() {
 }
 
 #[test]
+fn the_clients_headers_are_back_for_another_pick_in_their_number_and_order() {
+    let _turn = turn();
+    let config = pool("resumed-6", &json!({}));
+    let request = Request::chat(&config, 0);
+    for (name, value) in [("x-tag", "b"), ("x-tag", "a"), ("x-tag", "b"), ("x-bytes", "kept")] {
+        request.set_header(name, value);
+    }
+    assert_eq!(request.headers(false), Next::Hold);
+    assert_eq!(request.body(&body(&json!({})), true), Next::Drop);
+    request.replace_header("x-tag", &["b", "c"]);
+    request.replace_header("x-added", &["1"]);
+    request.replace_header("x-bytes", &[]);
+    request.call_head(1, &HEAD);
+    request.call_end(1, true);
+    assert_eq!(request.own().calls.len(), 2);
+    assert_eq!(request.header_values("x-tag"), ["b", "a", "b"]);
+    assert_eq!(request.header_values("x-bytes"), ["kept"]);
+    assert_eq!(request.header("x-added"), None);
+}
+
+#[test]
 fn a_server_that_ends_a_stream_without_its_marker_or_does_not_respond_is_avoided() {
     let _turn = turn();
     let config = pool("resumed-2", &json!({"maxPauseSeconds": 1}));

@@ -58,6 +58,10 @@ callbacks! {
         }
         true
     }
+    fn http_add_header(envoy: *mut c_void, map: u32, name: Buffer, value: Buffer) -> bool {
+        request(envoy).headers.borrow_mut()[map as usize].push((name.bytes().to_vec(), value.bytes().to_vec()));
+        true
+    }
 
     fn http_get_body_size(envoy: *mut c_void, part: u32) -> usize {
         let envoy = request(envoy);

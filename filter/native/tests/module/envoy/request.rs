@@ -280,9 +280,24 @@ impl Request {
         self.envoy.cleared.get()
     }
 
-    /// Sets a request header.
+    /// Adds a request header.
     pub(crate) fn set_header(&self, name: &str, value: &str) {
         self.envoy.headers.borrow_mut()[0].push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+    }
+
+    /// The values of a request header.
+    pub(crate) fn header_values(&self, name: &str) -> Vec<String> {
+        let headers = self.envoy.headers.borrow();
+        let values = headers[0].iter().filter(|(header, _)| header == name.as_bytes());
+        values.map(|(_, value)| String::from_utf8(value.clone()).unwrap()).collect()
+    }
+
+    /// Replaces the values of a request header, as a filter may.
+    pub(crate) fn replace_header(&self, name: &str, values: &[&str]) {
+        self.envoy.headers.borrow_mut()[0].retain(|(header, _)| header != name.as_bytes());
+        for value in values {
+            self.set_header(name, value);
+        }
     }
 
     /// Lets the module panic at these calls from now on.
