@@ -15,6 +15,7 @@ use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result,
 use endpoint_picker_wire::endpoint_scores_field;
 
 use super::resumer::OwnRequest;
+use super::wake::Wake;
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
 use crate::cluster::pick::{Pick, filter_state_key};
 use crate::config::Steering;
@@ -29,9 +30,6 @@ const MAX_RETRIES: &str = "x-envoy-max-retries";
 
 /// Maximum size of the scores in metadata, in bytes.
 const MAX_SCORES_BYTES: usize = 8191;
-
-/// The event with which the queue resumes a request; [another one](super::resumer::STALLED) is not of the queue.
-const RESUME: u64 = 0;
 
 /// Kind of the current hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +185,7 @@ impl Proxy for Envoy<'_, '_> {
 
     fn resume(&self) -> Result<Resume> {
         let scheduler = self.request.scheduler().ok_or_else(|| refused("http_filter_scheduler_new"))?;
-        Ok(Box::new(move || scheduler.commit(RESUME)))
+        Ok(Box::new(move || scheduler.commit(Wake::Resumed.into())))
     }
 
     fn request_headers(&self) -> Result<HeaderList> {

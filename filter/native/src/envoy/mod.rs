@@ -9,3 +9,4 @@ mod own_requests;
 mod per_worker;
 pub(crate) mod resumer;
 pub(crate) mod stream;
+pub(crate) mod wake;

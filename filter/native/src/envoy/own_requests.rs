@@ -126,7 +126,9 @@ impl Stream {
         });
         let Some(own) = &mut self.own else { return };
         if is_of_server {
-            own.begin_response();
+            if own.begin_response() {
+                request.set_metadata_text(PICKER, "resumptions", &own.resumptions().to_string());
+            }
         } else {
             let next = own.end_response(true);
             self.follow(request, next);
@@ -173,9 +175,11 @@ impl Stream {
         self.follow(request, next);
     }
 
-    /// The server of the module's request has paused for too long.
-    pub(crate) fn own_response_stalled(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
-        if let Some(number) = self.own.as_ref().and_then(|own| own.running()) {
+    /// The server of the module's request had paused for too long after this number of its events.
+    pub(crate) fn own_response_stalled(&mut self, request: &mut RequestHandle<'_>, events: u32) -> Outcome {
+        // The server may have done something while the event of the pause was on its way.
+        let stalled = self.own.as_ref().filter(|own| own.is_stalled_at(events));
+        if let Some(number) = stalled.and_then(|own| own.running()) {
             self.own_response_end(request, number, true);
             // After the next request has been sent, because its events may come first.
             if let Some(own) = &mut self.own {
@@ -196,12 +200,7 @@ impl Stream {
         let Some(own) = &mut self.own else { return };
         match next {
             End::Complete(bytes) => own.complete(bytes),
-            End::Resume(body) => {
-                let resumptions = own.count_resumption();
-                request.set_metadata_text(PICKER, "resumptions", &resumptions.to_string());
-                self.pick_again(request, body);
-            }
-            End::Repeat(body) => self.pick_again(request, body),
+            End::Resume(body) | End::Repeat(body) => self.pick_again(request, body),
             End::Cut(reason) => own.cut(reason),
         }
     }

@@ -13,13 +13,11 @@ use endpoint_picker_engine::resume::{
 };
 use parking_lot::Mutex;
 
+use super::wake::Wake;
 use crate::abi::{HeaderMap, HeaderPairs, LocalReply, RequestHandle, Scheduler};
 use crate::metrics::{self, PoolResumptions, Sink};
 use crate::process::clock;
 use crate::process::subscribers::{Subscribers, Subscription};
-
-/// The event of a request of the module whose server has paused for too long.
-pub(crate) const STALLED: u64 = 1;
 
 /// Response code details when a stream is cut.
 const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
@@ -102,7 +100,7 @@ impl Resumer {
                 (*known, *since) = (current, now);
             } else if now.saturating_sub(*since) >= Duration::from_secs(seconds) {
                 *since = now;
-                scheduler.commit(STALLED);
+                scheduler.commit(Wake::Stalled { events: current }.into());
             }
         });
     }
@@ -277,6 +275,11 @@ impl OwnStream {
         is_current
     }
 
+    /// Whether the server has done nothing since this number of events.
+    pub(super) fn is_stalled_at(&self, events: u32) -> bool {
+        self.paced.as_ref().is_some_and(|(current, _)| current.load(Ordering::Relaxed) == events)
+    }
+
     /// A server has done something, so its pause is over.
     fn progressed(&self) {
         if let Some((events, _)) = &self.paced {
@@ -305,21 +308,25 @@ impl OwnStream {
         is_of_server
     }
 
-    /// The response begins with the head that was kept.
-    pub(super) fn begin_response(&mut self) {
+    /// The response begins with the head that was kept. True if it resumes the client's stream.
+    pub(super) fn begin_response(&mut self) -> bool {
         let head = core::mem::take(&mut self.request.head);
         let value = |name: &[u8]| head.iter().find(|(other, _)| other == name).map(|(_, value)| &**value);
         let is_encoded = value(b"content-encoding").is_some_and(|encoding| encoding != b"identity");
         let (status, content_type) = (value(b":status"), value(b"content-type"));
         if !self.course.head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded) {
-            return self.cut(Cut::Refused);
+            self.cut(Cut::Refused);
+            return false;
         }
-        if !self.has_sent_head {
-            self.has_sent_head = true;
-            let passes = |name: &[u8]| !NOT_PASSED.iter().any(|other| other.as_bytes() == name);
-            let head = head.into_iter().filter(|(name, _)| passes(name)).collect();
-            self.actions.push_back(Action::Head(head));
+        if self.has_sent_head {
+            self.resumer.metrics.count_resumption();
+            return true;
         }
+        self.has_sent_head = true;
+        let passes = |name: &[u8]| !NOT_PASSED.iter().any(|other| other.as_bytes() == name);
+        let head = head.into_iter().filter(|(name, _)| passes(name)).collect();
+        self.actions.push_back(Action::Head(head));
+        false
     }
 
     /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the client are among the actions.
@@ -355,9 +362,8 @@ impl OwnStream {
         self.actions.push_back(Action::Chunk { bytes, is_last: true });
     }
 
-    /// Counts a resumption, and returns how many there have been.
-    pub(super) fn count_resumption(&self) -> u32 {
-        self.resumer.metrics.count_resumption();
+    /// The number of times that the stream has been resumed.
+    pub(super) fn resumptions(&self) -> u32 {
         self.course.resumptions()
     }
 

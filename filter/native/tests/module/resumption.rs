@@ -74,11 +74,11 @@ fn a_cut_stream_continues_at_another_server() {
     let continued: Value = own.calls[1].body.parse().unwrap();
     assert_eq!(continued["messages"][1], json!({"role": "assistant", "content": "one"}));
     assert_eq!(continued["model"], "canary");
-    assert_eq!(request.metadata("endpoint-picker", "resumptions").as_deref(), Some("1"));
 
     // Later bytes of the first server are not part of the response.
     request.call_chunk(1, &word("late"));
     request.call_head(2, &HEAD);
+    assert_eq!(request.metadata("endpoint-picker", "resumptions").as_deref(), Some("1"));
     request.call_chunk(2, &(word(" two") + END));
     request.call_end(2, false);
     let own = request.own();
@@ -135,7 +135,12 @@ fn a_server_that_ends_a_stream_without_its_marker_or_does_not_respond_is_avoided
     assert_eq!(request.own().calls[2].headers[DESTINATION], address(3));
 
     request.call_head(3, &HEAD);
-    config.run_until("reset after a pause", |_| request.has_scheduled().then_some(()));
+    let pause = || config.run_until("reset after a pause", |_| request.has_scheduled().then_some(()));
+    pause();
+    request.call_chunk(3, &word("in time"));
+    request.run_scheduled();
+    assert_eq!(request.own().resets, [0_u64; 0], "the pause was over before the event came");
+    pause();
     request.run_scheduled();
     let own = request.own();
     assert_eq!((own.resets, own.calls.len()), (vec![3], 4));
@@ -197,6 +202,8 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     let cut = |reason| [("pool", "resumed-3"), ("reason", reason)];
     config.wait_for("endpoint_picker.cut_streams", &cut("slow_client"), 1);
     config.wait_for("endpoint_picker.cut_streams", &cut("tool_call"), 1);
+    config.wait_for("endpoint_picker.cut_streams", &cut("refused"), 1);
+    config.wait_for("endpoint_picker.resumed_streams", &[("pool", "resumed-3")], 0);
     config.wait_for("endpoint_picker.unresumable_streams", &cut("several_choices"), 1);
 }
 

@@ -7,8 +7,8 @@ use super::cell::{RequestCell, cell};
 use crate::abi::request::RequestHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::{FilterConfig, RouteConfig};
-use crate::envoy::resumer::STALLED;
 use crate::envoy::stream::{Outcome, Stream};
+use crate::envoy::wake::Wake;
 
 /// Envoy continues.
 const CONTINUE: u32 = 0;
@@ -112,9 +112,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
 /// The queue has resumed a request, or the server of a request of the module has paused for too long.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(filter: EnvoyPtr, stream: ModulePtr, event: u64) {
-    let hook = if event == STALLED { Stream::own_response_stalled } else { Stream::resumed };
     // SAFETY: the pointers are Envoy's.
-    let outcome = unsafe { run(filter, stream, hook) };
+    let outcome = unsafe {
+        run(filter, stream, |stream, request| match Wake::from(event) {
+            Wake::Resumed => stream.resumed(request),
+            Wake::Stalled { events } => stream.own_response_stalled(request, events),
+        })
+    };
     if let Some(Outcome::Continue) = outcome {
         // SAFETY: as above. Nothing borrows the request's state, since `run` has ended.
         unsafe { RequestHandle::new(filter) }.continue_decoding();
