@@ -329,14 +329,14 @@ mod tests {
         assert!(template("broken", None).await.unwrap_err().contains("/nowhere/tokenizer.json"));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_folder_that_is_read_for_long_delays_only_its_own_readers() {
         let [slow, other] = [folder(&[]), folder(&[])];
         let tokenizers = Tokenizers::new(Vec::new());
         let read = async |folder: &tempfile::TempDir| {
             let names = ["m".to_owned()];
             let reading = tokenizers.of_model(&names, folder.path().to_str());
-            tokio::time::timeout(Duration::from_millis(500), reading).await
+            tokio::time::timeout(Duration::from_secs(60), reading).await
         };
         let reading = tokenizers.last_reading(slow.path());
         let reading = reading.lock().await;
