@@ -3,7 +3,7 @@
 //! The bytes for the client do not depend on how the response is cut, and a continuation is a request that can be continued.
 #![no_main]
 
-use endpoint_picker_engine::resume::{Budget, End, ResumableRequest, Resumption, StreamApi};
+use endpoint_picker_engine::resume::{Budget, End, KeptBytes, ResumableRequest, Resumption, StreamApi};
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 
@@ -32,7 +32,8 @@ fuzz_target!(|input: &[u8]| {
 fn received(api: StreamApi, body: &str, chunks: &[&[u8]]) -> Option<(Vec<u8>, End)> {
     let budget = Budget::new(1 << 20, 1 << 20);
     let request = ResumableRequest::read(api, body.as_bytes().to_vec()).ok()?;
-    let mut stream = Resumption::new(request, &budget, 2).ok()?;
+    let kept = KeptBytes::of_body(&budget, body.len()).ok()?;
+    let mut stream = Resumption::new(request, kept, 2);
     let mut client = Vec::new();
     let mut end = None;
     for _ in 0..2 {

@@ -3,6 +3,8 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use super::request::Unresumable;
+
 /// Limits on the bytes that streams keep, each and all together, and the bytes in use.
 #[derive(Debug)]
 pub struct Budget {
@@ -25,15 +27,19 @@ impl Budget {
 
 /// The bytes that a stream keeps, until it is dropped.
 #[derive(Debug)]
-pub(super) struct KeptBytes {
+pub struct KeptBytes {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
 impl KeptBytes {
-    /// No bytes yet.
-    pub(super) fn new(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), bytes: 0 }
+    /// Takes room for the body of a request.
+    ///
+    /// # Errors
+    /// One of the limits would be exceeded.
+    pub fn of_body(budget: &Arc<Budget>, bytes: usize) -> Result<Self, Unresumable> {
+        let mut kept = Self { budget: Arc::clone(budget), bytes: 0 };
+        if kept.grow(bytes) { Ok(kept) } else { Err(Unresumable::TooLarge) }
     }
 
     /// The limit of a stream.
@@ -76,9 +82,11 @@ mod tests {
     #[test]
     fn each_stream_and_all_together_have_a_limit() {
         let budget = Budget::new(10, 15);
-        let (mut one, mut two) = (KeptBytes::new(&budget), KeptBytes::new(&budget));
-        assert!(one.grow(10) && !one.grow(1), "the limit of a stream");
-        assert!(two.grow(5) && !two.grow(1), "the limit of all");
+        let mut one = KeptBytes::of_body(&budget, 7).unwrap();
+        assert!(one.grow(3) && !one.grow(1), "the limit of a stream");
+        assert_eq!(KeptBytes::of_body(&budget, 6).unwrap_err(), Unresumable::TooLarge);
+        let mut two = KeptBytes::of_body(&budget, 5).unwrap();
+        assert!(!two.grow(1), "the limit of all");
         assert_eq!(budget.used(), 15);
         drop(one);
         assert!(two.grow(5));

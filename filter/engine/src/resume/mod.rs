@@ -18,7 +18,7 @@ mod request;
 mod resumption;
 mod statistics;
 
-pub use budget::Budget;
+pub use budget::{Budget, KeptBytes};
 pub use config::{ResumeConfig, ResumeConfigError};
 pub use request::{ResumableRequest, StreamApi, Unresumable};
 pub use resumption::{Cut, End, Resumption};

@@ -1,16 +1,15 @@
 //! The course of one stream through the responses of several servers.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use endpoint_picker::response::usage::is_stream;
 
-use super::budget::{Budget, KeptBytes};
+use super::budget::KeptBytes;
 use super::client_response::ClientResponse;
 use super::event::{Event, OtherOutput};
 use super::lines::{self, DONE, Events};
 use super::plain_event::PlainEvent;
-use super::request::{ResumableRequest, Unresumable};
+use super::request::ResumableRequest;
 
 /// Why a client's stream is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,20 +118,9 @@ pub struct Resumption {
 }
 
 impl Resumption {
-    /// The course of a request, before its first response.
-    ///
-    /// # Errors
-    /// The budget has no room for the request.
-    pub fn new(
-        request: ResumableRequest,
-        budget: &Arc<Budget>,
-        max_resumptions: u32,
-    ) -> Result<Self, Unresumable> {
-        let mut kept = KeptBytes::new(budget);
-        if !kept.grow(request.body().len()) {
-            return Err(Unresumable::TooLarge);
-        }
-        Ok(Self {
+    /// The course of a request, before its first response. `kept` has room for its body.
+    pub fn new(request: ResumableRequest, kept: KeptBytes, max_resumptions: u32) -> Self {
+        Self {
             request,
             kept,
             max_resumptions,
@@ -143,7 +131,7 @@ impl Resumption {
             plain: None,
             silent_servers: 0,
             obstacle: None,
-        })
+        }
     }
 
     /// The body of the first request.

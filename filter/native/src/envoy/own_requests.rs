@@ -21,13 +21,10 @@ impl Stream {
     /// The whole body has arrived. Keeps it as the client has sent it, before the picker may replace it.
     pub(super) fn keep_body(&mut self, request: &RequestHandle<'_>, event: Event) {
         self.is_whole = true;
-        if self.api.is_none() || self.own.is_some() || !self.has_resumer() {
-            return;
-        }
-        let parts = body_parts(request, event);
         let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
-        if resumer.is_none_or(|resumer| !resumer.is_too_large(body_size(request, parts))) {
-            self.body = Some(read_body(request, parts));
+        if let (Some(resumer), Some(_), None) = (resumer, self.api, &self.own) {
+            let parts = body_parts(request, event);
+            self.body = Some(resumer.keep(body_size(request, parts), || read_body(request, parts)));
         }
     }
 
@@ -54,8 +51,8 @@ impl Stream {
             return Outcome::Hold;
         } else {
             let sent = read_body(request, parts);
-            let body = self.body.take().unwrap_or_else(|| sent.clone());
-            OwnStream::new(resumer, api, body).map(|own| (own, sent))
+            let body = self.body.take().unwrap_or_else(|| resumer.keep(sent.len(), || sent.clone()));
+            body.and_then(|body| OwnStream::new(resumer, api, body)).map(|own| (own, sent))
         };
         let (mut own, sent) = match taken {
             Ok(taken) => taken,

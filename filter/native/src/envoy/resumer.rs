@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{
-    Budget, Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
+    Budget, Cut, End, KeptBytes, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi,
+    Unresumable,
 };
 use parking_lot::Mutex;
 
@@ -59,6 +60,13 @@ struct Paced {
     scheduler: Scheduler,
 }
 
+/// The body of a request as the client has sent it, counted in the budget.
+#[derive(Debug)]
+pub(super) struct KeptBody {
+    bytes: Vec<u8>,
+    kept: KeptBytes,
+}
+
 impl Resumer {
     /// Takes the setting of a pool into use.
     pub(super) fn new(config: &ResumeConfig, pool: &str) -> Arc<Self> {
@@ -75,6 +83,12 @@ impl Resumer {
     /// Whether a body of this size is not kept.
     pub(super) fn is_too_large(&self, size: usize) -> bool {
         size > self.config.max_kept_bytes
+    }
+
+    /// Keeps a body of this size, if there is room.
+    pub(super) fn keep(&self, size: usize, read: impl FnOnce() -> Vec<u8>) -> Result<KeptBody, Unresumable> {
+        let kept = KeptBytes::of_body(&self.budget, size)?;
+        Ok(KeptBody { bytes: read(), kept })
     }
 
     /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
@@ -198,13 +212,13 @@ pub(super) fn stream_api(request: &RequestHandle<'_>) -> Option<StreamApi> {
 }
 
 impl OwnStream {
-    /// A request with this body, as the client has sent it.
+    /// A request with this body.
     ///
     /// # Errors
     /// The reason why it cannot be resumed.
-    pub(super) fn new(resumer: &Arc<Resumer>, api: StreamApi, body: Vec<u8>) -> Result<Self, Unresumable> {
-        let request = ResumableRequest::read(api, body)?;
-        let course = Resumption::new(request, &resumer.budget, resumer.config.max_resumptions)?;
+    pub(super) fn new(resumer: &Arc<Resumer>, api: StreamApi, body: KeptBody) -> Result<Self, Unresumable> {
+        let request = ResumableRequest::read(api, body.bytes)?;
+        let course = Resumption::new(request, body.kept, resumer.config.max_resumptions);
         resumer.metrics.count_resumable();
         Ok(Self {
             resumer: Arc::clone(resumer),

@@ -7,12 +7,12 @@ use endpoint_picker::request::body::Reading;
 use endpoint_picker_engine::body_routing::AwaitedBody;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
-use endpoint_picker_engine::resume::StreamApi;
+use endpoint_picker_engine::resume::{StreamApi, Unresumable};
 
 use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
 use super::host::{Envoy, Event, OwnEvent, request_headers};
-use super::resumer::{OwnStream, stream_api};
+use super::resumer::{KeptBody, OwnStream, stream_api};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
 
@@ -62,8 +62,8 @@ pub(crate) struct Stream {
     pub(super) is_whole: bool,
     /// The head of such a request before the picker's first decision.
     pub(super) head: HeaderList,
-    /// The body of such a request, as the client has sent it.
-    pub(super) body: Option<Vec<u8>>,
+    /// The body of such a request, or the reason why it is not kept; `None` before it has arrived.
+    pub(super) body: Option<Result<KeptBody, Unresumable>>,
     /// `None`: Envoy's router sends the request.
     pub(super) own: Option<Box<OwnStream>>,
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use endpoint_picker_wire::v1;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::envoy::{Config, Next, Panic, Request, late_commits, live_schedulers};
 use crate::pool::{Pool, address, fewest_waiting, turn, with_policy};
@@ -14,6 +14,11 @@ const RENAMED: &[u8] = br#"{"model": "m", "messages": [{"role": "user", "content
 
 /// A pool of two servers that take one request each.
 fn two_at_once(pool: &str, flow_control: v1::FlowControl) -> Pool {
+    two_at_once_with(pool, flow_control, &json!({}))
+}
+
+/// The same with these fields of the configuration.
+fn two_at_once_with(pool: &str, flow_control: v1::FlowControl, fields: &Value) -> Pool {
     let mut policy = fewest_waiting();
     let picker = policy.picker_config.as_mut().unwrap();
     let detector = "concurrency-detector".to_owned();
@@ -25,7 +30,7 @@ fn two_at_once(pool: &str, flow_control: v1::FlowControl) -> Pool {
     picker.saturation_detector = Some(detector);
     picker.flow_control = Some(flow_control);
     policy.objectives = vec![v1::Objective { name: "urgent".to_owned(), priority: 5 }];
-    with_policy(pool, &json!({}), policy, &[0, 0])
+    with_policy(pool, fields, policy, &[0, 0])
 }
 
 /// A request that is dispatched at once.
@@ -177,4 +182,30 @@ fn of_4000_requests_that_wait_1000_leave_and_nothing_of_them_is_left() {
     assert_eq!((late_commits(), live_schedulers()), (0, 0));
     let routed = config.metric("endpoint_picker.routed", &pool).unwrap();
     assert!((3_002..=3_004).contains(&routed), "{routed}: two may have gone on before they left");
+}
+
+#[test]
+fn the_body_of_a_stream_that_waits_counts_in_the_budget_of_all_streams() {
+    let _turn = turn();
+    let resumed =
+        json!({"resumeStreams": {"cluster": "servers", "maxKeptBytes": 1024, "maxKeptBytesInAll": 1024}});
+    let config = two_at_once_with("queue-budget", v1::FlowControl::default(), &resumed);
+    let (first, second) = (running(&config), running(&config));
+    let stream =
+        json!({"model": "n", "stream": true, "messages": [{"role": "user", "content": "a".repeat(800)}]});
+    let [third, fourth] = [0, 1].map(|worker| {
+        let request = Request::chat(&config, worker);
+        assert_eq!(request.headers(false), Next::Hold);
+        assert_eq!(request.body(stream.to_string().as_bytes(), true), Next::Wait);
+        request
+    });
+    first.answer_headers(&address(1), &[(":status", "200")], true);
+    wait_until("the third is resumed", || third.has_scheduled());
+    third.run_scheduled();
+    assert_eq!(third.own().calls.len(), 1, "the picker sends it");
+    second.answer_headers(&address(2), &[(":status", "200")], true);
+    goes_on(&fourth);
+    assert_eq!(fourth.own().calls.len(), 0, "the router sends it");
+    let reason = [("pool", "queue-budget"), ("reason", "too_large")];
+    config.wait_for("endpoint_picker.unresumable_streams", &reason, 1);
 }
