@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker::cached_prefixes::PromptTexts;
+use endpoint_picker::cached_prefixes::{PromptBytes, PromptKind, PromptTexts};
 use endpoint_picker::request::body::Api;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use libfuzzer_sys::fuzz_target;
@@ -38,13 +38,13 @@ fuzz_target!(|input: &[u8]| {
         update.steps(models.as_ref()).for_each(|step| drop(caches.apply(&step)));
         caches.mark_updated(Duration::ZERO);
     }
-    let text = String::from_utf8_lossy(input).into_owned();
     let names =
         update.models().into_iter().flatten().flat_map(|model| model.names.iter().chain(&model.adapters));
     for name in names {
         let Some(model) = caches.model(name) else { continue };
-        for salt in [None, Some("s")] {
-            let found = caches.find(&model, salt, &[text.clone(), String::new()]);
+        for (kind, salt) in [(PromptKind::Text, None), (PromptKind::Text, Some("s")), (PromptKind::TokenIds, None)] {
+            let prompts = PromptBytes { kind, prompts: vec![input.to_vec(), Vec::new()] };
+            let found = caches.find(&model, salt, &prompts);
             let weights = endpoint_picker::cached_prefixes::TierWeights([1.0; 3]);
             assert!(found.runs().iter().all(|run| found.part_of(run, &weights, 100) <= 100));
         }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use metrics_agent::kv_events::batch::Batch;
-use metrics_agent::kv_events::index::{CacheId, Index, Limits, TextModel};
+use metrics_agent::kv_events::index::{CacheId, Index, KeyedModel, Limits};
 use metrics_agent::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 use metrics_agent::kv_events::tokenizer::Tokenizer;
 use metrics_agent::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
@@ -100,7 +100,7 @@ fn main() -> Outcome<()> {
 }
 
 /// A model with tokens of four to six bytes.
-fn model() -> Outcome<Arc<TextModel>> {
+fn model() -> Outcome<Arc<KeyedModel>> {
     let mut vocabulary = Vocabulary::new(LeadingSpace::Never);
     for id in 0..VOCABULARY {
         vocabulary.insert(id, format!(" {id:x}").as_bytes(), false).map_err(|error| error.to_string())?;
@@ -115,7 +115,7 @@ fn model() -> Outcome<Arc<TextModel>> {
         adds_bos: false,
         normalizes: false,
     };
-    Ok(Arc::new(TextModel::new("model", Arc::new(tokenizer))))
+    Ok(Arc::new(KeyedModel::new("model", Some(Arc::new(tokenizer)), false)))
 }
 
 impl Server {

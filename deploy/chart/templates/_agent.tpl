@@ -46,6 +46,12 @@ args:
   {{- if and .tokenizers (eq .source "off") }}
   {{- fail "agent.kvEvents.tokenizers have no effect while agent.kvEvents.source is off; set it to discover or to the servers' ports" }}
   {{- end }}
+  {{- if and .tokenIds (eq .source "off") }}
+  {{- fail "agent.kvEvents.tokenIds have no effect while agent.kvEvents.source is off; set it to discover or to the servers' ports" }}
+  {{- end }}
+  {{- range .tokenIds }}
+  - {{ printf "--kv-events-token-ids=%s" . | quote }}
+  {{- end }}
   {{- range $at, $tokenizer := .tokenizers }}
   - {{ printf "--tokenizer=%s=/tokenizers/%d/%s" $tokenizer.model $at (default "" $tokenizer.path) | quote }}
   {{- end }}

@@ -141,8 +141,10 @@ fn conversation(number: usize, turns: usize) -> (Vec<u8>, String) {
 /// All conversations in the caches of servers, in blocks of 256 bytes.
 fn prefixes(texts: &[String]) -> CachedPrefixes {
     let endpoints: Vec<u64> = (1..=ENDPOINTS).map(testing::key).collect();
-    let caches =
-        endpoints.iter().map(|&endpoint| CacheState { endpoint, complete: true, age_ms: 0 }).collect();
+    let caches = endpoints
+        .iter()
+        .map(|&endpoint| CacheState { endpoint, complete: true, complete_by_token_ids: false, age_ms: 0 })
+        .collect();
     let mut stored = Blocks::default();
     for (number, text) in texts.iter().enumerate() {
         let mut parent = key::root("n", None);

@@ -1,6 +1,6 @@
 //! `GET /v1/pools/{pool}/cached-prefixes?log=<u64>&version=<u64>&wait_ms=<n>`
 //!
-//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text. The client names the log and version of its last
+//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token ids. The client names the log and version of its last
 //! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch it comes
 //! at once. Without log and version it has everything.
 

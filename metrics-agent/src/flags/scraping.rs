@@ -113,6 +113,11 @@ pub(super) struct KvEventFlags {
     #[arg(long, value_name = "MODEL=PATH", value_parser = tokenizer)]
     tokenizer: Vec<(String, PathBuf)>,
 
+    /// A model whose cached blocks are known by their token ids, for requests that have these in place of text. It needs no tokenizer. MODEL is
+    /// as in --tokenizer, and may have one too. May be repeated.
+    #[arg(long, value_name = "MODEL")]
+    kv_events_token_ids: Vec<String>,
+
     /// Tokens of the prefixes that proxies get, from 16 to 256; one of larger blocks has more.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = prefix_tokens)]
     kv_events_node_tokens: u32,
@@ -123,7 +128,8 @@ impl KvEventFlags {
     pub(super) fn settings(self) -> Option<kv_events::Settings> {
         let KvEventPorts(ports) = self.kv_events;
         let limits = Limits { blocks: self.max_kv_event_blocks, prefix_tokens: self.kv_events_node_tokens };
-        ports.map(|ports| kv_events::Settings { ports, limits, tokenizers: self.tokenizer })
+        let by_token_ids = self.kv_events_token_ids;
+        ports.map(|ports| kv_events::Settings { ports, limits, tokenizers: self.tokenizer, by_token_ids })
     }
 }
 

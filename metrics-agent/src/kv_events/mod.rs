@@ -2,11 +2,11 @@
 //!
 //! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for its models (`models`), and
 //! follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`]
-//! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. With a
-//! model's [`tokenizer`] they are [`prefixes`] of prompts by their text, which proxies read.
+//! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. They are
+//! [`prefixes`] of prompts, by their text with a model's [`tokenizer`], and by their token ids, which proxies read.
 //!
-//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps hashes only, and the text of blocks
-//! whose parent is not known.
+//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps hashes only, and the text and
+//! token ids of blocks whose parent is not known.
 
 pub mod batch;
 mod connection;
@@ -55,6 +55,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Folders of tokenizers by the names of models.
     pub tokenizers: Vec<(String, PathBuf)>,
+    /// Names of models whose cached prefixes are known by their token ids.
+    pub by_token_ids: Vec<String>,
 }
 
 /// Where servers publish their events.
@@ -77,6 +79,7 @@ pub struct KvEvents {
     clock: Clock,
     ports: Ports,
     tokenizers: Tokenizers,
+    by_token_ids: Vec<String>,
     index: Mutex<Index>,
     /// The version of the index's prefixes.
     version: watch::Sender<u64>,
@@ -167,11 +170,12 @@ impl ServerEvents {
 impl KvEvents {
     /// No server yet.
     pub fn new(settings: Settings, clock: Clock, metrics: KvEventMetrics) -> Arc<Self> {
-        let Settings { ports, limits, tokenizers } = settings;
+        let Settings { ports, limits, tokenizers, by_token_ids } = settings;
         Arc::new(Self {
             clock,
             ports,
             tokenizers: Tokenizers::new(tokenizers),
+            by_token_ids,
             index: Mutex::new(Index::new(limits)),
             version: watch::Sender::new(0),
             servers: Mutex::default(),
@@ -250,11 +254,14 @@ impl KvEvents {
             let state = streams.iter().map(|stream| stream.state).min().unwrap_or_default();
             let updated = streams.iter().filter_map(|stream| stream.updated).max().unwrap_or_default();
             let model = server.model.lock().clone();
-            let has_text = model.as_ref().is_some_and(|model| model.tokenizer.is_ok());
+            let is_complete = |has: fn(&ServedModel) -> bool| {
+                state == StreamState::Complete && model.as_deref().is_some_and(has)
+            };
             followed.addresses.push((endpoint.key(), endpoint.address()));
             followed.caches.push(CacheState {
                 endpoint: endpoint.key(),
-                complete: has_text && state == StreamState::Complete,
+                complete: is_complete(|model| model.tokenizer.is_ok()),
+                complete_by_token_ids: is_complete(|model| model.has_token_ids),
                 age_ms: u64::try_from(now.saturating_sub(updated).as_millis()).unwrap_or(u64::MAX),
             });
             models.extend(model);
@@ -322,7 +329,7 @@ impl KvEventMetrics {
         r.register("kv_event_blocks", help, metrics.blocks.clone());
         r.register("kv_event_distinct_blocks", "Different cached blocks", metrics.nodes.clone());
         r.register("kv_event_orphans", "Cached blocks whose parent is not known", metrics.orphans.clone());
-        let help = "Different cached prefixes of prompts, by their text";
+        let help = "Different cached prefixes of prompts, by their text and by their token ids";
         r.register("kv_event_prefixes", help, metrics.prefixes.clone());
         let help = "Cached blocks that were forgotten because there are too many";
         r.register("kv_event_evicted_blocks", help, metrics.evicted.clone());

@@ -1,4 +1,4 @@
-//! The models that servers serve, and their tokenizers.
+//! The models that servers serve, and the forms in which their prefixes have keys.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::Message as _;
 use endpoint_picker_wire::prefixes::Model;
 
-use super::index::TextModel;
+use super::index::KeyedModel;
 use super::tokenizer::{Tokenizer, Tokenizers};
 use crate::scrape::model_list::ListedModel;
 
@@ -25,23 +25,33 @@ pub(super) struct ServedModel {
     adapters: Vec<String>,
     /// Its tokenizer, or why there is none.
     pub(super) tokenizer: Result<Arc<Tokenizer>, String>,
+    /// Whether its prefixes have keys by their token ids.
+    pub(super) has_token_ids: bool,
 }
 
 impl ServedModel {
-    /// The base model of a server's list; `None`: the list has none.
-    pub(super) async fn of_list(list: Vec<ListedModel>, tokenizers: &Tokenizers) -> Option<Self> {
+    /// The base model of a server's list; `None`: the list has none. The prefixes of the models `by_token_ids`, which are given by a name
+    /// or by the path that servers give for it, have keys by their token ids.
+    pub(super) async fn of_list(
+        list: Vec<ListedModel>,
+        tokenizers: &Tokenizers,
+        by_token_ids: &[String],
+    ) -> Option<Self> {
         let (base, adapters): (Vec<_>, Vec<_>) = list.into_iter().partition(|model| !model.is_adapter());
         let root = base.first()?.root.clone();
         let names: Vec<_> = base.into_iter().map(|model| model.id).collect();
         let adapters = adapters.into_iter().map(|model| model.id).collect();
         let tokenizer = tokenizers.of_model(&names, root.as_deref()).await;
-        Some(Self { names, adapters, tokenizer })
+        let has_token_ids =
+            by_token_ids.iter().any(|name| names.contains(name) || root.as_ref() == Some(name));
+        Some(Self { names, adapters, tokenizer, has_token_ids })
     }
 
-    /// The model by which a cache's tokens are text; `None`: they are not.
-    pub(super) fn text(&self) -> Option<Arc<TextModel>> {
-        let tokenizer = self.tokenizer.as_ref().ok()?;
-        Some(Arc::new(TextModel::new(self.name(), Arc::clone(tokenizer))))
+    /// The model by which the prefixes of a cache have keys; `None`: they have none.
+    pub(super) fn keyed(&self) -> Option<Arc<KeyedModel>> {
+        let tokenizer = self.tokenizer.as_ref().ok().cloned();
+        let has_keys = tokenizer.is_some() || self.has_token_ids;
+        has_keys.then(|| Arc::new(KeyedModel::new(self.name(), tokenizer, self.has_token_ids)))
     }
 
     /// Whether readers get the same about it.
@@ -50,6 +60,7 @@ impl ServedModel {
         tokenizer(self) == tokenizer(other)
             && self.names == other.names
             && self.adapters == other.adapters
+            && self.has_token_ids == other.has_token_ids
             && self.tokenizer.as_ref().err() == other.tokenizer.as_ref().err()
     }
 
@@ -63,6 +74,7 @@ impl ServedModel {
             names: self.names.clone(),
             adapters: self.adapters.clone(),
             root: key::root(self.name(), None),
+            token_ids_root: self.has_token_ids.then(|| key::root_of_token_ids(self.name(), None)),
             ..Model::default()
         };
         match &self.tokenizer {
@@ -99,6 +111,7 @@ pub(super) fn of_pool<'a>(servers: impl Iterator<Item = &'a Arc<ServedModel>>) -
         if message.problem.is_empty() && !model.problem.is_empty() {
             model.clone_from(&message);
         }
+        model.token_ids_root = model.token_ids_root.or(message.token_ids_root);
         (model.names, model.adapters) = (union(names, message.names), union(adapters, message.adapters));
     }
     let mut bytes = 0;

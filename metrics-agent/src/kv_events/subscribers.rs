@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::follower::Follower;
-use super::index::{Index, TextModel};
+use super::index::{Index, KeyedModel};
 use super::models::ServedModel;
 use super::share::Share;
 use super::sources::{self, NoSource, PATHS, Source};
@@ -114,12 +114,12 @@ struct ServerTask {
 #[derive(Default)]
 struct Following {
     sources: Vec<Source>,
-    text: Option<Arc<TextModel>>,
+    model: Option<Arc<KeyedModel>>,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-fn scope(text: Option<&Arc<TextModel>>) -> Option<u64> {
-    text.map(|text| text.scope())
+fn scope(model: Option<&Arc<KeyedModel>>) -> Option<u64> {
+    model.map(|model| model.scope())
 }
 
 impl ServerTask {
@@ -129,12 +129,12 @@ impl ServerTask {
             let sources = self.sources().await;
             let problem = sources.as_ref().err().cloned();
             let pause = if problem.is_some() { ASK_SOON } else { ASK_AGAIN };
-            let text = self.ask_for_model().await;
+            let model = self.ask_for_model().await;
             if let Ok(sources) = sources
-                && (sources != following.sources || scope(text.as_ref()) != scope(following.text.as_ref()))
+                && (sources != following.sources || scope(model.as_ref()) != scope(following.model.as_ref()))
             {
                 drop(core::mem::take(&mut following));
-                following = self.follow(sources, text);
+                following = self.follow(sources, model);
             }
             let before = core::mem::replace(&mut *self.server.problem.lock(), problem.clone());
             if let Some(problem) = problem.filter(|problem| before.as_ref() != Some(problem)) {
@@ -147,12 +147,15 @@ impl ServerTask {
         }
     }
 
-    /// Asks the server for its models. Returns the model by which its tokens are text, which stays while the server does not respond.
-    async fn ask_for_model(&mut self) -> Option<Arc<TextModel>> {
+    /// Asks the server for its models. Returns the model by which its prefixes have keys, which stays while the server does not respond.
+    async fn ask_for_model(&mut self) -> Option<Arc<KeyedModel>> {
         let list = self.ask("/v1/models").await.ok().and_then(|body| model_list::entries(&body));
         let before = self.server.model.lock().clone();
         let model = match list {
-            Some(list) => ServedModel::of_list(list, &self.events.tokenizers).await.map(Arc::new),
+            Some(list) => {
+                let KvEvents { tokenizers, by_token_ids, .. } = &*self.events;
+                ServedModel::of_list(list, tokenizers, by_token_ids).await.map(Arc::new)
+            }
             None => before.clone(),
         };
         let is_same = match (&before, &model) {
@@ -167,13 +170,13 @@ impl ServerTask {
             self.server.model.lock().clone_from(&model);
             self.events.advance();
         }
-        model?.text()
+        model?.keyed()
     }
 
     /// Starts to follow these sources of a server with this model.
-    fn follow(&self, sources: Vec<Source>, text: Option<Arc<TextModel>>) -> Following {
+    fn follow(&self, sources: Vec<Source>, model: Option<Arc<KeyedModel>>) -> Following {
         let add = |source: &Source| {
-            let add = |index: &mut Index| index.add_rank(self.job.server, source.rank, text.clone());
+            let add = |index: &mut Index| index.add_rank(self.job.server, source.rank, model.clone());
             let id = self.events.update(add);
             Arc::new(CacheStatus { id, stream: Stream::default().into() })
         };
@@ -186,7 +189,7 @@ impl ServerTask {
             self.tasks.spawn(format!("KV-cache events at {}", source.events), follower.run())
         });
         let tasks = tasks.collect();
-        Following { sources, text, _tasks: tasks }
+        Following { sources, model, _tasks: tasks }
     }
 
     /// Where the server publishes, or why that is not known.

@@ -44,10 +44,21 @@ fn folder() -> PathBuf {
 
 /// An agent that follows this publisher, and knows the tokenizers of these models.
 async fn follow(publisher: &Publisher, server: SocketAddr, tokenizers: &[&str]) -> Agent {
+    follow_with_ids(publisher, server, tokenizers, &[]).await
+}
+
+/// The same with models whose prefixes are known by their token ids.
+async fn follow_with_ids(
+    publisher: &Publisher,
+    server: SocketAddr,
+    tokenizers: &[&str],
+    by_token_ids: &[&str],
+) -> Agent {
     let kv_events = kv_events::Settings {
         ports: ports(publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: tokenizers.iter().map(|model| ((*model).to_owned(), folder())).collect(),
+        by_token_ids: by_token_ids.iter().map(|model| (*model).to_owned()).collect(),
     };
     Agent::start(Settings { kv_events: Some(kv_events), ..scraping(&[server]) }).await
 }
@@ -92,7 +103,8 @@ async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
     assert_eq!((model.root, &*model.problem, &*model.bos_token), (key::root("tiny", None), "", "<s>"));
     assert!(model.chat_template.starts_with("{% for m in messages %}"));
     let [cache] = whole.caches[..] else { panic!("{:?}", whole.caches) };
-    assert!(cache.complete && whole.endpoints == [cache.endpoint]);
+    assert!(cache.complete && !cache.complete_by_token_ids && whole.endpoints == [cache.endpoint]);
+    assert_eq!(model.token_ids_root, None);
     // Two blocks of 32 tokens make a prefix; the third one is the unfinished rest.
     let (tokens, text) = first_prompt();
     let stored = whole.stored.unwrap();
@@ -124,6 +136,36 @@ async fn a_proxy_gets_the_prefixes_by_text_and_then_their_changes() {
 }
 
 #[tokio::test]
+async fn a_model_without_a_tokenizer_has_prefixes_by_token_ids() {
+    let (tokens, text) = first_prompt();
+    let bytes: Vec<_> = tokens[..64].iter().flat_map(|id| id.to_le_bytes()).collect();
+    for (tokenizers, by_token_ids, by_text) in
+        [(&[][..], "tiny", false), (&[], "org/tiny", false), (&["tiny"], "tiny", true)]
+    {
+        let publisher = Publisher::start().unwrap();
+        publisher.publish(&base()[..1]);
+        let (server, _serving) = model_server(TINY).await;
+        let agent = follow_with_ids(&publisher, server, tokenizers, &[by_token_ids]).await;
+        events_where(&agent, "the first prompt", |status| {
+            status.state == StreamState::Complete && status.blocks == 3
+        })
+        .await;
+        let whole = decode(&agent.get(PATH).await);
+        let [model] = &whole.models[..] else { panic!("{:?}", whole.models) };
+        let root = key::root_of_token_ids("tiny", None);
+        assert_eq!((model.token_ids_root, model.problem.is_empty()), (Some(root), by_text));
+        let [cache] = whole.caches[..] else { panic!("{:?}", whole.caches) };
+        assert_eq!((cache.complete, cache.complete_by_token_ids), (by_text, true));
+        let stored = whole.stored.unwrap();
+        let at = stored.keys.iter().position(|stored| *stored == key::child(root, &bytes)).unwrap();
+        assert_eq!((stored.parents[at], stored.lengths[at], stored.tokens[at]), (root, 256, 64));
+        let of_text =
+            |key: &u64| (1..=text.len()).any(|end| *key == key::child(model.root, &text.as_bytes()[..end]));
+        assert_eq!(stored.keys.iter().filter(|key| of_text(key)).count(), usize::from(by_text));
+    }
+}
+
+#[tokio::test]
 async fn a_poll_takes_a_place_before_it_waits() {
     let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
@@ -131,6 +173,7 @@ async fn a_poll_takes_a_place_before_it_waits() {
         ports: ports(&publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: Vec::new(),
+        by_token_ids: Vec::new(),
     };
     let settings = Settings { kv_events: Some(kv_events), max_waiters: 0, ..scraping(&[server]) };
     let agent = Agent::start(settings).await;

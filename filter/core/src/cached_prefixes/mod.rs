@@ -1,14 +1,14 @@
-//! The prompt prefixes in the caches of servers, as the servers' KV-cache events show them: an index of texts.
+//! The prompt prefixes in the caches of servers, as the servers' KV-cache events show them: an index of texts and of token ids.
 //!
-//! A *node* is a block of tokens that a cache holds, given by the text that these tokens stand for. Its key is the XXH64 of this text with
-//! the parent's key as the seed, so it identifies the whole prompt up to the block's end. The parent of a prompt's first block is a
-//! root, which stands for a model and a cache salt. A prompt is matched by its text, without a tokenizer: at each node, over the few
-//! lengths that its children have.
+//! A *node* is a block of tokens that a cache holds, given by the text that these tokens stand for, or by their ids. Its key is the XXH64 of
+//! these bytes with the parent's key as the seed, so it identifies the whole prompt up to the block's end. The parent of a prompt's
+//! first block is a root, which stands for a model, a cache salt, and the [kind](PromptKind) of the bytes. A prompt is matched by its text,
+//! without a tokenizer, or by the ids that the client has sent: at each node, over the few lengths that its children have.
 //!
 //! Memory: 28 bytes for each node and 5 to 10 for its place in the table, and 4 to 8 for each further endpoint that holds it.
 
 mod nodes;
-mod texts;
+mod prompts;
 mod walk;
 
 use core::time::Duration;
@@ -16,7 +16,7 @@ use core::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use self::nodes::{Cached, Nodes};
-pub use texts::{PromptTexts, can_match, is_chat, texts};
+pub use prompts::{MatchedPrompts, PromptBytes, PromptKind, PromptTexts, can_match};
 pub use walk::{CachedPrompt, CachedRun, TierWeights};
 
 /// Maximum number of nodes, roots included: some 80 MB.
@@ -55,7 +55,7 @@ pub struct Block {
     pub parent: u64,
     /// Its own key.
     pub key: u64,
-    /// Bytes of its text, 1..=65 535.
+    /// Its bytes, 1..=65 535.
     pub length: u32,
     /// Its tokens, 1..=65 535.
     pub tokens: u32,
@@ -70,8 +70,20 @@ pub struct Holder(u16);
 pub struct Events {
     /// The endpoint's [key](crate::pool::Endpoint::key).
     pub endpoint: u64,
-    /// Whether the index has all blocks of its cache.
-    pub is_complete: bool,
+    /// Whether the index has all blocks of its cache by their text.
+    pub by_text: bool,
+    /// Whether the index has all blocks of its cache by their token ids.
+    pub by_token_ids: bool,
+}
+
+impl Events {
+    /// Whether the index has all blocks of its cache for prompts of this kind.
+    pub fn is_complete(&self, kind: PromptKind) -> bool {
+        match kind {
+            PromptKind::Text => self.by_text,
+            PromptKind::TokenIds => self.by_token_ids,
+        }
+    }
 }
 
 /// The blocks in the caches of a pool's endpoints.

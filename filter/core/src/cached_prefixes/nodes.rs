@@ -27,13 +27,13 @@ struct Node {
     parent: Slot,
     /// The number of nodes whose parent it is.
     children: u32,
-    /// Bytes of its text; 0 while its parent is not known.
+    /// Its bytes; 0 while its parent is not known.
     length: u16,
     /// The length of all its children; 0 if there is none, or they differ: then `branches` has the lengths.
     child_length: u16,
     /// The place of the only endpoint that holds it, [`NO_HOLDER`] or [`SEVERAL`].
     holder: u16,
-    /// The tokens of its text.
+    /// Its tokens.
     tokens: u16,
     /// The tier in which the only endpoint holds it.
     tier: Tier,

@@ -1,5 +1,7 @@
 //! The index against an obvious one, its bounds, and hostile blocks.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::rng::{Rng, SplitMix64};
 use crate::state::prefix::key;
@@ -24,7 +26,7 @@ fn blocks(root: u64, text: &str, length: usize) -> Vec<Block> {
 /// An index with endpoints of these keys, all of them complete.
 fn index(endpoints: &[u64]) -> CachedPrefixes {
     let mut index = CachedPrefixes::default();
-    index.follow(endpoints.iter().map(|&endpoint| Events { endpoint, is_complete: true }));
+    index.follow(endpoints.iter().map(|&endpoint| Events { endpoint, by_text: true, by_token_ids: false }));
     index
 }
 
@@ -44,7 +46,7 @@ fn remove(index: &mut CachedPrefixes, endpoint: u64, blocks: &[Block]) {
 
 /// The tokens of a text that each endpoint has, by their keys.
 fn tokens(index: &CachedPrefixes, root: u64, text: &str) -> Vec<(u64, u64)> {
-    let found = index.find(root, [text.as_bytes()]);
+    let found = index.find(root, PromptKind::Text, [text.as_bytes()]);
     found.runs().iter().map(|run| (run.endpoint(), run.tokens())).collect()
 }
 
@@ -87,7 +89,7 @@ fn a_block_weighs_as_its_tier_and_can_move() {
     store(&mut index, 7, Tier::Gpu, &of_text[..2]);
     store(&mut index, 7, Tier::Other, &of_text[3..]);
     let part = |index: &CachedPrefixes, weights| {
-        let found = index.find(ROOT, [&b"0123456789abcdefghij"[..]]);
+        let found = index.find(ROOT, PromptKind::Text, [&b"0123456789abcdefghij"[..]]);
         found.part_of(&found.runs()[0], &weights, 100)
     };
     assert_eq!(part(&index, WEIGHTS), 95);
@@ -115,7 +117,7 @@ fn the_same_text_is_followed_in_both_ways_in_which_it_was_cut() {
 fn several_prompts_add_up() {
     let mut index = index(&[7]);
     store(&mut index, 7, Tier::Gpu, &blocks(ROOT, "0123456789", 5));
-    let found = index.find(ROOT, [&b"0123456789"[..], b"01234xxxxx", b"yyyyyyyyyy"]);
+    let found = index.find(ROOT, PromptKind::Text, [&b"0123456789"[..], b"01234xxxxx", b"yyyyyyyyyy"]);
     assert_eq!((found.runs()[0].tokens(), found.part_of(&found.runs()[0], &WEIGHTS, 6)), (12, 3));
 }
 
@@ -125,7 +127,7 @@ fn only_endpoints_whose_events_are_complete_are_found() {
     let of_text = blocks(ROOT, "the quick ", 5);
     store(&mut index, 7, Tier::Gpu, &of_text);
     store(&mut index, 8, Tier::Gpu, &of_text);
-    let events = |endpoint, is_complete| Events { endpoint, is_complete };
+    let events = |endpoint, by_text| Events { endpoint, by_text, by_token_ids: false };
     index.follow([events(7, false), events(8, true)]);
     assert_eq!(tokens(&index, ROOT, "the quick "), [(8, 8)]);
     index.follow([events(7, true), events(8, true)]);
@@ -179,7 +181,7 @@ fn the_index_agrees_with_an_obvious_one() {
 
 /// The rank of the first endpoint that is named for a text.
 fn rank(index: &CachedPrefixes, texts: &[&str]) -> Option<u32> {
-    let found = index.find(ROOT, texts.iter().map(|text| text.as_bytes()));
+    let found = index.find(ROOT, PromptKind::Text, texts.iter().map(|text| text.as_bytes()));
     found.rank_of(&found.runs()[0])
 }
 
@@ -202,7 +204,7 @@ fn a_rank_is_named_that_has_half_of_a_prompt_and_more_than_others() {
     assert_eq!(rank(&index, &[text]), Some(1), "shared by another endpoint");
     index.store(holder, Tier::Gpu, Ranks(0b01), &of_text[0]);
     assert_eq!(rank(&index, &[text]), None, "rank 1 lacks the first block");
-    index.follow([Events { endpoint: 8, is_complete: true }]);
+    index.follow([Events { endpoint: 8, by_text: true, by_token_ids: false }]);
     assert_eq!(rank(&index, &[text]), None, "no ranks");
 }
 
@@ -279,4 +281,72 @@ fn a_hundred_caches_of_400_000_tokens_take_less_than_25_mb() {
     }
     assert_eq!(index.len(), 625_001);
     assert!(index.bytes() < 25_000_000, "{}", index.bytes());
+}
+
+#[test]
+fn texts_and_token_ids_are_different_prompts_of_one_model() {
+    use crate::request::body::{Api, Body, Options};
+
+    #[derive(Debug)]
+    struct Plain;
+
+    impl PromptTexts for Plain {
+        fn has_chats(&self) -> bool {
+            false
+        }
+
+        fn chat(&self, _api: Api, _body: &[u8], _max_bytes: usize) -> Option<String> {
+            None
+        }
+
+        fn completion(&self, prompt: String) -> String {
+            format!("<s>{prompt}")
+        }
+    }
+
+    let of_request = |has_texts: bool, has_token_ids, api, json: &str, keep_bytes| {
+        let texts: Option<Arc<dyn PromptTexts>> = if has_texts { Some(Arc::new(Plain)) } else { None };
+        let prompts = MatchedPrompts { texts, has_token_ids };
+        let body =
+            Body::read_bytes(json.as_bytes(), api, &Options { keep_bytes, ..Options::default() }).unwrap();
+        let found = prompts.of_request(api, &body, json.as_bytes(), 100)?;
+        assert!(prompts.can_match(api));
+        Some((found.kind, found.prompts))
+    };
+    let ids = |has_texts, has_token_ids, api, json| of_request(has_texts, has_token_ids, api, json, 100);
+    let one = Some((PromptKind::TokenIds, vec![vec![1, 0, 0, 0, 0, 1, 0, 0]]));
+    let json = r#"{"model":"m","prompt":[1,256]}"#;
+    assert_eq!(ids(false, true, Api::Completions, json), one);
+    assert_eq!(ids(true, true, Api::Completions, json), one);
+    assert_eq!(ids(true, false, Api::Completions, json), None);
+    assert_eq!(ids(false, true, Api::Generate, r#"{"model":"m","token_ids":[1,256]}"#), one);
+    assert_eq!(ids(true, false, Api::Generate, r#"{"model":"m","token_ids":[1,256]}"#), None);
+    assert_eq!(ids(false, true, Api::Embeddings, r#"{"model":"m","input":[1,256]}"#), None);
+    let several = ids(false, true, Api::Completions, r#"{"model":"m","prompt":[[1],[2,3]]}"#);
+    assert_eq!(
+        several.map(|(_, prompts)| prompts),
+        Some(vec![vec![1, 0, 0, 0], vec![2, 0, 0, 0, 3, 0, 0, 0]])
+    );
+    let text = r#"{"model":"m","prompt":"a"}"#;
+    assert_eq!(ids(true, true, Api::Completions, text), Some((PromptKind::Text, vec![b"<s>a".to_vec()])));
+    assert_eq!(ids(false, true, Api::Completions, text), None, "no texts");
+    assert_eq!(of_request(false, true, Api::Completions, json, 7), None, "not kept whole");
+    let many = format!(r#"{{"model":"m","prompt":{}[1]]}}"#, "[".to_owned() + &"[1],".repeat(64));
+    assert_eq!(of_request(false, true, Api::Completions, &many, 1 << 20), None, "65 prompts");
+}
+
+#[test]
+fn an_endpoint_may_be_complete_for_one_kind_only() {
+    let mut index = CachedPrefixes::default();
+    let events = |endpoint, by_text, by_token_ids| Events { endpoint, by_text, by_token_ids };
+    index.follow([events(7, true, true), events(8, true, false), events(9, false, true)]);
+    let of_ids = blocks(ROOT, "0123", 4);
+    store(&mut index, 9, Tier::Gpu, &of_ids);
+    let tokens = |kind| {
+        let found = index.find(ROOT, kind, [&b"0123"[..]]);
+        assert_eq!(found.kind(), kind);
+        found.runs().iter().map(|run| (run.endpoint(), run.tokens())).collect::<Vec<_>>()
+    };
+    assert_eq!(tokens(PromptKind::Text), [(7, 0), (8, 0)]);
+    assert_eq!(tokens(PromptKind::TokenIds), [(7, 0), (9, 4)]);
 }

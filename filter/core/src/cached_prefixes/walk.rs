@@ -1,7 +1,7 @@
 //! The search for a prompt in the index.
 
 use super::nodes::Slot;
-use super::{CachedPrefixes, Ranks, Tier};
+use super::{CachedPrefixes, PromptKind, Ranks, Tier};
 use crate::state::prefix::key;
 
 /// Maximum number of keys that are looked up for the prompts of one request. A node has one length of children almost always; a root has some hundred.
@@ -18,6 +18,7 @@ const MAX_FORKS: usize = 16;
 /// The part of a request's prompts that is in the caches of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CachedPrompt {
+    kind: PromptKind,
     /// Bytes of the prompts.
     bytes: u64,
     runs: Vec<CachedRun>,
@@ -37,6 +38,11 @@ pub struct CachedRun {
 }
 
 impl CachedPrompt {
+    /// The kind of the prompts.
+    pub fn kind(&self) -> PromptKind {
+        self.kind
+    }
+
     /// The part of each endpoint whose cache is completely known, also where it is nothing.
     pub fn runs(&self) -> &[CachedRun] {
         &self.runs
@@ -111,12 +117,17 @@ struct Run {
 }
 
 impl CachedPrefixes {
-    /// Finds prompts, given by their text. `root` is the key of the model and the cache salt.
-    pub fn find<'t>(&self, root: u64, texts: impl IntoIterator<Item = &'t [u8]>) -> CachedPrompt {
-        let mut found = CachedPrompt::default();
+    /// Finds prompts of a kind, given by their bytes. `root` is the key of the model and the cache salt, of this kind.
+    pub fn find<'p>(
+        &self,
+        root: u64,
+        kind: PromptKind,
+        prompts: impl IntoIterator<Item = &'p [u8]>,
+    ) -> CachedPrompt {
+        let mut found = CachedPrompt { kind, ..CachedPrompt::default() };
         let known = self.endpoints.iter().enumerate();
-        let known =
-            known.filter_map(|(place, events)| Some((place, events.filter(|events| events.is_complete)?)));
+        let known = known
+            .filter_map(|(place, events)| Some((place, events.filter(|events| events.is_complete(kind))?)));
         let (places, runs): (Vec<usize>, Vec<CachedRun>) = known
             .map(|(place, events)| (place, CachedRun { endpoint: events.endpoint, ..CachedRun::default() }))
             .unzip();
@@ -131,19 +142,19 @@ impl CachedPrefixes {
             longest: none.clone(),
             lengths: Vec::new(),
         };
-        for (number, text) in texts.into_iter().enumerate() {
+        for (number, prompt) in prompts.into_iter().enumerate() {
             if number > 0 {
                 found.runs.iter_mut().for_each(|run| run.ranks = Ranks::default());
             }
-            found.bytes += text.len() as u64;
+            found.bytes += prompt.len() as u64;
             let Some(root) = root else { continue };
-            let children = walk.children(root, text);
+            let children = walk.children(root, prompt);
             if children.is_empty() {
                 continue;
             }
             walk.forks = MAX_FORKS;
             walk.longest.fill(Run::default());
-            walk.follow(children, text, none.clone(), 0);
+            walk.follow(children, prompt, none.clone(), 0);
             for (&place, total) in places.iter().zip(&mut found.runs) {
                 let Some(run) = walk.longest.get(place) else { continue };
                 total.tokens += run.tokens;
@@ -158,11 +169,11 @@ impl CachedPrefixes {
 }
 
 impl Walk<'_> {
-    /// Follows `text` from the [children](Self::children) of the last of `nodes`, as far as the runs that are open there go.
+    /// Follows `prompt` from the [children](Self::children) of the last of `nodes`, as far as the runs that are open there go.
     fn follow(
         &mut self,
         mut children: crate::Few<(Slot, usize)>,
-        mut text: &[u8],
+        mut prompt: &[u8],
         mut runs: Vec<Run>,
         mut nodes: u32,
     ) {
@@ -174,7 +185,7 @@ impl Walk<'_> {
                 self.forks -= 1;
                 let mut runs = runs.clone();
                 if self.extend(&mut runs, other, length, nodes) {
-                    let rest = text.get(length..).unwrap_or_default();
+                    let rest = prompt.get(length..).unwrap_or_default();
                     let children = self.children(other, rest);
                     self.follow(children, rest, runs, nodes + 1);
                 } else {
@@ -184,21 +195,21 @@ impl Walk<'_> {
             if !self.extend(&mut runs, child, length, nodes) {
                 break;
             }
-            (text, nodes) = (text.get(length..).unwrap_or_default(), nodes + 1);
-            children = self.children(child, text);
+            (prompt, nodes) = (prompt.get(length..).unwrap_or_default(), nodes + 1);
+            children = self.children(child, prompt);
         }
         self.keep(&runs);
     }
 
-    /// The children of a node with which `text` begins, and their lengths.
-    fn children(&mut self, node: Slot, text: &[u8]) -> crate::Few<(Slot, usize)> {
+    /// The children of a node with which `prompt` begins, and their lengths.
+    fn children(&mut self, node: Slot, prompt: &[u8]) -> crate::Few<(Slot, usize)> {
         let Self { index, lookups, hashed, lengths, .. } = self;
         let parent = index.nodes.key(node);
         lengths.clear();
         index.nodes.child_lengths(node, lengths);
         let mut children = crate::Few::new();
         for &length in &*lengths {
-            let Some(block) = text.get(..length) else { continue };
+            let Some(block) = prompt.get(..length) else { continue };
             let Some(left) = lookups.checked_sub(1).zip(hashed.checked_sub(length)) else { break };
             (*lookups, *hashed) = left;
             let child = index.nodes.child(node, key::child(parent, block));

@@ -209,7 +209,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         if self.propagates_priority(api) {
             return Ok(Peek::NeedsWhole);
         }
-        if self.awaits_text(length)? {
+        if self.awaits_prompt(length)? {
             return Ok(Peek::More(self.pool.config.limits.max_held_bytes));
         }
         // The length doubles each time, so all attempts together read about twice the bytes of the last one.
@@ -403,12 +403,12 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let known = store.with_caches(|caches| caches.model(model).filter(|_| caches.can_match(api, now)));
         let model = known.flatten()?;
         let max_bytes = self.pool.config.limits.max_held_bytes.saturating_mul(TEXT_FACTOR);
-        let texts = cached_prefixes::texts(model.texts(), api, body, bytes, max_bytes)?;
-        store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &texts))
+        let prompts = model.prompts().of_request(api, body, bytes, max_bytes)?;
+        store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &prompts))
     }
 
     /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
-    fn awaits_text(&self, length: usize) -> Result<bool> {
+    fn awaits_prompt(&self, length: usize) -> Result<bool> {
         let max = self.pool.config.limits.max_held_bytes;
         let may_fit = self.head.content_length().is_none_or(|length| length <= max as u64);
         if self.other.is_some()

@@ -9,9 +9,8 @@ mod update;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{CachedPrefixes, CachedPrompt, Events};
+use endpoint_picker::cached_prefixes::{CachedPrefixes, CachedPrompt, Events, PromptBytes};
 use endpoint_picker::request::body::Api;
-use endpoint_picker::state::prefix::key;
 
 pub use models::{ServedModel, ServedModels};
 pub use update::{CachesUpdate, Step, UpdateError};
@@ -38,7 +37,8 @@ impl PrefixCaches {
                 }
                 let events = |state: &endpoint_picker_wire::prefixes::CacheState| Events {
                     endpoint: state.endpoint,
-                    is_complete: state.complete,
+                    by_text: state.complete,
+                    by_token_ids: state.complete_by_token_ids,
                 };
                 self.index.follow(caches.iter().map(events));
             }
@@ -67,9 +67,9 @@ impl PrefixCaches {
         self.index.mark_updated(now);
     }
 
-    /// Whether the caches are known, and the prompts of requests to this API have texts, for one model or more.
+    /// Whether the caches are known, and prompts of requests to this API can be matched, for one model or more.
     pub fn can_match(&self, api: Api, now: Duration) -> bool {
-        self.index.is_known(now) && self.models.have_texts(api)
+        self.index.is_known(now) && self.models.can_match(api)
     }
 
     /// The model that is served under this name, if its prefixes are known.
@@ -77,9 +77,10 @@ impl PrefixCaches {
         self.models.find(name)
     }
 
-    /// The part of prompts that is in the caches, by their texts.
-    pub fn find(&self, model: &ServedModel, salt: Option<&str>, texts: &[String]) -> CachedPrompt {
-        let root = key::root(model.root(), salt);
-        self.index.find(root, texts.iter().map(String::as_bytes))
+    /// The part of prompts that is in the caches.
+    pub fn find(&self, model: &ServedModel, salt: Option<&str>, prompts: &PromptBytes) -> CachedPrompt {
+        let PromptBytes { kind, prompts } = prompts;
+        let root = kind.root(model.root(), salt);
+        self.index.find(root, *kind, prompts.iter().map(Vec::as_slice))
     }
 }

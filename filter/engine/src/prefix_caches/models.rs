@@ -1,10 +1,9 @@
-//! The models of a pool, and the texts of their prompts.
+//! The models of a pool, and the prompts of each that can be matched.
 
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{PromptTexts, can_match, is_chat};
+use endpoint_picker::cached_prefixes::{MatchedPrompts, PromptKind, PromptTexts};
 use endpoint_picker::request::body::Api;
-use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::Model;
 use hashbrown::HashMap;
 
@@ -12,18 +11,18 @@ use hashbrown::HashMap;
 #[derive(Clone, Debug)]
 pub struct ServedModel {
     root: Arc<str>,
-    texts: Arc<dyn PromptTexts>,
+    prompts: MatchedPrompts,
 }
 
 impl ServedModel {
-    /// The name in the root key of the model's cached prefixes: the first of a base model's names, or an adapter's own.
+    /// The name in the root keys of the model's cached prefixes: the first of a base model's names, or an adapter's own.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The texts of its prompts.
-    pub fn texts(&self) -> &dyn PromptTexts {
-        &*self.texts
+    /// Its prompts that can be matched.
+    pub fn prompts(&self) -> &MatchedPrompts {
+        &self.prompts
     }
 }
 
@@ -31,35 +30,41 @@ impl ServedModel {
 #[derive(Clone, Debug, Default)]
 pub struct ServedModels {
     by_name: HashMap<String, Arc<ServedModel>>,
-    /// Whether chats with one of them or more can have texts.
-    have_chats: bool,
+    /// The prompts of each base model.
+    prompts: Vec<MatchedPrompts>,
 }
 
 impl ServedModels {
     /// The models whose prefixes are known, with keys that are made as here. Of two with one name the first counts.
     pub fn new(models: &[Model], texts_of: impl Fn(&Model) -> Arc<dyn PromptTexts>) -> Self {
-        let (mut served, mut have_chats) = (HashMap::new(), false);
-        for model in models.iter().filter(|model| model.problem.is_empty()) {
-            let first = model.names.first().filter(|first| key::root(first, None) == model.root);
-            let Some(first) = first else { continue };
-            let texts = texts_of(model);
-            have_chats |= texts.has_chats();
-            let base = Arc::new(ServedModel { root: first.as_str().into(), texts: Arc::clone(&texts) });
+        let mut served = Self::default();
+        for model in models {
+            let Some(first) = model.names.first() else { continue };
+            let has_root = |kind: PromptKind, root| kind.root(first, None) == root;
+            let has_texts = model.problem.is_empty() && has_root(PromptKind::Text, model.root);
+            let prompts = MatchedPrompts {
+                texts: has_texts.then(|| texts_of(model)),
+                has_token_ids: model.token_ids_root.is_some_and(|root| has_root(PromptKind::TokenIds, root)),
+            };
+            if prompts.texts.is_none() && !prompts.has_token_ids {
+                continue;
+            }
+            let of_root = |root: &str| Arc::new(ServedModel { root: root.into(), prompts: prompts.clone() });
+            let base = of_root(first);
             for name in &model.names {
-                served.entry(name.clone()).or_insert_with(|| Arc::clone(&base));
+                served.by_name.entry(name.clone()).or_insert_with(|| Arc::clone(&base));
             }
             for name in &model.adapters {
-                let adapter =
-                    || Arc::new(ServedModel { root: name.as_str().into(), texts: Arc::clone(&texts) });
-                served.entry(name.clone()).or_insert_with(adapter);
+                served.by_name.entry(name.clone()).or_insert_with(|| of_root(name));
             }
+            served.prompts.push(prompts);
         }
-        Self { by_name: served, have_chats }
+        served
     }
 
-    /// Whether the prompts of requests to this API have texts, for one model or more.
-    pub(super) fn have_texts(&self, api: Api) -> bool {
-        can_match(api) && if is_chat(api) { self.have_chats } else { !self.by_name.is_empty() }
+    /// Whether prompts of requests to this API can be matched, for one model or more.
+    pub(super) fn can_match(&self, api: Api) -> bool {
+        self.prompts.iter().any(|prompts| prompts.can_match(api))
     }
 
     /// The model of this name.

@@ -48,11 +48,11 @@ fn text(letters: &str) -> String {
     letters.chars().flat_map(|letter| core::iter::repeat_n(letter, BLOCK)).collect()
 }
 
-/// The blocks of a text below a root, each cached by the endpoint of this number.
-fn blocks(endpoint: u32, root: u64, text: &str) -> Blocks {
+/// The blocks of a prompt, given by its bytes, below a root, each cached by the endpoint of this number.
+fn blocks(endpoint: u32, root: u64, prompt: &(impl AsRef<[u8]> + ?Sized)) -> Blocks {
     let mut blocks = Blocks::default();
     let mut parent = root;
-    for block in text.as_bytes().chunks(BLOCK) {
+    for block in prompt.as_ref().chunks(BLOCK) {
         let key = key::child(parent, block);
         blocks.parents.push(parent);
         blocks.keys.push(key);
@@ -68,7 +68,12 @@ fn blocks(endpoint: u32, root: u64, text: &str) -> Blocks {
 /// A message with everything about three endpoints that serve `m`, also as `alias`, with the adapter `a`.
 fn whole(log: u64, stored: Blocks) -> CachedPrefixes {
     let endpoints: Vec<u64> = (1..=3).map(testing::key).collect();
-    let caches = endpoints.iter().map(|&endpoint| CacheState { endpoint, complete: true, age_ms: 0 });
+    let caches = endpoints.iter().map(|&endpoint| CacheState {
+        endpoint,
+        complete: true,
+        complete_by_token_ids: false,
+        age_ms: 0,
+    });
     let model = Model {
         names: vec!["m".to_owned(), "alias".to_owned()],
         adapters: vec!["a".to_owned()],
@@ -215,6 +220,49 @@ fn completions_are_matched_by_their_own_text() {
     assert_eq!(destination(&mut fixture, TEXT, &body(json!(text))), address(1));
     assert_eq!(destination(&mut fixture, TEXT, &body(json!(["x", text]))), address(1));
     assert_eq!(destination(&mut fixture, TEXT, &body(json!([1, 2, 3]))), address(2), "token ids");
+}
+
+#[test]
+fn token_ids_are_matched_with_the_ids_of_cached_blocks() {
+    const GENERATE: &str = "/inference/v1/generate";
+    let ids: Vec<u32> = (1_000..1_128).collect();
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let root = |name, salt| key::root_of_token_ids(name, salt);
+    let message = |stored, has_token_ids: bool| {
+        let mut message = whole(1, stored);
+        message.models[0].token_ids_root = has_token_ids.then(|| root("m", None));
+        message.models[0].problem = "no tokenizer".to_owned();
+        for cache in &mut message.caches {
+            (cache.complete, cache.complete_by_token_ids) = (false, has_token_ids);
+        }
+        message
+    };
+    let prompt = |model: &str, prompt: Value| json!({"model": model, "prompt": prompt}).to_string();
+    let generate = json!({"model": "m", "token_ids": ids}).to_string();
+    let salted = json!({"model": "m", "cache_salt": "s", "prompt": ids}).to_string();
+    for (name, salt, path, body) in [
+        ("m", None, TEXT, prompt("m", json!(ids))),
+        ("m", None, TEXT, prompt("alias", json!(ids))),
+        ("m", None, TEXT, prompt("m", json!([[1, 2], ids]))),
+        ("m", None, GENERATE, generate),
+        ("a", None, TEXT, prompt("a", json!(ids))),
+        ("m", Some("s"), TEXT, salted),
+    ] {
+        for (has_token_ids, root, picked) in [
+            (true, root(name, salt), 1),
+            (false, root(name, salt), 2),
+            (true, root("other", None), 2),
+            (true, key::root(name, salt), 2),
+        ] {
+            let mut fixture = fixture();
+            update(&fixture, &message(blocks(1, root, &bytes), has_token_ids), START);
+            assert_eq!(destination(&mut fixture, path, &body), address(picked), "{has_token_ids} {body}");
+        }
+    }
+    let mut fixture = fixture();
+    let text = text("ab");
+    update(&fixture, &message(blocks(1, key::root("m", None), &format!("<s>{text}")), true), START);
+    assert_eq!(destination(&mut fixture, TEXT, &prompt("m", json!(text))), address(2), "no texts");
 }
 
 #[test]

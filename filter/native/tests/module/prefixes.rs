@@ -47,7 +47,7 @@ fn a_chat_goes_to_the_server_whose_events_show_the_text_that_its_template_makes(
         models_changed: true,
         caches: endpoints
             .iter()
-            .map(|&endpoint| CacheState { endpoint, complete: true, age_ms: 0 })
+            .map(|&endpoint| CacheState { endpoint, complete: true, complete_by_token_ids: false, age_ms: 0 })
             .collect(),
         endpoints,
         stored: Some(stored),

@@ -41,12 +41,15 @@ pub struct CacheState {
     /// As in `endpoints`.
     #[prost(fixed64, tag = "1")]
     pub endpoint: u64,
-    /// All that the endpoint's caches have is known. Otherwise they may have more.
+    /// All that the endpoint's caches have is known by its text. Otherwise they may have more.
     #[prost(bool, tag = "2")]
     pub complete: bool,
     /// The age of the last message of its server.
     #[prost(uint64, tag = "3")]
     pub age_ms: u64,
+    /// All that the endpoint's caches have is known by its token ids. Otherwise they may have more.
+    #[prost(bool, tag = "4")]
+    pub complete_by_token_ids: bool,
 }
 /// Pairs of a prefix and an endpoint, in columns of equal lengths.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -56,16 +59,16 @@ pub struct Blocks {
     pub parents: ::prost::alloc::vec::Vec<u64>,
     #[prost(fixed64, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<u64>,
-    /// Bytes of the text behind the parent. Empty in `removed`.
+    /// Bytes of the text or the token ids behind the parent. Empty in `removed`.
     #[prost(uint32, repeated, tag = "3")]
     pub lengths: ::prost::alloc::vec::Vec<u32>,
-    /// Tokens of this text. Empty in `removed`.
+    /// Tokens of these bytes. Empty in `removed`.
     #[prost(uint32, repeated, tag = "4")]
     pub tokens: ::prost::alloc::vec::Vec<u32>,
     /// Indexes in `CachedPrefixes.endpoints`.
     #[prost(uint32, repeated, tag = "5")]
     pub endpoints: ::prost::alloc::vec::Vec<u32>,
-    /// The slowest tier of the text's blocks: 0 accelerator, 1 host memory, 2 other. In `removed` the tier where the prefix was.
+    /// The slowest tier of the prefix's blocks: 0 accelerator, 1 host memory, 2 other. In `removed` the tier where the prefix was.
     #[prost(uint32, repeated, tag = "6")]
     pub tiers: ::prost::alloc::vec::Vec<u32>,
     /// The data-parallel ranks whose caches have the prefix: bit n for rank n, of the ranks 0 to 7. 0 for a server without ranks. Empty: all are 0.
@@ -81,7 +84,7 @@ pub struct Model {
     /// Names of the LoRA adapters that are loaded onto it.
     #[prost(string, repeated, tag = "2")]
     pub adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The root of the base model without salt.
+    /// The root of the base model's texts without salt.
     #[prost(fixed64, tag = "3")]
     pub root: u64,
     /// The Jinja template of chats. Empty: none.
@@ -94,10 +97,13 @@ pub struct Model {
     /// Whether the text of a completion begins with `bos_token`.
     #[prost(bool, tag = "7")]
     pub adds_bos: bool,
-    /// Why no prefixes of the model are known. Empty: they are.
+    /// Why no prefixes of the model are known by their text. Empty: they are.
     #[prost(string, tag = "8")]
     pub problem: ::prost::alloc::string::String,
     /// Whether the tokenizer normalizes text to NFC.
     #[prost(bool, tag = "9")]
     pub normalizes: bool,
+    /// The root of the base model's token ids without salt. Absent: its prefixes are not known by their token ids.
+    #[prost(fixed64, optional, tag = "10")]
+    pub token_ids_root: ::core::option::Option<u64>,
 }

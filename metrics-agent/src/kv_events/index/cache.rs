@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Contents;
+use super::keyed::KeyedModel;
 use super::nodes::NodeKey;
 use super::runs::Runs;
-use super::text::TextModel;
 use crate::kv_events::event::{BlockHash, Tier};
 use crate::kv_events::prefixes::ServerNumber;
 
@@ -19,10 +19,10 @@ pub(super) const MAX_GROUPS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) server: SocketAddr,
-    /// `None`: its tokens are not text.
-    pub(super) model: Option<Arc<TextModel>>,
+    /// `None`: its blocks have no keys.
+    pub(super) model: Option<Arc<KeyedModel>>,
     pub(super) blocks: HashMap<BlockHash, CachedBlock>,
-    /// The blocks among them that have a node with text.
+    /// The blocks among them that have a node with keys.
     pub(super) runs: Runs,
     /// The groups that were announced, and whether their blocks count.
     pub(super) groups: Vec<(u32, bool)>,
@@ -52,7 +52,7 @@ impl Cache {
     pub(super) fn new(
         server: SocketAddr,
         server_number: ServerNumber,
-        model: Option<Arc<TextModel>>,
+        model: Option<Arc<KeyedModel>>,
     ) -> Self {
         Self {
             server,

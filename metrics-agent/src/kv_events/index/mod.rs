@@ -7,28 +7,27 @@
 //! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
 //! cache. If there are too many orphans, the server with the most orphans loses the oldest eighth of them.
 //!
-//! If the tokens of a cache's model are text (`text`), the blocks are joined to [`Prefixes`], which proxies follow: a cache has a prefix if
-//! it has all its blocks (`runs`).
+//! If the prefixes of a cache's model have keys (`keyed`), by their text or their token ids, the blocks are joined to [`Prefixes`], which
+//! proxies follow: a cache has a prefix if it has all its blocks (`runs`).
 
 mod cache;
+mod keyed;
 mod nodes;
 mod orphans;
 mod runs;
-mod text;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cache::{Cache, CachedBlock};
-use nodes::{Content, NodeKey, NodeText, Nodes};
+pub use keyed::KeyedModel;
+use keyed::{BlockBytes, KeyedPrompt};
+use nodes::{Content, KeyedBlock, NodeKey, Nodes};
 use orphans::{Orphan, Orphans, Size};
-use text::Text;
-pub use text::TextModel;
 
 use super::event::{BlockHash, Event, Removed, Stored, Tier};
 use super::prefixes::Prefixes;
-use super::tokenizer::vocabulary::BlockText;
 
 /// The KV cache of a server, or of one of its data-parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +36,7 @@ pub struct CacheId(u64);
 /// The part of the limit on blocks that orphans may have.
 const ORPHANS: usize = 8;
 
-/// Bytes of text that an orphan may have, on average. A block of 16 tokens has some 70.
+/// Bytes of text and token ids that an orphan may have, on average. A block of 16 tokens has some 70 and 64.
 const ORPHAN_BYTES: usize = 256;
 
 /// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have announced them: those of
@@ -100,8 +99,8 @@ pub struct Contents {
 #[derive(Clone, Debug)]
 struct Parent {
     key: NodeKey,
-    /// The text of a root, if it has any.
-    root: Option<Text>,
+    /// A root, if it has keys.
+    root: Option<KeyedPrompt>,
 }
 
 impl Parent {
@@ -125,13 +124,13 @@ impl Index {
         }
     }
 
-    /// Adds the empty cache of a server without ranks, and of this model; `None`: its tokens are not text.
-    pub fn add_cache(&mut self, server: SocketAddr, model: Option<Arc<TextModel>>) -> CacheId {
+    /// Adds the empty cache of a server without ranks, and of this model; `None`: its blocks have no keys.
+    pub fn add_cache(&mut self, server: SocketAddr, model: Option<Arc<KeyedModel>>) -> CacheId {
         self.add_rank(server, 0, model)
     }
 
     /// The same for a rank of a server.
-    pub fn add_rank(&mut self, server: SocketAddr, rank: u16, model: Option<Arc<TextModel>>) -> CacheId {
+    pub fn add_rank(&mut self, server: SocketAddr, rank: u16, model: Option<Arc<KeyedModel>>) -> CacheId {
         let id = CacheId(self.next_cache);
         self.next_cache += 1;
         let server_number = self.prefixes.add_rank(server, rank);
@@ -227,10 +226,10 @@ impl Index {
         for (block, tokens) in stored.blocks.iter().zip(stored.tokens.chunks(stored.block_size)) {
             let Some(cache) = self.caches.get_mut(&id) else { return };
             let content = Content::of(tokens, &block.extra);
-            // Images and the like are no text.
-            let text = || {
+            // The tokens of images and the like do not show their content.
+            let bytes = || {
                 let model = model.as_ref().filter(|_| block.extra.is_empty())?;
-                model.text(tokens, parent_hash.is_none())
+                model.bytes(tokens, parent_hash.is_none())
             };
             let node = if let Some(held) = cache.blocks.get(&block.hash) {
                 let node = held.node;
@@ -243,7 +242,7 @@ impl Index {
                 cache.insert(block.hash, held, tier);
                 self.blocks += 1;
                 if let Some(before) = parent_hash.filter(|_| parent.is_none()) {
-                    let orphan = Orphan { cache: id, hash: block.hash, content, text: text(), stored: now };
+                    let orphan = Orphan { cache: id, hash: block.hash, content, bytes: bytes(), stored: now };
                     self.orphans.add(scope, before, orphan);
                 }
                 None
@@ -251,7 +250,7 @@ impl Index {
             let node = node.or_else(|| {
                 let parent = parent.as_ref()?;
                 let node = parent.key.child(content);
-                self.attach(id, block.hash, node, parent, text);
+                self.attach(id, block.hash, node, parent, bytes);
                 self.adopt(scope, block.hash, node);
                 Some(node)
             });
@@ -259,7 +258,7 @@ impl Index {
             parent_hash = Some(block.hash);
             // After each block, because one event may have more blocks than the limit.
             self.evict();
-            // Without the block before it, the next one would have no text.
+            // Without the block before it, the next one would have no keys.
             parent = parent.filter(|parent| self.nodes.get(parent.key).is_some());
         }
     }
@@ -280,7 +279,7 @@ impl Index {
         hash: BlockHash,
         key: NodeKey,
         parent: &Parent,
-        text: impl FnOnce() -> Option<BlockText>,
+        bytes: impl FnOnce() -> Option<BlockBytes>,
     ) {
         let Self { caches, nodes, prefixes, .. } = self;
         let Some(cache) = caches.get_mut(&id) else { return };
@@ -289,12 +288,12 @@ impl Index {
         cache.contents.orphans -= 1;
         let CachedBlock { tokens, copies, .. } = *held;
         if !nodes.add_cache(key) {
-            let before = parent.root.as_ref().or_else(|| nodes.text(parent.key).map(|text| &text.text));
-            let text = before.and_then(|before| {
-                let text = before.followed_by(&text()?, tokens, self.limits.prefix_tokens)?;
-                Some(NodeText { text, is_first: before.is_end() })
+            let before = parent.root.as_ref().or_else(|| nodes.keyed(parent.key).map(|keyed| &keyed.prompt));
+            let keyed = before.and_then(|before| {
+                let prompt = before.followed_by(&bytes()?, tokens, self.limits.prefix_tokens)?;
+                Some(KeyedBlock { prompt, is_first: before.is_end() })
             });
-            nodes.insert(cache.scope(), key, (parent.key, hash, tokens), text);
+            nodes.insert(cache.scope(), key, (parent.key, hash, tokens), keyed);
         }
         for tier in Tier::ALL.into_iter().filter(|tier| copies[*tier as usize] > 0) {
             cache.runs.hold(key, tier, nodes, prefixes);
@@ -336,7 +335,7 @@ impl Index {
             for orphan in self.orphans.take(scope, hash) {
                 if self.is_waiting(&orphan) {
                     let node = parent.child(orphan.content);
-                    self.attach(orphan.cache, orphan.hash, node, &Parent::block(parent), || orphan.text);
+                    self.attach(orphan.cache, orphan.hash, node, &Parent::block(parent), || orphan.bytes);
                     parents.push((orphan.hash, node));
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use xxhash_rust::xxh64::Xxh64;
 
-use super::text::Text;
+use super::keyed::KeyedPrompt;
 use crate::kv_events::event::BlockHash;
 
 /// The content of a block and of all blocks before it, the same for every server.
@@ -28,7 +28,7 @@ impl Content {
 }
 
 impl NodeKey {
-    /// The beginning of the prompts of a model, an adapter and a salt. Models whose tokens are not text have the scope 0.
+    /// The beginning of the prompts of a model, an adapter and a salt. Models without keys have the scope 0.
     pub(super) fn root(scope: u64, adapter: Option<&[u8]>, salt: Option<&[u8]>) -> Self {
         let mut hasher = Xxh64::new(1);
         hasher.update(&scope.to_le_bytes());
@@ -57,14 +57,14 @@ pub(super) struct Node {
     pub(super) hash: BlockHash,
     pub(super) tokens: u32,
     caches: u32,
-    /// `None`: it has a token without text, or further keys, or a block before it has.
-    pub(super) text: Option<NodeText>,
+    /// `None`: its model has no keys, or none for its tokens, or it has extra keys, or a block before it has none.
+    pub(super) keyed: Option<KeyedBlock>,
 }
 
-/// The text of a block that at least one cache has.
+/// A block with keys, and the prompt up to its end.
 #[derive(Debug)]
-pub(super) struct NodeText {
-    pub(super) text: Text,
+pub(super) struct KeyedBlock {
+    pub(super) prompt: KeyedPrompt,
     /// Whether it begins a prefix.
     pub(super) is_first: bool,
 }
@@ -94,9 +94,9 @@ impl Nodes {
         self.by_hash.get(&(scope, hash)).copied()
     }
 
-    /// The text of a block.
-    pub(super) fn text(&self, key: NodeKey) -> Option<&NodeText> {
-        self.by_key.get(&key)?.text.as_ref()
+    /// A block with keys.
+    pub(super) fn keyed(&self, key: NodeKey) -> Option<&KeyedBlock> {
+        self.by_key.get(&key)?.keyed.as_ref()
     }
 
     /// The blocks that continue the prefix of a block.
@@ -116,12 +116,12 @@ impl Nodes {
         scope: u64,
         key: NodeKey,
         (parent, hash, tokens): (NodeKey, BlockHash, u32),
-        text: Option<NodeText>,
+        keyed: Option<KeyedBlock>,
     ) {
-        if text.as_ref().is_some_and(|text| !text.is_first) {
+        if keyed.as_ref().is_some_and(|keyed| !keyed.is_first) {
             self.continuations.insert((parent, key));
         }
-        self.by_key.insert(key, Node { parent, hash, tokens, caches: 1, text });
+        self.by_key.insert(key, Node { parent, hash, tokens, caches: 1, keyed });
         self.by_hash.entry((scope, hash)).or_insert(key);
     }
 
@@ -146,7 +146,8 @@ impl Nodes {
         let own: HashMap<_, _> = self.by_key.iter().map(|(key, node)| (*key, node.caches)).collect();
         assert_eq!(own, *caches);
         assert!(self.by_hash.values().all(|key| self.by_key.contains_key(key)));
-        let continues = |(_, node): &(&NodeKey, &Node)| node.text.as_ref().is_some_and(|text| !text.is_first);
+        let continues =
+            |(_, node): &(&NodeKey, &Node)| node.keyed.as_ref().is_some_and(|keyed| !keyed.is_first);
         let continuations = self.by_key.iter().filter(continues).map(|(key, node)| (node.parent, *key));
         assert_eq!(self.continuations, continuations.collect());
     }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::CacheId;
+use super::keyed::BlockBytes;
 use super::nodes::Content;
 use crate::kv_events::event::BlockHash;
-use crate::kv_events::tokenizer::vocabulary::BlockText;
 
 /// A stored block whose parent is not known.
 #[derive(Clone, Debug)]
@@ -14,8 +14,8 @@ pub(super) struct Orphan {
     pub(super) cache: CacheId,
     pub(super) hash: BlockHash,
     pub(super) content: Content,
-    /// `None`: it has none.
-    pub(super) text: Option<BlockText>,
+    /// The bytes that its keys are made of; `None`: it has no keys.
+    pub(super) bytes: Option<BlockBytes>,
     /// Seconds on the index's clock.
     pub(super) stored: u32,
 }
@@ -32,13 +32,13 @@ pub(super) struct Orphans {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) count: usize,
-    /// Bytes of text.
+    /// Bytes that keys are made of.
     pub(super) bytes: usize,
 }
 
 impl Size {
     fn of(orphan: &Orphan) -> Self {
-        Self { count: 1, bytes: orphan.text.as_ref().map_or(0, BlockText::length) }
+        Self { count: 1, bytes: orphan.bytes.as_ref().map_or(0, BlockBytes::length) }
     }
 
     pub(super) fn add(&mut self, more: Self) {

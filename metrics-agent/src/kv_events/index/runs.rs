@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::keyed::KeyedPrompt;
 use super::nodes::{NodeKey, Nodes};
-use super::text::Text;
 use crate::kv_events::event::Tier;
 use crate::kv_events::prefixes::{Prefixes, ServerNumber};
 
-/// The blocks with text of a cache.
+/// The blocks with keys of a cache.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// The server that has the cache.
@@ -44,7 +44,7 @@ impl Runs {
 
     /// The cache has a block in a tier under one more name.
     pub(super) fn hold(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
-        if nodes.text(node).is_some() {
+        if nodes.keyed(node).is_some() {
             self.runs.entry(node).or_default().names[tier as usize] += 1;
             self.refresh(node, nodes, prefixes);
         }
@@ -62,10 +62,10 @@ impl Runs {
         let mut changed = vec![node];
         while let Some(key) = changed.pop() {
             let (Some(node), Some(run)) = (nodes.get(key), self.runs.get(&key).copied()) else { continue };
-            let Some(text) = &node.text else { continue };
+            let Some(keyed) = &node.keyed else { continue };
             let own = run.own_tier();
             let before =
-                if text.is_first { own } else { self.runs.get(&node.parent).and_then(|run| run.tier) };
+                if keyed.is_first { own } else { self.runs.get(&node.parent).and_then(|run| run.tier) };
             let tier = own.zip(before).map(|(own, before)| own.max(before));
             if own.is_none() {
                 self.runs.remove(&key);
@@ -75,9 +75,11 @@ impl Runs {
             if tier == run.tier {
                 continue;
             }
-            match &text.text {
-                Text::End { prefix, .. } => prefixes.change(self.server, prefix, run.tier, tier),
-                Text::Within(_) => {
+            match &keyed.prompt {
+                KeyedPrompt::End(ends) => {
+                    ends.prefixes().for_each(|prefix| prefixes.change(self.server, prefix, run.tier, tier));
+                }
+                KeyedPrompt::Within(_) => {
                     changed.extend(nodes.continuations(key).filter(|next| self.runs.contains_key(next)));
                 }
             }
@@ -88,9 +90,9 @@ impl Runs {
     pub(super) fn release_all(&mut self, nodes: &Nodes, prefixes: &mut Prefixes) {
         for (key, run) in core::mem::take(&mut self.runs) {
             if run.tier.is_some()
-                && let Some(Text::End { prefix, .. }) = nodes.text(key).map(|text| &text.text)
+                && let Some(KeyedPrompt::End(ends)) = nodes.keyed(key).map(|keyed| &keyed.prompt)
             {
-                prefixes.change(self.server, prefix, run.tier, None);
+                ends.prefixes().for_each(|prefix| prefixes.change(self.server, prefix, run.tier, None));
             }
         }
     }

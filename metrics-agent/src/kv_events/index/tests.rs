@@ -22,7 +22,7 @@ macro_rules! captured {
     };
 }
 
-mod text;
+mod keyed;
 
 const BLOCK: usize = 4;
 
@@ -84,15 +84,15 @@ impl Index {
                 }
             }
             for (key, tier) in &tiers {
-                let Some(Text::End { prefix, .. }) = self.nodes.text(*key).map(|text| &text.text) else {
+                let Some(KeyedPrompt::End(ends)) = self.nodes.keyed(*key).map(|keyed| &keyed.prompt) else {
                     continue;
                 };
                 let (mut slowest, mut at) = (Some(*tier), *key);
-                while slowest.is_some() && !self.nodes.text(at).unwrap().is_first {
+                while slowest.is_some() && !self.nodes.keyed(at).unwrap().is_first {
                     at = self.nodes.get(at).unwrap().parent;
                     slowest = slowest.zip(tiers.get(&at)).map(|(slowest, tier)| slowest.max(*tier));
                 }
-                if let Some(tier) = slowest {
+                for (prefix, tier) in ends.prefixes().filter_map(|prefix| Some((prefix, slowest?))) {
                     let entry = complete.entry((cache.server, *prefix));
                     entry.and_modify(|before| *before = tier.min(*before)).or_insert(tier);
                 }
@@ -102,13 +102,22 @@ impl Index {
     }
 }
 
-/// A model of 30 tokens, `0;` to `29;`.
-fn numbers() -> Arc<TextModel> {
+/// A model of 30 tokens, `0;` to `29;`, with keys by their text.
+fn numbers() -> Arc<KeyedModel> {
+    Arc::new(KeyedModel::new("numbers", Some(numbers_tokenizer()), false))
+}
+
+/// The same with keys by their token ids too.
+fn numbers_and_ids() -> Arc<KeyedModel> {
+    Arc::new(KeyedModel::new("numbers", Some(numbers_tokenizer()), true))
+}
+
+fn numbers_tokenizer() -> Arc<Tokenizer> {
     let mut vocabulary = Vocabulary::new(LeadingSpace::Never);
     (0..30).for_each(|id| vocabulary.insert(id, format!("{id};").as_bytes(), false).unwrap());
     let empty = String::new();
     let (chat_template, bos_token, eos_token) = (empty.clone(), empty.clone(), empty);
-    let tokenizer = Tokenizer {
+    Arc::new(Tokenizer {
         vocabulary,
         digest: 1,
         chat_template,
@@ -116,8 +125,7 @@ fn numbers() -> Arc<TextModel> {
         eos_token,
         adds_bos: false,
         normalizes: false,
-    };
-    Arc::new(TextModel::new("numbers", Arc::new(tokenizer)))
+    })
 }
 
 /// An index of prefixes of three tokens.

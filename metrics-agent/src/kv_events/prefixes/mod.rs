@@ -1,4 +1,4 @@
-//! The prefixes of prompts that servers have cached, by their text, and the log of their changes.
+//! The prefixes of prompts that servers have cached, by their text and by their token ids, and the log of their changes.
 //!
 //! A prefix is one or more blocks of a cache; [`super::index`] decides when a cache has all of them. A server has a prefix if one of its
 //! caches has it, in the fastest tier in which one has it.
@@ -15,16 +15,16 @@ use log::{Change, Log};
 
 use super::event::Tier;
 
-/// The text of some blocks behind another prefix.
+/// Some blocks behind another prefix, by their text or by their token ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// A hash of the text, with `parent` as its seed.
+    /// A hash of the bytes, with `parent` as its seed.
     pub key: u64,
     /// The prefix before, or a root.
     pub parent: u64,
-    /// Bytes of the text.
+    /// Bytes of the text, or of the token ids.
     pub length: u32,
-    /// Tokens of the text.
+    /// Tokens of the blocks.
     pub tokens: u32,
 }
 

@@ -37,7 +37,12 @@ fn policy() -> v1::Policy {
 fn prefixes(servers: &[SocketAddr], holder: usize, text: &str) -> CachedPrefixes {
     let key_of = |address: &SocketAddr| Endpoint::new(format!("default/{address}"), *address, vec![]).key();
     let endpoints: Vec<u64> = servers.iter().map(key_of).collect();
-    let caches = endpoints.iter().map(|&endpoint| CacheState { endpoint, complete: true, age_ms: 0 });
+    let caches = endpoints.iter().map(|&endpoint| CacheState {
+        endpoint,
+        complete: true,
+        complete_by_token_ids: false,
+        age_ms: 0,
+    });
     let mut stored = Blocks::default();
     let mut parent = key::root(MODEL, None);
     for block in text.as_bytes().chunks_exact(BLOCK) {

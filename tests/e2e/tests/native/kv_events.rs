@@ -1,7 +1,7 @@
 //! The agent follows the KV-cache events of servers, and requests go where their prompts are cached: agent and module together.
 
 use anyhow::{Context, ensure};
-use endpoint_picker_e2e::fixture::CHAT;
+use endpoint_picker_e2e::fixture::{CHAT, TEXT};
 use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::{eventually, within};
@@ -54,7 +54,7 @@ struct Fleet {
     stack: Stack,
     /// The publishers of the first server's ranks, then of the second's and of the third's.
     publishers: Vec<Publisher>,
-    _tokenizer: TempDir,
+    _tokenizer: Option<TempDir>,
 }
 
 impl Fleet {
@@ -64,7 +64,12 @@ impl Fleet {
         fs::write(folder.path().join("tokenizer.json"), tokenizer().to_string()).unwrap();
         fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
         let tokenizer = format!("{MODEL}={}", folder.path().display());
-        let flags = ["--kv-events", "discover", "--tokenizer", &tokenizer];
+        Self::start_with(ranks, rules, &["--tokenizer", &tokenizer], Some(folder)).await
+    }
+
+    /// The same for an agent with these flags.
+    async fn start_with(ranks: usize, rules: &str, flags: &[&str], tokenizer: Option<TempDir>) -> Self {
+        let flags = [&["--kv-events", "discover"], flags].concat();
         let stack = Stack::builder().picker_field("countTokens", true).manifests(rules).agent_flags(&flags);
         let stack = stack.start().await;
         let count = ranks * stack.servers().len();
@@ -77,7 +82,7 @@ impl Fleet {
             server.update_metrics(|metrics| metrics.waiting = 5 * at as u64);
             server.set_kv_event_publishers(&publishers.iter().collect::<Vec<_>>());
         }
-        let fleet = Self { stack, publishers, _tokenizer: folder };
+        let fleet = Self { stack, publishers, _tokenizer: tokenizer };
         fleet.wait_for_streams(3).await;
         fleet
     }
@@ -95,7 +100,12 @@ impl Fleet {
 
     /// The server that a chat with this prompt goes to.
     async fn send(&self, prompt: &Prompt) -> usize {
-        let response = self.stack.post(CHAT, &client::chat(&prompt.0)).await;
+        self.post(CHAT, &client::chat(&prompt.0)).await
+    }
+
+    /// The server that a request with this body goes to.
+    async fn post(&self, path: &str, body: &Value) -> usize {
+        let response = self.stack.post(path, body).await;
         assert!(response.status().is_success(), "{response:?}");
         self.stack.served_by(&response)
     }
@@ -208,6 +218,22 @@ async fn events_are_compared_with_the_cached_tokens_of_responses() {
         Ok(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_token_ids_goes_to_the_server_whose_events_show_them() {
+    let fleet = Fleet::start_with(1, RULES, &["--kv-events-token-ids", MODEL], None).await;
+    let Prompt(text) = Prompt::of('a');
+    // The ids of the servers' model are the bytes of a text.
+    let ids = json!({"model": MODEL, "prompt": text.as_bytes()});
+    assert_eq!(fleet.post(TEXT, &ids).await, 0, "without a cached prompt the queues decide");
+    fleet.publishers[2].publish_events(&[stored(&text)]);
+    eventually("the events decide", async || match fleet.post(TEXT, &ids).await {
+        2 => Ok(()),
+        other => Err(format!("server {other}")),
+    })
+    .await;
+    assert_eq!(fleet.post(TEXT, &client::completion(&text)).await, 0, "the agent has no tokenizer");
 }
 
 #[tokio::test(flavor = "multi_thread")]

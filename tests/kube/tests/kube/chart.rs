@@ -222,7 +222,7 @@ async fn the_api_server_takes_all_that_the_chart_renders() {
             "podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}, "extraArgs": ["--interval=100ms"],
             "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
             "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-            "kvEvents": {"source": "5557,5600", "tokenizers": [
+            "kvEvents": {"source": "5557,5600", "tokenIds": ["org/model"], "tokenizers": [
                 {"model": "org/model", "path": "tokenizer", "volume": {"persistentVolumeClaim": {"claimName": "models"}}},
                 {"model": "other", "volume": {"configMap": {"name": "tokenizer"}}},
             ]},

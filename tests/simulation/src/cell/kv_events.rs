@@ -9,7 +9,7 @@ use endpoint_picker_model_server::{BLOCK_TOKENS, CacheChange, MODEL, TOKEN_BYTES
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::{CacheState, CachedPrefixes, Model};
 use metrics_agent::kv_events::event::{Block, Event, Removed, Stored, Tier};
-use metrics_agent::kv_events::index::{CacheId, Index, Limits, TextModel};
+use metrics_agent::kv_events::index::{CacheId, Index, KeyedModel, Limits};
 use metrics_agent::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 use metrics_agent::kv_events::tokenizer::Tokenizer;
 use metrics_agent::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
@@ -54,11 +54,16 @@ impl EventAgent {
         let mut index = Index::new(Limits { blocks: MAX_BLOCKS, prefix_tokens: PREFIX_TOKENS });
         let numbers = 0..u16::try_from(servers).unwrap();
         let publisher = |number| {
-            let cache = index.add_cache(testing::address(number), Some(Arc::clone(&TEXT_MODEL)));
+            let cache = index.add_cache(testing::address(number), Some(Arc::clone(&KEYED_MODEL)));
             Publisher { cache, requests: HashMap::new() }
         };
         let servers = numbers.clone().map(publisher).collect();
-        let state = |number| CacheState { endpoint: testing::key(number), complete: true, age_ms: 0 };
+        let state = |number| CacheState {
+            endpoint: testing::key(number),
+            complete: true,
+            complete_by_token_ids: false,
+            age_ms: 0,
+        };
         let model = Model { names: vec![MODEL.to_owned()], root: key::root(MODEL, None), ..Model::default() };
         let followed = FollowedEndpoints {
             addresses: numbers
@@ -161,7 +166,7 @@ fn token(text: &[u8]) -> u32 {
 }
 
 /// The model of all servers. Each of its tokens is another sequence of four letters.
-static TEXT_MODEL: LazyLock<Arc<TextModel>> = LazyLock::new(|| {
+static KEYED_MODEL: LazyLock<Arc<KeyedModel>> = LazyLock::new(|| {
     let weights = [27 * 27 * 27, 27 * 27, 27, 1];
     let mut vocabulary = Vocabulary::new(LeadingSpace::Never);
     for id in 0..27 * weights[0] {
@@ -177,5 +182,5 @@ static TEXT_MODEL: LazyLock<Arc<TextModel>> = LazyLock::new(|| {
         adds_bos: false,
         normalizes: false,
     };
-    Arc::new(TextModel::new(MODEL, Arc::new(tokenizer)))
+    Arc::new(KeyedModel::new(MODEL, Some(Arc::new(tokenizer)), false))
 });

@@ -27,6 +27,7 @@ pub use topology_extractor::{TopologyExtractor, TopologyLevel};
 
 use core::fmt::Debug;
 
+use crate::cached_prefixes::PromptKind;
 use crate::decision::CacheSource;
 use crate::headers::Headers;
 use crate::input::cycle::Cycle;
@@ -78,11 +79,11 @@ pub trait PrefixProducer: Debug + Send + Sync {
 /// The source of the blocks that a producer counts for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchSource {
-    /// The server's KV-cache events.
-    Events,
+    /// The server's KV-cache events, for prompts of this kind.
+    Events(PromptKind),
     /// Prompts that the endpoint was sent a short time ago, which its events may not show yet.
     JustSent,
-    /// All prompts that the endpoint was sent, because its events or the text of the prompt are not known.
+    /// All prompts that the endpoint was sent, because its events, or the prompt in their form, are not known.
     Approximate,
 }
 
@@ -90,7 +91,8 @@ impl MatchSource {
     /// In words, for explanations.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Events => "by its KV-cache events",
+            Self::Events(PromptKind::Text) => "by its KV-cache events",
+            Self::Events(PromptKind::TokenIds) => "by the token ids of its KV-cache events",
             Self::JustSent => "just sent",
             Self::Approximate => "by what it was sent",
         }

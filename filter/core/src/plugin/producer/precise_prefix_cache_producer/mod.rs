@@ -25,10 +25,10 @@ const MAX_SPECULATIVE_TTL: Duration = Duration::from_secs(60);
 const FRESH_SHARE: u32 = 4;
 
 /// The longest run of a prompt's blocks that an endpoint has cached, weighted by their tiers, or the blocks that it was sent within
-/// `speculativeTTL`, whichever are more. Where the events of an endpoint are incomplete, or the text of the prompt is not known, its blocks
-/// are those that it was sent before, as `approx-prefix-cache-producer` counts them.
+/// `speculativeTTL`, whichever are more. Where the events of an endpoint are incomplete, or the prompt is known neither by its text nor by
+/// its token ids, its blocks are those that it was sent before, as `approx-prefix-cache-producer` counts them.
 ///
-/// The metrics agent follows the events and knows the texts of the blocks, so the EPP's settings of tokens, index and sockets are checked and
+/// The metrics agent follows the events and knows the texts and token ids of the blocks, so the EPP's settings of tokens, index and sockets are checked and
 /// have no effect.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -80,8 +80,8 @@ impl Plugin for PrecisePrefixCacheProducer {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = vec![
-            "blocks are matched by their texts, which the agent reads from the servers' KV-cache events (--kv-events), and only with the native \
-             module; with the wasm filter, and for a server without events, by the prompts that it was sent"
+            "blocks are matched by their texts or token ids, which the agent reads from the servers' KV-cache events (--kv-events), and only with \
+             the native module; with the wasm filter, and for a server without events, by the prompts that it was sent"
                 .to_owned(),
         ];
         let endpoint = &self.kv_events_config.zmq_endpoint;
@@ -214,7 +214,9 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
         let found = cycle.request.cached.and_then(|cached| Some((cached, cached.run(key)?)));
         Some(match found {
             None => MatchSource::Approximate,
-            Some((cached, run)) if self.is_by_events(cached, run, matches, endpoint) => MatchSource::Events,
+            Some((cached, run)) if self.is_by_events(cached, run, matches, endpoint) => {
+                MatchSource::Events(cached.kind())
+            }
             Some(_) => MatchSource::JustSent,
         })
     }

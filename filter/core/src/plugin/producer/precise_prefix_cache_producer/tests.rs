@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cached_prefixes::{Block, CachedPrefixes, Events, Ranks, Tier};
+use crate::cached_prefixes::{Block, CachedPrefixes, Events, PromptKind, Ranks, Tier};
 use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW};
 use crate::pool::Endpoint;
@@ -28,9 +28,16 @@ fn text() -> String {
 
 /// The caches of endpoints by their index; an endpoint that is left out has incomplete events. `None`: a block that it lacks.
 fn cached(caches: &[(u16, [Option<Tier>; 4])]) -> &'static CachedPrompt {
+    cached_by(PromptKind::Text, caches)
+}
+
+/// The same for a prompt of another kind.
+fn cached_by(kind: PromptKind, caches: &[(u16, [Option<Tier>; 4])]) -> &'static CachedPrompt {
     let key = |n: u16| Endpoint::new(format!("default/{n}"), ([10, 0, 0, 1], 8000 + n).into(), vec![]).key();
     let mut index = CachedPrefixes::default();
-    index.follow(caches.iter().map(|&(endpoint, _)| Events { endpoint: key(endpoint), is_complete: true }));
+    let events =
+        |&(endpoint, _): &(u16, _)| Events { endpoint: key(endpoint), by_text: true, by_token_ids: true };
+    index.follow(caches.iter().map(events));
     let text = text();
     for (endpoint, tiers) in caches {
         let holder = index.holder(key(*endpoint)).unwrap();
@@ -43,7 +50,7 @@ fn cached(caches: &[(u16, [Option<Tier>; 4])]) -> &'static CachedPrompt {
             parent = key;
         }
     }
-    Box::leak(Box::new(index.find(ROOT, [text.as_bytes()])))
+    Box::leak(Box::new(index.find(ROOT, kind, [text.as_bytes()])))
 }
 
 fn hashes() -> BlockHashes {
@@ -102,6 +109,15 @@ fn the_longest_run_counts_weighted_by_tiers_and_cut_to_an_integer() {
         fixture.request.cached = Some(cached(&CACHES));
         assert_eq!(matches(&fixture, &producer), (expected, [EVENTS; 3]), "{parameters}");
     }
+}
+
+#[test]
+fn a_prompt_of_token_ids_names_its_source() {
+    let producer = producer(json!({}));
+    let mut fixture = fixture(&producer, &[]);
+    fixture.request.cached = Some(cached_by(PromptKind::TokenIds, &CACHES));
+    let source = "by the token ids of its KV-cache events";
+    assert_eq!(matches(&fixture, &producer), ([3, 2, 1], [source; 3]));
 }
 
 #[test]

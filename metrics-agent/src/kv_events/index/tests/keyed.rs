@@ -1,7 +1,8 @@
-//! Prefixes by text: recorded servers, engines with other blocks, and readers that follow changes.
+//! Prefixes by their text and token ids: recorded servers, engines with other blocks, and readers that follow changes.
 
 use std::path::Path;
 
+use endpoint_picker::cached_prefixes::PromptKind;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
@@ -12,9 +13,14 @@ use crate::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Positi
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/tiny-model");
 
 /// The model of the recorded servers.
-fn tiny() -> Arc<TextModel> {
+fn tiny() -> Arc<KeyedModel> {
     let tokenizer = Tokenizer::read(Path::new(TINY)).unwrap();
-    Arc::new(TextModel::new("tiny", Arc::new(tokenizer)))
+    Arc::new(KeyedModel::new("tiny", Some(Arc::new(tokenizer)), false))
+}
+
+/// The bytes of token ids.
+fn bytes_of(ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
 /// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's number.
@@ -57,16 +63,16 @@ impl Reader {
         }
     }
 
-    /// Prefixes from the beginning of a text that an endpoint has.
-    fn run(&self, endpoint: u64, root: u64, text: &[u8]) -> usize {
-        let next = |parent: u64, text: &[u8]| {
+    /// Prefixes from the beginning of a prompt, given by its bytes, that an endpoint has.
+    fn run(&self, endpoint: u64, root: u64, prompt: &[u8]) -> usize {
+        let next = |parent: u64, prompt: &[u8]| {
             self.pairs.iter().find_map(|((key, at), (before, length, _))| {
-                let (text, rest) = text.split_at_checked(*length as usize)?;
-                let is_next = *at == endpoint && *before == parent && *key == key::child(parent, text);
+                let (block, rest) = prompt.split_at_checked(*length as usize)?;
+                let is_next = *at == endpoint && *before == parent && *key == key::child(parent, block);
                 is_next.then_some((*key, rest.to_vec()))
             })
         };
-        let mut at = (root, text.to_vec());
+        let mut at = (root, prompt.to_vec());
         let mut run = 0;
         while let Some(behind) = next(at.0, &at.1) {
             at = behind;
@@ -76,8 +82,8 @@ impl Reader {
     }
 }
 
-/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by the text of the prompts.
-fn replay_by_text(index: &mut Index, id: CacheId, messages: &str, requests: &str) -> Replayed {
+/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by their prompts of this kind.
+fn replay(index: &mut Index, id: CacheId, kind: PromptKind, messages: &str, requests: &str) -> Replayed {
     const SIZE: usize = 32;
     let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
     let (mut readers, mut reader) = (PoolReaders::default(), Reader::default());
@@ -90,10 +96,14 @@ fn replay_by_text(index: &mut Index, id: CacheId, messages: &str, requests: &str
             index.check();
         }
         reader.read(&mut readers, index, &[1]);
-        let root = key::root(&request.model, request.salt.as_deref());
+        let root = kind.root(&request.model, request.salt.as_deref());
         let predicted = request.prompts.iter().zip(&request.texts).map(|(prompt, text)| {
             // The ids of the one prompt without text are not all in the vocabulary.
-            let run = text.as_ref().map_or(0, |text| reader.run(1, root, text.as_bytes()));
+            let bytes = match kind {
+                PromptKind::Text => text.as_ref().map(|text| text.as_bytes().to_vec()),
+                PromptKind::TokenIds => Some(bytes_of(prompt)),
+            };
+            let run = bytes.map_or(0, |bytes| reader.run(1, root, &bytes));
             run.min((prompt.len() - 1) / SIZE) * SIZE
         });
         let predicted: Vec<_> = predicted.collect();
@@ -104,16 +114,25 @@ fn replay_by_text(index: &mut Index, id: CacheId, messages: &str, requests: &str
 }
 
 #[test]
-fn text_predicts_the_cached_tokens_of_all_recorded_requests() {
-    let mut index = Index::new(Limits { blocks: 1000, prefix_tokens: 32 });
-    let id = index.add_cache(server(1), Some(tiny()));
-    let (messages, requests) = (captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
-    // As the index of tokens.
-    let expected = Replayed { after_reset: vec!["after the reset".to_owned()], ..Replayed::all(31) };
-    assert_eq!(replay_by_text(&mut index, id, messages, requests), expected);
-    index.clear(id);
-    let (messages, requests) = (captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
-    assert_eq!(replay_by_text(&mut index, id, messages, requests), Replayed::all(18));
+fn texts_and_token_ids_predict_the_cached_tokens_of_all_recorded_requests() {
+    let tokenizer = Arc::new(Tokenizer::read(Path::new(TINY)).unwrap());
+    for (kind, tokenizer, has_token_ids) in [
+        (PromptKind::Text, Some(&tokenizer), false),
+        (PromptKind::TokenIds, None, true),
+        (PromptKind::Text, Some(&tokenizer), true),
+        (PromptKind::TokenIds, Some(&tokenizer), true),
+    ] {
+        let mut index = Index::new(Limits { blocks: 1000, prefix_tokens: 32 });
+        let model = KeyedModel::new("tiny", tokenizer.cloned(), has_token_ids);
+        let id = index.add_cache(server(1), Some(Arc::new(model)));
+        let (messages, requests) = (captured!("base.events.jsonl"), captured!("base.requests.jsonl"));
+        // As the index of tokens.
+        let expected = Replayed { after_reset: vec!["after the reset".to_owned()], ..Replayed::all(31) };
+        assert_eq!(replay(&mut index, id, kind, messages, requests), expected, "{kind:?}");
+        index.clear(id);
+        let (messages, requests) = (captured!("evict.events.jsonl"), captured!("evict.requests.jsonl"));
+        assert_eq!(replay(&mut index, id, kind, messages, requests), Replayed::all(18), "{kind:?}");
+    }
 }
 
 #[test]
@@ -121,19 +140,26 @@ fn engines_with_other_names_and_blocks_have_the_same_prefixes() {
     let mut index = Index::new(Limits { blocks: 1000, prefix_tokens: 4 });
     let prompt: Vec<u32> = (0..17).collect();
     for (number, size) in (1..).zip([1, 2, 4]) {
-        let id = index.add_cache(server(number), Some(numbers()));
+        let id = index.add_cache(server(number), Some(numbers_and_ids()));
         let blocks = prompt.len() / size;
         let hashes: Vec<_> = (0..blocks as u64).map(|at| u64::from(number) << 32 | at).collect();
         index.apply(id, &stored(None, &hashes, &prompt[..blocks * size]), 0);
         index.check();
     }
-    assert_eq!(index.totals().prefixes, 4, "three servers have them, and the unfinished fifth is left out");
+    assert_eq!(
+        index.totals().prefixes,
+        8,
+        "three servers have four by text and four by ids, and the unfinished fifth is left out"
+    );
     let mut reader = Reader::default();
     reader.read(&mut PoolReaders::default(), &mut index, &[1, 2, 3]);
     let text = prompt.iter().map(u32::to_string).collect::<Vec<_>>().join(";") + ";";
     let root = key::root("numbers", None);
     assert_eq!([1, 2, 3].map(|endpoint| reader.run(endpoint, root, text.as_bytes())), [4; 3]);
     assert_eq!(reader.run(1, root, b"0;1;2;3;5;"), 1);
+    let root = key::root_of_token_ids("numbers", None);
+    assert_eq!([1, 2, 3].map(|endpoint| reader.run(endpoint, root, &bytes_of(&prompt))), [4; 3]);
+    assert_eq!(reader.run(1, root, &bytes_of(&[0, 1, 2, 3, 5])), 1);
 }
 
 #[test]
@@ -151,6 +177,23 @@ fn unknown_tokens_and_images_end_the_text_of_a_prompt() {
     index.apply(id, &image, 0);
     assert_eq!((index.totals().prefixes, index.totals().nodes), (1, 6));
     index.check();
+}
+
+#[test]
+fn unknown_tokens_have_ids_and_images_have_not() {
+    let mut index = index(1000);
+    let id = index.add_cache(server(1), Some(numbers_and_ids()));
+    let prompt = [1, 1, 1, 99, 1, 1, 1, 1, 1];
+    index.apply(id, &stored(None, &[1, 2, 3], &prompt), 0);
+    let image = edit(stored(None, &[5, 6], &[2, 2, 2, 2, 2, 2]), |stored| stored.blocks[0].extra = vec![7]);
+    index.apply(id, &image, 0);
+    index.check();
+    let mut reader = Reader::default();
+    reader.read(&mut PoolReaders::default(), &mut index, &[1]);
+    assert_eq!(reader.run(1, key::root("numbers", None), b"1;1;1;1;1;1;"), 1);
+    let root = key::root_of_token_ids("numbers", None);
+    assert_eq!(reader.run(1, root, &bytes_of(&prompt)), 3);
+    assert_eq!(reader.run(1, root, &bytes_of(&[2; 6])), 0);
 }
 
 #[test]
@@ -179,18 +222,22 @@ fn a_prefix_is_in_the_slowest_tier_of_its_blocks() {
 }
 
 #[test]
-fn orphans_get_their_text_from_their_parent() {
+fn orphans_get_their_keys_from_their_parent() {
     let mut index = index(1000);
-    let (late, early) =
-        (index.add_cache(server(1), Some(numbers())), index.add_cache(server(2), Some(numbers())));
+    let (late, early) = (
+        index.add_cache(server(1), Some(numbers_and_ids())),
+        index.add_cache(server(2), Some(numbers_and_ids())),
+    );
     index.apply(late, &stored(Some(1), &[2, 3, 4], &[5, 6, 7]), 0);
     assert_eq!(index.totals().prefixes, 0);
     index.apply(early, &stored(None, &[1], &[1, 2, 3]), 0);
     index.check();
     let mut reader = Reader::default();
     reader.read(&mut PoolReaders::default(), &mut index, &[1, 2]);
-    assert_eq!(reader.pairs.keys().map(|(_, endpoint)| *endpoint).collect::<Vec<_>>().len(), 2);
+    assert_eq!(reader.pairs.keys().map(|(_, endpoint)| *endpoint).collect::<Vec<_>>().len(), 4);
     assert_eq!(reader.run(2, key::root("numbers", None), b"1;2;3;5;6;7;"), 1);
+    let root = key::root_of_token_ids("numbers", None);
+    assert_eq!(reader.run(2, root, &bytes_of(&[1, 2, 3, 5, 6, 7])), 1);
     // A model of other text shares neither blocks nor names.
     let id = index.add_cache(server(3), Some(tiny()));
     index.apply(id, &stored(Some(1), &[2], &[5]), 0);
@@ -198,10 +245,12 @@ fn orphans_get_their_text_from_their_parent() {
 }
 
 #[test]
-fn texts_of_orphans_are_bounded() {
+fn bytes_of_orphans_are_bounded() {
     let mut index = Index::new(Limits { blocks: 800, prefix_tokens: 4 });
-    let (small, large) =
-        (index.add_cache(server(1), Some(numbers())), index.add_cache(server(2), Some(numbers())));
+    let (small, large) = (
+        index.add_cache(server(1), Some(numbers_and_ids())),
+        index.add_cache(server(2), Some(numbers_and_ids())),
+    );
     index.apply(small, &stored(Some(1), &[2], &[1; 64]), 0);
     for hash in 10..90 {
         index.apply(large, &stored(Some(hash + 1000), &[hash], &[1; 4096]), u32::try_from(hash).unwrap());
@@ -238,7 +287,7 @@ proptest! {
     fn changes_add_up_to_the_whole(steps in prop::collection::vec(step(), 1..80)) {
         let mut index = index(10_000);
         // The first two are ranks of one server.
-        let ids = [1, 1, 2].map(|number| index.add_cache(server(number), Some(numbers())));
+        let ids = [1, 1, 2].map(|number| index.add_cache(server(number), Some(numbers_and_ids())));
         let (mut readers, mut reader, mut late) = (PoolReaders::default(), Reader::default(), Reader::default());
         for (at, Change { cache, path, kind, tier }) in steps.into_iter().enumerate() {
             let hashes: Vec<_> = (1..=path.len()).map(|length| name(&path[..length])).collect();
