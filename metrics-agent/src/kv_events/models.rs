@@ -64,6 +64,12 @@ impl ServedModel {
             && self.tokenizer.as_ref().err() == other.tokenizer.as_ref().err()
     }
 
+    /// The order in which servers count, the same in each agent.
+    fn order(&self) -> impl Ord {
+        let tokenizer = self.tokenizer.as_ref().map(|tokenizer| (tokenizer.digest, &tokenizer.chat_template));
+        (&self.names, tokenizer, &self.adapters)
+    }
+
     /// The first name, by which servers and proxies agree about the root.
     fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
@@ -91,8 +97,8 @@ impl ServedModel {
     }
 }
 
-/// The models of a pool's servers, in the order of the servers. Servers of one model together have all its names and adapters; of its
-/// tokenizers the first one counts.
+/// The models of a pool's servers, whatever the order of the servers. Servers of one model together have all its names and adapters; of
+/// different tokenizers one counts.
 pub(super) fn of_pool<'a>(servers: impl Iterator<Item = &'a Arc<ServedModel>>) -> Vec<Model> {
     let mut different: Vec<&ServedModel> = Vec::new();
     for server in servers {
@@ -100,6 +106,7 @@ pub(super) fn of_pool<'a>(servers: impl Iterator<Item = &'a Arc<ServedModel>>) -
             different.push(server);
         }
     }
+    different.sort_by(|one, other| one.order().cmp(&other.order()));
     let mut models: Vec<Model> = Vec::new();
     for served in different {
         let message = served.message();
@@ -131,4 +138,55 @@ fn union(mut names: Vec<String>, more: Vec<String>) -> Vec<String> {
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+
+    fn served(names: &[&str], adapters: &[&str], digest: Option<u64>) -> Arc<ServedModel> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let tokenizer = |digest: u64| {
+            Arc::new(Tokenizer {
+                vocabulary: Vocabulary::new(LeadingSpace::Never),
+                digest,
+                chat_template: format!("template {digest}"),
+                bos_token: String::new(),
+                eos_token: String::new(),
+                adds_bos: false,
+                normalizes: false,
+            })
+        };
+        Arc::new(ServedModel {
+            names: owned(names),
+            adapters: owned(adapters),
+            tokenizer: digest.map(tokenizer).ok_or_else(|| "none".to_owned()),
+            has_token_ids: digest.is_none(),
+        })
+    }
+
+    #[test]
+    fn the_order_of_servers_does_not_matter() {
+        let servers = [
+            served(&["m", "b"], &["y"], Some(2)),
+            served(&["m", "a"], &["x"], None),
+            served(&["m", "a"], &["x", "z"], Some(1)),
+            served(&["other"], &[], None),
+        ];
+        let all = of_pool(servers.iter());
+        let [model, other] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(model.names, ["m", "a", "b"]);
+        assert_eq!(model.adapters, ["x", "z", "y"]);
+        assert_eq!((model.chat_template.as_str(), model.problem.as_str()), ("template 1", ""));
+        assert_eq!(model.token_ids_root, Some(key::root_of_token_ids("m", None)));
+        assert_eq!((other.names[0].as_str(), other.problem.as_str()), ("other", "none"));
+        for rotated in 1..servers.len() {
+            let mut servers = servers.clone();
+            servers.rotate_left(rotated);
+            assert_eq!(of_pool(servers.iter()), all);
+            servers.reverse();
+            assert_eq!(of_pool(servers.iter()), all);
+        }
+    }
 }
