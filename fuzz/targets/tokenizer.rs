@@ -1,16 +1,20 @@
-//! Tokenizers: the input is a `tokenizer.json`.
+//! Tokenizers: the input is a file of each kind.
 //!
 //! The length of a text is bounded by the number of its tokens, and the text of several tokens is the texts of each, except for spaces that the
 //! tokenizer adds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::kv_events::tokenizer::file::TokenizerFile;
-use metrics_agent::kv_events::tokenizer::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS};
+use metrics_agent::kv_events::tokenizer::file::FileKind;
+use metrics_agent::kv_events::tokenizer::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS, Vocabulary};
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(file) = TokenizerFile::read(input) else { return };
-    let vocabulary = file.vocabulary;
+    for file in FileKind::ALL.into_iter().filter_map(|kind| kind.read(input).ok()) {
+        check(&file.vocabulary);
+    }
+});
+
+fn check(vocabulary: &Vocabulary) {
     assert!(vocabulary.count() <= MAX_TOKENS);
     for id in (0..512).chain([u32::MAX]) {
         let Some(text) = vocabulary.text(&[id, id], false) else { continue };
@@ -20,4 +24,4 @@ fuzz_target!(|input: &[u8]| {
         assert!(text.len() <= 2 * MAX_TOKEN_BYTES);
         assert_eq!(text, [one.behind(false), again].concat());
     }
-});
+}

@@ -107,9 +107,9 @@ pub(super) struct KvEventFlags {
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = count)]
     max_kv_event_blocks: usize,
 
-    /// The tokenizer of a model, by which cached blocks are known by their text: a folder as Hugging Face saves it, with tokenizer.json. MODEL
-    /// is a name under which servers serve it, or the path or name that they have it from. May be repeated. Without it the folder that
-    /// a server has it from is used, if it exists here too.
+    /// The tokenizer of a model, by which cached blocks are known by their text: a folder with tokenizer.json, tekken.json or tiktoken.model, or
+    /// such a file. MODEL is a name under which servers serve it, or the path or name that they have it from. May be repeated. Without it
+    /// the folder that a server has it from is used, if it exists here too.
     #[arg(long, value_name = "MODEL=PATH", value_parser = tokenizer)]
     tokenizer: Vec<(String, PathBuf)>,
 

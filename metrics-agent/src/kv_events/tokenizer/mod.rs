@@ -1,20 +1,20 @@
 //! The tokenizers of models: the text of their tokens, and the template by which a chat becomes text.
 //!
-//! A tokenizer is a folder as Hugging Face saves it: `tokenizer.json`, and `tokenizer_config.json` and `chat_template.jinja` if the model
-//! has them.
+//! A tokenizer is a folder with a [vocabulary](file::FileKind), and `tokenizer_config.json` and `chat_template.jinja` if the model has them.
 
 pub mod file;
 pub mod vocabulary;
 
+use core::fmt;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use file::TokenizerFile;
+use file::{FileKind, VocabularyFile};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
@@ -25,8 +25,8 @@ use xxhash_rust::xxh64::xxh64;
 const CONFIG: &str = "tokenizer_config.json";
 const TEMPLATE: &str = "chat_template.jinja";
 
-/// Maximum size of a `tokenizer.json`, in bytes. That of Gemma 3 has 33 MB.
-const MAX_TOKENIZER: u64 = 64 << 20;
+/// Maximum size of a vocabulary, in bytes. The `tokenizer.json` of Gemma 3 has 33 MB.
+const MAX_VOCABULARY: u64 = 64 << 20;
 
 /// Maximum size of a `tokenizer_config.json`, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
@@ -48,7 +48,7 @@ const MAX_FOLDERS: usize = 64;
 pub struct Tokenizer {
     /// The bytes of its tokens.
     pub vocabulary: Vocabulary,
-    /// A hash of its `tokenizer.json`.
+    /// A hash of its vocabulary.
     pub digest: u64,
     /// The Jinja template of chats; empty: none.
     pub chat_template: String,
@@ -73,6 +73,14 @@ struct Config {
     add_bos_token: Option<bool>,
     #[serde(default)]
     chat_template: Option<Templates>,
+    /// The tokens that are not in the vocabulary, by their ids.
+    #[serde(default)]
+    added_tokens_decoder: BTreeMap<u32, AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    content: String,
 }
 
 #[derive(Deserialize)]
@@ -97,30 +105,32 @@ struct NamedTemplate {
 }
 
 impl Tokenizer {
-    /// Reads the files of a folder. Errors name file and field.
-    pub fn read(folder: &Path) -> Result<Self, String> {
-        let required = |name, max| {
-            read(folder, name, max)?.ok_or_else(|| format!("{}: not found", folder.join(name).display()))
+    /// Reads the files of a folder, or a vocabulary and the other files of its folder. Errors name file and field.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let (path, kind) = vocabulary(path)?;
+        let bytes = read(&path, MAX_VOCABULARY)?.ok_or_else(|| at(&path, "not found"))?;
+        let VocabularyFile { mut vocabulary, normalizes, first_token } =
+            kind.read(&bytes).map_err(|problem| at(&path, problem))?;
+        let mut digest = xxh64(&bytes, 0);
+        let config_path = path.with_file_name(CONFIG);
+        // Mistral's library reads only its own file.
+        let (config, template) = if kind.has_template() {
+            (Config::read(&config_path)?, read_template(&path.with_file_name(TEMPLATE))?)
+        } else {
+            (Config { bos_token: first_token.clone().map(SpecialToken::Text), ..Config::default() }, None)
         };
-        let json = required("tokenizer.json", MAX_TOKENIZER)?;
-        let of = |name: &str, problem: String| format!("{}: {problem}", folder.join(name).display());
-        let TokenizerFile { vocabulary, normalizes, first_token } =
-            TokenizerFile::read(&json).map_err(|problem| of("tokenizer.json", problem))?;
-        let config = match read(folder, CONFIG, MAX_CONFIG)? {
-            Some(json) => {
-                let config: Result<Config, _> =
-                    serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(&json));
-                config.map_err(|error| of(CONFIG, error.to_string()))?
+        if kind == FileKind::Tiktoken {
+            for (id, AddedToken { content }) in &config.added_tokens_decoder {
+                let inserted = vocabulary.insert(*id, content.as_bytes(), true);
+                inserted.map_err(|error| at(&config_path, format!("added_tokens_decoder.{id}: {error}")))?;
+                digest = xxh64(content.as_bytes(), digest.wrapping_add((*id).into()));
             }
-            None => Config::default(),
-        };
-        let template = match read(folder, TEMPLATE, MAX_TEMPLATE)? {
-            Some(text) => String::from_utf8(text).map_err(|_| of(TEMPLATE, "must be UTF-8".to_owned()))?,
-            None => config.chat_template.map(Templates::default).unwrap_or_default(),
-        };
-        if template.len() as u64 > MAX_TEMPLATE {
-            let (length, max) = (template.len(), MAX_TEMPLATE);
-            return Err(of(CONFIG, format!("chat_template: {length} bytes; allowed are {max}")));
+        }
+        let chat_template =
+            template.unwrap_or_else(|| config.chat_template.map(Templates::default).unwrap_or_default());
+        if chat_template.len() as u64 > MAX_TEMPLATE {
+            let (length, max) = (chat_template.len(), MAX_TEMPLATE);
+            return Err(at(&config_path, format!("chat_template: {length} bytes; allowed are {max}")));
         }
         let token = |field: &str, token: Option<SpecialToken>| {
             let token = match token {
@@ -128,22 +138,53 @@ impl Tokenizer {
                 None => String::new(),
             };
             let length = token.len();
-            let is_allowed = length <= MAX_NAME;
-            let problem = || of(CONFIG, format!("{field}: {length} bytes; allowed are {MAX_NAME}"));
-            is_allowed.then_some(token).ok_or_else(problem)
+            let problem = || at(&config_path, format!("{field}: {length} bytes; allowed are {MAX_NAME}"));
+            if length <= MAX_NAME { Ok(token) } else { Err(problem()) }
         };
         let bos_token = token("bos_token", config.bos_token)?;
         let adds_bos = config.add_bos_token.unwrap_or(first_token.is_some());
         Ok(Self {
             vocabulary,
-            digest: xxh64(&json, 0),
-            chat_template: template,
+            digest,
+            chat_template,
             adds_bos: adds_bos && !bos_token.is_empty(),
             bos_token,
             eos_token: token("eos_token", config.eos_token)?,
             normalizes,
         })
     }
+}
+
+/// A problem of a file.
+fn at(path: &Path, problem: impl fmt::Display) -> String {
+    format!("{}: {problem}", path.display())
+}
+
+impl Config {
+    /// Reads a file; empty if there is none.
+    fn read(path: &Path) -> Result<Self, String> {
+        let Some(json) = read(path, MAX_CONFIG)? else { return Ok(Self::default()) };
+        serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(&json))
+            .map_err(|error| at(path, error))
+    }
+}
+
+/// Reads the template of chats; `None`: there is no file.
+fn read_template(path: &Path) -> Result<Option<String>, String> {
+    let text = read(path, MAX_TEMPLATE)?.map(String::from_utf8).transpose();
+    text.map_err(|_| at(path, "must be UTF-8"))
+}
+
+/// The vocabulary in a folder, or at the path of a file.
+fn vocabulary(path: &Path) -> Result<(PathBuf, FileKind), String> {
+    let names = || FileKind::ALL.map(FileKind::name).join(", ");
+    if path.is_file() {
+        let kind = path.file_name().and_then(|name| FileKind::of_name(name.to_str()?));
+        let problem = || at(path, format!("the name of a vocabulary is one of {}", names()));
+        return Ok((path.to_owned(), kind.ok_or_else(problem)?));
+    }
+    let mut files = FileKind::ALL.into_iter().map(|kind| (path.join(kind.name()), kind));
+    files.find(|(file, _)| file.exists()).ok_or_else(|| at(path, format!("has none of {}", names())))
 }
 
 impl Templates {
@@ -159,22 +200,20 @@ impl Templates {
     }
 }
 
-/// Reads a file of a folder; `None`: there is none.
-fn read(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, String> {
-    let path = folder.join(name);
-    let problem = |problem: String| format!("{}: {problem}", path.display());
+/// Reads a file; `None`: there is none.
+fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>, String> {
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(problem("is not a file".to_owned())),
+        Ok(_) => return Err(at(path, "is not a file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(problem(error.to_string())),
+        Err(error) => return Err(at(path, error)),
     }
     let mut bytes = Vec::new();
-    File::open(&path)
+    File::open(path)
         .and_then(|file| file.take(max + 1).read_to_end(&mut bytes))
-        .map_err(|error| problem(error.to_string()))?;
+        .map_err(|error| at(path, error))?;
     if bytes.len() as u64 > max {
-        return Err(problem(format!("is larger than the allowed {max} bytes")));
+        return Err(at(path, format!("is larger than the allowed {max} bytes")));
     }
     Ok(Some(bytes))
 }
@@ -182,7 +221,7 @@ fn read(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, String> 
 /// The tokenizers of all models.
 #[derive(Debug)]
 pub struct Tokenizers {
-    /// Folders by the names of models.
+    /// Folders or vocabularies by the names of models.
     folders: Vec<(String, PathBuf)>,
     /// The last reading of each folder.
     read: parking_lot::Mutex<HashMap<PathBuf, Arc<LastReading>>>,
@@ -225,7 +264,8 @@ impl Tokenizers {
         let result = reading.unwrap_or_else(|error| Err(error.to_string()));
         match &result {
             Ok(tokenizer) => {
-                tracing::info!(folder = %folder.display(), tokens = tokenizer.vocabulary.count(), "read a tokenizer");
+                let (tokens, has_chats) = (tokenizer.vocabulary.count(), !tokenizer.chat_template.is_empty());
+                tracing::info!(path = %folder.display(), tokens, has_chats, "read a tokenizer");
             }
             Err(problem) => tracing::warn!(problem, "a tokenizer is refused"),
         }
@@ -246,9 +286,14 @@ impl Tokenizers {
 /// The folder from which a server has its model, if it exists here too with a tokenizer. A server may name any folder, also of a slow mount.
 async fn of_server(root: Option<&str>) -> Option<PathBuf> {
     let root = Path::new(root?);
-    let is_here = root.is_absolute()
-        && tokio::fs::metadata(root.join("tokenizer.json")).await.is_ok_and(|file| file.is_file());
-    is_here.then(|| root.to_owned())
+    if root.is_absolute() {
+        for kind in FileKind::ALL {
+            if tokio::fs::metadata(root.join(kind.name())).await.is_ok_and(|file| file.is_file()) {
+                return Some(root.to_owned());
+            }
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -301,10 +346,73 @@ mod tests {
             assert!(error.contains(name) && error.contains(part), "{error}");
         }
         let error = Tokenizer::read(Path::new("/dev")).unwrap_err();
-        assert!(error.contains("/dev/tokenizer.json: not found"), "{error}");
+        assert_eq!(error, "/dev: has none of tokenizer.json, tekken.json, tiktoken.model");
         let special = folder(&[]);
         std::fs::create_dir(special.path().join("chat_template.jinja")).unwrap();
         assert!(Tokenizer::read(special.path()).unwrap_err().contains("is not a file"));
+    }
+
+    /// An empty folder with these files.
+    fn files(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    fn text(tokenizer: &Tokenizer, tokens: &[u32]) -> Option<Vec<u8>> {
+        tokenizer.vocabulary.text(tokens, true).map(|text| text.behind(false).to_vec())
+    }
+
+    #[test]
+    fn a_tiktoken_vocabulary_has_its_special_tokens_in_the_configuration() {
+        let config = r#"{"bos_token": "[BOS]", "chat_template": "t", "added_tokens_decoder": {"2": {"content": "[BOS]", "special": true}}}"#;
+        let folder = files(&[("tiktoken.model", "YQ== 0\nYg== 1\n"), ("tokenizer_config.json", config)]);
+        let tokenizer = Tokenizer::read(folder.path()).unwrap();
+        assert_eq!(text(&tokenizer, &[2, 0, 1]), Some(b"[BOS]ab".to_vec()));
+        assert_eq!((tokenizer.chat_template.as_str(), tokenizer.bos_token.as_str()), ("t", "[BOS]"));
+        assert!(!tokenizer.adds_bos);
+        let other = files(&[
+            ("tiktoken.model", "YQ== 0\nYg== 1\n"),
+            ("tokenizer_config.json", &config.replace("\"2\"", "\"3\"")),
+        ]);
+        assert_ne!(
+            Tokenizer::read(other.path()).unwrap().digest,
+            tokenizer.digest,
+            "equal tokens are other text"
+        );
+        let large = files(&[
+            ("tiktoken.model", "YQ== 0"),
+            ("tokenizer_config.json", &config.replace("\"2\"", "\"1048576\"")),
+        ]);
+        let error = Tokenizer::read(large.path()).unwrap_err();
+        assert!(
+            error.contains("tokenizer_config.json: added_tokens_decoder.1048576: allowed are"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn chats_of_mistral_have_no_template_and_completions_begin_with_its_token() {
+        let tekken = r#"{"config": {"default_vocab_size": 4, "default_num_special_tokens": 3},
+            "vocab": [{"rank": 0, "token_bytes": "YQ=="}]}"#;
+        let template = ("chat_template.jinja", "t");
+        let config = ("tokenizer_config.json", r#"{"bos_token": "x", "add_bos_token": false}"#);
+        let alone = files(&[("tekken.json", tekken), template, config]);
+        let tokenizer = Tokenizer::read(alone.path()).unwrap();
+        assert_eq!(text(&tokenizer, &[1, 3]), Some(b"<s>a".to_vec()));
+        assert_eq!((tokenizer.chat_template.as_str(), tokenizer.bos_token.as_str()), ("", "<s>"));
+        assert!(tokenizer.adds_bos);
+        // A folder with both has the template; the path of the file has not.
+        let both = folder(&[("tekken.json", tekken), template]);
+        assert_eq!(Tokenizer::read(both.path()).unwrap().chat_template, "t");
+        assert_eq!(Tokenizer::read(&both.path().join("tekken.json")).unwrap().chat_template, "");
+        let error = Tokenizer::read(&both.path().join("chat_template.jinja")).unwrap_err();
+        assert!(
+            error.contains("chat_template.jinja: the name of a vocabulary is one of tokenizer.json"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
@@ -326,7 +434,7 @@ mod tests {
         let absent = template("served", Some("org/other")).await.unwrap_err();
         assert_eq!(absent, "no tokenizer of model \"a\" (--tokenizer a=PATH)");
         assert_eq!(template("served", None).await.unwrap_err(), absent);
-        assert!(template("broken", None).await.unwrap_err().contains("/nowhere/tokenizer.json"));
+        assert!(template("broken", None).await.unwrap_err().contains("/nowhere: has none of"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The parts of a `tokenizer.json` that give the bytes of its tokens.
+//! The parts of a `tokenizer.json`, as Hugging Face saves it, that give the bytes of its tokens.
 //!
 //! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of `SentencePiece` write a space
 //! as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
@@ -9,18 +9,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
-
-/// A tokenizer's vocabulary, and the changes that it makes to text.
-#[derive(Clone, Debug)]
-pub struct TokenizerFile {
-    /// The bytes of tokens.
-    pub vocabulary: Vocabulary,
-    /// Whether text is normalized to NFC.
-    pub normalizes: bool,
-    /// The token that is added before a text.
-    pub first_token: Option<String>,
-}
+use super::{BoundedList, VocabularyFile, from_json};
+use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 
 /// The space of `SentencePiece`.
 const SPACE: &str = "\u{2581}";
@@ -31,7 +21,7 @@ const MAX_STEPS: usize = 1 << 20;
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(default)]
-    added_tokens: AddedTokens,
+    added_tokens: BoundedList<AddedToken>,
     #[serde(borrow, default)]
     normalizer: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -42,10 +32,6 @@ struct File<'a> {
     decoder: Option<&'a RawValue>,
     model: Model,
 }
-
-/// The added tokens. A vocabulary bounds their number.
-#[derive(Default)]
-struct AddedTokens(Vec<AddedToken>);
 
 #[derive(Deserialize)]
 struct AddedToken {
@@ -113,33 +99,6 @@ fn leaves(step: Option<&Step>) -> Vec<&Step> {
     step.map(Step::leaves).unwrap_or_default()
 }
 
-impl<'de> Deserialize<'de> for AddedTokens {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(AddedTokensVisitor)
-    }
-}
-
-struct AddedTokensVisitor;
-
-impl<'de> Visitor<'de> for AddedTokensVisitor {
-    type Value = AddedTokens;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of tokens")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AddedTokens, A::Error> {
-        let mut tokens = Vec::new();
-        while let Some(token) = list.next_element()? {
-            if tokens.len() == MAX_TOKENS {
-                return Err(A::Error::custom(format!("allowed are {MAX_TOKENS} tokens")));
-            }
-            tokens.push(token);
-        }
-        Ok(AddedTokens(tokens))
-    }
-}
-
 /// The model's own tokens: a map from text to number, or a list of texts with their scores.
 struct Tokens(Vec<(String, u32)>);
 
@@ -193,37 +152,29 @@ enum Encoding {
     SentencePiece { has_bytes: bool },
 }
 
-impl TokenizerFile {
-    /// Reads a file. Errors name the field.
-    pub fn read(json: &[u8]) -> Result<Self, String> {
-        let file: File<'_> =
-            serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(json))
-                .map_err(|error| error.to_string())?;
-        let decoder = steps("decoder", file.decoder)?;
-        let normalizer = steps("normalizer", file.normalizer)?;
-        let pre_tokenizer = steps("pre_tokenizer", file.pre_tokenizer)?;
-        let post_processor = steps("post_processor", file.post_processor)?;
-        let encoding = encoding(&leaves(decoder.as_ref()))?;
-        let normalizer = leaves(normalizer.as_ref());
-        let pre_tokenizer = leaves(pre_tokenizer.as_ref());
-        let leading_space = leading_space(encoding, &normalizer, &pre_tokenizer)?;
-        let mut vocabulary = Vocabulary::new(leading_space);
-        let own =
-            file.model.vocab.0.iter().filter_map(|(text, id)| Some((*id, encoding.bytes(text)?, false)));
-        let added =
-            file.added_tokens.0.iter().map(|token| (token.id, token.content.clone().into_bytes(), true));
-        for (id, text, is_added) in own.chain(added) {
-            let field = if is_added { "added_tokens" } else { "model.vocab" };
-            vocabulary
-                .insert(id, &text, is_added)
-                .map_err(|error| format!("{field}: token {id}: {error}"))?;
-        }
-        Ok(Self {
-            vocabulary,
-            normalizes: normalizes(&normalizer)?,
-            first_token: first_token(&leaves(post_processor.as_ref())),
-        })
+/// Reads a file. Errors name the field.
+pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
+    let file: File<'_> = from_json(json)?;
+    let decoder = steps("decoder", file.decoder)?;
+    let normalizer = steps("normalizer", file.normalizer)?;
+    let pre_tokenizer = steps("pre_tokenizer", file.pre_tokenizer)?;
+    let post_processor = steps("post_processor", file.post_processor)?;
+    let encoding = encoding(&leaves(decoder.as_ref()))?;
+    let normalizer = leaves(normalizer.as_ref());
+    let pre_tokenizer = leaves(pre_tokenizer.as_ref());
+    let leading_space = leading_space(encoding, &normalizer, &pre_tokenizer)?;
+    let mut vocabulary = Vocabulary::new(leading_space);
+    let own = file.model.vocab.0.iter().filter_map(|(text, id)| Some((*id, encoding.bytes(text)?, false)));
+    let added = file.added_tokens.0.iter().map(|token| (token.id, token.content.clone().into_bytes(), true));
+    for (id, text, is_added) in own.chain(added) {
+        let field = if is_added { "added_tokens" } else { "model.vocab" };
+        vocabulary.insert(id, &text, is_added).map_err(|error| format!("{field}: token {id}: {error}"))?;
     }
+    Ok(VocabularyFile {
+        vocabulary,
+        normalizes: normalizes(&normalizer)?,
+        first_token: first_token(&leaves(post_processor.as_ref())),
+    })
 }
 
 /// Writes the kinds of steps for an error.
@@ -343,17 +294,17 @@ fn first_token(post_processor: &[&Step]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const TINY: &[u8] = include_bytes!("../../../tests/captures/kv-events/tiny-model/tokenizer.json");
+    const TINY: &[u8] = include_bytes!("../../../../tests/captures/kv-events/tiny-model/tokenizer.json");
 
     /// A file with these steps and this vocabulary.
-    fn file(steps: &str, vocab: &str) -> Result<TokenizerFile, String> {
+    fn file(steps: &str, vocab: &str) -> Result<VocabularyFile, String> {
         let added = r#"[{"id": 0, "content": "<s>"}, {"id": 9, "content": "▁Ġ"}]"#;
         let json =
             format!(r#"{{"added_tokens": {added}, {steps} "model": {{"type": "BPE", "vocab": {vocab}}}}}"#);
-        TokenizerFile::read(json.as_bytes())
+        read(json.as_bytes())
     }
 
-    fn text(file: &TokenizerFile, tokens: &[u32]) -> Option<Vec<u8>> {
+    fn text(file: &VocabularyFile, tokens: &[u32]) -> Option<Vec<u8>> {
         file.vocabulary.text(tokens, false).map(|text| text.behind(false).to_vec())
     }
 
@@ -395,9 +346,9 @@ mod tests {
 
     #[test]
     fn the_vocabulary_of_the_recorded_server_gives_the_recorded_prompts() {
-        let file = TokenizerFile::read(TINY).unwrap();
+        let file = read(TINY).unwrap();
         assert_eq!(file.vocabulary.count(), 328);
-        let recorded = include_str!("../../../tests/captures/kv-events/base.requests.jsonl");
+        let recorded = include_str!("../../../../tests/captures/kv-events/base.requests.jsonl");
         let mut checked = 0;
         for line in recorded.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -458,10 +409,10 @@ mod tests {
         assert!(error.contains("model.vocab") && error.contains("1048576"), "{error}");
         let tokens: Vec<_> = (0..=MAX_TOKENS).map(|_| r#"{"id": 0, "content": "a"}"#).collect();
         let added = format!(r#"{{"added_tokens": [{}], "model": {{"vocab": {{}}}}}}"#, tokens.join(","));
-        let error = TokenizerFile::read(added.as_bytes()).unwrap_err();
+        let error = read(added.as_bytes()).unwrap_err();
         assert!(error.contains("added_tokens") && error.contains("1048576"), "{error}");
         for json in ["", "[]", "{}", "null", r#"{"model": {"vocab": {}}"#] {
-            TokenizerFile::read(json.as_bytes()).unwrap_err();
+            read(json.as_bytes()).unwrap_err();
         }
     }
 }
