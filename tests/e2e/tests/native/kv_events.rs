@@ -170,15 +170,19 @@ async fn events_are_compared_with_the_cached_tokens_of_responses() {
         pool["proxies"][0]["routed"].as_u64().context(pool)
     })
     .await;
-    // A server has half of a prompt. The events of the second server show all of it, and those of the third one the half.
-    let [wrong, right] = ['w', 'r'].map(Prompt::of);
-    let (whole, text) = (wrong.text(), right.text());
-    fleet.publishers[1].publish_events(&[stored(&whole)]);
-    fleet.publishers[2].publish_events(&[stored(&text[..text.len() / 2])]);
-    for (prompt, server) in [(&wrong, 1), (&right, 2)] {
-        // The usage of a chat has no cached tokens.
-        eventually("the events decide", async || fleet.goes_to(prompt, server).await).await;
-        for _ in 0..RESPONSES {
+    // A server has half of a prompt. The events of the second server show all of it, and those of the third one the half. Each prompt is
+    // sent once, because one that was just sent counts more than half of it.
+    let (wrong, right) = (['u', 'v', 'w'].map(Prompt::of), ['p', 'q', 'r'].map(Prompt::of));
+    let half = |prompt: &Prompt| stored(&prompt.text()[..prompt.text().len() / 2]);
+    for (prompts, events, server) in [
+        (&wrong, wrong.each_ref().map(|prompt| stored(&prompt.text())), 1),
+        (&right, right.each_ref().map(half), 2),
+    ] {
+        // The last event of the message; the usage of a chat has no cached tokens.
+        let last = Prompt::of(if server == 1 { 'x' } else { 'y' });
+        fleet.publishers[server].publish_events(&[&events[..], &[stored(&last.text())]].concat());
+        eventually("the events decide", async || fleet.goes_to(&last, server).await).await;
+        for prompt in prompts {
             let body = json!({"model": MODEL, "input": prompt.0});
             let response = fleet.stack.post("/v1/responses", &body).await;
             assert_eq!(fleet.stack.served_by(&response), server);
