@@ -110,6 +110,16 @@ impl Fleet {
         self.stack.served_by(&response)
     }
 
+    /// Publishes these events of a rank until a chat with this prompt goes to this server: until a publisher knows of the agent's
+    /// subscription it drops messages, and the next one shows the gap.
+    async fn publish_until(&self, publisher: usize, events: &[Value], prompt: &Prompt, server: usize) {
+        eventually("the events decide, and not what was sent", async || {
+            self.publishers[publisher].publish_events(events);
+            self.goes_to(prompt, server).await
+        })
+        .await;
+    }
+
     /// An error unless a chat with this prompt goes to this server.
     async fn goes_to(&self, prompt: &Prompt, expected: usize) -> Result<(), String> {
         let server = self.send(prompt).await;
@@ -123,8 +133,7 @@ async fn a_request_goes_to_the_server_whose_events_show_its_prompt() {
     let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(Prompt::of);
     eventually("without a cached prompt the queues decide", async || fleet.goes_to(&a, 0).await).await;
 
-    fleet.publishers[2].publish_events(&[stored(&b.text()), stored(&a.text())]);
-    eventually("the events decide, and not what was sent", async || fleet.goes_to(&a, 2).await).await;
+    fleet.publish_until(2, &[stored(&b.text()), stored(&a.text())], &a, 2).await;
     assert_eq!(fleet.send(&b).await, 2, "no server was sent this prompt before");
     assert_eq!(fleet.send(&c).await, 0, "no server has this prompt");
 
@@ -180,8 +189,8 @@ async fn events_are_compared_with_the_cached_tokens_of_responses() {
     ] {
         // The last event of the message; the usage of a chat has no cached tokens.
         let last = Prompt::of(if server == 1 { 'x' } else { 'y' });
-        fleet.publishers[server].publish_events(&[&events[..], &[stored(&last.text())]].concat());
-        eventually("the events decide", async || fleet.goes_to(&last, server).await).await;
+        let events = [&events[..], &[stored(&last.text())]].concat();
+        fleet.publish_until(server, &events, &last, server).await;
         for prompt in prompts {
             let body = json!({"model": MODEL, "input": prompt.0});
             let response = fleet.stack.post("/v1/responses", &body).await;
@@ -231,10 +240,12 @@ async fn a_request_with_token_ids_goes_to_the_server_whose_events_show_them() {
     // The ids of the servers' model are the bytes of a text.
     let ids = json!({"model": MODEL, "prompt": text.as_bytes()});
     assert_eq!(fleet.post(TEXT, &ids).await, 0, "without a cached prompt the queues decide");
-    fleet.publishers[2].publish_events(&[stored(&text)]);
-    eventually("the events decide", async || match fleet.post(TEXT, &ids).await {
-        2 => Ok(()),
-        other => Err(format!("server {other}")),
+    eventually("the events decide", async || {
+        fleet.publishers[2].publish_events(&[stored(&text)]);
+        match fleet.post(TEXT, &ids).await {
+            2 => Ok(()),
+            other => Err(format!("server {other}")),
+        }
     })
     .await;
     assert_eq!(fleet.post(TEXT, &client::completion(&text)).await, 0, "the agent has no tokenizer");
@@ -245,8 +256,7 @@ async fn a_request_names_the_rank_whose_events_show_its_prompt() {
     let rules = RULES.replace("speculativeTTL: 1ms", "speculativeTTL: 1ms, nameRank: true");
     let fleet = Fleet::start(2, &rules).await;
     let [a, b] = ['a', 'b'].map(Prompt::of);
-    fleet.publishers[3].publish_events(&[stored(&a.text())]);
-    eventually("the events decide", async || fleet.goes_to(&a, 1).await).await;
+    fleet.publish_until(3, &[stored(&a.text())], &a, 1).await;
     fleet.stack.servers()[1].take_requests();
     assert_eq!(fleet.send(&a).await, 1);
     assert_eq!(fleet.send(&b).await, 0);
