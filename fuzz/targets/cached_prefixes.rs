@@ -42,7 +42,9 @@ fuzz_target!(|input: &[u8]| {
         update.models().into_iter().flatten().flat_map(|model| model.names.iter().chain(&model.adapters));
     for name in names {
         let Some(model) = caches.model(name) else { continue };
-        for (kind, salt) in [(PromptKind::Text, None), (PromptKind::Text, Some("s")), (PromptKind::TokenIds, None)] {
+        for (kind, salt) in
+            [(PromptKind::Text, None), (PromptKind::Text, Some("s")), (PromptKind::TokenIds, None)]
+        {
             let prompts = PromptBytes { kind, prompts: vec![input.to_vec(), Vec::new()] };
             let found = caches.find(&model, salt, &prompts);
             let weights = endpoint_picker::cached_prefixes::TierWeights([1.0; 3]);
