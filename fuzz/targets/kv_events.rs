@@ -1,6 +1,6 @@
 //! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
 //!
-//! The parts of a connection do not depend on how it is split. Any events of caches whose tokens are text leave the index within its limit, and
+//! The parts of a connection do not depend on how it is split. Any events of caches with prefixes of both forms leave the index within its limit, and
 //! without its caches it is empty.
 #![no_main]
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::kv_events::batch::Batch;
-use metrics_agent::kv_events::index::{Index, Limits, TextModel, Totals};
+use metrics_agent::kv_events::index::{Index, KeyedModel, Limits, Totals};
 use metrics_agent::kv_events::sequence::{Message, Sequence};
 use metrics_agent::kv_events::tokenizer::Tokenizer;
 use metrics_agent::kv_events::zmtp::{Decoder, Part, ZmtpError};
@@ -19,10 +19,10 @@ use metrics_agent::kv_events::zmtp::{Decoder, Part, ZmtpError};
 const MAX_BLOCKS: usize = 64;
 
 /// The model of a recorded server.
-static MODEL: LazyLock<Arc<TextModel>> = LazyLock::new(|| {
+static MODEL: LazyLock<Arc<KeyedModel>> = LazyLock::new(|| {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../metrics-agent/tests/captures/kv-events/tiny-model");
     let tokenizer = Tokenizer::read(Path::new(folder)).expect("the recorded tokenizer");
-    Arc::new(TextModel::new("tiny", Arc::new(tokenizer)))
+    Arc::new(KeyedModel::new("tiny", Some(Arc::new(tokenizer)), true))
 });
 
 fuzz_target!(|input: &[u8]| {
