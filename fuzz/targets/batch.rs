@@ -10,7 +10,7 @@ use std::sync::{LazyLock, Mutex};
 
 use clap::Parser;
 use endpoint_picker_wire::batch::{Batch, Part, Responses};
-use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message};
+use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message, OTHER_FORMAT_STATUS};
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::agent::{self, Listeners};
 use metrics_agent::flags::Flags;
@@ -35,9 +35,12 @@ static AGENT: LazyLock<Mutex<BufReader<TcpStream>>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|input: &[u8]| {
-    let count =
-        Batch::decode(input).ok().filter(|batch| batch.format == BATCH_FORMAT).map(|batch| batch.parts.len());
-    check(input, count);
+    let parts = match Batch::decode(input) {
+        Ok(batch) if batch.format == BATCH_FORMAT => Ok(batch.parts.len()),
+        Ok(_) => Err(OTHER_FORMAT_STATUS),
+        Err(_) => Err(400),
+    };
+    check(input, parts);
     let part = |line: &[u8]| {
         let mut words = line.splitn(2, |byte| *byte == b' ');
         let path = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned();
@@ -45,17 +48,15 @@ fuzz_target!(|input: &[u8]| {
     };
     let parts: Vec<_> = input.split(|byte| *byte == b'\n').map(part).collect();
     let count = parts.len();
-    check(&Batch { format: BATCH_FORMAT, parts }.encode_to_vec(), Some(count));
+    check(&Batch { format: BATCH_FORMAT, parts }.encode_to_vec(), Ok(count));
 });
 
-/// Sends a body with this number of parts. `None`: it is not a batch.
-fn check(body: &[u8], parts: Option<usize>) {
+/// Sends a body with this number of parts, or one that the agent refuses with this status.
+fn check(body: &[u8], parts: Result<usize, u16>) {
     let (status, response) = post(body);
-    let Some(parts) = parts.filter(|parts| *parts <= MAX_BATCH_PARTS) else {
-        assert_eq!(status, 400);
-        return;
-    };
-    assert_eq!(status, 200);
+    let parts = parts.and_then(|parts| if parts <= MAX_BATCH_PARTS { Ok(parts) } else { Err(400) });
+    assert_eq!(status, parts.err().unwrap_or(200));
+    let Ok(parts) = parts else { return };
     let responses = Responses::decode(response.as_slice()).expect("responses").responses;
     assert_eq!(responses.len(), parts);
     for response in responses {
