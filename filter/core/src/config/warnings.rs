@@ -5,7 +5,7 @@ use crate::pipeline::Pipeline;
 use crate::plugin::{Instance, Need, NeedKind, PrefixProducer, Slot};
 
 impl Pipeline {
-    /// Combinations of plugins that are allowed and work against each other, each with the way out.
+    /// Combinations of plugins that are allowed and work against each other, each with its remedy.
     pub fn warnings(&self) -> Vec<ConfigError> {
         let plugins = self.plugins.iter().enumerate();
         plugins

@@ -146,7 +146,7 @@ impl Assignment {
     }
 
     /// Adds the changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
-    /// tokens. Returns these tokens, as the acting rules predicted them; `None` if there is no prediction, or no truth.
+    /// tokens. Returns these tokens, as the acting rules predicted them; `None` if nothing was predicted, or the response has no cached tokens.
     fn learn_from_usage(
         &mut self,
         usage: &Usage,
