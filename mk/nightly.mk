@@ -21,9 +21,11 @@ check-reproducible: tools ## Build a release twice in different folders and comp
 	@FULL='$(FULL)' tools/test/reproducible
 
 .PHONY: test-upgrade
-test-upgrade: tools wasm native ## Upgrade and roll back agent, module and Envoy under load, with different formats between them
+test-upgrade: kube-tools tools wasm native ## Upgrade and roll back agent, module and Envoy, and the chart on a real API server, under load, with different formats between them
+	@tools/kube/crane
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	@tools/test/upgrade
+	$(test_kube) --test extension -- --ignored --nocapture upgrade::
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node.js

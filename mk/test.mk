@@ -4,6 +4,9 @@
 unit_tests := $(filter-out tests/e2e/% tests/kube/%,$(wildcard $(foreach depth,* */* */*/*,$(depth)/tests/*.rs $(depth)/tests/*/main.rs)))
 unit_tests := $(sort $(basename $(notdir $(patsubst %/main.rs,%,$(unit_tests)))))
 
+# Runs a program of tests in a network namespace of its own, for tests on a Kubernetes cluster.
+test_kube = $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs)
+
 .PHONY: test
 test: test-tools ## Run all tests but those of test-kube and nightly, with the time of each step
 	@.ci/run test-unit test-independent 'test-e2e FILTER=native' 'test-shell FILTER=wasm'
@@ -31,18 +34,18 @@ test-kube: kube-tools build wasm native ## Run the tests on a real API server wi
 	@tools/kube/crane
 	$(CARGO) build $(programs) --bin endpoint-picker-model-server
 	@# Each test program runs in a network namespace of its own, and its tests mostly wait.
-	RUST_TEST_THREADS=6 $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test kube --test watches -- $(T)
+	RUST_TEST_THREADS=6 $(test_kube) --test kube --test watches -- $(T)
 
 .PHONY: conformance
 conformance: kube-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B'; QUICK=1: without the slow one)
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
-	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test conformance -- --nocapture
+	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(test_kube) --test conformance -- --nocapture
 
 .PHONY: test-extension
 test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	@tools/kube/crane
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
-	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test extension -- $(T)
+	$(test_kube) --test extension -- $(T)
 
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both)

@@ -3,9 +3,11 @@
 
 use crate::cluster::{Cluster, Crds};
 use crate::gateway::{EnvoyGateway, SYSTEM};
-use crate::ground::{images, logs, share, start_cluster};
+use crate::ground::{AGENT_PATH, images, logs, share, start_cluster};
+use crate::next_version::NextVersion;
 use crate::node::{Image, Node};
 use crate::programs::{ai_gateway, conformance, program};
+use crate::registry::PublishedChart;
 use anyhow::{Context, Result, bail};
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::{Filter, tools};
@@ -24,6 +26,8 @@ const RELEASE: &str = "endpoint-picker";
 const NAMESPACE: &str = "inference";
 /// The Deployment of the agents.
 const AGENTS: &str = "deployment/endpoint-picker";
+/// The module's path in its image.
+const NATIVE_PATH: &str = "/libendpoint_picker.so";
 /// From a Gateway to the readiness of its Envoy.
 const PROGRAMMED: Duration = Duration::from_secs(120);
 
@@ -61,7 +65,7 @@ impl Extension {
         installed?;
         let node = node?;
         cluster.upgrade_pools().await?;
-        helm(&cluster, "install", &json!({})).await?;
+        helm(&cluster, "install", &shipped_chart(), &json!({})).await?;
         let get = ["get", "configmap", "endpoint-picker-envoy-gateway", "--namespace", NAMESPACE];
         let values =
             cluster.kubectl(get.into_iter().chain(["--output=jsonpath={.data.values\\.yaml}"])).await?;
@@ -88,7 +92,18 @@ impl Extension {
 
     /// Upgrades the release to these further values.
     pub async fn upgrade(&self, values: &Value) -> Result<()> {
-        helm(&self.cluster, "upgrade", values).await
+        helm(&self.cluster, "upgrade", &shipped_chart(), values).await
+    }
+
+    /// Upgrades the release to a chart of a registry, and waits until the agents are its.
+    pub async fn upgrade_to(&self, chart: &PublishedChart) -> Result<()> {
+        helm(&self.cluster, "upgrade", &chart.arguments(), &json!({})).await
+    }
+
+    /// Rolls the release back to the state before the last upgrade, and waits until the agents have it.
+    pub async fn roll_back(&self) -> Result<()> {
+        let rollback = ["rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=90s"];
+        self.cluster.helm(rollback).await.map(drop)
     }
 
     /// Gives the agents a further flag, which no value of the chart can set, and waits until all have it.
@@ -140,8 +155,13 @@ impl Extension {
     }
 }
 
-/// Installs or upgrades the release.
-async fn helm(cluster: &Cluster, command: &str, values: &Value) -> Result<()> {
+/// The chart of this checkout, for helm.
+fn shipped_chart() -> Vec<String> {
+    vec![tools::root().join("deploy/chart").display().to_string()]
+}
+
+/// Installs or upgrades the release, by the arguments that name the chart.
+async fn helm(cluster: &Cluster, command: &str, chart: &[String], values: &Value) -> Result<()> {
     let own = json!({
         "gateway": {
             "kind": "envoy-gateway", "form": "native", "extension": true, "create": false,
@@ -152,7 +172,7 @@ async fn helm(cluster: &Cluster, command: &str, values: &Value) -> Result<()> {
     });
     let folder = TempDir::new()?;
     let mut arguments: Vec<String> = [command, RELEASE].map(str::to_owned).into();
-    arguments.push(tools::root().join("deploy/chart").display().to_string());
+    arguments.extend_from_slice(chart);
     arguments.extend(
         ["--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout=90s"].map(str::to_owned),
     );
@@ -165,24 +185,25 @@ async fn helm(cluster: &Cluster, command: &str, values: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The images of proxies, of the conformance suite and of Envoy AI Gateway.
+/// The images of proxies, of the conformance suite, of Envoy AI Gateway, and of the next version, as far as they are built.
 fn further_images() -> Result<Vec<Image>> {
     let mut images = vec![
-        Image { name: "envoy", program: tools::envoy()?, path: "/usr/local/bin/envoy" },
-        Image { name: "gateway", program: program("envoy-gateway")?, path: "/usr/local/bin/envoy-gateway" },
-        Image {
-            name: "endpoint-picker-native",
-            program: Filter::Native.module()?,
-            path: "/libendpoint_picker.so",
-        },
+        Image::new("envoy", tools::envoy()?, "/usr/local/bin/envoy"),
+        Image::new("gateway", program("envoy-gateway")?, "/usr/local/bin/envoy-gateway"),
+        Image::new("endpoint-picker-native", Filter::Native.module()?, NATIVE_PATH),
     ];
     if let (Ok(echo), Ok(epp)) = (conformance("bin/echo-basic"), conformance("bin/lwepp")) {
-        images.push(Image { name: "echo-basic", program: echo, path: "/echo-basic" });
-        images.push(Image { name: "lwepp", program: epp, path: "/lwepp" });
+        images.push(Image::new("echo-basic", echo, "/echo-basic"));
+        images.push(Image::new("lwepp", epp, "/lwepp"));
     }
     if let (Ok(controller), Ok(processor)) = (ai_gateway("bin/controller"), ai_gateway("bin/extproc")) {
-        images.push(Image { name: "ai-gateway-controller", program: controller, path: "/app" });
-        images.push(Image { name: "ai-gateway-extproc", program: processor, path: "/app" });
+        images.push(Image::new("ai-gateway-controller", controller, "/app"));
+        images.push(Image::new("ai-gateway-extproc", processor, "/app"));
+    }
+    if let Ok(next) = NextVersion::built() {
+        let image = |name| format!("{name}:{}", next.version());
+        images.push(Image::new(image("metrics-agent"), next.agent(), AGENT_PATH));
+        images.push(Image::new(image("endpoint-picker-native"), next.native_module(), NATIVE_PATH));
     }
     Ok(images)
 }

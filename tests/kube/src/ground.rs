@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
+/// The agent's path in its image.
+pub(crate) const AGENT_PATH: &str = "/usr/local/bin/metrics-agent";
+
 /// The tests' own runtimes end with each of them.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("the system has threads for a runtime"));
@@ -123,16 +126,15 @@ pub(crate) async fn start_cluster(logs: &Path) -> Result<Cluster> {
 
 /// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the Inference Extension.
 pub(crate) fn images() -> Result<Vec<Image>> {
-    let image = |name, package, path| -> Result<Image> {
-        Ok(Image { name, program: tools::built(name, package)?, path })
-    };
+    let image =
+        |name, package, path| -> Result<Image> { Ok(Image::new(name, tools::built(name, package)?, path)) };
     Ok(vec![
-        image("metrics-agent", "metrics-agent", "/usr/local/bin/metrics-agent")?,
+        image("metrics-agent", "metrics-agent", AGENT_PATH)?,
         image(
             "endpoint-picker-model-server",
             "endpoint-picker-model-server",
             "/usr/local/bin/endpoint-picker-model-server",
         )?,
-        Image { name: "epp", program: program("epp")?, path: "/epp" },
+        Image::new("epp", program("epp")?, "/epp"),
     ])
 }

@@ -1,9 +1,11 @@
-//! A registry of container images.
+//! A registry of container images and charts.
 
+use crate::programs::program;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
 use endpoint_picker_harness::tools::root;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +49,7 @@ impl Registry {
     /// Pushes an image whose only layer has this file at its root under the name `name`, like `FROM scratch` and one `COPY`.
     pub async fn push(&self, image: &str, file: &Path, name: &str) -> Result<()> {
         let folder = TempDir::new_in(self.folder.path())?;
-        std::fs::copy(file, folder.path().join(name)).with_context(|| format!("copy {}", file.display()))?;
+        fs::copy(file, folder.path().join(name)).with_context(|| format!("copy {}", file.display()))?;
         let layer = folder.path().join("layer.tar");
         let mut tar = AsyncCommand::new("tar");
         run(tar.arg("--create").arg("--file").arg(&layer).arg("--directory").arg(folder.path()).arg(name))
@@ -55,6 +57,39 @@ impl Registry {
         let mut append = AsyncCommand::new(crane()?);
         append.args(["append", "--oci-empty-base", "--new_tag"]).arg(format!("{}/{image}", self.address));
         run(append.arg("--new_layer").arg(&layer)).await
+    }
+
+    /// Packs the chart of a folder, as `tools/release/publish` does, and pushes it to `charts/` below a path such as `inference`.
+    pub async fn push_chart(&self, path: &str, chart: &Path) -> Result<PublishedChart> {
+        let folder = TempDir::new_in(self.folder.path())?;
+        let mut package = AsyncCommand::new(program("helm")?);
+        run(package.arg("package").arg(chart).arg("--destination").arg(folder.path())).await?;
+        let package = fs::read_dir(folder.path())?.next().context("helm packed nothing")??.path();
+        let name = package.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let version = name.strip_prefix("endpoint-picker-").context("the package has another name")?;
+        let charts = format!("oci://{}/{path}/charts", self.address);
+        let mut push = AsyncCommand::new(program("helm")?);
+        run(push.arg("push").arg("--plain-http").arg(&package).arg(&charts)).await?;
+        Ok(PublishedChart { address: format!("{charts}/endpoint-picker"), version: version.to_owned() })
+    }
+}
+
+/// A chart of the product in a registry.
+#[derive(Clone, Debug)]
+pub struct PublishedChart {
+    address: String,
+    version: String,
+}
+
+impl PublishedChart {
+    /// Its version.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The arguments by which helm finds it.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        vec![self.address.clone(), format!("--version={}", self.version), "--plain-http".to_owned()]
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! It is real where the product notices: each pod has a network namespace with an address of its own, its containers have the files, the environment, the user
 //! and the read-only root folder of their specification, a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's
-//! readiness gates, and a deleted pod gets SIGTERM and its grace period. It ignores resources, affinity and taints, since there is one node. Routing by
-//! Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of headless Services. A Service of type
-//! `LoadBalancer` gets an address.
+//! readiness gates, and a deleted pod's containers get their `preStop` hooks, SIGTERM and the grace period. It ignores resources, affinity and taints, since
+//! there is one node. Routing by Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of
+//! headless Services. A Service of type `LoadBalancer` gets an address.
 
 mod balancers;
 mod container;
 mod environment;
+mod hooks;
 mod names;
 mod network;
 mod pod;
@@ -41,12 +42,17 @@ pub(crate) const NODE: &str = "test-node";
 /// The file that stands for a container image: its program, or all that an image without a program has.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The image's name, without registry, path and tag, such as `metrics-agent`.
-    pub name: &'static str,
-    /// The file on this machine.
-    pub program: PathBuf,
-    /// Its path in the image, which is also the entry point, such as `/metrics-agent`.
-    pub path: &'static str,
+    name: String,
+    program: PathBuf,
+    path: &'static str,
+}
+
+impl Image {
+    /// The image of a name without registry and path: `metrics-agent` for all tags but those of further images, such as `metrics-agent:1.2.3`. `program` is
+    /// the file on this machine, and `path` its path in the image, which is also the entry point.
+    pub fn new(name: impl Into<String>, program: PathBuf, path: &'static str) -> Self {
+        Self { name: name.into(), program, path }
+    }
 }
 
 /// A pod's readiness, as the API server has accepted it.
@@ -74,7 +80,7 @@ pub struct Node {
 /// What all pods of the node share.
 struct Kubelet {
     client: Client,
-    images: BTreeMap<&'static str, Image>,
+    images: BTreeMap<String, Image>,
     addresses: Addresses,
     namespace: Namespace,
     /// The folders of the pods.
@@ -94,7 +100,7 @@ impl Node {
         fs::create_dir_all(&folder)?;
         let shared = Arc::new(Kubelet {
             client: client.clone(),
-            images: images.into_iter().map(|image| (image.name, image)).collect(),
+            images: images.into_iter().map(|image| (image.name.clone(), image)).collect(),
             addresses: Addresses::default(),
             folder,
             logs: cluster.logs().to_owned(),
@@ -131,7 +137,8 @@ impl Kubelet {
         let without_digest = reference.split_once('@').map_or(reference, |(name, _)| name);
         let last = without_digest.rsplit('/').next().unwrap_or(without_digest);
         let name = last.split_once(':').map_or(last, |(name, _)| name);
-        self.images.get(name).with_context(|| format!("no program stands for image {reference:?}"))
+        let found = self.images.get(last).or_else(|| self.images.get(name));
+        found.with_context(|| format!("no program stands for image {reference:?}"))
     }
 
     fn pods(&self, namespace: &str) -> Api<Pod> {

@@ -5,9 +5,10 @@ use super::probe::Readiness;
 use super::scheduling::RETRY;
 use super::status::{self, ContainerState, PodState};
 use super::volumes::Volumes;
-use super::{Kubelet, container};
+use super::{Kubelet, container, hooks};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::program::Process;
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use rustix::process::Signal;
@@ -232,13 +233,21 @@ impl RunningPod {
         PodState { address: self.network.address(), containers, is_ready, finished }
     }
 
-    /// Ends the programs with SIGTERM, and after the pod's grace period with SIGKILL.
+    /// Ends each container with its hook and then SIGTERM, and after the pod's grace period with SIGKILL.
     async fn stop(&mut self, pod: &Pod) {
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
         let deadline = Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-        for container in &mut self.containers {
+        let address = self.network.address();
+        let running = self.containers.iter_mut().filter(|container| container.exit_code.is_none());
+        join_all(running.map(async |container| {
+            // As for the kubelet, a hook that fails does not keep the container from its end.
+            let hook = hooks::run_pre_stop(&container.spec, container.process.id(), address, deadline).await;
+            if let Err(reason) = hook {
+                eprintln!("the hook of container {} before its end: {reason:#}", container.spec.name);
+            }
             container.process.signal(Signal::TERM);
-        }
+        }))
+        .await;
         for container in &mut self.containers {
             while Instant::now() < deadline && matches!(container.process.exit_status(), Ok(None)) {
                 sleep(TICK).await;

@@ -86,17 +86,8 @@ impl Check {
         } else {
             bail!("container {:?}: its kind of probe is not supported here", container.name);
         };
-        let port = match port {
-            IntOrString::Int(port) => *port,
-            IntOrString::String(name) => {
-                let named =
-                    |port: &&k8s_openapi::api::core::v1::ContainerPort| port.name.as_ref() == Some(name);
-                let port = container.ports.iter().flatten().find(named);
-                port.with_context(|| format!("there is no port {name}"))?.container_port
-            }
-        };
         Ok(Self {
-            address: SocketAddr::from((address, u16::try_from(port)?)),
+            address: SocketAddr::from((address, port_number(port, container)?)),
             get,
             period: seconds(probe.period_seconds.unwrap_or(10)),
             timeout: seconds(probe.timeout_seconds.unwrap_or(1)),
@@ -118,6 +109,19 @@ impl Check {
         request.header("user-agent", "kube-probe").send().await?.error_for_status()?;
         Ok(())
     }
+}
+
+/// The number of a port that a probe or a hook names.
+pub(super) fn port_number(port: &IntOrString, container: &Container) -> Result<u16> {
+    let number = match port {
+        IntOrString::Int(port) => *port,
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            let port = ports.find(|port| port.name.as_ref() == Some(name));
+            port.with_context(|| format!("there is no port {name}"))?.container_port
+        }
+    };
+    Ok(u16::try_from(number)?)
 }
 
 fn seconds(count: i32) -> Duration {

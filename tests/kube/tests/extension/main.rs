@@ -11,3 +11,4 @@ mod outages;
 mod pools;
 mod rights;
 mod scale;
+mod upgrade;

@@ -27,13 +27,9 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
     let registry = Registry::start(cluster.logs()).await.unwrap();
     let image = concat!("inference/endpoint-picker-wasm:", env!("CARGO_PKG_VERSION"));
     registry.push(image, &Filter::Wasm.module().unwrap(), "plugin.wasm").await.unwrap();
+    registry.push_chart("inference", &tools::root().join("deploy/chart")).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let charts = format!("oci://{}/inference/charts", registry.address());
     let here = folder.path().display();
-    let package = format!("helm package deploy/chart --destination {here}");
-    let push =
-        format!("helm push --plain-http {here}/endpoint-picker-{}.tgz {charts}", env!("CARGO_PKG_VERSION"));
-    cluster.shell(&format!("{package}\n{push}")).await.unwrap();
 
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}});
     cluster.apply("default", &namespace.to_string()).await.unwrap();
