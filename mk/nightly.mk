@@ -1,7 +1,7 @@
 ## Nightly: slow and rarely failing
 
 # `make` targets in quotes, each with its variables. The last fetches a database from the internet, so without it all others have run.
-nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
+nightly_steps := 'test-e2e FILTER=wasm' test-extension conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release test-install check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
 	native-sanitize msrv deny lint-rare check-studies 'chaos RESUME_STREAMS=1' advisories
 
 .PHONY: nightly
@@ -26,6 +26,10 @@ test-upgrade: kube-tools tools wasm native ## Upgrade and roll back agent, modul
 	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
 	@tools/test/upgrade
 	$(test_kube) --test extension -- --ignored --nocapture upgrade::
+
+.PHONY: test-install
+test-install: ## Install the agent from source by the commands of README and docs/install, and run it
+	@tools/test/install
 
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
