@@ -205,14 +205,7 @@ impl<'a> Installation<'a> {
     pub async fn until_reported(&self) {
         let urls = self.agents().await;
         eventually("an agent takes the proxy's reports", async || -> Result<()> {
-            let mut metrics = String::new();
-            for url in &urls {
-                metrics += &client::http1().get(format!("{url}/metrics")).send().await?.text().await?;
-            }
-            let accepted = metrics.lines().filter_map(|line| {
-                line.strip_prefix("metrics_agent_reports_total{outcome=\"accepted\"} ")?.parse::<u64>().ok()
-            });
-            ensure!(accepted.sum::<u64>() > 0, "{metrics}");
+            ensure!(accepted_reports(&urls).await? > 0, "no agent has taken a report");
             Ok(())
         })
         .await;
@@ -278,6 +271,18 @@ impl<'a> Installation<'a> {
         }
         Ok(lines.join("\n"))
     }
+}
+
+/// How many reports agents have taken, by their metrics at addresses such as `http://10.200.1.2:9095`.
+pub async fn accepted_reports(agents: &[String]) -> Result<u64> {
+    let mut metrics = String::new();
+    for agent in agents {
+        metrics += &client::http1().get(format!("{agent}/metrics")).send().await?.text().await?;
+    }
+    let accepted = metrics.lines().filter_map(|line| {
+        line.strip_prefix("metrics_agent_reports_total{outcome=\"accepted\"} ")?.parse::<u64>().ok()
+    });
+    Ok(accepted.sum())
 }
 
 fn name(pod: &Pod) -> &str {

@@ -33,7 +33,7 @@ pub use cluster::{Cluster, Crds};
 pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;
 pub use ground::Ground;
-pub use installation::{Installation, POOL};
+pub use installation::{Installation, POOL, accepted_reports};
 pub use load::{Answer, Answers, Load};
 pub use modules::Modules;
 pub use namespace::{HOST_ADDRESS, Namespace};

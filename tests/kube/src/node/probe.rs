@@ -118,7 +118,7 @@ pub(super) fn port_number(port: &IntOrString, container: &Container) -> Result<u
         IntOrString::String(name) => {
             let mut ports = container.ports.iter().flatten();
             let port = ports.find(|port| port.name.as_ref() == Some(name));
-            port.with_context(|| format!("there is no port {name}"))?.container_port
+            port.with_context(|| format!("the container has no port {name}"))?.container_port
         }
     };
     Ok(u16::try_from(number)?)

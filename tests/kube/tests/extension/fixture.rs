@@ -155,29 +155,27 @@ impl Models {
 
     /// Waits until this many servers of a pool are ready, and no others are there; returns their names.
     pub(crate) async fn until_ready(&self, pool: &str, count: usize) -> Vec<String> {
-        let selector = format!("--selector=app={pool}");
-        eventually(&format!("{count} servers of {pool} are ready"), async || -> Result<Vec<String>> {
-            let list: Value =
-                serde_json::from_str(&self.kubectl(&["get", "pods", &selector, "--output=json"]).await?)?;
-            let pods = list["items"].as_array().context("no list")?;
-            let mut ready = Vec::new();
-            for pod in pods {
-                let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-                let mut ready_ones = conditions
-                    .filter(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-                if ready_ones.next().is_some() && pod["metadata"]["deletionTimestamp"].is_null() {
-                    ready.push(pod["metadata"]["name"].as_str().context("no name")?.to_owned());
-                }
-            }
-            ensure!(
-                ready.len() == count && pods.len() == count,
-                "{} of {} are ready",
-                ready.len(),
-                pods.len()
-            );
-            Ok(ready)
+        eventually(&format!("{count} servers of {pool} are ready"), async || {
+            let pods = self.ready_pods(&self.namespace, &format!("app={pool}"), count).await?;
+            let name = |pod: &Value| Ok(pod["metadata"]["name"].as_str().context("no name")?.to_owned());
+            pods.iter().map(name).collect::<Result<Vec<String>>>()
         })
         .await
+    }
+
+    /// The pods of a label, such as `app=large`; an error unless they are this many, all of them ready.
+    pub(crate) async fn ready_pods(&self, namespace: &str, label: &str, count: usize) -> Result<Vec<Value>> {
+        let get = ["get", "pods", "--namespace", namespace, "--selector", label, "--output=json"];
+        let mut list: Value = serde_json::from_str(&self.extension.cluster().kubectl(get).await?)?;
+        let pods: Vec<Value> = serde_json::from_value(list["items"].take())?;
+        let is_ready = |pod: &&Value| {
+            let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            pod["metadata"]["deletionTimestamp"].is_null()
+                && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        let ready = pods.iter().filter(is_ready).count();
+        ensure!(ready == count && pods.len() == count, "{ready} of {} pods of {label} are ready", pods.len());
+        Ok(pods)
     }
 
     /// Deletes the namespace.

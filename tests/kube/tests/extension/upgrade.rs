@@ -1,11 +1,11 @@
 //! The whole release upgraded to another version and rolled back under load: chart, agents, native module and proxies.
 
 use crate::fixture::{CHAT, GROUND, Models, backend, rule};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use endpoint_picker_harness::eventually::within;
-use endpoint_picker_harness::{client, tools};
-use endpoint_picker_kube::{Load, NextVersion, PROXIES, Registry};
-use serde_json::{Value, json};
+use endpoint_picker_harness::tools;
+use endpoint_picker_kube::{Load, NextVersion, PROXIES, Registry, accepted_reports};
+use serde_json::json;
 use std::time::Duration;
 
 /// The replacement of all pods: a proxy that ends drains for up to a minute.
@@ -43,40 +43,20 @@ async fn until_all_are_of(models: &Models, version: &str) {
     let replaced = within(REPLACED, async || {
         let tag = format!(":{version}");
         let proxies = format!("gateway.envoyproxy.io/owning-gateway-namespace={}", models.namespace);
-        for proxy in pods(models, PROXIES, &proxies, 1).await? {
+        for proxy in models.ready_pods(PROXIES, &proxies, 1).await? {
             let volumes = proxy["spec"]["volumes"].as_array().context("no volumes")?;
             let module = volumes.iter().find_map(|volume| volume["image"]["reference"].as_str());
             ensure!(module.is_some_and(|module| module.ends_with(&tag)), "a proxy has {module:?}");
         }
-        let mut has_report = false;
-        for agent in pods(models, "inference", "app.kubernetes.io/component=agent", 2).await? {
+        let mut agents = Vec::new();
+        for agent in models.ready_pods("inference", "app.kubernetes.io/component=agent", 2).await? {
             let image = agent["spec"]["containers"][0]["image"].as_str().context("no image")?;
             ensure!(image.ends_with(&tag), "an agent is {image}");
             let address = agent["status"]["podIP"].as_str().context("no address")?;
-            let metrics =
-                client::http1().get(format!("http://{address}:9095/metrics")).send().await?.text().await?;
-            has_report |= metrics.lines().any(|line| {
-                line.strip_prefix("metrics_agent_reports_total{outcome=\"accepted\"} ")
-                    .is_some_and(|count| count != "0")
-            });
+            agents.push(format!("http://{address}:9095"));
         }
-        ensure!(has_report, "no agent has taken a report");
+        ensure!(accepted_reports(&agents).await? > 0, "no agent has taken a report");
         Ok(())
     });
     replaced.await.unwrap_or_else(|reason| panic!("not all are of {version} within {REPLACED:?}: {reason}"));
-}
-
-/// The pods of a label, which have to be this many, and ready.
-async fn pods(models: &Models, namespace: &str, label: &str, count: usize) -> Result<Vec<Value>> {
-    let get = ["get", "pods", "--namespace", namespace, "--selector", label, "--output=json"];
-    let mut list: Value = serde_json::from_str(&models.extension.cluster().kubectl(get).await?)?;
-    let pods: Vec<Value> = serde_json::from_value(list["items"].take())?;
-    let is_ready = |pod: &&Value| {
-        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        pod["metadata"]["deletionTimestamp"].is_null()
-            && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    };
-    let ready = pods.iter().filter(is_ready).count();
-    ensure!(ready == count && pods.len() == count, "{ready} of {} pods of {label} are ready", pods.len());
-    Ok(pods)
 }
