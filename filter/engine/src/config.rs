@@ -1,11 +1,14 @@
 //! The filter's own configuration: its pool, and limits of the bodies that it holds.
 
 use core::fmt;
+use std::sync::Arc;
 
 use endpoint_picker::decision::FailureMode;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use crate::budget::{Budget, UsedBytes};
 
 /// Minimum length of a secret, in bytes: a shorter secret can be guessed.
 const MIN_SECRET_BYTES: usize = 16;
@@ -76,9 +79,16 @@ pub struct Limits {
     /// Maximum number of bytes that are held: while the model has not arrived, or of a body in which the
     /// model is replaced. Envoy's own limit, `per_connection_buffer_limit_bytes`, should be larger.
     pub max_held_bytes: usize,
+    /// Maximum number of bytes of the bodies of all requests that are held at the same time, by all filters
+    /// of the process, or of the VM in the wasm filter; a request beyond it is rejected. `None`:
+    /// [`MAX_HELD_BYTES_IN_ALL`], or one body of the maximum length.
+    pub max_held_bytes_in_all: Option<usize>,
     /// The treatment of a request whose model is not within [`Self::max_held_bytes`].
     pub unread_body: UnreadBody,
 }
+
+/// The default of `maxHeldBytesInAll`: 16 bodies of the maximum length, or 512 of which 1 MiB is awaited.
+const MAX_HELD_BYTES_IN_ALL: usize = 512 << 20;
 
 /// The treatment of a request whose model is not within the bytes that may be held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -92,7 +102,12 @@ pub enum UnreadBody {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { peek_bytes: 1 << 20, max_held_bytes: 32 << 20, unread_body: UnreadBody::default() }
+        Self {
+            peek_bytes: 1 << 20,
+            max_held_bytes: 32 << 20,
+            max_held_bytes_in_all: None,
+            unread_body: UnreadBody::default(),
+        }
     }
 }
 
@@ -118,6 +133,8 @@ pub enum ConfigError {
     NoAgentCluster,
     /// `limits.peekBytes` is out of range.
     PeekBytes(Limits),
+    /// `limits.maxHeldBytesInAll` has this value, which is less than the second one, `maxHeldBytes`.
+    HeldBytesInAll(usize, usize),
     /// One of `explain.header` and `explain.secret` is missing or not allowed.
     Explain,
     /// `bodyBasedRouting` is there, which only the native module has.
@@ -144,6 +161,10 @@ impl fmt::Display for ConfigError {
                 f,
                 "limits.peekBytes is {peek_bytes}; allowed are {MIN_PEEK_BYTES} up to maxHeldBytes, which is {max_held_bytes}"
             ),
+            Self::HeldBytesInAll(value, of_one) => write!(
+                f,
+                "limits.maxHeldBytesInAll is {value}; allowed are maxHeldBytes, which is {of_one}, and more"
+            ),
             Self::Explain => write!(
                 f,
                 "explain.header and explain.secret go together: a header's name in lower case, and {MIN_SECRET_BYTES} bytes \
@@ -168,6 +189,7 @@ impl core::error::Error for ConfigError {
             | Self::Fallback
             | Self::NoAgentCluster
             | Self::PeekBytes(_)
+            | Self::HeldBytesInAll(..)
             | Self::Explain
             | Self::BodyRouting
             | Self::ListModels => None,
@@ -224,8 +246,25 @@ pub fn is_pool_name(text: &str) -> bool {
 impl Limits {
     /// The same limits, if they are allowed.
     pub fn checked(self) -> Result<Self, ConfigError> {
-        let is_allowed = (MIN_PEEK_BYTES..=self.max_held_bytes).contains(&self.peek_bytes);
-        if is_allowed { Ok(self) } else { Err(ConfigError::PeekBytes(self)) }
+        if !(MIN_PEEK_BYTES..=self.max_held_bytes).contains(&self.peek_bytes) {
+            return Err(ConfigError::PeekBytes(self));
+        }
+        match self.max_held_bytes_in_all {
+            Some(value) if value < self.max_held_bytes => {
+                Err(ConfigError::HeldBytesInAll(value, self.max_held_bytes))
+            }
+            Some(_) | None => Ok(self),
+        }
+    }
+
+    /// The room for bodies that are held, of which these bytes are used. Each of them has a limit already.
+    pub fn budget(&self, used: Arc<UsedBytes>) -> Arc<Budget> {
+        Budget::of(used, usize::MAX, self.held_bytes_in_all())
+    }
+
+    /// Maximum number of bytes of all bodies that are held at the same time.
+    pub fn held_bytes_in_all(&self) -> usize {
+        self.max_held_bytes_in_all.unwrap_or(MAX_HELD_BYTES_IN_ALL.max(self.max_held_bytes))
     }
 }
 
@@ -275,6 +314,7 @@ mod tests {
         assert_eq!(config.failure_mode, FailureMode::FailOpen);
         assert_eq!(config.limits.peek_bytes, 1 << 20);
         assert_eq!(config.limits.max_held_bytes, 32 << 20);
+        assert_eq!(config.limits.held_bytes_in_all(), 512 << 20);
         assert_eq!(config.limits.unread_body, UnreadBody::Reject);
         assert!(!config.count_tokens && !config.explain.access_log && config.explain.header.is_none());
     }
@@ -283,13 +323,14 @@ mod tests {
     fn every_field_is_read() {
         let config = Config::parse(
             br#"{"pool": "p", "agentCluster": "agent", "mode": "shadow", "failureMode": "FailClose", "countTokens": true,
-                "limits": {"peekBytes": 1024, "maxHeldBytes": 1024, "unreadBody": "Abstain"},
+                "limits": {"peekBytes": 1024, "maxHeldBytes": 1024, "maxHeldBytesInAll": 1024, "unreadBody": "Abstain"},
                 "explain": {"accessLog": true, "header": "x-why", "secret": "0123456789abcdef"}}"#,
         )
         .unwrap();
         assert_eq!(config.mode, Mode::Shadow);
         assert_eq!(config.failure_mode, FailureMode::FailClose);
         assert_eq!((config.limits.peek_bytes, config.limits.max_held_bytes), (1024, 1024));
+        assert_eq!(config.limits.held_bytes_in_all(), 1024);
         assert_eq!(config.limits.unread_body, UnreadBody::Abstain);
         assert!(config.count_tokens && config.explain.access_log);
         assert_eq!(config.explain.header.as_deref(), Some("x-why"));
@@ -312,6 +353,10 @@ mod tests {
         for (field, expected) in [
             (r#""limits": {"peekBytes": 1023}"#, "limits.peekBytes is 1023; allowed are 1024 up to"),
             (r#""limits": {"peekBytes": 4096, "maxHeldBytes": 2048}"#, "maxHeldBytes, which is 2048"),
+            (
+                r#""limits": {"maxHeldBytesInAll": 33554431}"#,
+                "limits.maxHeldBytesInAll is 33554431; allowed are maxHeldBytes, which is 33554432, and more",
+            ),
             (r#""countTokens": "yes""#, r#"countTokens is "yes"; allowed are true and false"#),
             (r#""magic": 1"#, "unknown field `magic`"),
             (r#""fallback": []"#, "fallback is a field of the native module"),

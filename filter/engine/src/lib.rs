@@ -14,6 +14,7 @@
 
 pub mod agent;
 pub mod body_routing;
+pub mod budget;
 pub mod config;
 pub mod exchange;
 pub mod form;

@@ -1,8 +1,10 @@
 //! The pool of a VM, and the pool of all VMs, which the VM with the lease keeps up to date.
 
 use core::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError};
+use endpoint_picker_engine::budget::UsedBytes;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::WorkerPool;
@@ -10,6 +12,9 @@ use endpoint_picker_engine::worker_pool::store::PoolCopy;
 use endpoint_picker_workers::{Replica, SharedSnapshot};
 
 use crate::host::Envoy;
+
+/// The bytes that all pools of this VM hold of request bodies.
+pub(crate) static HELD_BODIES: LazyLock<Arc<UsedBytes>> = LazyLock::new(Arc::default);
 
 /// The pool that all streams of a VM use.
 pub(crate) type Pool = WorkerPool<PoolCopy<Replica<Envoy>>, Envoy>;

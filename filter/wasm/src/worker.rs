@@ -22,7 +22,7 @@ use endpoint_picker_workers::{Lease, Replica, SharedSender, SharedSnapshot, next
 
 use crate::body_watch::BodyWatch;
 use crate::host::{self, Envoy};
-use crate::pool::{LinkedVms, Pool};
+use crate::pool::{HELD_BODIES, LinkedVms, Pool};
 
 /// Times of a poll. A long wait keeps polls few while nothing changes.
 const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Duration::from_secs(10) };
@@ -87,22 +87,20 @@ impl Worker {
         let mut link = Link::new(1);
         let reporter = Reporter::new(name, proxy_name.clone(), Form::Wasm, seed);
         link.start_polls(SnapshotClient::new(name, POLL), reporter);
+        let agent_cluster = config.required_agent_cluster().map_err(StartError::Config)?.to_owned();
+        let snapshot = SharedSnapshot::new(name);
+        let lease = Lease::new(&Envoy, name, number)?;
+        let pool = WorkerPool::new(config, PoolCopy::new(replica), &Envoy, Form::Wasm, seed);
         let mut worker = Self {
-            agent_cluster: config.required_agent_cluster().map_err(StartError::Config)?.to_owned(),
-            snapshot: SharedSnapshot::new(name),
-            lease: Lease::new(&Envoy, name, number)?,
+            agent_cluster,
+            snapshot,
+            lease,
             link,
             calls: Vec::new(),
             sender: None,
             proxy_name,
             seed,
-            pool: Rc::new(RefCell::new(WorkerPool::new(
-                config,
-                PoolCopy::new(replica),
-                &Envoy,
-                Form::Wasm,
-                seed,
-            ))),
+            pool: Rc::new(RefCell::new(pool.with_held_bodies(&HELD_BODIES))),
             bodies: Rc::default(),
             errors: RecentErrors::default(),
             topology_log: TopologyLog::default(),

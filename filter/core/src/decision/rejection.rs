@@ -77,6 +77,8 @@ pub enum DroppedReason {
     ContextCancelled,
     /// The request in flight made room for one of higher priority.
     Evicted,
+    /// The bodies that are held leave no room for the body of the request.
+    HeldBodies,
 }
 
 impl DroppedReason {
@@ -88,6 +90,7 @@ impl DroppedReason {
             Self::TtlExpired => "rejected-ttl-expired",
             Self::ContextCancelled => "rejected-context-cancelled",
             Self::Evicted => "evicted",
+            Self::HeldBodies => "rejected-held-bodies",
         }
     }
 }
@@ -200,6 +203,14 @@ impl Rejection {
     pub fn evicted() -> Self {
         Self::new(Code::ResourceExhausted, "request evicted by flow control")
             .with_reason(DroppedReason::Evicted)
+    }
+
+    /// The bodies of other requests that the proxy holds leave no room for another one, until some of them
+    /// have arrived.
+    pub fn too_many_bodies() -> Self {
+        let message = "the proxy holds too many request bodies at the same time";
+        let rejection = Self::new(Code::ServiceUnavailable, message).with_reason(DroppedReason::HeldBodies);
+        Self { retry_after: Some(Duration::from_secs(1)), ..rejection }
     }
 
     /// The profile's filters dropped every candidate.

@@ -10,7 +10,7 @@ use crate::input::DecisionInput;
 use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::{LatencyLimits, Predictions};
 use crate::plugin::{AgentIdentity, Inputs, Slot, TopologyExtractor, TopologyLevel};
-use crate::pool::load::{FractionalLoad, Load};
+use crate::pool::load::{FractionalLoad, Load, MAX_REQUEST_TOKENS};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
@@ -180,10 +180,16 @@ impl<'a> Cycle<'a> {
         matched.and_then(|matched| matched.get(endpoint)).copied().unwrap_or(0)
     }
 
+    /// Maximum number of tokens of one request at the endpoint: its KV cache, which no context exceeds.
+    pub(crate) fn max_request_tokens(&self, endpoint: usize) -> u64 {
+        self.reading(endpoint).kv_tokens().unwrap_or(MAX_REQUEST_TOKENS)
+    }
+
     /// Tokens that the request would add to the endpoint's load, as `inflight-load-producer` counts them.
     pub fn request_tokens(&self, endpoint: usize) -> u64 {
         let estimator = &self.providers.load_estimator;
-        estimator.tokens(self.request, self.prefix_of(self.providers.load_prefixes), endpoint)
+        let prefix = self.prefix_of(self.providers.load_prefixes);
+        estimator.tokens(self.request, prefix, endpoint, self.max_request_tokens(endpoint))
     }
 }
 

@@ -13,7 +13,8 @@ pub struct LoadEstimator {
     pub(crate) output: Option<OutputEstimate>,
 }
 
-/// Tokens of a response: min(round(prompt · `ratio`), the client's limit, `max`).
+/// Tokens of a response: min(round(prompt · `ratio`), the client's limit, `max`), without the tokens that the
+/// prompt only claims.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OutputEstimate {
     /// Tokens of the response for one of the prompt, 0 or more.
@@ -23,12 +24,19 @@ pub(crate) struct OutputEstimate {
 }
 
 impl LoadEstimator {
-    /// Tokens that the request adds to the endpoint's load: its [missing](PrefixMatch::missing_tokens) tokens, and the
-    /// response's.
-    pub(crate) fn tokens(&self, request: &Request<'_>, prefix: &PrefixMatch, endpoint: usize) -> u64 {
-        let input = request.input_tokens();
-        let output = self.output.map_or(0, |output| output.tokens(request, input));
-        prefix.missing_tokens(input, endpoint).saturating_add(output)
+    /// Tokens that the request adds to the endpoint's load, at most `max`: its
+    /// [missing](PrefixMatch::missing_tokens) tokens without those that it only claims, and the response's.
+    pub(crate) fn tokens(
+        &self,
+        request: &Request<'_>,
+        prefix: &PrefixMatch,
+        endpoint: usize,
+        max: u64,
+    ) -> u64 {
+        let (input, carried) = (request.input_tokens(), request.carried_tokens());
+        let missing = prefix.missing_carried_tokens(input, carried, endpoint);
+        let output = self.output.map_or(0, |output| output.tokens(request));
+        missing.saturating_add(output).min(max)
     }
 
     /// The reservation on the endpoint of a stage; a prefill stage ends when the response begins.
@@ -51,8 +59,8 @@ impl OutputEstimate {
         clippy::cast_sign_loss,
         reason = "saturates, which is the intent"
     )]
-    fn tokens(self, request: &Request<'_>, input: u64) -> u64 {
-        let estimate = (input as f64 * self.ratio).round() as u64;
+    fn tokens(self, request: &Request<'_>) -> u64 {
+        let estimate = (request.carried_tokens() as f64 * self.ratio).round() as u64;
         estimate.min(request.max_output_tokens.unwrap_or(u64::MAX)).min(self.max)
     }
 }

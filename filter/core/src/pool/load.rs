@@ -2,6 +2,11 @@
 
 use core::ops::{AddAssign, SubAssign};
 
+/// Maximum number of tokens of one request that count as load at an endpoint whose KV cache is not known, and
+/// of a prompt from which anything is learnt: the longest context with which models are commonly served, that
+/// of Llama 4 Maverick.
+pub const MAX_REQUEST_TOKENS: u64 = 1 << 20;
+
 /// Load in flight at one endpoint. Sums and differences saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {

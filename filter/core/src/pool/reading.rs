@@ -54,6 +54,12 @@ impl Reading {
         self.attributes.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
 
+    /// Tokens in the server's KV cache; `None` if not reported.
+    pub fn kv_tokens(&self) -> Option<u64> {
+        let tokens = u64::from(self.num_blocks?) * u64::from(self.block_size?);
+        (tokens > 0).then_some(tokens)
+    }
+
     /// How long ago the values were taken; `None` if never.
     pub fn age(&self, now: Duration) -> Option<Duration> {
         self.updated.map(|at| now.saturating_sub(at))

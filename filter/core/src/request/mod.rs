@@ -75,4 +75,14 @@ impl<'a> Request<'a> {
     pub fn input_tokens(&self) -> u64 {
         self.prompt.map_or(0, Prompt::token_count)
     }
+
+    /// Tokens in the prompt without those that its images and videos only claim; 0 without a prompt.
+    pub fn carried_tokens(&self) -> u64 {
+        self.prompt.map_or(0, Prompt::carried_tokens)
+    }
+
+    /// Whether the prompt has images, videos or audio.
+    pub fn has_media(&self) -> bool {
+        self.prompt.is_some_and(Prompt::has_media)
+    }
 }

@@ -2,7 +2,8 @@
 
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::request::prompt::{
-    Frames, Media, Piece, Resolution, TokensPerImage, VideoEstimate, VideoHints,
+    Frames, MAX_IMAGE_TOKENS, MAX_VIDEO_TOKENS, Media, Piece, Resolution, TokensPerImage, VideoEstimate,
+    VideoHints,
 };
 use xxhash_rust::xxh64::xxh64;
 
@@ -144,7 +145,7 @@ fn frames_are_sampled_or_strided_within_their_bounds() {
             4,
         ),
     ] {
-        assert_eq!(estimate.tokens(&hints), expected, "{estimate:?}");
+        assert_eq!(estimate.of_video(&hints).count, expected, "{estimate:?}");
     }
 }
 
@@ -165,5 +166,65 @@ fn an_endless_video_is_counted_but_kept_only_to_the_limit() {
     let json = r#"{"messages":[{"content":[{"type":"video_url"},{"type":"video_url"}]}]}"#;
     let body = Body::read(json, Api::Chat, &options).unwrap();
     assert_eq!(bytes(&body.prompt).concat().len(), 12);
-    assert_eq!(body.prompt.token_count(), u64::MAX / 4);
+    assert_eq!(body.prompt.token_count(), 2 * MAX_VIDEO_TOKENS);
+}
+
+/// Tokens of a chat with these blocks: all, and those that it carries.
+fn tokens(blocks: &str, options: &Options) -> (u64, u64) {
+    let json = format!(r#"{{"messages":[{{"content":[{blocks}]}}]}}"#);
+    let prompt = Body::read(&json, Api::Chat, options).unwrap().prompt;
+    (prompt.token_count(), prompt.carried_tokens())
+}
+
+#[test]
+fn an_image_carries_no_more_tokens_than_its_bytes_have_as_text() {
+    // A PNG's header that claims 2^31 × 2^31 pixels.
+    const HUGE: &str = "iVBORw0KGgoAAAANSUhEUoAAAACAAAAACAIAAAA=";
+    let block = |url: &str| format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#);
+    let url = |data: &str| format!("data:image/png;base64,{data}");
+    let options = Options::default();
+    assert_eq!(tokens(&block(&url(HUGE)), &options), (MAX_IMAGE_TOKENS, 16));
+    let twenty = vec![block(&url(HUGE)); 20].join(",");
+    assert_eq!(tokens(&twenty, &options), (20 * MAX_IMAGE_TOKENS, 20 * 16));
+    // A photo has more bytes than pixels in a thousand, so nothing of it is a claim.
+    let photo = format!("{PNG}{}", "A".repeat(100_000));
+    assert_eq!(tokens(&block(&url(&photo)), &options), (768, 768));
+    assert_eq!(tokens(&block("https://example.com/cat.png"), &options), (225, 225));
+    let media = Media { image: TokensPerImage::Fixed(99), ..Media::default() };
+    assert_eq!(tokens(&block(&url(HUGE)), &Options { media, ..options }), (99, 99), "the operator's number");
+    let data = format!(
+        r#"{{"messages":[{{"content":[{{"type":"image","source":{{"type":"base64","media_type":"image/png","data":"{HUGE}"}}}}]}}]}}"#
+    );
+    let prompt = Body::read(&data, Api::Messages, &options).unwrap().prompt;
+    assert_eq!((prompt.token_count(), prompt.carried_tokens()), (MAX_IMAGE_TOKENS, 10));
+}
+
+#[test]
+fn the_hints_of_a_video_carry_no_tokens_unless_the_configuration_bounds_them() {
+    let block = r#"{"type":"video_url","video_url":{"url":"http://x/y.mp4"}}"#;
+    let tokens_of = |fps, duration, resolution, max_tokens| {
+        let video = VideoHints::from_headers(fps, duration, resolution);
+        let estimate = VideoEstimate { max_tokens, ..VideoEstimate::default() };
+        let media = Media { video: estimate, ..Media::default() };
+        tokens(block, &Options { video, media, ..Options::default() })
+    };
+    assert_eq!(tokens_of(None, None, None, None), (4_500, 4_500));
+    assert_eq!(tokens_of(None, Some("60"), None, None), (27_000, 4_500));
+    assert_eq!(tokens_of(None, Some("1"), None, None), (450, 450), "a short one has less to do");
+    for (fps, duration, resolution) in [
+        (None, Some("1e300"), None),
+        (None, None, Some("4294967295x4294967295")),
+        (Some("1e300"), Some("1e300"), Some("4294967295x4294967295")),
+    ] {
+        assert_eq!(tokens_of(fps, duration, resolution, None), (MAX_VIDEO_TOKENS, 4_500));
+        assert_eq!(tokens_of(fps, duration, resolution, Some(50_000)), (50_000, 50_000));
+    }
+}
+
+#[test]
+fn words_and_audio_are_carried_whole() {
+    let audio = format!(r#"{{"type":"input_audio","input_audio":{{"data":"{}"}}}}"#, "A".repeat(4_000));
+    assert_eq!(tokens(&audio, &Options::default()), (1_000, 1_000));
+    let text = format!(r#"{{"type":"text","text":"{}"}}"#, "word".repeat(1_000));
+    assert_eq!(tokens(&text, &Options::default()), (1_000, 1_000));
 }

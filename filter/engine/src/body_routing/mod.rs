@@ -12,10 +12,11 @@ use endpoint_picker::grpc::has_messages;
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::request::body::{Api, Options, Reading, complete, opens_tunnel, request_path};
 
+use crate::budget::{Budget, KeptBytes, UsedBytes};
 use crate::config::{Limits, UnreadBody};
 use crate::metrics::{Labels, Metric, MetricKind, MetricSink};
 use crate::pool_view::PoolView;
-use crate::proxy::error_body::ErrorResponse;
+use crate::proxy::error_body::{ErrorResponse, further_headers};
 use crate::proxy::{Proxy, Result};
 
 pub use base_models::{BaseModels, BaseModelsError};
@@ -36,15 +37,18 @@ enum Outcome {
     NoModel,
     Malformed,
     TooLarge,
+    NoRoom,
 }
 
 /// The values of the metric's label.
-const OUTCOMES: [&str; 4] = ["model", "no_model", "malformed", "body_too_large"];
+const OUTCOMES: [&str; 5] = ["model", "no_model", "malformed", "body_too_large", "held_bodies"];
 
 /// Reads bodies for their models, on one worker.
 #[derive(Debug)]
 pub struct BodyRouter<M: MetricSink> {
     limits: Limits,
+    /// The room for bodies that are held.
+    held_bodies: Arc<Budget>,
     /// The rules of a pool without settings, by which bodies are read: their own pools are not known yet.
     view: PoolView,
     sink: M,
@@ -59,6 +63,8 @@ pub struct AwaitedBody {
     api: Api,
     /// The body is read next when this number of bytes has arrived.
     until: usize,
+    /// Its part of the room for bodies that are held.
+    held: KeptBytes,
 }
 
 impl<M: MetricSink> BodyRouter<M> {
@@ -68,7 +74,14 @@ impl<M: MetricSink> BodyRouter<M> {
             Metric { kind: MetricKind::Counter, pool: "", name: "body_based_routing", labels: &["outcome"] };
         let family = sink.family(&metric);
         let outcomes = OUTCOMES.map(|outcome| sink.series(&family, &Labels::new(&[outcome])));
-        Self { limits, view: PoolView::default(), sink: sink.clone(), outcomes }
+        let held_bodies = limits.budget(Arc::default());
+        Self { limits, held_bodies, view: PoolView::default(), sink: sink.clone(), outcomes }
+    }
+
+    /// The same router, whose held bodies count together with those of others.
+    #[must_use]
+    pub fn with_held_bodies(self, used: &Arc<UsedBytes>) -> Self {
+        Self { held_bodies: self.limits.budget(Arc::clone(used)), ..self }
     }
 
     /// Begins with the head of a request that has a body, and removes the headers that only a body sets. `None`: its body names no model
@@ -90,7 +103,8 @@ impl<M: MetricSink> BodyRouter<M> {
         let api = self.view.topology().pipeline.api(request_path(all.get(":path"), all));
         // A path without a parser leads to a route too, and its body may name a model.
         let api = api.ok().filter(|api| api.names_model()).unwrap_or(Api::ModelOnly);
-        Ok(Some(AwaitedBody { headers, api, until: self.limits.peek_bytes }))
+        let held = KeptBytes::new(&self.held_bodies);
+        Ok(Some(AwaitedBody { headers, api, until: self.limits.peek_bytes, held }))
     }
 
     /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are set, and `route` finds the
@@ -103,6 +117,8 @@ impl<M: MetricSink> BodyRouter<M> {
         (size, is_whole): (usize, bool),
         route: impl FnOnce(&mut P, Option<&Reading<'_>>) -> T,
     ) -> Option<T> {
+        // It is counted by the pool of its route, or again below.
+        awaited.held.release();
         let Limits { max_held_bytes, unread_body, .. } = self.limits;
         while is_whole || awaited.until <= size {
             let options = self.options(&awaited.headers);
@@ -153,6 +169,9 @@ impl<M: MetricSink> BodyRouter<M> {
                 }
             };
         }
+        if !awaited.held.set(size) {
+            self.reject(proxy, &Rejection::too_many_bodies(), Outcome::NoRoom);
+        }
         None
     }
 
@@ -180,8 +199,10 @@ impl<M: MetricSink> BodyRouter<M> {
 
     fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: Outcome) {
         self.count(outcome);
-        let ErrorResponse { header: (name, value), body } = ErrorResponse::new(rejection, false);
-        let sent = proxy.send_response(rejection.code.status(), &[(name, &value)], &body);
+        let ErrorResponse { header, body } = ErrorResponse::new(rejection, false);
+        let more = further_headers(rejection);
+        let headers: Vec<_> = [&header].into_iter().chain(&more).map(|(name, it)| (*name, &**it)).collect();
+        let sent = proxy.send_response(rejection.code.status(), &headers, &body);
         if let Err(error) = sent {
             log::error!("{error}; the request is held");
         }

@@ -11,9 +11,10 @@ use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
 use super::served::Served;
 use super::{Flow, Progress, Turn};
+use crate::budget::KeptBytes;
 use crate::config::Mode;
 use crate::metrics::MetricSink;
-use crate::proxy::error_body::ErrorResponse;
+use crate::proxy::error_body::{ErrorResponse, further_headers};
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result, headers};
 use crate::worker_pool::WorkerPool;
@@ -150,14 +151,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.exchange.progress = Progress::Rejected;
         let ErrorResponse { header, body } = ErrorResponse::new(rejection, self.exchange.head.is_grpc);
-        let mut headers = vec![(header.0, &*header.1)];
-        if let Some(reason) = rejection.reason {
-            headers.push((headers::DROPPED_REASON, reason.as_str()));
-        }
-        // Whole seconds, rounded up: a client that comes too early is rejected again.
-        let seconds = rejection.retry_after.map(|after| after.as_nanos().div_ceil(1_000_000_000).max(1));
-        let seconds = seconds.map(|seconds| seconds.to_string());
-        headers.extend(seconds.as_deref().map(|seconds| (headers::RETRY_AFTER, seconds)));
+        let more = further_headers(rejection);
+        let mut headers: Vec<_> =
+            [&header].into_iter().chain(&more).map(|(name, it)| (*name, &**it)).collect();
         let of_response = &self.exchange.response.headers;
         headers.extend(of_response.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self.proxy.send_response(rejection.code.status(), &headers, &body)?;
@@ -168,10 +164,42 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// passes in any case. Nothing reads the headers of a decided request.
     pub(super) fn settle(&mut self, result: Result<Flow>) -> Flow {
         let flow = self.flow(result);
+        let flow = self.account_for_body(flow);
         if !self.exchange.is_undecided() {
             self.exchange.head.forget_headers();
         }
         flow
+    }
+
+    /// Counts the part of the body that is held after an event, here or by the proxy. Rejects the request if
+    /// there is no room for it among all bodies that are held; a request that another picker has routed
+    /// passes without a comparison.
+    fn account_for_body(&mut self, flow: Flow) -> Flow {
+        let Self { exchange, pool, .. } = self;
+        let bytes = match (&exchange.other, flow) {
+            _ if !exchange.is_undecided() => 0,
+            (Some(other), _) => other.body.len(),
+            (None, Flow::Hold | Flow::Wait) => exchange.arrived,
+            (None, Flow::Continue | Flow::Move(_)) => 0,
+        };
+        if bytes == 0 {
+            exchange.held = None;
+            return flow;
+        }
+        let held = exchange.held.get_or_insert_with(|| KeptBytes::new(&pool.held_bodies));
+        if held.set(bytes) {
+            return flow;
+        }
+        exchange.held = None;
+        if exchange.other.take().is_some() {
+            exchange.progress = Progress::Decided;
+            pool.metrics.shadow_not_compared.increment();
+            return flow;
+        }
+        exchange.leave_queue(&pool.store);
+        pool.metrics.rejected_held_bodies.increment();
+        let refused = self.refuse(&Rejection::too_many_bodies());
+        self.flow(refused)
     }
 
     fn flow(&mut self, result: Result<Flow>) -> Flow {

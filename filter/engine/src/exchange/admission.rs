@@ -36,6 +36,13 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             && self.view.topology().pipeline.flow_control().is_some()
     }
 
+    /// The bytes for which the queue counts the request, of whose body this many have arrived: its whole
+    /// length, as far as the proxy holds it. A greater length is only the client's word.
+    fn held_length(&self, arrived: usize) -> u64 {
+        let max = self.pool.config.limits.max_held_bytes.max(arrived) as u64;
+        self.head.content_length().map_or(arrived as u64, |length| length.min(max))
+    }
+
     /// Rejects a request of which only the head has arrived, if the queue would reject it anyway.
     pub(super) fn turn_away(&mut self) -> Result<Option<Decided>> {
         let view = self.view;
@@ -45,7 +52,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         let now = self.proxy.now()?;
         self.place.received = Some(now);
         let Some(priority) = view.policy().early_priority(self.head.headers()) else { return Ok(None) };
-        let bytes = self.head.content_length().unwrap_or(0);
+        let bytes = self.held_length(0);
         if self.pool.store.with_queue(|queue| queue.refuses(priority, bytes)) != Some(true) {
             return Ok(None);
         }
@@ -69,8 +76,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
             return Ok(None);
         }
         let now = self.proxy.now()?;
-        // The queue counts the whole length, of which only a part has arrived.
-        let bytes = self.head.content_length().unwrap_or(bytes as u64);
+        let bytes = self.held_length(bytes);
         let received = self.place.received.unwrap_or(now);
         let headers = self.head.headers();
         let pipeline = &self.view.topology().pipeline;

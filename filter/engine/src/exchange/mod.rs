@@ -29,6 +29,7 @@ use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
 use self::served::{is_cut, judge_by_trailers, judge_cut};
+use crate::budget::KeptBytes;
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
@@ -67,6 +68,10 @@ pub struct Exchange {
     fallback: Option<Fallback>,
     /// Whether the request has a body, which may not have arrived yet.
     has_body: bool,
+    /// Bytes of the body that have arrived while the request was held.
+    arrived: usize,
+    /// Their part of the room for bodies that are held; `None`: none is held.
+    held: Option<KeptBytes>,
     assignment: Assignment,
     response: Response,
 }
@@ -101,6 +106,8 @@ impl Exchange {
             other: None,
             fallback: None,
             has_body: false,
+            arrived: 0,
+            held: None,
             assignment: Assignment::default(),
             response: Response::default(),
         }
@@ -169,15 +176,16 @@ impl Exchange {
         size: usize,
         end_of_stream: bool,
     ) -> Flow {
-        if self.place.waits() {
-            self.place.has_whole_body |= end_of_stream;
-            return Flow::Wait;
-        }
         if !self.is_undecided() {
             return Flow::Continue;
         }
+        self.arrived = size;
         let max_bytes = pool.config.limits.max_held_bytes;
         let mut turn = Turn { exchange: self, pool, proxy };
+        if turn.exchange.place.waits() {
+            turn.exchange.place.has_whole_body |= end_of_stream;
+            return turn.settle(Ok(Flow::Wait));
+        }
         // A request of another picker is not held, so its chunks pass and are copied here.
         let arrived = match &mut turn.exchange.other {
             None => Ok((size, end_of_stream)),
@@ -203,6 +211,7 @@ impl Exchange {
         if !self.is_undecided() {
             return Flow::Continue;
         }
+        self.arrived = size;
         if let Some(other) = &mut self.other {
             other.body.extend_from_slice(reading.bytes());
         }
@@ -240,6 +249,7 @@ impl Exchange {
         proxy: &mut impl Proxy,
         size: usize,
     ) -> Option<Flow> {
+        self.arrived = size;
         let mut turn = Turn { exchange: self, pool, proxy };
         let verdict = turn.take_verdict()?;
         let result = turn.follow(verdict, size);
@@ -259,6 +269,7 @@ impl Exchange {
         self.progress = Progress::Reading { until: pool.config.limits.peek_bytes };
         let has_whole_body = self.place.has_whole_body;
         self.place = QueuePlace { has_whole_body, ..QueuePlace::default() };
+        self.arrived = size;
         let mut turn = Turn { exchange: self, pool, proxy };
         let result = turn.decide_again(size, reading);
         turn.settle(result)
@@ -393,6 +404,7 @@ impl Exchange {
     /// count this request. Later calls change nothing.
     pub fn end(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>) {
         // All take their value out, so a second call has no effect.
+        self.held = None;
         let Response { served, usage, served_by, models, .. } = &mut self.response;
         let store = pool.store_of(self.assignment.handed_over);
         let cached = self.assignment.end(store, served.take(), (*usage).zip(*served_by));

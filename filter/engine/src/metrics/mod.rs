@@ -63,6 +63,8 @@ pub struct Metrics<M: MetricSink> {
     abstained_body_too_large: Counter<M>,
     abstained_body_compressed: Counter<M>,
     rejected: [(Code, Counter<M>); 6],
+    /// Requests, among those that were rejected, whose bodies had no room among all that are held.
+    pub(crate) rejected_held_bodies: Counter<M>,
     /// Snapshots that arrived and can be used.
     snapshots: Counter<M>,
     snapshot_failures: Counter<M>,
@@ -191,6 +193,7 @@ impl<M: MetricSink> Metrics<M> {
                 Code::ServiceUnavailable,
             ]
             .map(rejected),
+            rejected_held_bodies: counter("rejected_held_bodies"),
             snapshots: counter("snapshots"),
             snapshot_failures: counter("snapshot_failures"),
             topology_changes: counter("topology_changes"),
@@ -377,6 +380,7 @@ impl<M: MetricSink> Metrics<M> {
             &self.routed,
             &self.routed_stale,
             &self.served_elsewhere,
+            &self.rejected_held_bodies,
             &self.abstained_no_snapshot,
             &self.abstained_body_too_large,
             &self.abstained_body_compressed,

@@ -3,6 +3,8 @@
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use serde::Serialize;
 
+use super::headers;
+
 /// The header with the status of a finished call of gRPC.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
@@ -24,6 +26,16 @@ impl ErrorResponse {
         }
         Self { header: ("content-type", "application/json".to_owned()), body: error_body(rejection) }
     }
+}
+
+/// The headers of a rejection that do not depend on the protocol: its reason, and the time after which the
+/// client may retry.
+pub(crate) fn further_headers(rejection: &Rejection) -> Vec<(&'static str, String)> {
+    let reason = rejection.reason.map(|reason| (headers::DROPPED_REASON, reason.as_str().to_owned()));
+    // Whole seconds, rounded up: a client that comes too early is rejected again.
+    let seconds = rejection.retry_after.map(|after| after.as_nanos().div_ceil(1_000_000_000).max(1));
+    let retry_after = seconds.map(|seconds| (headers::RETRY_AFTER, seconds.to_string()));
+    reason.into_iter().chain(retry_after).collect()
 }
 
 #[derive(Serialize)]

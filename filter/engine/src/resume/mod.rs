@@ -8,7 +8,6 @@
 //! [`Resumption`] is the course of one such request. It gets the chunks of each response in turn, and returns the chunks for the client and
 //! the next request. A chunk of the first response costs two comparisons of bytes while its events differ in [their texts only](plain_event).
 
-mod budget;
 mod client_response;
 mod config;
 mod event;
@@ -18,7 +17,6 @@ mod request;
 mod resumption;
 mod statistics;
 
-pub use budget::{Budget, KeptBytes};
 pub use config::{ResumeConfig, ResumeConfigError};
 pub use request::{ResumableRequest, StreamApi, Unresumable};
 pub use resumption::{Cut, End, Resumption};

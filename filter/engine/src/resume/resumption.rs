@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use endpoint_picker::response::usage::is_stream;
 
-use super::budget::KeptBytes;
 use super::client_response::ClientResponse;
 use super::event::{Event, OtherOutput};
 use super::lines::{self, DONE, Events};
 use super::plain_event::PlainEvent;
 use super::request::ResumableRequest;
+use crate::budget::KeptBytes;
 
 /// Why a client's stream is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

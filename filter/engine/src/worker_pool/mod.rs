@@ -15,6 +15,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::subset::Subset;
 
+use crate::budget::{Budget, UsedBytes};
 use crate::config::{Config, Mode};
 use crate::form::Form;
 use crate::metrics::{MetricSink, Metrics, Totals};
@@ -36,6 +37,8 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The worker's metrics.
     pub metrics: Metrics<M>,
     pub(crate) store: S,
+    /// The room for bodies that are held.
+    pub(crate) held_bodies: Arc<Budget>,
     /// The other pools that are or were on this pool's list: requests in flight may be in any of them.
     pub(crate) others: Vec<OtherPool<S>>,
     /// The list: places in `others`.
@@ -53,6 +56,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     pub fn new(config: Config, store: S, sink: &M, form: Form, seed: u64) -> Self {
         Self {
             metrics: Metrics::new(sink, &config.pool, form, config.count_tokens),
+            held_bodies: config.limits.budget(Arc::default()),
             config,
             store,
             others: Vec::new(),
@@ -62,6 +66,12 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             picked_pool: Arc::default(),
             flush_pause: Period::default(),
         }
+    }
+
+    /// The same pool, whose held bodies count together with those of others.
+    #[must_use]
+    pub fn with_held_bodies(self, used: &Arc<UsedBytes>) -> Self {
+        Self { held_bodies: self.config.limits.budget(Arc::clone(used)), ..self }
     }
 
     /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools, and `list` are places among

@@ -3,6 +3,7 @@
 use endpoint_picker_engine::body_routing::{
     AwaitedBody, BASE_MODEL_NAME, BaseModels, BodyRouter, MODEL_NAME,
 };
+use endpoint_picker_engine::budget::UsedBytes;
 use endpoint_picker_engine::config::{Limits, UnreadBody};
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_wire::models::{BaseModel, Models};
@@ -82,7 +83,7 @@ impl Routing {
 }
 
 fn small(unread_body: UnreadBody) -> Limits {
-    Limits { peek_bytes: 1024, max_held_bytes: 4096, unread_body }
+    Limits { peek_bytes: 1024, max_held_bytes: 4096, unread_body, ..Limits::default() }
 }
 
 fn routed(model: &str, base_model: &str) -> Step {
@@ -273,4 +274,26 @@ fn the_pool_refuses_and_renames_by_that_reading() {
     assert!(proxy.request_body.starts_with(br#"{"model": "canary", "#));
     assert_eq!(proxy.request_header(MODEL_NAME), Some("lora"), "the header has the client's model");
     assert_eq!(proxy.body_reads.take(), [usize::MAX]);
+}
+
+#[test]
+fn a_body_beyond_the_room_for_all_that_are_awaited_is_rejected() {
+    let limits = Limits { max_held_bytes_in_all: Some(5_000), ..small(UnreadBody::Reject) };
+    let used = Arc::<UsedBytes>::default();
+    let Routing { router, sink } = Routing::new(limits);
+    let routing = Routing { router: router.with_held_bodies(&used), sink };
+    let part = format!(r#"{{"prompt": "{}"#, "x".repeat(2_988));
+    let mut first = routing.request(TEXT, &[]);
+    assert_eq!(routing.body(&mut first, part.as_bytes(), false), Step::Held);
+    let mut second = routing.request(TEXT, &[]);
+    assert_eq!(routing.body(&mut second, part.as_bytes(), false), Step::Rejected(503));
+    let answer = second.proxy.local_answer.as_ref().unwrap();
+    assert!(answer.headers.contains(&("retry-after".to_owned(), "1".to_owned())), "{answer:?}");
+    assert_eq!((routing.counted("held_bodies"), used.get()), (1, part.len()));
+    assert_eq!(routing.body(&mut first, br#"", "model": "lora"}"#, true), routed("lora", "llama"));
+    assert_eq!(used.get(), 0, "the pool of the route counts it from here on");
+    let mut gone = routing.request(TEXT, &[]);
+    assert_eq!(routing.body(&mut gone, part.as_bytes(), false), Step::Held);
+    drop(gone);
+    assert_eq!(used.get(), 0);
 }

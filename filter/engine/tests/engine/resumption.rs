@@ -1,15 +1,15 @@
 //! Streams that continue at another server.
 
-use endpoint_picker_engine::resume::{
-    Budget, Cut, End, KeptBytes, ResumableRequest, Resumption, StreamApi, Unresumable,
-};
+use endpoint_picker_engine::budget::{Budget, KeptBytes};
+use endpoint_picker_engine::resume::{Cut, End, ResumableRequest, Resumption, StreamApi};
 use serde_json::{Value, json};
 
 fn stream(api: StreamApi, fields: &Value) -> Resumption {
     let mut body = json!({"stream": true, "prompt": "p", "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let body = body.to_string().into_bytes();
-    let kept = KeptBytes::of_body(&Budget::new(1000, 2000), body.len()).unwrap();
+    let mut kept = KeptBytes::new(&Budget::new(1000, 2000));
+    assert!(kept.grow(body.len()));
     let mut stream = Resumption::new(ResumableRequest::read(api, body).unwrap(), kept, 2);
     assert!(stream.head(b"200", b"text/event-stream; charset=utf-8", false));
     stream
@@ -262,10 +262,11 @@ fn other_streams_are_cut_with_the_reason() {
 fn what_is_kept_returns_to_the_budget() {
     let budget = Budget::new(1000, 100);
     let body = json!({"stream": true, "messages": [{"role": "user", "content": "hi"}]}).to_string();
-    let kept = KeptBytes::of_body(&budget, body.len()).unwrap();
+    let mut kept = KeptBytes::new(&budget);
+    assert!(kept.grow(body.len()));
     let request = ResumableRequest::read(StreamApi::Chat, body.clone().into_bytes()).unwrap();
     let mut first = Resumption::new(request, kept, 1);
-    assert_eq!(KeptBytes::of_body(&budget, body.len()).unwrap_err(), Unresumable::TooLarge);
+    assert!(!KeptBytes::new(&budget).grow(body.len()));
     first.head(b"200", b"text/event-stream", false);
     first.chunk(word("a", "four").as_bytes());
     assert_eq!(budget.used(), body.len() + 4);

@@ -11,7 +11,8 @@ use endpoint_picker_wire::report::{EndpointReport, PredictionErrors, Report};
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, Request, START, TEXT};
+use crate::claims::HUGE;
+use crate::fixture::{CHAT, Fixture, Request, START, TEXT};
 
 pub(crate) const JSON: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
 const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
@@ -178,6 +179,20 @@ fn without_the_option_nothing_is_learnt() {
     );
     for number in 0..20 {
         exchange(&mut fixture, &prompt(number), &usage(600, 0));
+    }
+    assert_eq!(uncached(&mut fixture, "m", 1), "64");
+}
+
+#[test]
+fn images_videos_and_audio_teach_no_tokens_of_a_model_and_no_size_of_a_cache() {
+    let mut fixture = learning();
+    let image = json!({"type": "image_url", "image_url": {"url": HUGE}});
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": [image]}]}).to_string();
+    for _ in 0..30 {
+        let mut request = fixture.post(CHAT, &[], &body);
+        let from = request.destination().unwrap().as_bytes()[7] - b'0';
+        request.answer(&mut fixture, from, JSON);
+        request.chunk(&mut fixture, &usage(100, 0), true);
     }
     assert_eq!(uncached(&mut fixture, "m", 1), "64");
 }

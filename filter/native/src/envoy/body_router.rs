@@ -5,7 +5,7 @@ use std::sync::Arc;
 use endpoint_picker::request::body::Reading;
 use endpoint_picker_engine::body_routing::{AwaitedBody, BodyRouter};
 
-use super::filter_pool::buffer_limit;
+use super::filter_pool::{HELD_BODIES, buffer_limit};
 use super::host::{Envoy, Event, SteeringKeys};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::agent::models::ModelsHandle;
@@ -25,7 +25,7 @@ pub(super) struct WorkerRouter {
 impl WorkerRouter {
     pub(super) fn new(config: &BodyRoutingConfig, models: &Arc<ModelsHandle>) -> Self {
         Self {
-            router: BodyRouter::new(config.limits, &Sink::new()),
+            router: BodyRouter::new(config.limits, &Sink::new()).with_held_bodies(&HELD_BODIES),
             models: Arc::clone(models),
             buffer_limit: buffer_limit(&config.limits),
             steering: SteeringKeys::new(Steering::default(), "", ""),

@@ -3,9 +3,10 @@
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use endpoint_picker_engine::body_routing::BodyRouter;
+use endpoint_picker_engine::budget::UsedBytes;
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics, Totals};
@@ -31,6 +32,9 @@ use crate::process::subscribers::Subscription;
 
 /// One pool as one worker uses it.
 pub(crate) type Pool = WorkerPool<SharedStore, Sink>;
+
+/// The bytes that all pools of the process hold of request bodies, and of responses that clients do not read.
+pub(super) static HELD_BODIES: LazyLock<Arc<UsedBytes>> = LazyLock::new(Arc::default);
 
 /// Bytes that Envoy may buffer above the engine's limit: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
@@ -67,12 +71,13 @@ impl Worker {
         let engine = &config.engine;
         // Seeded by the system once in each thread, and counted up.
         let seed = RandomState::new().hash_one(0);
+        let pool = WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed);
         Self {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,
             steering,
             resumer: resumer.cloned(),
-            pool: Mutex::new(WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed)),
+            pool: Mutex::new(pool.with_held_bodies(&HELD_BODIES)),
             sink,
             others: Mutex::default(),
         }
@@ -187,7 +192,9 @@ impl FilterPool {
     /// `route_pool` is the own pool of the requests.
     fn of_pool(config: ModuleConfig, route_pool: &str, handle: &PoolHandle) -> Arc<Self> {
         let steering = || SteeringKeys::new(config.steering, route_pool, &config.engine.pool);
-        let resumer = config.resume_streams.as_ref().map(|setting| Resumer::new(setting, route_pool));
+        let resumer = config.resume_streams.as_ref();
+        let in_all = config.engine.limits.held_bytes_in_all();
+        let resumer = resumer.map(|setting| Resumer::new(setting, route_pool, (&HELD_BODIES, in_all)));
         let workers =
             PerWorker::new(|_| Worker::new(&config, steering(), resumer.as_ref(), handle.new_store()));
         Arc::new_cyclic(|picker: &Weak<Self>| Self {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use endpoint_picker_engine::budget::{Budget, KeptBytes, UsedBytes};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{
-    Budget, Cut, End, KeptBytes, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi,
-    Unresumable,
+    Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
 };
 use parking_lot::Mutex;
 
@@ -44,7 +44,10 @@ const OVERLOADED: &[u8] = b"x-envoy-overloaded";
 #[derive(Debug)]
 pub(crate) struct Resumer {
     config: ResumeConfig,
+    /// The room for requests and texts.
     budget: Arc<Budget>,
+    /// The room for responses that clients do not read.
+    unread: Arc<Budget>,
     metrics: Arc<ResumeMetrics<Sink>>,
     /// Has the reports on the pool include the counters.
     _counted: Subscription<PoolResumptions>,
@@ -68,12 +71,15 @@ pub(super) struct KeptBody {
 }
 
 impl Resumer {
-    /// Takes the setting of a pool into use.
-    pub(super) fn new(config: &ResumeConfig, pool: &str) -> Arc<Self> {
+    /// Takes the setting of a pool into use. `held` are the bytes that are held in the whole process, and
+    /// their limit.
+    pub(super) fn new(config: &ResumeConfig, pool: &str, held: (&Arc<UsedBytes>, usize)) -> Arc<Self> {
+        let (used, max_in_all) = held;
         let metrics = Arc::new(ResumeMetrics::new(&Sink::new(), pool));
         Arc::new(Self {
             config: config.clone(),
             budget: Budget::new(config.max_kept_bytes, config.max_kept_bytes_in_all),
+            unread: Budget::of(Arc::clone(used), config.max_unread_bytes, max_in_all),
             _counted: metrics::report_resumptions(pool, &metrics),
             metrics,
             paced: Arc::default(),
@@ -87,8 +93,8 @@ impl Resumer {
 
     /// Keeps a body of this size, if there is room.
     pub(super) fn keep(&self, size: usize, read: impl FnOnce() -> Vec<u8>) -> Result<KeptBody, Unresumable> {
-        let kept = KeptBytes::of_body(&self.budget, size)?;
-        Ok(KeptBody { bytes: read(), kept })
+        let mut kept = KeptBytes::new(&self.budget);
+        if kept.grow(size) { Ok(KeptBody { bytes: read(), kept }) } else { Err(Unresumable::TooLarge) }
     }
 
     /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
@@ -182,7 +188,7 @@ pub(crate) struct OwnStream {
     /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the stream.
     full_buffers: u32,
     /// Bytes sent since a buffer is full; 0 while none is.
-    unread: usize,
+    unread: KeptBytes,
     actions: VecDeque<Action>,
     /// Events of responses; `None` if pauses are not limited.
     paced: Option<(Arc<AtomicU32>, Subscription<Paced>)>,
@@ -227,7 +233,7 @@ impl OwnStream {
             request: OwnRequest::default(),
             has_sent_head: false,
             full_buffers: 0,
-            unread: 0,
+            unread: KeptBytes::new(&resumer.unread),
             actions: VecDeque::new(),
             paced: None,
         })
@@ -347,12 +353,9 @@ impl OwnStream {
     pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
         let replacement = self.request.replacement.take();
         let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));
-        if self.full_buffers > 0 {
-            self.unread = self.unread.saturating_add(bytes.len());
-            if self.unread > self.resumer.config.max_unread_bytes {
-                self.cut(Cut::SlowClient);
-                return false;
-            }
+        if self.full_buffers > 0 && !self.unread.grow(bytes.len()) {
+            self.cut(Cut::SlowClient);
+            return false;
         }
         let bytes = match (bytes, &replacement) {
             (Cow::Borrowed(_), None) => return true,
@@ -396,7 +399,7 @@ impl OwnStream {
         let full = self.full_buffers;
         self.full_buffers = if is_slow { full.saturating_add(1) } else { full.saturating_sub(1) };
         if self.full_buffers == 0 {
-            self.unread = 0;
+            self.unread.release();
         }
     }
 

@@ -99,7 +99,8 @@ impl Recorder for ApproxPrefixCacheProducer {
             matched: u64::from(matches.blocks(endpoint)) * block,
             cached: None,
             block,
-            is_learning: self.learn_from_usage,
+            // Tokens of images, videos and audio are the client's word.
+            is_learning: self.learn_from_usage && !cycle.request.has_media(),
         })
     }
 }

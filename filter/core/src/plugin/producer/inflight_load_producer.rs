@@ -70,6 +70,9 @@ impl InflightLoadProducer {
 mod tests {
     use super::*;
     use crate::plugin::fixture::{Fixture, prompt_of};
+    use crate::pool::reading::Reading;
+    use crate::request::body::{Api, Body, Options};
+    use crate::request::prompt::Prompt;
     use crate::state::prefix::PrefixMatch;
     use crate::test;
 
@@ -114,6 +117,44 @@ mod tests {
         let capped = InflightLoadProducer { max_estimated_output_tokens: Some(20), ..with_output() };
         assert_eq!(tokens(&capped, Some(50)), 20);
         assert_eq!(tokens(&capped, Some(5)), 5);
+    }
+
+    #[test]
+    fn a_request_has_no_more_tokens_than_the_kv_cache_of_its_endpoint_or_than_any_context() {
+        let mut fixture = fixture(3_000_000);
+        fixture.readings[1] =
+            Reading { num_blocks: Some(1_000), block_size: Some(16), ..fixture.readings[1].clone() };
+        let tokens = |fixture: &Fixture| {
+            fixture.with_cycle(|cycle| [0, 1].map(|endpoint| cycle.request_tokens(endpoint)))
+        };
+        assert_eq!(tokens(&fixture), [1 << 20, 16_000]);
+        fixture.load_estimator = with_output().estimator();
+        assert_eq!(tokens(&fixture), [1 << 20, 16_000], "with those of its response");
+    }
+
+    #[test]
+    fn tokens_that_a_request_only_claims_cost_nothing_but_its_own_choice() {
+        let huge = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUoAAAACAAAAACAIAAAA=";
+        let image = format!(r#"{{"type":"image_url","image_url":{{"url":"{huge}"}}}}"#);
+        let text = format!(r#"{{"type":"text","text":"{}"}}"#, "word".repeat(100));
+        let json = format!(r#"{{"messages":[{{"content":[{image},{text}]}}]}}"#);
+        let body = Body::read(&json, Api::Chat, &Options::default()).unwrap();
+        let prompt: &Prompt<'_> = Box::leak(Box::new(body.prompt.into_owned()));
+        let mut fixture = fixture(0);
+        fixture.request.prompt = Some(prompt);
+        fixture.load_estimator = with_output().estimator();
+        let tokens = |fixture: &Fixture| fixture.with_cycle(|cycle| cycle.request_tokens(0));
+        assert_eq!(prompt.token_count(), 16_384 + 100);
+        assert_eq!(tokens(&fixture), 116 + 174, "one and a half times as many in the response");
+        // Its text is missing, and all that it claims is cached.
+        fixture.prefix(PrefixMatch {
+            matched: vec![256, 0],
+            total: 257,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
+        fixture.load_estimator = InflightLoadProducer::default().estimator();
+        assert_eq!(tokens(&fixture), 64 + 16_484 - 257 * 64);
     }
 
     #[test]

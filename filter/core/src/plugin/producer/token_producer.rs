@@ -102,11 +102,11 @@ mod tests {
 
     fn image_tokens(image: &serde_json::Value, width: u32, height: u32) -> [u64; 2] {
         let image = media(&json!({"image": image})).image;
-        [image.tokens(|| Some(Resolution { width, height })), image.tokens(|| None)]
+        [Some(Resolution { width, height }), None].map(|it| image.of_image(1 << 20, || it).count)
     }
 
     fn video_tokens(video: &serde_json::Value) -> u64 {
-        media(&json!({"video": video})).video.tokens(&VideoHints::default())
+        media(&json!({"video": video})).video.of_video(&VideoHints::default()).count
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(TokenProducer::default().media(), Media::default());
         let spelled_out = media(&json!({"image": {}, "video": {}}));
         let hints = VideoHints::default();
-        assert_eq!(spelled_out.video.tokens(&hints), Media::default().video.tokens(&hints));
+        assert_eq!(spelled_out.video.of_video(&hints), Media::default().video.of_video(&hints));
         assert_eq!(spelled_out.image, Media::default().image);
     }
 

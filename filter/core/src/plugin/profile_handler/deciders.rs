@@ -8,7 +8,6 @@ use serde::Deserialize;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Decider, Plugin, Roles};
-use crate::request::prompt::Prompt;
 
 /// `always-disagg-pd-decider`: every request gets the stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -40,7 +39,7 @@ impl Plugin for AlwaysDisaggMultimodalDecider {
 
 impl Decider for AlwaysDisaggMultimodalDecider {
     fn agrees(&self, cycle: &Cycle<'_>, _: Option<usize>) -> bool {
-        cycle.request.prompt.is_some_and(Prompt::has_media)
+        cycle.request.has_media()
     }
 }
 

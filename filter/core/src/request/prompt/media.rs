@@ -1,8 +1,37 @@
 //! The tokens of an image, a video or audio.
 //!
-//! Formulas and defaults are the same as in the EPP's `estimate` tokenizer.
+//! Formulas and defaults are the same as in the EPP's `estimate` tokenizer. The size of an image and the
+//! duration of a video are the client's word: a few bytes can claim any number of tokens. So an item has a
+//! maximum, and the tokens that only a claim gives it are counted apart, because they are no load.
 
 use super::BYTES_PER_TOKEN;
+
+/// Maximum number of tokens of an image whose size its file claims: the default of Qwen2-VL's image
+/// processor, 12 845 056 pixels in patches of 28 × 28, the largest among those of models that are commonly
+/// served.
+pub const MAX_IMAGE_TOKENS: u64 = 16_384;
+
+/// Maximum number of tokens of a video whose duration or resolution the request claims, where the
+/// configuration sets none: the context of most models that are served. By default, qwen-vl-utils cut videos
+/// to 115 200 tokens.
+pub const MAX_VIDEO_TOKENS: u64 = 131_072;
+
+/// Tokens of an image, a video or audio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediaTokens {
+    /// All of them.
+    pub count: u64,
+    /// Tokens among them that only the client's word gives the item: neither the bytes that carry it, as text
+    /// of this length, nor the configuration.
+    pub claimed: u64,
+}
+
+impl From<u64> for MediaTokens {
+    /// Tokens of which none is claimed.
+    fn from(count: u64) -> Self {
+        Self { count, claimed: 0 }
+    }
+}
 
 /// Width and height in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +79,27 @@ impl Default for TokensPerImage {
 }
 
 impl TokensPerImage {
-    /// Tokens of an image. `resolution` is called only if the number depends on it.
-    pub fn tokens(self, resolution: impl FnOnce() -> Option<Resolution>) -> u64 {
+    /// Tokens of an image that `bytes` of the request carry. `resolution` is called only if the number
+    /// depends on it.
+    pub fn of_image(self, bytes: usize, resolution: impl FnOnce() -> Option<Resolution>) -> MediaTokens {
+        let resolution = match self {
+            Self::Fixed(_) => None,
+            Self::ByArea { .. } => resolution(),
+        };
+        let count = self.tokens(resolution);
+        if resolution.is_none() {
+            return count.into();
+        }
+        let count = count.min(MAX_IMAGE_TOKENS);
+        MediaTokens { count, claimed: count.saturating_sub(tokens_of_bytes(bytes as u64)) }
+    }
+
+    /// Tokens of an image or frame of this resolution.
+    fn tokens(self, resolution: Option<Resolution>) -> u64 {
         match self {
             Self::Fixed(tokens) => tokens.max(1),
             Self::ByArea { pixels_per_token, default } => {
-                let pixels = resolution().unwrap_or(default).pixels();
+                let pixels = resolution.unwrap_or(default).pixels();
                 (pixels / if pixels_per_token == 0 { 1024 } else { pixels_per_token }).max(1)
             }
         }
@@ -94,7 +138,7 @@ pub struct VideoEstimate {
     pub max_frames: Option<u64>,
     /// Seconds of a video whose duration the request does not name.
     pub default_duration: f64,
-    /// Maximum number of tokens of one video.
+    /// Maximum number of tokens of one video. With it, the hints of a request are believed up to here.
     pub max_tokens: Option<u64>,
 }
 
@@ -136,10 +180,21 @@ impl VideoHints {
 }
 
 impl VideoEstimate {
-    /// Tokens of one video; at least 1.
-    pub fn tokens(&self, hints: &VideoHints) -> u64 {
+    /// Tokens of one video; at least 1. Those that the hints add to the configuration's own estimate are
+    /// claimed, unless the configuration bounds them.
+    pub fn of_video(&self, hints: &VideoHints) -> MediaTokens {
+        let count = self.tokens(hints);
+        if *hints == VideoHints::default() || self.max_tokens.is_some() {
+            return count.into();
+        }
+        let own = self.tokens(&VideoHints::default());
+        let count = count.min(MAX_VIDEO_TOKENS.max(own));
+        MediaTokens { count, claimed: count.saturating_sub(own) }
+    }
+
+    fn tokens(&self, hints: &VideoHints) -> u64 {
         let frames = self.frame_count(hints);
-        let tokens = frames.saturating_mul(self.per_frame.tokens(|| hints.resolution));
+        let tokens = frames.saturating_mul(self.per_frame.tokens(hints.resolution));
         tokens.min(self.max_tokens.unwrap_or(u64::MAX)).max(1)
     }
 
@@ -173,5 +228,10 @@ pub struct Media {
 
 /// Tokens of audio whose data and format name have `bytes` bytes together; at least 1.
 pub(crate) fn audio_tokens(bytes: u64) -> u64 {
-    bytes.div_ceil(BYTES_PER_TOKEN as u64).max(1)
+    tokens_of_bytes(bytes).max(1)
+}
+
+/// Tokens of a text of this length.
+fn tokens_of_bytes(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN as u64)
 }

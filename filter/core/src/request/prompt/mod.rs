@@ -16,7 +16,10 @@ use std::borrow::Cow;
 
 pub use hash::{BlockHashes, block_hashes};
 pub(crate) use media::audio_tokens;
-pub use media::{Frames, Media, Resolution, TokensPerImage, VideoEstimate, VideoHints};
+pub use media::{
+    Frames, MAX_IMAGE_TOKENS, MAX_VIDEO_TOKENS, Media, MediaTokens, Resolution, TokensPerImage,
+    VideoEstimate, VideoHints,
+};
 pub(crate) use pieces::{Part, Pieces, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
@@ -55,6 +58,8 @@ pub struct List<'a> {
 pub struct Prompt<'a> {
     lists: Vec<List<'a>>,
     tokens: u64,
+    /// Tokens among them that only the client's word gives the prompt.
+    claimed: u64,
     is_cut: bool,
     /// The hashes of the first 256 images, videos and audio, kept or not.
     items: Vec<u64>,
@@ -69,11 +74,11 @@ pub(crate) const MIN_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
-        let tokens = pieces.tokens();
+        let (tokens, claimed) = (pieces.tokens(), pieces.claimed());
         let (pieces, is_cut, items) = pieces.into_parts();
         let list = List { pieces, is_cut };
         let lists = if list.pieces.is_empty() { Vec::new() } else { vec![list] };
-        Self { lists, tokens, is_cut, items }
+        Self { lists, tokens, claimed, is_cut, items }
     }
 
     /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
@@ -96,7 +101,7 @@ impl<'a> Prompt<'a> {
                 lists.push(List { pieces, is_cut });
             }
         }
-        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
+        Self { lists, tokens, claimed: 0, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
     }
 
     /// The same prompt, which borrows nothing.
@@ -106,16 +111,22 @@ impl<'a> Prompt<'a> {
             Piece::Media { token, count } => Piece::Media { token, count },
             Piece::Ids(ids) => Piece::Ids(ids),
         };
-        let lists = self
-            .lists
+        let Self { lists, tokens, claimed, is_cut, items } = self;
+        let lists = lists
             .into_iter()
             .map(|List { pieces, is_cut }| List { pieces: pieces.into_iter().map(owned).collect(), is_cut });
-        Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, items: self.items }
+        Prompt { lists: lists.collect(), tokens, claimed, is_cut, items }
     }
 
     /// The number of tokens, with those that were not kept.
     pub fn token_count(&self) -> u64 {
         self.tokens
+    }
+
+    /// The number of tokens that the bytes of the request and the configuration give the prompt, without
+    /// those that its images and videos [claim](MediaTokens::claimed).
+    pub fn carried_tokens(&self) -> u64 {
+        self.tokens.saturating_sub(self.claimed)
     }
 
     /// Whether the prompt has images, videos or audio, kept or not.

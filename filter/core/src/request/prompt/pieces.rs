@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{BYTES_PER_TOKEN, Piece};
+use super::{BYTES_PER_TOKEN, MediaTokens, Piece};
 use crate::json::Str;
 
 /// Maximum length of texts that are joined to one [`Piece`], which takes more memory than a short text.
@@ -91,6 +91,8 @@ fn align(bytes: u64) -> u64 {
 pub(crate) struct Pieces<'a> {
     pieces: Vec<Piece<'a>>,
     extent: Extent,
+    /// Tokens of images and videos that only the client's word gives them.
+    claimed: u64,
     room: usize,
     is_cut: bool,
     /// The hashes of the first images, videos and audio.
@@ -99,7 +101,14 @@ pub(crate) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, is_cut: false, items: Vec::new() }
+        Self {
+            pieces: Vec::new(),
+            extent: Extent::default(),
+            claimed: 0,
+            room: limit,
+            is_cut: false,
+            items: Vec::new(),
+        }
     }
 
     pub(crate) fn text(&mut self, text: Text<'a>) {
@@ -112,7 +121,9 @@ impl<'a> Pieces<'a> {
         self.is_cut |= !is_whole;
     }
 
-    pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
+    pub(crate) fn media(&mut self, content_hash: u64, tokens: impl Into<MediaTokens>) {
+        let MediaTokens { count, claimed } = tokens.into();
+        self.claimed = self.claimed.saturating_add(claimed);
         if self.items.len() < MAX_ITEMS {
             self.items.push(content_hash);
         }
@@ -138,6 +149,7 @@ impl<'a> Pieces<'a> {
         if let Some(tail) = other.extent.tail {
             self.extent.add_aligned(tail);
         }
+        self.claimed = self.claimed.saturating_add(other.claimed);
         self.pieces.reserve(other.pieces.len());
         for piece in other.pieces {
             self.push_within_limit(piece);
@@ -149,6 +161,11 @@ impl<'a> Pieces<'a> {
 
     pub(crate) fn tokens(&self) -> u64 {
         self.extent.tokens()
+    }
+
+    /// Tokens that only the client's word gives the list.
+    pub(super) fn claimed(&self) -> u64 {
+        self.claimed
     }
 
     /// The tokens, whether they are cut, and the hashes of images, videos and audio.

@@ -6,7 +6,8 @@ use super::calibration::Outcome;
 use super::slopes::Sample;
 use crate::state::StateChange;
 
-/// Limits of tokens, requests and milliseconds in a sample, beyond any server.
+/// Limits of tokens, requests and milliseconds in a sample, beyond any server. From larger numbers nothing is
+/// learnt.
 const MAX: [f64; 3] = [1e7, 65_536.0, 1e7];
 
 /// A request that was sent to an endpoint.
@@ -167,12 +168,14 @@ impl LatencyChange {
 const NOTHING: u64 = u64::MAX;
 
 fn read_sample(tokens: u64, requests: u64, microseconds: u64) -> Option<Sample> {
-    let read = |word: u64, unit: f64, max: f64| (word as f64 * unit).min(max);
-    (microseconds != NOTHING).then(|| Sample {
-        tokens: read(tokens, 1.0, MAX[0]),
-        requests: read(requests, 1e-3, MAX[1]),
-        milliseconds: read(microseconds, 1e-3, MAX[2]),
-    })
+    let tokens = tokens as f64;
+    let [requests, milliseconds] = [requests, microseconds].map(|word| word as f64 * 1e-3);
+    Some(Sample { tokens, requests, milliseconds }).filter(is_within_bounds)
+}
+
+/// Whether a sample is learnt from. The word for a missing value is beyond the bounds, too.
+fn is_within_bounds(&Sample { tokens, requests, milliseconds }: &Sample) -> bool {
+    tokens <= MAX[0] && requests <= MAX[1] && milliseconds <= MAX[2]
 }
 
 fn sample_words(Sample { tokens, requests, milliseconds }: Sample) -> [u64; 3] {
@@ -180,8 +183,8 @@ fn sample_words(Sample { tokens, requests, milliseconds }: Sample) -> [u64; 3] {
 }
 
 fn read_outcome(actual: u64, predicted: u64) -> Option<Outcome> {
-    let read = |word: u64| (word as f64 * 1e-3).min(MAX[2]);
-    (actual != NOTHING).then(|| Outcome { actual: read(actual), predicted: read(predicted) })
+    let [actual, predicted] = [actual, predicted].map(|word| word as f64 * 1e-3);
+    (actual <= MAX[2] && predicted <= MAX[2]).then_some(Outcome { actual, predicted })
 }
 
 fn outcome_words(Outcome { actual, predicted }: Outcome) -> [u64; 2] {
@@ -212,6 +215,9 @@ pub struct Expectation {
     pub(crate) milliseconds: f64,
     /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint reads.
     pub(crate) is_sample: bool,
+    /// Whether it has images, videos or audio: their tokens are its client's word, so that its times show
+    /// nothing about the tokens.
+    pub(crate) has_media: bool,
     /// The kind of prediction of its times; `None`: they were not predicted.
     pub(crate) predicted: Option<PredictedTimes>,
 }
@@ -266,11 +272,12 @@ impl Expectation {
     /// stream of tokens from the expected endpoint; other responses show nothing.
     pub fn answered(&self, at: Duration, took: Option<Duration>) -> StateChange {
         let sample = took.filter(|_| self.is_sample).map(|took| Sample {
-            tokens: self.tokens.min(MAX[0]),
-            requests: self.requests.min(MAX[1]),
+            tokens: self.tokens,
+            requests: self.requests,
             milliseconds: milliseconds(took),
         });
-        let is_predicted = self.predicted.is_some_and(|predicted| !predicted.is_whole);
+        let sample = sample.filter(is_within_bounds);
+        let is_predicted = self.predicted.is_some_and(|predicted| !predicted.is_whole && !self.has_media);
         let outcome = took.filter(|_| is_predicted);
         let outcome =
             outcome.map(|took| Outcome { actual: milliseconds(took), predicted: self.milliseconds });
@@ -285,14 +292,13 @@ impl Expectation {
         let own = response.filter(|response| response.by == Some(self.endpoint));
         let predicted = self.predicted.map(|PredictedTimes { is_whole, token_limit }| {
             let token = own.filter(|_| !is_whole).and_then(CompleteResponse::token_milliseconds);
-            let whole = own.filter(|_| is_whole).map(|response| milliseconds(response.whole));
+            let whole = own.filter(|_| is_whole && !self.has_media);
+            let whole = whole.map(|response| milliseconds(response.whole));
             PredictedEnd {
                 token_limit,
-                token: token.map(|milliseconds| Sample {
-                    tokens: 0.0,
-                    requests: requests.min(MAX[1]),
-                    milliseconds,
-                }),
+                token: token
+                    .map(|milliseconds| Sample { tokens: 0.0, requests, milliseconds })
+                    .filter(is_within_bounds),
                 whole: whole.map(|actual| Outcome { actual, predicted: self.milliseconds }),
             }
         });
@@ -340,16 +346,54 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_not_read_and_numbers_are_bounded() {
+    fn other_words_are_not_read_and_nothing_is_learnt_beyond_the_bounds() {
         for words in
             [&[][..], &[5], &[SENT, 1, 2], &[ANSWERED, 1], &[ANSWERED, 1, 2, 3, 4], &[ENDED, 1, 2, 3, 4]]
         {
             assert_eq!(LatencyChange::read(words), None, "{words:?}");
         }
-        let max = Sample { tokens: 1e7, requests: 65_536.0, milliseconds: 1e7 };
-        let read = LatencyChange::read(&[ANSWERED, u64::MAX, u64::MAX, u64::MAX]);
-        assert_eq!(read, Some(LatencyChange::Answered { sample: None, outcome: None }), "no time");
-        let read = LatencyChange::read(&[ANSWERED, u64::MAX, u64::MAX, u64::MAX - 1]);
-        assert_eq!(read, Some(LatencyChange::Answered { sample: Some(max), outcome: None }));
+        let nothing = Some(LatencyChange::Answered { sample: None, outcome: None });
+        let max = [10_000_000, 65_536_000, 10_000_000_000];
+        for number in 0..3 {
+            let mut words = [ANSWERED, max[0], max[1], max[2]];
+            let sample = Sample { tokens: 1e7, requests: 65_536.0, milliseconds: 1e7 };
+            let read = LatencyChange::read(&words);
+            assert_eq!(read, Some(LatencyChange::Answered { sample: Some(sample), outcome: None }));
+            for beyond in [max[number] + 1, u64::MAX - 1, u64::MAX] {
+                words[number + 1] = beyond;
+                assert_eq!(LatencyChange::read(&words), nothing, "{words:?}");
+            }
+        }
+        for words in [[ANSWERED, 5, max[2] + 1], [ANSWERED, max[2] + 1, 5], [ANSWERED, u64::MAX, u64::MAX]] {
+            assert_eq!(LatencyChange::read(&words), nothing, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_learnt_from_a_request_whose_tokens_are_its_clients_word_or_beyond_the_bounds() {
+        let predicted = |is_whole| Some(PredictedTimes { is_whole, token_limit: 7 });
+        let expectation = Expectation {
+            plugin: 0,
+            endpoint: 0,
+            prompt: 9,
+            adapter: 0,
+            tokens: 100.0,
+            requests: 1.0,
+            milliseconds: 10.0,
+            is_sample: true,
+            has_media: false,
+            predicted: predicted(false),
+        };
+        let second = Duration::from_secs(1);
+        let response = CompleteResponse { whole: second, rest: None, chunks: 1, by: Some(0) };
+        let words = |expectation: Expectation| {
+            let whole = Expectation { predicted: predicted(true), ..expectation };
+            [expectation.answered(second, Some(second)), whole.ended(second, true, Some(&response))]
+                .map(|change| LatencyChange::read(&change.words).unwrap().is_shared())
+        };
+        assert_eq!(words(expectation), [true, true]);
+        assert_eq!(words(Expectation { has_media: true, is_sample: false, ..expectation }), [false, false]);
+        let beyond = Expectation { tokens: 1e7 + 1.0, milliseconds: 1e7 + 1.0, ..expectation };
+        assert_eq!(words(beyond), [false, false]);
     }
 }

@@ -198,7 +198,7 @@ impl LatencyState {
         if let Some(outcome) = outcome {
             self.calibration.learn(outcome);
         }
-        if let Some(sample) = sample {
+        if let Some(sample) = sample.filter(|sample| sample.is_plausible(self.prior)) {
             self.moments.add(&sample, self.prior);
             self.slopes = self.moments.slopes(self.prior);
         }

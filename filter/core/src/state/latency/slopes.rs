@@ -35,6 +35,15 @@ pub struct Sample {
     pub milliseconds: f64,
 }
 
+impl Sample {
+    /// Whether a server can have read the tokens in this time, at most [`MAX_CHANGE`] times as fast as the
+    /// prior. Otherwise it has read fewer: it had them cached, or refused other requests whose prompts were
+    /// too long.
+    pub(super) fn is_plausible(&self, prior_per_token: f64) -> bool {
+        self.milliseconds >= self.tokens * prior_per_token / MAX_CHANGE
+    }
+}
+
 /// Weighted sums over samples: all that a regression needs of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {

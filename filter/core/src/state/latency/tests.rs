@@ -25,6 +25,7 @@ fn expectation(adapter: u64) -> Expectation {
         requests: 2.0,
         milliseconds: 100.0,
         is_sample: true,
+        has_media: false,
         predicted: None,
     }
 }
@@ -318,4 +319,27 @@ proptest! {
         }
         prop_assert!(state.endpoints.iter().all(|endpoint| endpoint.recent.len() <= endpoint::MAX_RECENT));
     }
+}
+
+#[test]
+fn tokens_that_no_server_can_have_read_in_the_time_teach_nothing_here_and_in_other_proxies() {
+    let mut state = LatencyState::new(PRIOR);
+    for n in 0..300 {
+        let tokens = f64::from(n % 40) * 50.0;
+        let expected = Expectation { tokens, ..expectation(0) };
+        let took = Duration::from_secs_f64((5.0 + tokens * 0.1) / 1e3);
+        state.apply(0, at(1), &expected.answered(at(1), Some(took)).words);
+    }
+    let learnt = state.slopes(PRIOR);
+    assert!((0.09..0.11).contains(&learnt.per_token), "{learnt:?}");
+    for tokens in [1e4, 2e5, 1e7, 1e9] {
+        let claimed = Expectation { tokens, ..expectation(0) };
+        let change = claimed.answered(at(1), Some(Duration::from_millis(20)));
+        state.apply(0, at(1), &change.words);
+        state.merge(1, at(1), &change.words);
+        // As a proxy of an older version may send it.
+        let words = [2, 10_000_000, 2_000, 20_000];
+        state.merge(1, at(1), &words);
+    }
+    assert_eq!(state.slopes(PRIOR), learnt);
 }

@@ -426,6 +426,14 @@ impl PrefixMatch {
         self.scale.tokens(missing.saturating_mul(block).saturating_add(beyond))
     }
 
+    /// The [missing](Self::missing_tokens) tokens of a prompt, of whose tokens only `carried` are not
+    /// claimed.
+    pub fn missing_carried_tokens(&self, prompt: u64, carried: u64, endpoint: usize) -> u64 {
+        let missing = self.missing_tokens(prompt, endpoint);
+        // The last block of a prompt counts in full, so there may be more than the prompt has.
+        if carried < prompt { missing.min(self.scale.tokens(carried)) } else { missing }
+    }
+
     /// Matched blocks of the endpoint.
     pub fn blocks(&self, endpoint: usize) -> u32 {
         self.matched.get(endpoint).copied().unwrap_or(0)

@@ -5,6 +5,8 @@ use core::time::Duration;
 use hashbrown::HashMap;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::pool::load::MAX_REQUEST_TOKENS;
+
 /// Marks the words of a sample: no capacity is so large.
 pub(super) const SAMPLE: u64 = u64::MAX;
 
@@ -118,7 +120,7 @@ impl ModelTokens {
     /// Takes in the prompt of a response.
     pub(super) fn learn(&mut self, sample: &UsageSample, at: Duration) {
         let UsageSample { model, estimated, prompt, .. } = *sample;
-        if estimated < MIN_TOKENS {
+        if !(MIN_TOKENS..=MAX_REQUEST_TOKENS).contains(&estimated) {
             return;
         }
         if self.0.len() >= MAX_MODELS && !self.0.contains_key(&model) {
@@ -126,7 +128,7 @@ impl ModelTokens {
             oldest.and_then(|oldest| self.0.remove(&oldest));
         }
         let sums = self.0.entry(model).or_default();
-        let estimated = estimated.min(1 << 32) as f64;
+        let estimated = estimated as f64;
         let counted = (prompt as f64).clamp(estimated / MAX_FACTOR, estimated * MAX_FACTOR);
         sums.estimated = sums.estimated * KEPT + estimated;
         sums.counted = sums.counted * KEPT + counted;

@@ -27,7 +27,7 @@ const SECRET: &str = "0123456789abcdef";
 const SATURATED: [u64; 3] = [10, 10, 10];
 const FREE: [u64; 3] = [1, 0, 1];
 
-fn queueing_policy(flow_control: v1::FlowControl) -> v1::Policy {
+pub(crate) fn queueing_policy(flow_control: v1::FlowControl) -> v1::Policy {
     let mut policy = fewest_waiting();
     let picker = policy.picker_config.as_mut().unwrap();
     picker.flow_control = Some(flow_control);

@@ -193,15 +193,25 @@ impl<'a> Cycle<'a> {
         let load = &self.plan.load;
         let input = self.tokens();
         let missing = self.missing_tokens(load.prefixes(), endpoint);
+        let max = self.max_request_tokens(endpoint);
         if !load.flag("addEstimatedOutputTokens", false) {
-            return missing;
+            return missing.min(max);
         }
         let estimate = (input as f64 * load.number("outputRatio", 1.5)).round();
         let most = load.number("maxEstimatedOutputTokens", f64::MAX);
         let allowed = self.spec.max_output_tokens.map_or(f64::MAX, |tokens| tokens as f64);
         let estimate = estimate.min(most).min(allowed);
         // All three of them are whole numbers.
-        missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()
+        (missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()).min(max)
+    }
+
+    /// A request has no more tokens in flight at an endpoint than its KV cache has.
+    pub(super) fn max_request_tokens(&self, endpoint: usize) -> u64 {
+        let reading = self.reading(endpoint);
+        match [reading.num_blocks, reading.block_size].map(|number| u64::from(number.unwrap_or_default())) {
+            [0, _] | [_, 0] => 1 << 20,
+            [blocks, size] => blocks * size,
+        }
     }
 
     pub(super) fn reserve(&self, run: &Run) -> Reservation {

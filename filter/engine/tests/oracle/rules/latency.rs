@@ -9,6 +9,7 @@ use endpoint_picker::pool::reading::Reading;
 use super::cycle::Cycle;
 use super::plan::Plugin;
 use crate::fixture::CHUNKS;
+use crate::world::Prompt;
 
 /// What the plugin has seen.
 #[derive(Clone, Debug, Default)]
@@ -74,18 +75,25 @@ struct Predicted {
     requests: f64,
     /// Whether the endpoint responds.
     responds: bool,
+    /// Whether the request has no image, whose tokens are the client's word.
+    is_text: bool,
     /// The client's limit for a token; 0 without one.
     token_limit: f64,
 }
 
-/// Requests as a change has them.
-fn bounded(requests: f64) -> f64 {
-    thousandths(requests.min(65_536.0))
+/// A time of so many milliseconds, of so many tokens and other requests, as a change has it; `None`: nothing
+/// is learnt from it.
+fn sample([tokens, requests, time]: [f64; 3]) -> Option<[f64; 3]> {
+    let is_bounded = tokens <= 1e7 && requests <= 65_536.0 && time <= 1e7;
+    is_bounded.then(|| [tokens.round(), thousandths(requests), thousandths(time)])
 }
 
-/// Milliseconds as a change has them.
+fn outcome(actual: f64, predicted: f64) -> Option<[f64; 2]> {
+    (predicted <= 1e7).then(|| [actual, thousandths(predicted)])
+}
+
 fn thousandths(number: f64) -> f64 {
-    (number.min(1e7) * 1e3).round() / 1e3
+    (number * 1e3).round() / 1e3
 }
 
 impl EndpointSeen {
@@ -176,8 +184,11 @@ fn milliseconds(from: Duration, to: Duration) -> f64 {
 }
 
 impl Seen {
+    /// The line of the samples whose tokens a server can have read, at most twenty times as fast as is
+    /// expected at first.
     fn line(&self, c0: f64) -> Line {
-        learn(&self.samples, c0).0
+        let is_plausible = |&&[x, _, y]: &&[f64; 3]| y >= x * c0 / 20.0;
+        learn(&self.samples.iter().filter(is_plausible).copied().collect::<Vec<_>>(), c0).0
     }
 
     /// The line of times of tokens, and these times with what was predicted.
@@ -266,10 +277,11 @@ impl Seen {
                 sent.answered = Some(now);
                 endpoint.reads_since = endpoint.reads_since.max(now);
                 if let Some([x, n]) = sent.sample {
-                    samples.push([x.round().min(1e7), bounded(n), milliseconds(sent.at, now)]);
+                    samples.extend(sample([x, n, milliseconds(sent.at, now)]));
                 }
-                if let Some(predicted) = sent.predicted.filter(|it| it.responds && !it.is_whole) {
-                    outcomes.push([milliseconds(sent.at, now), thousandths(predicted.first)]);
+                if let Some(predicted) = sent.predicted.filter(|it| it.responds && it.is_text && !it.is_whole)
+                {
+                    outcomes.extend(outcome(milliseconds(sent.at, now), predicted.first));
                 }
             }
         }
@@ -285,10 +297,13 @@ impl Seen {
                     (sent.answered, sent.predicted.filter(|it| it.responds))
                 {
                     if predicted.is_whole {
-                        outcomes.push([milliseconds(sent.at, now), thousandths(predicted.first) + rest]);
+                        let outcome = outcome(milliseconds(sent.at, now), predicted.first);
+                        let outcome = outcome.filter(|_| predicted.is_text);
+                        outcomes.extend(outcome.map(|[actual, first]| [actual, first + rest]));
                     } else {
                         let token = milliseconds(answered, now) / (CHUNKS - 1) as f64;
-                        tokens.push([bounded(predicted.requests), thousandths(token)]);
+                        let token = sample([0.0, predicted.requests, token]);
+                        tokens.extend(token.map(|[_, requests, token]| [requests, token]));
                     }
                 }
                 rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
@@ -400,16 +415,19 @@ impl Cycle<'_> {
         let targets = if targets.len() == 2 && targets[0] == targets[1] { &targets[..1] } else { targets };
         for (place, &target) in targets.iter().enumerate() {
             let is_streaming = plugin.flag("streamingMode", false);
+            let is_text = !matches!(self.spec.prompt, Prompt::Image { .. });
             let predicted = (plugin.kind == "predicted-latency-producer").then(|| Predicted {
                 is_whole: !is_streaming,
                 first: self.first_chunk(plugin, &before, target),
                 requests: self.requests_there(&before, target),
                 responds: place == 0,
+                is_text,
                 token_limit: if is_streaming { self.limits()[1] } else { 0.0 },
             });
             let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, &before, target, 0.0);
-            let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0;
-            let missing = self.missing_tokens(plugin.prefixes(), target) as f64;
+            let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0 && is_text;
+            let max = self.max_request_tokens(target);
+            let missing = self.missing_tokens(plugin.prefixes(), target).min(max) as f64;
             let model = self.adapter(&before);
             seen.arrivals.push((now, missing));
             let endpoint = seen.endpoints.entry(target).or_default();
@@ -420,7 +438,7 @@ impl Cycle<'_> {
             endpoint.in_flight.push(Sent {
                 number,
                 at: now,
-                prompt: self.tokens() as f64,
+                prompt: self.tokens().min(max) as f64,
                 adapter: model,
                 sample: is_sample.then_some([to_read, requests]),
                 answered: None,

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, TEXT, openai_error, request_counts};
-use endpoint_picker_e2e::statistics::complete_statistics;
+use endpoint_picker_e2e::statistics::{complete_statistics, until_counted};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::stack::{Builder, Stack};
 use endpoint_picker_model_server::{ModelServer, ReceivedRequest};
-use futures_util::stream;
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use reqwest::{Body, Response, StatusCode};
 use serde_json::json;
 use std::convert::Infallible;
@@ -136,4 +136,44 @@ async fn a_slow_body_does_not_hold_other_requests_up() {
     assert_eq!(slow.await.unwrap(), StatusCode::OK);
     let sizes = stack.servers().iter().flat_map(ModelServer::take_requests).map(|it| it.body.len());
     assert_eq!(sizes.max(), Some(body.len()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bodies_of_many_connections_are_held_within_the_room_for_all() {
+    const CONNECTIONS: usize = 40;
+    const BODY: usize = 3 * MIB;
+    const ROOM: usize = 16 * MIB;
+    let limits = json!({"maxHeldBytes": 8 * MIB, "maxHeldBytesInAll": ROOM});
+    let stack = Stack::builder().workers(1).picker_field("limits", limits).start().await;
+    let before = stack.envoy().peak_memory().unwrap();
+    // All but the end of each body is sent: the model, and with it the decision, is missing.
+    let (finish, finished) = tokio::sync::watch::channel(false);
+    let body = Bytes::from(model_last(BODY));
+    let post = |body: Bytes| {
+        let (first, last) = (body.slice(..BODY), body.slice(BODY..));
+        let mut finished = finished.clone();
+        let last = stream::once(async move {
+            let _ = finished.wait_for(|is_finished| *is_finished).await;
+            Ok::<_, Infallible>(last)
+        });
+        let body = Body::wrap_stream(stream::iter([Ok(first)]).chain(last));
+        let request = client::http1().post(stack.url(CHAT)).body(body).send();
+        async { request.await.map(|response| response.status()) }
+    };
+    let mut requests: FuturesUnordered<_> = (0..CONNECTIONS).map(|_| post(body.clone())).collect();
+    let held = ROOM / BODY;
+    for _ in held..CONNECTIONS {
+        assert_eq!(requests.next().await.unwrap().unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    until_counted(&stack, "rejected_held_bodies", (CONNECTIONS - held) as u64).await;
+    let used = stack.envoy().peak_memory().unwrap() - before;
+    println!("{CONNECTIONS} bodies of {BODY} bytes took {used} bytes of Envoy");
+    // Without the limit they would be 120 MiB.
+    assert!(used < 72 * MIB as u64, "Envoy used {used} bytes more than the {before} it had");
+    finish.send(true).unwrap();
+    for _ in 0..held {
+        assert_eq!(requests.next().await.unwrap().unwrap(), StatusCode::OK);
+    }
+    assert_eq!(post(body).await.unwrap(), StatusCode::OK, "there is room again");
+    assert_eq!(request_counts(&stack).iter().sum::<usize>(), held + 1);
 }

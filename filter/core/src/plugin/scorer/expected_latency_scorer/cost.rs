@@ -53,8 +53,8 @@ pub(in crate::plugin) struct Costs<'a> {
     prefix: &'a PrefixMatch,
     /// Tokens of the prompt, estimated.
     estimated: u64,
-    /// Its tokens, as responses of the model have shown them.
-    prompt: u64,
+    /// Its tokens, as responses of the model have shown them, without those that it only claims.
+    carried: u64,
     /// The model, if it is an adapter.
     adapter: Option<u64>,
     lora_load: f64,
@@ -105,7 +105,7 @@ impl<'a> Costs<'a> {
             slopes,
             prefix,
             estimated: cycle.request.input_tokens(),
-            prompt: prefix.scale.tokens(cycle.request.input_tokens()),
+            carried: prefix.scale.tokens(cycle.request.carried_tokens()),
             adapter: state.adapter(cycle.request.model),
             lora_load: parameters.lora_load,
             elsewhere,
@@ -226,11 +226,18 @@ impl<'a> Costs<'a> {
         of_place + self.rest * (KV_SLOPE * above.max(0.0)).min(MAX_KV_WAITS)
     }
 
+    /// Tokens of the prompt that the endpoint keeps in memory: no more than it has.
+    fn prompt(&self, endpoint: usize) -> u64 {
+        self.carried.min(self.cycle.max_request_tokens(endpoint))
+    }
+
     /// The words of the change that records the request at the endpoint, with the client's limit for a token if limits are counted.
     pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Vec<u64> {
+        let carried = self.cycle.request.carried_tokens();
+        let missing = self.prefix.missing_carried_tokens(self.estimated, carried, endpoint);
         let sent = Sent {
-            uncached: self.prefix.missing_tokens(self.estimated, endpoint),
-            prompt: self.prompt,
+            uncached: missing.min(self.cycle.max_request_tokens(endpoint)),
+            prompt: self.prompt(endpoint),
             adapter: self.adapter.unwrap_or(0),
             is_alone: self.cycle.load(endpoint).requests == 0,
             token_limit,
@@ -259,15 +266,17 @@ impl<'a> Costs<'a> {
     fn expectation(&self, endpoint: usize, is_sample: bool) -> Expectation {
         let terms = self.terms(endpoint, self.requests(endpoint));
         let Terms { backlog, uncached, requests, adapter, wait, .. } = terms;
+        let has_media = self.cycle.request.has_media();
         Expectation {
             plugin: self.cycle.plugin,
             endpoint: self.cycle.endpoint(endpoint).key(),
-            prompt: self.prompt,
+            prompt: self.prompt(endpoint),
             adapter: self.adapter.unwrap_or(0),
             tokens: backlog + uncached,
             requests,
             milliseconds: self.milliseconds(&terms),
-            is_sample: is_sample && adapter <= 0.0 && wait <= 0.0,
+            is_sample: is_sample && adapter <= 0.0 && wait <= 0.0 && !has_media,
+            has_media,
             predicted: None,
         }
     }

@@ -187,6 +187,7 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
         requests: 0.0,
         milliseconds: 0.0,
         is_sample: false,
+        has_media: false,
         predicted: None,
     };
     state.apply(2, NOW, &expectation(sql).ended(NOW, false, None).words);

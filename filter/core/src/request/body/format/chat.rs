@@ -179,10 +179,11 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
         match kind.as_deref().unwrap_or_default() {
             "text" => pieces.text(text),
             "image_url" => {
-                let tokens = options.media.image.tokens(|| resolution_of_data_url(image.first()));
+                let url = image.first();
+                let tokens = options.media.image.of_image(url.len(), || resolution_of_data_url(url));
                 pieces.media(image.hash(), tokens);
             }
-            "video_url" => pieces.media(video.hash(), options.media.video.tokens(&options.video)),
+            "video_url" => pieces.media(video.hash(), options.media.video.of_video(&options.video)),
             // The EPP looks for the audio under `input_audio` in both cases.
             "input_audio" | "audio_url" => pieces.media(audio.hash(), audio_tokens(audio.bytes())),
             _ => {}

@@ -268,9 +268,11 @@ impl Source<'_> {
     pub(super) fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
         let image = scope.options.media.image;
         if let Some(url) = self.url() {
-            pieces.media(xxh64(url.as_bytes(), 0), image.tokens(|| resolution_of_data_url(url)));
+            let tokens = image.of_image(url.len(), || resolution_of_data_url(url));
+            pieces.media(xxh64(url.as_bytes(), 0), tokens);
         } else if let Some(data) = self.data() {
-            pieces.media(xxh64(data.as_bytes(), 0), image.tokens(|| resolution_of_base64(data)));
+            let tokens = image.of_image(data.len(), || resolution_of_base64(data));
+            pieces.media(xxh64(data.as_bytes(), 0), tokens);
         }
     }
 
@@ -291,7 +293,7 @@ impl Source<'_> {
             hash.update(part.as_bytes());
         }
         let resolution = || media_type.starts_with("image/").then(|| resolution_of_base64(data)).flatten();
-        pieces.media(hash.digest(), scope.options.media.image.tokens(resolution));
+        pieces.media(hash.digest(), scope.options.media.image.of_image(data.len(), resolution));
     }
 }
 
