@@ -44,12 +44,17 @@ impl Stream {
             return outcome;
         };
         let parts = body_parts(request, event);
-        let taken = if resumer.is_too_large(body_size(request, parts)) {
+        let size = body_size(request, parts);
+        let taken = if resumer.is_too_large(size) {
             Err(Unresumable::TooLarge)
         } else if !self.is_whole {
-            request.raise_buffer_limit(resumer.buffer_limit());
-            return Outcome::Hold;
+            if self.held.get_or_insert_with(|| resumer.hold()).set(size) {
+                request.raise_buffer_limit(resumer.buffer_limit());
+                return Outcome::Hold;
+            }
+            Err(Unresumable::TooLarge)
         } else {
+            self.held = None;
             let sent = read_body(request, parts);
             let body = self.body.take().unwrap_or_else(|| resumer.keep(sent.len(), || sent.clone()));
             body.and_then(|body| OwnStream::new(resumer, api, body)).map(|own| (own, sent))
@@ -74,7 +79,7 @@ impl Stream {
 
     /// Envoy's router sends the request, so the copies of its head and its body are not needed.
     fn forget_request(&mut self) {
-        (self.api, self.body, self.head) = (None, None, HeaderList::EMPTY);
+        (self.api, self.body, self.held, self.head) = (None, None, None, HeaderList::EMPTY);
     }
 
     /// The next call to Envoy that a hook has left.

@@ -46,6 +46,8 @@ pub(crate) struct Resumer {
     config: ResumeConfig,
     /// The room for requests and texts.
     budget: Arc<Budget>,
+    /// The room for requests that are held until they are whole.
+    held: Arc<Budget>,
     /// The room for responses that clients do not read.
     unread: Arc<Budget>,
     metrics: Arc<ResumeMetrics<Sink>>,
@@ -79,6 +81,7 @@ impl Resumer {
         Arc::new(Self {
             config: config.clone(),
             budget: Budget::new(config.max_kept_bytes, config.max_kept_bytes_in_all),
+            held: Budget::of(Arc::clone(used), config.max_kept_bytes, max_in_all),
             unread: Budget::of(Arc::clone(used), config.max_unread_bytes, max_in_all),
             _counted: metrics::report_resumptions(pool, &metrics),
             metrics,
@@ -95,6 +98,11 @@ impl Resumer {
     pub(super) fn keep(&self, size: usize, read: impl FnOnce() -> Vec<u8>) -> Result<KeptBody, Unresumable> {
         let mut kept = KeptBytes::new(&self.budget);
         if kept.grow(size) { Ok(KeptBody { bytes: read(), kept }) } else { Err(Unresumable::TooLarge) }
+    }
+
+    /// The room that a request takes while it is held until it is whole.
+    pub(super) fn hold(&self) -> KeptBytes {
+        KeptBytes::new(&self.held)
     }
 
     /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below

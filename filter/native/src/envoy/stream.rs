@@ -5,6 +5,7 @@ use std::sync::Arc;
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker::request::body::Reading;
 use endpoint_picker_engine::body_routing::AwaitedBody;
+use endpoint_picker_engine::budget::KeptBytes;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::resume::{StreamApi, Unresumable};
@@ -64,6 +65,9 @@ pub(crate) struct Stream {
     pub(super) head: HeaderList,
     /// The body of such a request, or the reason why it is not kept; `None` before it has arrived.
     pub(super) body: Option<Result<KeptBody, Unresumable>>,
+    /// The room of a request that is held until it is whole, because its stream may be resumed; `None`: it is
+    /// not.
+    pub(super) held: Option<KeptBytes>,
     /// `None`: Envoy's router sends the request.
     pub(super) own: Option<Box<OwnStream>>,
 }
@@ -128,6 +132,7 @@ impl Stream {
             is_whole: false,
             head: HeaderList::EMPTY,
             body: None,
+            held: None,
             own: None,
         }
     }

@@ -104,3 +104,35 @@ fn a_long_body_is_decided_by_its_beginning_and_needs_no_limit_of_the_listener() 
     assert_eq!(request.destinations(), Some(address(2)));
     assert_eq!(request.body(rest, true), Next::Continue);
 }
+
+#[test]
+fn all_pools_and_workers_hold_bodies_in_one_room_and_a_client_that_goes_away_gives_its_part_back() {
+    let _turn = turn();
+    let limits = json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8192, "maxHeldBytesInAll": 8192}});
+    let (one, other) = (ready("bodies-7", &limits), ready("bodies-8", &limits));
+    let text = "x".repeat(3000);
+    let part = format!(r#"{{"messages": [{{"role": "user", "content": "{text}"#);
+    let begin = |config, worker| {
+        let request = Request::chat(config, worker);
+        assert_eq!(request.headers(false), Next::Hold);
+        let next = request.body(part.as_bytes(), false);
+        let status = request.reply().map(|reply| reply.status);
+        assert_eq!(next, if status.is_some() { Next::Drop } else { Next::Hold });
+        (request, status)
+    };
+    let (first, status) = begin(&one, 0);
+    assert_eq!(status, None);
+    let (second, status) = begin(&other, 1);
+    assert_eq!(status, None);
+    let (_rejected, status) = begin(&one, 1);
+    assert_eq!(status, Some(503));
+    drop(first);
+    let (third, status) = begin(&one, 0);
+    assert_eq!(status, None, "there is room again");
+    for request in [second, third] {
+        assert_eq!(request.body(br#""}], "model": "n"}"#, true), Next::Continue);
+    }
+    assert_eq!([begin(&one, 0).1, begin(&other, 0).1], [None, None]);
+    one.wait_for("endpoint_picker.rejected_held_bodies", &[("pool", "bodies-7")], 1);
+    one.wait_for("endpoint_picker.rejected", &[("pool", "bodies-7"), ("status", "503")], 1);
+}

@@ -253,3 +253,40 @@ fn a_server_that_cuts_another_response_is_avoided() {
     request.cut("upstream_reset_after_response_started{connection_termination}");
     assert_ne!(picked().destinations().unwrap(), address(2));
 }
+
+#[test]
+fn responses_that_clients_do_not_read_share_the_room_of_held_bodies() {
+    let _turn = turn();
+    let fields = json!({
+        "resumeStreams": {"cluster": "servers", "maxUnreadBytes": 1_000_000},
+        "limits": {"peekBytes": 1024, "maxHeldBytes": 8192, "maxHeldBytesInAll": 8192},
+    });
+    let config = with_policy("resumed-9", &fields, fewest_waiting(), &[0, 10, 20]);
+    let unread = || {
+        let request = sent(&config);
+        request.call_head(1, &HEAD);
+        request.client_stops_reading();
+        request.call_chunk(1, &word(&"many".repeat(1_200)));
+        request
+    };
+    let first = unread();
+    assert_eq!(first.own().reset, None);
+    let second = unread();
+    assert!(second.own().reset.is_some());
+    drop(first);
+    assert_eq!(unread().own().reset, None, "there is room again");
+    // The picker has decided by the beginning of this body, whose rest is awaited for a resumption.
+    let begin = || {
+        let request = Request::chat(&config, 0);
+        assert_eq!(request.headers(false), Next::Hold);
+        let next = request.body(&body(&json!({"model": "n", "user": "u".repeat(2_500)})), false);
+        (request, next)
+    };
+    let first = begin();
+    let (second, third) = (begin(), begin());
+    assert_eq!([first.1, second.1, third.1], [Next::Hold, Next::Hold, Next::Hold]);
+    assert_eq!(begin().1, Next::Continue, "its stream is not resumed");
+    drop(first);
+    assert_eq!(begin().1, Next::Hold);
+    config.wait_for("endpoint_picker.cut_streams", &[("pool", "resumed-9"), ("reason", "slow_client")], 1);
+}
