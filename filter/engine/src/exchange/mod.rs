@@ -15,6 +15,7 @@ mod served;
 
 pub use acting::refuse_withheld_body;
 
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::decision::Abstention;
@@ -67,6 +68,8 @@ pub struct Exchange {
     fallback: Option<Fallback>,
     /// Whether the request has a body, which may not have arrived yet.
     has_body: bool,
+    /// Servers that have failed the request before, so that others are preferred.
+    failed: Vec<SocketAddr>,
     assignment: Assignment,
     response: Response,
 }
@@ -101,9 +104,16 @@ impl Exchange {
             other: None,
             fallback: None,
             has_body: false,
+            failed: Vec::new(),
             assignment: Assignment::default(),
             response: Response::default(),
         }
+    }
+
+    /// The same for a request that these servers have failed.
+    #[must_use]
+    pub fn failed_by(self, failed: Vec<SocketAddr>) -> Self {
+        Self { failed, ..self }
     }
 
     /// Whether the proxy holds the request, for its body or in the queue.
@@ -405,7 +415,7 @@ impl Exchange {
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     fn decider<'a>(&'a mut self, view: &'a Arc<PoolView>) -> Decider<'a, S, M, P> {
-        let Exchange { head, place, other, fallback, .. } = &mut *self.exchange;
+        let Exchange { head, place, other, fallback, failed, .. } = &mut *self.exchange;
         Decider {
             pool: self.pool,
             view,
@@ -414,6 +424,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             place,
             other: other.as_deref(),
             fallback: fallback.as_ref(),
+            failed,
         }
     }
 
