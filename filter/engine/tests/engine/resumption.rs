@@ -187,6 +187,14 @@ fn a_refusal_before_the_first_response_is_followed_by_another_server_and_an_erro
 }
 
 #[test]
+fn the_shipped_routes_retry_the_same_refusals_as_often() {
+    for file in [include_str!("../../../../envoy.yaml"), include_str!("../../../../envoy-native.yaml")] {
+        assert!(file.contains(&format!("retriable_status_codes: {REFUSALS:?}\n")));
+        assert!(file.contains("num_retries: 3\n"), "a request reaches four servers");
+    }
+}
+
+#[test]
 fn a_text_at_which_two_servers_died_is_not_sent_to_a_third() {
     for text in ["", "x"] {
         let mut stream = chat(&json!({}));

@@ -213,8 +213,10 @@ fn routes_get_the_timeouts_and_retries_of_envoy_yaml_unless_the_user_has_set_the
     let retries = Message::read(&retries).unwrap();
     assert_eq!(
         (retries.text(1), retries.wrapped_number(2)),
-        (Some("connect-failure,refused-stream,reset"), Ok(Some(3)))
+        (Some("connect-failure,refused-stream,reset,retriable-status-codes"), Ok(Some(3)))
     );
+    let shipped = include_str!("../../../../envoy.yaml");
+    assert!(shipped.contains(&format!("retry_on: {}\n", retries.text(1).unwrap())));
     assert_eq!(
         set(&action(&Builder::default().bytes(1, RULE), true))[1],
         None,
