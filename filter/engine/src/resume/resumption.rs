@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use endpoint_picker::response::usage::is_stream;
 
 use super::budget::KeptBytes;
@@ -172,7 +173,8 @@ impl Resumption {
         }
         let is_first = self.resumptions == 0;
         // An error of the work is the client's response, unless the client has a part of another one.
-        let may_another_serve = REFUSALS.contains(&status) || status >= 500 && !is_first;
+        let has_failed = ServerOutcome::of_status(status, RequestKind::Generation) == ServerOutcome::Failed;
+        let may_another_serve = REFUSALS.contains(&status) || has_failed && !is_first;
         match () {
             () if is_first && (!may_another_serve || self.unserved + 1 >= MAX_SERVERS) => {
                 self.part = Part::Passes;
