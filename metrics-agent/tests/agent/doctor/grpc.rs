@@ -1,5 +1,6 @@
 //! Pools whose clients call methods of gRPC.
 
+use core::time::Duration;
 use std::net::SocketAddr;
 
 use metrics_agent::agent::Settings;
@@ -95,7 +96,10 @@ async fn printed(server: SocketAddr) -> String {
     let path = directory.path().join("picker.yaml");
     std::fs::write(&path, include_str!("../../../../examples/grpc/picker.yaml")).unwrap();
     let manifests = Some(watch::ManifestSettings { path, options: options_for("default") });
-    let agent = Agent::start(Settings { manifests, ..scraping(&[server]) }).await;
+    let mut settings = Settings { manifests, ..scraping(&[server]) };
+    // After three refused connections a server is not ready, and not asked.
+    settings.scrape.interval = Duration::from_secs(3600);
+    let agent = Agent::start(settings).await;
     eventually("the pool", async || {
         let status = agent.get("/v1/pools/default").await.text();
         status.contains(r#""grpc":{"parser":"vllmgrpc-parser","reads_metrics":false}"#).then_some(())
