@@ -9,7 +9,7 @@ use metrics_agent::api::access::credentials::Files;
 use tokio::time::timeout;
 
 use crate::changes::sync;
-use crate::harness::{Agent, DEADLINE, scraping};
+use crate::harness::{Agent, NO_WAIT_DEADLINE, scraping};
 use crate::reports::{post_for_bytes, post_to};
 use crate::rights;
 use crate::scripted::{Behaviour, ScriptedServer};
@@ -80,8 +80,7 @@ async fn a_poll_in_a_batch_does_not_wait_for_a_newer_version() {
     let has = agent.snapshot("").await.unwrap();
     let versions = format!("topology={}&readings={}", has.topology_version, has.readings_version);
     let path = format!("{SNAPSHOT}?{versions}&wait_ms=30000");
-    // Shorter than the poll's wait.
-    let responses = timeout(DEADLINE, send(&agent, vec![get(&path), get(SNAPSHOT)])).await;
+    let responses = timeout(NO_WAIT_DEADLINE, send(&agent, vec![get(&path), get(SNAPSHOT)])).await;
     let responses = responses.expect("a batch that does not wait");
     let statuses: Vec<u32> = responses.iter().map(|response| response.status).collect();
     assert_eq!(statuses, [204, 200]);

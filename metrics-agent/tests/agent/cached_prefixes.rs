@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::harness::{Agent, Answer, DEADLINE, eventually, scraping};
+use crate::harness::{Agent, Answer, NO_WAIT_DEADLINE, eventually, scraping};
 use crate::kv_events::{base, events_where, has_subscriber, ports};
 use crate::reports::post_for_bytes;
 use crate::scripted::load;
@@ -234,8 +234,7 @@ async fn in_a_batch_it_does_not_wait() {
         let whole = send(PATH.to_owned()).await;
         assert_eq!(whole.status, 200);
         let whole = CachedPrefixes::decode(&*whole.body).unwrap();
-        // The deadline is shorter than the wait.
-        let response = timeout(DEADLINE, send(behind(&whole, 30_000))).await;
+        let response = timeout(NO_WAIT_DEADLINE, send(behind(&whole, 30_000))).await;
         let status = response.expect("a batch that does not wait").status;
         (status == 204).then_some(())
     })

@@ -21,7 +21,7 @@ use crate::envoy::Config;
 mod server;
 
 /// The time by which the module polls.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The right to be the process's only test: the oldest configuration of a process writes the metrics of all.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
