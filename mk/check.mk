@@ -3,11 +3,12 @@
 in_filter    := -p endpoint-picker -p endpoint-picker-wire -p endpoint-picker-engine -p endpoint-picker-workers -p endpoint-picker-wasm
 
 .PHONY: lint
-lint: tools ## Check the lock file, the format, words, clippy for host and wasm, and the types of the page's scripts
+lint: tools ## Check the lock file, the format, words, deadlines of tests, clippy for host and wasm, and the types of the page's scripts
 	@tools/check/packages
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/check/words
+	@tools/check/deadlines
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
 	$(CARGO) clippy -p endpoint-picker-native --features loom --lib --tests -- -D warnings

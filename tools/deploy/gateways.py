@@ -156,8 +156,9 @@ def faults_of_settings(values, kinds):
     for item in kinds.get("BackendTrafficPolicy", []):
         own = item["spec"]["retry"]
         back_off = own["perRetry"]["backOff"]
-        found = [",".join(own["retryOn"]["triggers"]), own["numRetries"], back_off["baseInterval"], back_off["maxInterval"]]
-        expected = [retry["retry_on"], retry["num_retries"], *(f"{float(time[:-1]) * 1000:.0f}ms" for time in retry["retry_back_off"].values())]
+        on = own["retryOn"]
+        found = [",".join(on["triggers"]), on.get("httpStatusCodes"), own["numRetries"], back_off["baseInterval"], back_off["maxInterval"]]
+        expected = [retry["retry_on"], retry["retriable_status_codes"], retry["num_retries"], *(f"{float(time[:-1]) * 1000:.0f}ms" for time in retry["retry_back_off"].values())]
         if found != expected:
             yield f"retries are {found}, in envoy.yaml {expected}"
     for item in kinds.get("EnvoyFilter", []):

@@ -48,6 +48,8 @@ pub fn has_messages(content_type: &[u8]) -> bool {
 pub struct Status(pub u8);
 
 impl Status {
+    /// The call has succeeded.
+    pub const OK: Self = Self(0);
     /// The request is malformed.
     pub const INVALID_ARGUMENT: Self = Self(3);
     /// Something that the request names does not exist.

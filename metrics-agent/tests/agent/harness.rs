@@ -23,7 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum wait of a test; generous, for slow machines.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Maximum time of a response that does not wait, though its request allows the longest wait, 30 s.
+pub(crate) const NO_WAIT_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Polls `condition` until it returns a value. `what` is for the failure's message.
 pub(crate) async fn eventually<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {

@@ -41,14 +41,34 @@ impl DecisionInput<'_> {
         self.avoided.get(endpoint).is_some_and(|period| period.contains(now))
     }
 
-    /// The endpoints among these that did not fail recently; `None` if that is all of them, or none.
-    pub(crate) fn unavoided(&self, endpoints: &[usize], now: Duration) -> Option<Vec<usize>> {
-        if self.avoided.is_empty() {
-            return None;
+    /// Whether the endpoint has failed this request.
+    pub(crate) fn has_failed(&self, request: &Request<'_>, endpoint: usize) -> bool {
+        !request.failed.is_empty() && request.failed.contains(&self.pool.endpoint(endpoint).address())
+    }
+
+    /// The groups of these candidates that come before all of them, the better one first: candidates that failed neither recently nor this
+    /// request, and candidates that did not fail this request. None of them is empty, or has all candidates.
+    pub(crate) fn preferred(
+        &self,
+        request: &Request<'_>,
+        candidates: &[usize],
+        now: Duration,
+    ) -> Vec<Vec<usize>> {
+        let mut groups = Vec::new();
+        if self.avoided.is_empty() && request.failed.is_empty() {
+            return groups;
         }
-        let unavoided: Vec<usize> =
-            endpoints.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now)).collect();
-        (!unavoided.is_empty() && unavoided.len() < endpoints.len()).then_some(unavoided)
+        let mut group = candidates.to_vec();
+        group.retain(|&endpoint| !self.has_failed(request, endpoint));
+        let unavoided = group.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now));
+        let unavoided: Vec<usize> = unavoided.collect();
+        if !unavoided.is_empty() && unavoided.len() < group.len() {
+            groups.push(unavoided);
+        }
+        if !group.is_empty() && group.len() < candidates.len() {
+            groups.push(group);
+        }
+        groups
     }
 }
 

@@ -25,7 +25,9 @@ impl Pipeline {
         let verdict = |index| match exclusion(request, input, index) {
             Some(exclusion) => Verdict::Excluded(exclusion),
             None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index, &decision.details)) {
-                Verdict::Candidate if input.avoids(index, now) => Verdict::Excluded(Exclusion::Avoided),
+                Verdict::Candidate if input.avoids(index, now) || input.has_failed(request, index) => {
+                    Verdict::Excluded(Exclusion::Avoided)
+                }
                 verdict => verdict,
             },
         };

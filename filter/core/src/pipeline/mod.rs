@@ -232,8 +232,8 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let mut rest = candidates(request, input);
-        let unavoided = input.unavoided(&rest, now);
-        let first = unavoided.as_deref().unwrap_or(&rest);
+        let preferred = input.preferred(request, &rest, now);
+        let first = preferred.first().unwrap_or(&rest);
         let drawn = if first.is_empty() { None } else { first.get(rng.below(first.len())) };
         let Some(&endpoint) = drawn else {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
@@ -244,7 +244,7 @@ impl Pipeline {
             rest.retain(|&other| other != endpoint);
             shuffle(&mut rest, rng);
             // A stable sort: avoided endpoints come last, and both groups stay in random order.
-            rest.sort_by_key(|&endpoint| input.avoids(endpoint, now));
+            rest.sort_by_key(|&endpoint| (input.has_failed(request, endpoint), input.avoids(endpoint, now)));
             endpoints.extend(rest);
         }
         let response = Load { requests: 1, tokens: 0 };

@@ -30,8 +30,8 @@ struct Runner<'a> {
     pipeline: &'a Pipeline,
     cycle: Cycle<'a>,
     candidates: &'a [usize],
-    /// Candidates to try first; `None`: all.
-    unavoided: Option<Vec<usize>>,
+    /// Groups of candidates to try before all of them.
+    preferred: Vec<Vec<usize>>,
     rng: &'a mut dyn Rng,
     runs: Vec<ProfileRun>,
 }
@@ -49,17 +49,16 @@ impl Profiles for Runner<'_> {
         self.pipeline.profiles.iter().position(|profile| profile.name == name)
     }
 
-    /// Runs over the candidates that are not avoided; over all if the filters leave none of these.
+    /// Runs over the candidates that have not failed; over all if the filters leave none of these.
     fn run_near(&mut self, index: usize, peer: Option<usize>) -> &[usize] {
         self.cycle.peer = peer;
         let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
-        let first = self
-            .unavoided
-            .as_ref()
-            .map(|unavoided| profile.run(index, self.cycle, unavoided.clone(), self.rng));
-        let run = first
-            .filter(|run| !run.picked.is_empty())
-            .unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
+        let mut groups = self.preferred.iter();
+        let run = groups.find_map(|group| {
+            let run = profile.run(index, self.cycle, group.clone(), self.rng);
+            (!run.picked.is_empty()).then_some(run)
+        });
+        let run = run.unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
         self.runs.push(run);
         self.runs.last().map_or(&[], |run| &run.picked)
     }
@@ -75,8 +74,8 @@ impl Profiles for Runner<'_> {
 impl Pipeline {
     /// Lets the profiles choose. The events of the decision are left out.
     pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Decision {
-        let unavoided = cycle.input.unavoided(candidates, cycle.now);
-        let mut runner = Runner { pipeline: self, cycle, candidates, unavoided, rng, runs: Vec::new() };
+        let preferred = cycle.input.preferred(cycle.request, candidates, cycle.now);
+        let mut runner = Runner { pipeline: self, cycle, candidates, preferred, rng, runs: Vec::new() };
         let schedule = self.handler.plugin.schedule(&mut runner);
         let Runner { runs, rng, .. } = runner;
         let mut decision = Decision {

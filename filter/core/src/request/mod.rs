@@ -5,6 +5,8 @@ pub mod packed;
 pub mod prompt;
 pub mod subset;
 
+use core::net::SocketAddr;
+
 use crate::cached_prefixes::CachedPrompt;
 use crate::headers::Headers;
 use crate::request::body::Body;
@@ -39,6 +41,8 @@ pub struct Request<'a> {
     pub headers: Headers<'a>,
     /// Endpoints the choice is restricted to.
     pub subset: Subset,
+    /// Endpoints that have failed this request: they are picked only where no other candidate is left.
+    pub failed: &'a [SocketAddr],
     /// Below zero: sheddable while the pool is saturated.
     pub priority: i32,
 }
@@ -59,6 +63,7 @@ impl<'a> Request<'a> {
             max_output_tokens: body.max_output_tokens,
             headers,
             subset,
+            failed: &[],
             priority: resolution.priority,
         }
     }

@@ -1,4 +1,5 @@
-//! Reading token counts of a response's body, and replacing a model's name in it.
+//! Reading a response: its proof about the server, and the token counts in its body. Replacing a model's name in it.
 
+pub mod outcome;
 pub mod restore;
 pub mod usage;

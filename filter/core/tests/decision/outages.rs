@@ -71,6 +71,39 @@ fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left
 }
 
 #[test]
+fn endpoints_that_failed_a_request_come_last_in_its_next_decision() {
+    let mut fixture = Fixture::new(&[(0, 0.0), (50, 0.9), (0, 0.0), (70, 0.9)]);
+    let failed = ["192.168.1.1:8000".parse().unwrap(), "192.168.1.3:8000".parse().unwrap()];
+    let picked = |fixture: &mut Fixture, request: &Request<'_>| match fixture.decide(request).outcome {
+        Outcome::Route(picked) => picked[0],
+        outcome => panic!("{outcome:?}"),
+    };
+    let request = Request { model: "m", failed: &failed, ..Request::default() };
+    let avoided = Period::new(NOW, Duration::from_millis(250));
+    assert_eq!(picked(&mut fixture, &request), 1, "an endpoint that has not failed, however busy");
+    fixture.avoided = vec![Period::default(), avoided];
+    assert_eq!(picked(&mut fixture, &request), 3, "neither failed this request nor recently");
+    fixture.avoided = vec![avoided; 4];
+    assert_eq!(picked(&mut fixture, &request), 1, "all are avoided: not one that failed this request");
+    let explanation = {
+        let decision = fixture.decide(&request);
+        fixture.pipeline.explain(&decision, &request, &fixture.input(), NOW)
+    };
+    assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
+    let hint = subset(&["192.168.1.1:8000", "192.168.1.3:8000"]);
+    let request = Request { failed: &failed[..1], ..hint };
+    fixture.avoided = vec![Period::default(), Period::default(), avoided];
+    assert_eq!(picked(&mut fixture, &request), 2, "also before one that is avoided");
+    let request = Request { failed: &failed, ..request };
+    assert_eq!(picked(&mut fixture, &request), 0, "no other is left, and it is not avoided");
+    let without_body = |request: &Request<'_>| {
+        let mut rng = SplitMix64::new(1);
+        fixture.pipeline.decide_without_body(request, &fixture.input(), NOW, &mut rng).outcome
+    };
+    assert_eq!(without_body(&Request { failed: &failed[..1], ..request }), Outcome::Route(vec![2, 0]));
+}
+
+#[test]
 fn without_a_snapshot_the_failure_mode_decides() {
     let outcome = |mode: FailureMode, subset| mode.without_snapshot(&subset, &mut SplitMix64::new(1));
     let abstained = |within| Outcome::Abstain { reason: Abstention::NoSnapshot, within };

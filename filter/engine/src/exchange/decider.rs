@@ -1,5 +1,6 @@
 //! Decides for a request by its headers, its body or the beginning of its body.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -103,6 +104,8 @@ pub(super) struct Decider<'a, S, M: MetricSink, P> {
     pub(super) other: Option<&'a RoutedRequest>,
     /// The move by which the request came to this pool.
     pub(super) fallback: Option<&'a Fallback>,
+    /// Servers that have failed the request before.
+    pub(super) failed: &'a [SocketAddr],
 }
 
 impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
@@ -363,7 +366,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let now = self.proxy.now()?;
         let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
-        let request = Request { cached: cached.as_ref(), ..request };
+        let request = Request { cached: cached.as_ref(), failed: self.failed, ..request };
         let mut directive = self.route(&request, true, now)?;
         // Headers name endpoints of this pool for other stages.
         if !self.pool.fallback.is_empty()

@@ -15,6 +15,7 @@ mod served;
 
 pub use acting::refuse_withheld_body;
 
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::decision::Abstention;
@@ -72,6 +73,8 @@ pub struct Exchange {
     arrived: usize,
     /// Their part of the room for bodies that are held; `None`: none is held.
     held: Option<KeptBytes>,
+    /// Servers that have failed the request before, so that others are preferred.
+    failed: Vec<SocketAddr>,
     assignment: Assignment,
     response: Response,
 }
@@ -108,9 +111,16 @@ impl Exchange {
             has_body: false,
             arrived: 0,
             held: None,
+            failed: Vec::new(),
             assignment: Assignment::default(),
             response: Response::default(),
         }
+    }
+
+    /// The same for a request that these servers have failed.
+    #[must_use]
+    pub fn failed_by(self, failed: Vec<SocketAddr>) -> Self {
+        Self { failed, ..self }
     }
 
     /// Whether the proxy holds the request, for its body or in the queue.
@@ -417,7 +427,7 @@ impl Exchange {
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     fn decider<'a>(&'a mut self, view: &'a Arc<PoolView>) -> Decider<'a, S, M, P> {
-        let Exchange { head, place, other, fallback, .. } = &mut *self.exchange;
+        let Exchange { head, place, other, fallback, failed, .. } = &mut *self.exchange;
         Decider {
             pool: self.pool,
             view,
@@ -426,6 +436,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             place,
             other: other.as_deref(),
             fallback: fallback.as_ref(),
+            failed,
         }
     }
 

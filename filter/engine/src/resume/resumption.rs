@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use endpoint_picker::response::usage::is_stream;
 
 use super::client_response::ClientResponse;
@@ -30,7 +31,9 @@ pub enum Cut {
     UsageLost,
     /// It has been resumed as often as is allowed.
     TooManyResumptions,
-    /// The picker, or the server that was to continue the response, refused.
+    /// Two servers have died at the same text, which may be the cause.
+    TwoServersDied,
+    /// The picker, or the servers that were to continue the response, refused.
     Refused,
     /// The client reads so slowly that too much is held for it.
     SlowClient,
@@ -50,6 +53,7 @@ impl Cut {
             Self::TooLarge => "too_large",
             Self::UsageLost => "usage_lost",
             Self::TooManyResumptions => "too_many_resumptions",
+            Self::TwoServersDied => "two_servers_died",
             Self::Refused => "refused",
             Self::SlowClient => "slow_client",
             Self::NotSent => "not_sent",
@@ -57,7 +61,7 @@ impl Cut {
     }
 
     /// All reasons, in the order of their declaration.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::NotEvents,
         Self::UnreadableEvent,
         Self::ToolCall,
@@ -66,14 +70,23 @@ impl Cut {
         Self::TooLarge,
         Self::UsageLost,
         Self::TooManyResumptions,
+        Self::TwoServersDied,
         Self::Refused,
         Self::SlowClient,
         Self::NotSent,
     ];
 }
 
-/// Maximum number of servers that get a request one after another without a response; the retries of the shipped routes reach the same number.
-const MAX_SILENT_SERVERS: u32 = 4;
+/// Maximum number of servers that get a request one after another without serving it; the retries of the shipped routes reach the same
+/// number.
+const MAX_SERVERS: u32 = 4;
+
+/// Number of servers that may die at the same text.
+const MAX_DEATHS: u32 = 2;
+
+/// Statuses with which a server refuses a request before it works on it, so that another one may serve it: its queue is full, or it starts
+/// or stops. The shipped routes retry the same.
+pub const REFUSALS: [u16; 2] = [429, 503];
 
 /// The next step when a server's response has ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +95,7 @@ pub enum End {
     Complete(Vec<u8>),
     /// A request with this body continues the response.
     Resume(Vec<u8>),
-    /// The server has not responded, and another one gets the request with this body.
+    /// The server has not responded or has refused, and another one gets the request with this body.
     Repeat(Vec<u8>),
     /// The client's stream is cut.
     Cut(Cut),
@@ -111,8 +124,10 @@ pub struct Resumption {
     events: Events,
     /// The last event of the first response that had only text.
     plain: Option<PlainEvent>,
-    /// Servers that have not responded, since one has.
-    silent_servers: u32,
+    /// Servers in a row that have not served the request.
+    unserved: u32,
+    /// Servers in a row whose response has begun and ended early, without new text for the client.
+    deaths: u32,
     /// The reason why the stream will not be resumed.
     obstacle: Option<Cut>,
 }
@@ -129,7 +144,8 @@ impl Resumption {
             part: Part::Awaited,
             events: Events::default(),
             plain: None,
-            silent_servers: 0,
+            unserved: 0,
+            deaths: 0,
             obstacle: None,
         }
     }
@@ -144,12 +160,29 @@ impl Resumption {
         self.resumptions
     }
 
-    /// The head of a response has arrived. False if the response cannot continue the stream; the client gets the head of the first one.
-    pub fn head(&mut self, status: &[u8], content_type: &[u8], is_encoded: bool) -> bool {
-        let is_readable = status == b"200" && is_stream(content_type) && !is_encoded;
-        self.part = if is_readable { Part::Events } else { Part::Passes };
-        self.silent_servers = 0;
-        is_readable || self.resumptions == 0
+    /// The head of a response has arrived. The client gets the head of the first one.
+    ///
+    /// # Errors
+    /// The next step, because the response does not serve the request: the rest of it is not awaited.
+    pub fn head(&mut self, status: &[u8], content_type: &[u8], is_encoded: bool) -> Result<(), End> {
+        let status = core::str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(0);
+        if status == 200 && is_stream(content_type) && !is_encoded {
+            self.part = Part::Events;
+            self.unserved = 0;
+            return Ok(());
+        }
+        let is_first = self.resumptions == 0;
+        // An error of the work is the client's response, unless the client has a part of another one.
+        let has_failed = ServerOutcome::of_status(status, RequestKind::Generation) == ServerOutcome::Failed;
+        let may_another_serve = REFUSALS.contains(&status) || has_failed && !is_first;
+        match () {
+            () if is_first && (!may_another_serve || self.unserved + 1 >= MAX_SERVERS) => {
+                self.part = Part::Passes;
+                Ok(())
+            }
+            () if may_another_serve => Err(self.repeat()),
+            () => Err(End::Cut(Cut::Refused)),
+        }
     }
 
     /// A chunk of a response has arrived. Returns the bytes for the client, nearly always the chunk itself.
@@ -182,6 +215,7 @@ impl Resumption {
     }
 
     fn keep(&mut self, text: &str) {
+        self.deaths = 0;
         if self.kept.grow(text.len()) {
             self.client.keep(text);
         } else {
@@ -247,10 +281,10 @@ impl Resumption {
         }
     }
 
-    /// Another server gets the request to which a server has not responded.
+    /// Another server gets the request that a server has not served.
     fn repeat(&mut self) -> End {
-        self.silent_servers += 1;
-        if self.silent_servers >= MAX_SILENT_SERVERS {
+        self.unserved += 1;
+        if self.unserved >= MAX_SERVERS {
             return End::Cut(if self.resumptions == 0 { Cut::NotSent } else { Cut::Refused });
         }
         let (text, tokens) = self.client.text(self.request.api());
@@ -270,6 +304,10 @@ impl Resumption {
         }
         if self.resumptions >= self.max_resumptions {
             return End::Cut(Cut::TooManyResumptions);
+        }
+        self.deaths += 1;
+        if self.deaths >= MAX_DEATHS {
+            return End::Cut(Cut::TwoServersDied);
         }
         let Ok(body) = self.request.continuation(text, tokens) else { return End::Cut(Cut::UnreadableEvent) };
         self.resumptions += 1;

@@ -1,22 +1,31 @@
 //! Streams that continue at another server.
 
 use endpoint_picker_engine::budget::{Budget, KeptBytes};
-use endpoint_picker_engine::resume::{Cut, End, ResumableRequest, Resumption, StreamApi};
+use endpoint_picker_engine::resume::{Cut, End, REFUSALS, ResumableRequest, Resumption, StreamApi};
 use serde_json::{Value, json};
 
-fn stream(api: StreamApi, fields: &Value) -> Resumption {
+fn new_stream(api: StreamApi, fields: &Value) -> Resumption {
     let mut body = json!({"stream": true, "prompt": "p", "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let body = body.to_string().into_bytes();
     let mut kept = KeptBytes::new(&Budget::new(1000, 2000));
     assert!(kept.grow(body.len()));
-    let mut stream = Resumption::new(ResumableRequest::read(api, body).unwrap(), kept, 2);
-    assert!(stream.head(b"200", b"text/event-stream; charset=utf-8", false));
+    Resumption::new(ResumableRequest::read(api, body).unwrap(), kept, 2)
+}
+
+/// A stream whose first response has begun.
+fn begun(mut stream: Resumption) -> Resumption {
+    assert_eq!(stream.head(b"200", b"text/event-stream; charset=utf-8", false), Ok(()));
     stream
 }
 
+/// The next step after a response of this status that is not a stream.
+fn refused(stream: &mut Resumption, status: &str) -> Result<(), End> {
+    stream.head(status.as_bytes(), b"application/json", false)
+}
+
 fn chat(fields: &Value) -> Resumption {
-    stream(StreamApi::Chat, fields)
+    begun(new_stream(StreamApi::Chat, fields))
 }
 
 fn event(id: &str, delta: &Value, finish: Option<&str>) -> String {
@@ -44,7 +53,7 @@ fn pass(stream: &mut Resumption, text: &str) -> String {
 /// The next request, after a reset.
 fn resumed(stream: &mut Resumption) -> Value {
     let End::Resume(body) = stream.end(true) else { panic!("not resumed") };
-    assert!(stream.head(b"200", b"text/event-stream", false));
+    assert_eq!(stream.head(b"200", b"text/event-stream", false), Ok(()));
     serde_json::from_slice(&body).unwrap()
 }
 
@@ -132,8 +141,79 @@ fn a_request_without_a_response_is_repeated_a_few_times() {
 }
 
 #[test]
+fn a_server_that_refuses_a_continuation_is_followed_by_another_one() {
+    for statuses in [["503"; 4], ["429"; 4], ["500"; 4], ["502", "503", "504", "429"]] {
+        let mut stream = chat(&json!({}));
+        pass(&mut stream, &word("a", "x"));
+        let End::Resume(body) = stream.end(true) else { panic!("not resumed") };
+        for status in &statuses[..3] {
+            assert_eq!(refused(&mut stream, status), Err(End::Repeat(body.clone())), "{statuses:?}");
+        }
+        // A server that serves ends the row.
+        assert_eq!(stream.head(b"200", b"text/event-stream", false), Ok(()));
+        pass(&mut stream, &word("b", "y"));
+        assert!(matches!(stream.end(true), End::Resume(_)));
+        for status in &statuses[..3] {
+            assert!(matches!(refused(&mut stream, status), Err(End::Repeat(_))), "{statuses:?}");
+        }
+        assert_eq!(refused(&mut stream, statuses[3]), Err(End::Cut(Cut::Refused)));
+    }
+    for status in ["200", "204", "301", "400", "404", "422", ""] {
+        let mut stream = chat(&json!({}));
+        pass(&mut stream, &word("a", "x"));
+        assert!(matches!(stream.end(true), End::Resume(_)));
+        assert_eq!(refused(&mut stream, status), Err(End::Cut(Cut::Refused)), "{status}");
+    }
+}
+
+#[test]
+fn a_refusal_before_the_first_response_is_followed_by_another_server_and_an_error_of_the_work_is_not() {
+    for status in REFUSALS.map(|status| status.to_string()) {
+        let mut stream = new_stream(StreamApi::Chat, &json!({}));
+        let body = stream.body().to_vec();
+        for _ in 0..2 {
+            assert_eq!(refused(&mut stream, &status), Err(End::Repeat(body.clone())));
+        }
+        assert_eq!(stream.end(true), End::Repeat(body), "a server that does not respond counts too");
+        // The client gets the fourth refusal.
+        assert_eq!(refused(&mut stream, &status), Ok(()));
+        assert_eq!(pass(&mut stream, "{}"), "{}");
+        assert_eq!(stream.end(false), End::Complete(vec![]));
+    }
+    for status in ["500", "501", "502", "504", "400", "404", "408"] {
+        let mut stream = new_stream(StreamApi::Chat, &json!({}));
+        assert_eq!(refused(&mut stream, status), Ok(()), "{status}");
+    }
+}
+
+#[test]
+fn the_shipped_routes_retry_the_same_refusals_as_often() {
+    for file in [include_str!("../../../../envoy.yaml"), include_str!("../../../../envoy-native.yaml")] {
+        assert!(file.contains(&format!("retriable_status_codes: {REFUSALS:?}\n")));
+        assert!(file.contains("num_retries: 3\n"), "a request reaches four servers");
+    }
+}
+
+#[test]
+fn a_text_at_which_two_servers_died_is_not_sent_to_a_third() {
+    for text in ["", "x"] {
+        let mut stream = chat(&json!({}));
+        pass(&mut stream, &event("a", &json!({"role": "assistant", "content": text}), None));
+        resumed(&mut stream);
+        pass(&mut stream, &event("b", &json!({"role": "assistant", "content": ""}), None));
+        assert_eq!(stream.end(true), End::Cut(Cut::TwoServersDied), "{text:?}");
+    }
+    // Servers that did not begin to respond may not have had the text.
+    let mut stream = chat(&json!({}));
+    pass(&mut stream, &word("a", "x"));
+    assert!(matches!(stream.end(true), End::Resume(_)));
+    assert!(matches!(stream.end(true), End::Repeat(_)));
+    assert!(matches!(stream.end(true), End::Repeat(_)));
+}
+
+#[test]
 fn completions_continue_behind_the_prompt() {
-    let mut stream = stream(StreamApi::Completions, &json!({"max_tokens": 9}));
+    let mut stream = begun(new_stream(StreamApi::Completions, &json!({"max_tokens": 9})));
     let word = |id, text| format!("data: {}\n\n", json!({"id": id, "choices": [{"index": 0, "text": text}]}));
     let client = pass(&mut stream, &word("a", "x "));
     let body = resumed(&mut stream);
@@ -233,15 +313,11 @@ fn other_streams_are_cut_with_the_reason() {
     pass(&mut stream, &event("a", &json!({"tool_calls": [{}]}), None));
     assert!(stream.body().is_empty(), "a body that will not be sent again is not kept");
 
-    let mut stream = chat(&json!({}));
-    assert!(stream.head(b"503", b"text/event-stream", false));
+    let mut stream = new_stream(StreamApi::Chat, &json!({}));
+    assert_eq!(stream.head(b"400", b"text/event-stream", false), Ok(()));
     assert_eq!(pass(&mut stream, "{"), "{");
     assert_eq!(stream.end(true), End::Cut(Cut::NotEvents));
 
-    let mut stream = chat(&json!({}));
-    pass(&mut stream, &word("a", "x"));
-    assert!(matches!(stream.end(true), End::Resume(_)));
-    assert!(!stream.head(b"503", b"application/json", false), "a refusal continues nothing");
     let mut stream = chat(&json!({}));
     for _ in 0..2 {
         pass(&mut stream, &word("a", "x"));
@@ -267,7 +343,7 @@ fn what_is_kept_returns_to_the_budget() {
     let request = ResumableRequest::read(StreamApi::Chat, body.clone().into_bytes()).unwrap();
     let mut first = Resumption::new(request, kept, 1);
     assert!(!KeptBytes::new(&budget).grow(body.len()));
-    first.head(b"200", b"text/event-stream", false);
+    first.head(b"200", b"text/event-stream", false).unwrap();
     first.chunk(word("a", "four").as_bytes());
     assert_eq!(budget.used(), body.len() + 4);
     drop(first);

@@ -197,6 +197,7 @@ impl Fixture {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),
                 None => Subset::All,
             },
+            failed: &[],
             priority: spec.priority,
         };
         let period = |&avoided: &bool| Period::new(self.now, Duration::from_nanos(avoided.into()));

@@ -8,7 +8,7 @@ use endpoint_picker_engine::resume::{End, Unresumable};
 
 use super::filter_pool::Pool;
 use super::host::{Envoy, Event, OwnEvent, PICKER, request_headers};
-use super::resumer::{Action, OwnRequest, OwnStream, destination};
+use super::resumer::{Action, OwnStream, destination};
 use super::stream::{Outcome, Part, Picking, Stream};
 use crate::abi::{BodyPart, HeaderMap, RequestHandle};
 
@@ -127,13 +127,12 @@ impl Stream {
             exchange.response_headers(pool, envoy, !is_of_server);
         });
         let Some(own) = &mut self.own else { return };
-        if is_of_server {
-            if own.begin_response() {
-                request.set_metadata_text(PICKER, "resumptions", &own.resumptions().to_string());
-            }
-        } else {
-            let next = own.end_response(true);
-            self.follow(request, next);
+        let begun = if is_of_server { own.begin_response() } else { Err(own.end_response(true)) };
+        match begun {
+            Ok(true) => request.set_metadata_text(PICKER, "resumptions", &own.resumptions().to_string()),
+            Ok(false) => {}
+            // The rest of this response is ignored.
+            Err(next) => self.follow(request, next),
         }
     }
 
@@ -210,9 +209,9 @@ impl Stream {
     /// Has the picker choose a server for the request with this body, as for a new request.
     fn pick_again(&mut self, request: &mut RequestHandle<'_>, body: Vec<u8>) {
         let (Some(own), Some(picking)) = (&mut self.own, &self.picking) else { return };
-        own.request = OwnRequest { body, ..OwnRequest::default() };
+        let failed = own.begin_again(body);
         restore_head(request, &self.head);
-        self.picking = Some(Picking::new(&picking.worker));
+        self.picking = Some(Picking::again(&picking.worker, failed));
         let mut outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, false)
         });

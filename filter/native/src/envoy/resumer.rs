@@ -198,6 +198,8 @@ pub(crate) struct OwnStream {
     /// Bytes sent since a buffer is full; 0 while none is.
     unread: KeptBytes,
     actions: VecDeque<Action>,
+    /// Servers that have failed the client's request.
+    failed: Vec<SocketAddr>,
     /// Events of responses; `None` if pauses are not limited.
     paced: Option<(Arc<AtomicU32>, Subscription<Paced>)>,
 }
@@ -243,6 +245,7 @@ impl OwnStream {
             full_buffers: 0,
             unread: KeptBytes::new(&resumer.unread),
             actions: VecDeque::new(),
+            failed: Vec::new(),
             paced: None,
         })
     }
@@ -337,24 +340,26 @@ impl OwnStream {
     }
 
     /// The response begins with the head that was kept. True if it resumes the client's stream.
-    pub(super) fn begin_response(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// The next step, because the response does not serve the request.
+    pub(super) fn begin_response(&mut self) -> Result<bool, End> {
         let head = core::mem::take(&mut self.request.head);
         let value = |name: &[u8]| head.iter().find(|(other, _)| other == name).map(|(_, value)| &**value);
         let is_encoded = value(b"content-encoding").is_some_and(|encoding| encoding != b"identity");
         let (status, content_type) = (value(b":status"), value(b"content-type"));
-        if !self.course.head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded) {
-            self.cut(Cut::Refused);
-            return false;
-        }
+        self.course
+            .head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded)
+            .inspect_err(|_| self.call = Call::None)?;
         if self.has_sent_head {
             self.resumer.metrics.count_resumption();
-            return true;
+            return Ok(true);
         }
         self.has_sent_head = true;
         let passes = |name: &[u8]| !NOT_PASSED.iter().any(|other| other.as_bytes() == name);
         let head = head.into_iter().filter(|(name, _)| passes(name)).collect();
         self.actions.push_back(Action::Head(head));
-        false
+        Ok(false)
     }
 
     /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the client are among the actions.
@@ -379,6 +384,13 @@ impl OwnStream {
     pub(super) fn end_response(&mut self, is_reset: bool) -> End {
         self.call = Call::None;
         self.course.end(is_reset)
+    }
+
+    /// Another server gets the request, with this body. Returns the servers that have failed it.
+    pub(super) fn begin_again(&mut self, body: Vec<u8>) -> Vec<SocketAddr> {
+        let failed = core::mem::replace(&mut self.request, OwnRequest { body, ..OwnRequest::default() });
+        self.failed.extend(failed.server);
+        self.failed.clone()
     }
 
     /// The client's response ends after these bytes.

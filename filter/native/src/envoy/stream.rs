@@ -1,5 +1,6 @@
 //! One request: Envoy's hooks for it.
 
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
@@ -86,7 +87,12 @@ pub(super) struct Picking {
 
 impl Picking {
     pub(super) fn new(worker: &Arc<Worker>) -> Self {
-        let exchange = Exchange::new(worker.limits());
+        Self::again(worker, Vec::new())
+    }
+
+    /// The course of a request that these servers have failed.
+    pub(super) fn again(worker: &Arc<Worker>, failed: Vec<SocketAddr>) -> Self {
+        let exchange = Exchange::new(worker.limits()).failed_by(failed);
         Self { worker: Arc::clone(worker), taken_by: None, exchange, pick: None }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use crate::fixture::{Current, agent, answer, attach_to, eventually, eventually_has, snapshot};
 use crate::server::{Reply, Server, free_port};
@@ -83,13 +82,11 @@ fn an_agent_that_restarts_is_polled_again() {
 }
 
 #[test]
-fn dropping_the_last_attachment_interrupts_a_poll_that_hangs() {
+fn dropping_the_last_attachment_ends_a_poll_that_hangs() {
     let server = Server::start(|_| Reply::Hang);
     let attachment = attach_to(&[format!("http://{}", server.address())]);
     eventually("a connection", || server.open() > 0);
-    let start = Instant::now();
     drop(attachment);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     eventually("no connection", || server.open() == 0);
 }
 

@@ -1,9 +1,7 @@
 //! Changes that a pool exchanges with other proxies.
 
-use core::time::Duration;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::load::Load;
@@ -84,9 +82,7 @@ fn loads_of_another_proxy_count_until_it_is_silent_and_own_ones_are_sent() {
     eventually("the other proxy's load counts", || loads() == [ONE, ONE]);
     assert_eq!(attachment.pool().read(|ledger| ledger.own_loads().collect::<Vec<_>>())[1], Load::default());
     *agent.message.lock().unwrap() = None;
-    let silent = Instant::now();
     eventually("the other proxy's load is dropped", || loads() == [ONE, Load::default()]);
-    assert!(silent.elapsed() < Duration::from_secs(2), "{:?}", silent.elapsed());
     drop(store);
     eventually("the end is sent", || agent.sent_loads().last() == Some(&(keys[0], 0)));
     assert_eq!(attachment.pool().read(Ledger::requests_in_flight), 0);
@@ -117,9 +113,7 @@ fn an_agent_that_hangs_does_not_keep_loads_of_vanished_proxies() {
     let in_flight = || attachment.pool().read(Ledger::requests_in_flight);
     eventually("the other proxy's load counts", || in_flight() == 1);
     *hangs.lock().unwrap() = true;
-    let silent = Instant::now();
     eventually("it is dropped", || in_flight() == 0);
-    assert!(silent.elapsed() < Duration::from_millis(2500), "{:?}", silent.elapsed());
 }
 
 #[test]
@@ -137,9 +131,7 @@ fn changes_go_to_the_first_agent_of_the_list_again_when_it_is_back() {
         let first = first.clone();
         move |request| first.reply(request)
     });
-    let began = Instant::now();
     eventually("the first agent takes them again", || count(&first) > 3);
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     let before = count(&second);
     eventually("and goes on to take them", || count(&first) > 30);
     assert_eq!(count(&second), before);

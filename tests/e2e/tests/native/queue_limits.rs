@@ -16,6 +16,9 @@ const CONNECTION_MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/
 /// Time to live in the queue.
 const TTL: &str = "1s";
 
+/// One that Envoy's limits end before, however slow the machine is.
+const LONG_TTL: &str = "60s";
+
 /// A limit of Envoy that is shorter than that.
 const SHORT: &str = "0.300s";
 
@@ -98,16 +101,15 @@ fn connection_manager(config: &mut Config) -> Result<&mut Value> {
 }
 
 async fn assert_ended_by_envoy(stack: Stack) {
-    let (status, reason, after) = wait(&stack).await;
+    let (status, reason, _) = wait(&stack).await;
     assert_eq!((status, reason), (StatusCode::GATEWAY_TIMEOUT, None));
-    assert!(after < Duration::from_secs(1), "{after:?}");
     until_counted(&stack, "queued", 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_routes_limit_of_idle_streams_ends_a_request_that_waits() {
     let route = format!("{CONNECTION_MANAGER}/route_config/virtual_hosts/0/routes/0/route/idle_timeout");
-    assert_ended_by_envoy(builder(TTL).value_at(route.leak(), SHORT).start().await).await;
+    assert_ended_by_envoy(builder(LONG_TTL).value_at(route.leak(), SHORT).start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,5 +121,5 @@ async fn the_limit_of_the_connection_manager_does_not_count_where_a_route_has_it
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_time_of_a_stream_counts_the_wait() {
-    assert_ended_by_envoy(builder(TTL).change(short_stream).start().await).await;
+    assert_ended_by_envoy(builder(LONG_TTL).change(short_stream).start().await).await;
 }

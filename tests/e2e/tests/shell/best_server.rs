@@ -1,6 +1,6 @@
 //! The main job: a request goes to the best model server.
 
-use endpoint_picker_e2e::fixture::{DESTINATION, assert_one_within, fresh_chat, until_all_go_to};
+use endpoint_picker_e2e::fixture::{DESTINATION, fresh_chat, until_all_go_to};
 use endpoint_picker_e2e::statistics::{IN_FLIGHT, ROUTED, published_statistics, statistics};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::config::Config;
@@ -8,7 +8,6 @@ use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, Metrics};
 use reqwest::{Method, StatusCode};
-use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_go_to_the_best_server_and_elsewhere_when_the_metrics_have_changed() {
@@ -25,7 +24,6 @@ async fn requests_go_to_the_best_server_and_elsewhere_when_the_metrics_have_chan
         (0, [(1, 0.1), (0, 0.9), (4, 0.5)], "has a queue, but a much emptier cache"),
         (1, [(5, 0.6), (0, 0.1), (5, 0.6)], "has the shorter queue and the emptier cache"),
     ];
-    let mut delays = Vec::new();
     for (best, metrics_of_servers, why) in cases {
         for (server, (waiting, kv_cache_usage)) in stack.servers().iter().zip(metrics_of_servers) {
             server.update_metrics(|metrics| {
@@ -33,9 +31,8 @@ async fn requests_go_to_the_best_server_and_elsewhere_when_the_metrics_have_chan
             });
         }
         eprintln!("server {best} {why}: {metrics_of_servers:?}");
-        delays.push(until_all_go_to(&stack, best).await);
+        until_all_go_to(&stack, best).await;
     }
-    assert_one_within(Duration::from_millis(200), &delays);
 }
 
 #[tokio::test(flavor = "multi_thread")]

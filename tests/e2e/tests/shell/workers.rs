@@ -2,7 +2,7 @@
 
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_e2e::fixture::{
-    CHAT, LEAST_LOADED, assert_one_within, forget_requests, fresh_chat, fresh_prompt, request_counts,
+    CHAT, LEAST_LOADED, forget_requests, fresh_chat, fresh_prompt, request_counts,
 };
 use endpoint_picker_e2e::statistics::{IN_FLIGHT, statistics, until_counted};
 use endpoint_picker_harness::client;
@@ -12,18 +12,16 @@ use endpoint_picker_model_server::{BEHAVE, Behaviour};
 use futures_util::stream::{self, StreamExt};
 use reqwest::{Client, StatusCode};
 use serde_json::json;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
 
 async fn in_flight(stack: &Stack) -> u64 {
     statistics(stack).await.count(IN_FLIGHT)
 }
 
-/// Waits until this many requests count as in flight; gives the time that took.
-async fn until_in_flight(stack: &Stack, expected: u64) -> Duration {
-    let begin = Instant::now();
+/// Waits until this many requests count as in flight.
+async fn until_in_flight(stack: &Stack, expected: u64) {
     until_counted(stack, "in_flight", expected).await;
-    begin.elapsed()
 }
 
 /// What part of all prompts the servers had cached, if each keeps all it has seen: several conversations at once, each of whose turns
@@ -122,7 +120,7 @@ async fn no_request_stays_in_flight_however_it_ends() {
         }
     };
     let asking = async {
-        let (mut most, mut took) = (0, Vec::new());
+        let mut most = 0;
         for round in 0..ROUNDS {
             let numbers = round * REQUESTS_PER_ROUND..(round + 1) * REQUESTS_PER_ROUND;
             let mut asking = std::pin::pin!(stream::iter(numbers).map(ask).buffer_unordered(AT_ONCE));
@@ -134,16 +132,15 @@ async fn no_request_stays_in_flight_however_it_ends() {
                     forget_requests(&stack);
                 }
             }
-            took.push(until_in_flight(&stack, 0).await);
+            until_in_flight(&stack, 0).await;
         }
-        (most, took)
+        most
     };
-    let (most, took) = tokio::select! {
+    let most = tokio::select! {
         result = asking => result,
         () = flapping => unreachable!("it never ends"),
     };
     assert!(most > 0, "nothing was ever in flight");
-    assert_one_within(Duration::from_secs(2), &took);
     let retries = stack.envoy().stat("cluster.model-servers.upstream_rq_retry").await.unwrap();
     let resets = stack.envoy().stat("cluster.model-servers.upstream_rq_rx_reset").await.unwrap()
         + stack
@@ -153,9 +150,7 @@ async fn no_request_stays_in_flight_however_it_ends() {
             .unwrap();
     let aborts = stack.envoy().stat("http.inference.downstream_rq_rx_reset").await.unwrap()
         + stack.envoy().stat("http.inference.downstream_cx_destroy_remote_active_rq").await.unwrap();
-    eprintln!(
-        "up to {most} seen in flight; none {took:?} after the end of each round; {retries} retries, {resets} resets, {aborts} aborts"
-    );
+    eprintln!("up to {most} seen in flight; {retries} retries, {resets} resets, {aborts} aborts");
     for (what, count) in [("retry", retries), ("upstream reset", resets), ("client abort", aborts)] {
         assert!(count > 50, "{count} is hardly any {what}");
     }

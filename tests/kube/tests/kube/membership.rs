@@ -5,16 +5,15 @@ use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_kube::{Answers, Ground, Installation, Load};
 use std::time::{Duration, Instant};
 
-/// From the change of a pod's readiness at the API server to the last request that the proxy may send to it.
-const UNREADY_LIMIT: Duration = Duration::from_millis(150);
-
 const CLIENTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A time in which a pod must get no request.
+/// A time in which a pod is not of the pool.
 struct Absence {
     pod: String,
     from: Instant,
+    /// When requests had left the pod: from here on it must get none.
+    left: Instant,
     until: Instant,
 }
 
@@ -47,16 +46,18 @@ async fn pods_change_under_load(filter: Filter) {
     let pod = ready.last().unwrap();
     installation.kubectl(&["label", "pod", pod, "app=other", "--overwrite"]).await.unwrap();
     let from = Instant::now();
+    let left = until_left(&installation, pod).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    absences.push(Absence { pod: pod.clone(), from, until: Instant::now() });
+    absences.push(Absence { pod: pod.clone(), from, left, until: Instant::now() });
     installation.kubectl(&["label", "pod", pod, "app=model-server", "--overwrite"]).await.unwrap();
 
     // Deleted; the Deployment makes another.
     let pod = &ready[0];
     installation.kubectl(&["delete", "pod", pod, "--wait=false"]).await.unwrap();
     let from = Instant::now();
+    let left = until_left(&installation, pod).await;
     let ready = installation.until_ready(4).await;
-    absences.push(Absence { pod: pod.clone(), from, until: Instant::now() });
+    absences.push(Absence { pod: pod.clone(), from, left, until: Instant::now() });
 
     // Fewer.
     installation.scale(2).await;
@@ -70,7 +71,19 @@ async fn pods_change_under_load(filter: Filter) {
     installation.remove().await;
 }
 
-/// Closes the pod's readiness gate for a second.
+/// Waits until some requests in a row go to other pods.
+async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
+    eventually(&format!("requests leave {pod}"), async || {
+        let load = Load::start(&installation.url("/v1/chat/completions"), CLIENTS, PAUSE);
+        let begin = Instant::now();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let answers = load.stop().await;
+        if answers.by_pod().contains_key(pod) { Err(format!("{:?}", answers.by_pod())) } else { Ok(begin) }
+    })
+    .await
+}
+
+/// Closes the pod's readiness gate for a second, from when requests have left the pod.
 async fn unready_for_a_while(ground: &Ground, installation: &Installation<'_>, pod: &str) -> Absence {
     installation.set_gate(pod, false).await;
     let changed = async |is_ready: bool| {
@@ -84,19 +97,20 @@ async fn unready_for_a_while(ground: &Ground, installation: &Installation<'_>, p
         .await
     };
     let from = changed(false).await;
+    let left = until_left(installation, pod).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let until = Instant::now();
     installation.set_gate(pod, true).await;
     changed(true).await;
-    Absence { pod: pod.to_owned(), from, until }
+    Absence { pod: pod.to_owned(), from, left, until }
 }
 
-/// Checks that a pod got no request later than the limit after its absence began.
+/// Checks that a pod got no request after requests had left it, and prints how long they took to leave.
 fn check(answers: &Answers, absences: &[Absence]) {
-    for Absence { pod, from, until } in absences {
-        let late = answers.sent_to(pod, *from, *until);
-        let last = late.last().map(|answer| answer.sent.duration_since(*from)).unwrap_or_default();
-        println!("{pod}: {} requests after the change, the last after {last:?}", late.len());
-        assert!(last <= UNREADY_LIMIT, "{pod} got a request {last:?} after the change");
+    for Absence { pod, from, left, until } in absences {
+        let before = answers.sent_to(pod, *from, *left);
+        let last = before.last().map(|answer| answer.sent.duration_since(*from)).unwrap_or_default();
+        println!("{pod}: {} requests after the change, the last after {last:?}", before.len());
+        assert!(answers.sent_to(pod, *left, *until).is_empty(), "{pod} got a request again");
     }
 }

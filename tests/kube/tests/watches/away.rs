@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 
 /// How long the API server is away. Watches end at once, and the agent's back-off has its full length after 4 s.
 const AWAY: Duration = Duration::from_secs(60);
-/// From a pod's change to its effect on requests: the agent's longest back-off, 2 s, and a list. New pods are not waited for: Envoy Gateway, which has to
-/// read them too, waits for up to a minute.
-const RECOVERY: Duration = Duration::from_secs(10);
 
 /// Few requests, because the tests beside this one measure.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -49,7 +46,6 @@ async fn an_api_server_that_is_away_costs_no_request() {
                     changed - back,
                     sent - changed
                 );
-                assert!(sent - changed < RECOVERY, "{:?}", sent - changed);
                 Ok(())
             } else {
                 Err(format!("{seen:?}"))

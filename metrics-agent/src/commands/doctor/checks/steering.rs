@@ -153,7 +153,8 @@ pub(super) fn retries(facts: &Facts) -> Option<Vec<Finding>> {
             }
             Some(_) => return None,
         };
-        let fix = "add retry_policy: {retry_on: \"connect-failure,refused-stream,reset\", num_retries: 3} to the route";
+        let fix = "add retry_policy: {retry_on: \"connect-failure,refused-stream,reset,retriable-status-codes\", \
+                   retriable_status_codes: [429, 503], num_retries: 3} to the route";
         Some(Finding::warning(&entry.place, problem, fix))
     });
     (!retried.is_empty()).then(|| findings.collect())

@@ -2,13 +2,12 @@
 
 use super::table::{is_true, row, rows, shows};
 use anyhow::{Result, ensure};
-use endpoint_picker_e2e::fixture::{CHAT, assert_one_within, fresh_chat};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::{Agent, Browser, Scheme};
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, Lora, ModelServer};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The latest value of the first line of a chart.
@@ -38,14 +37,10 @@ async fn the_page_shows_the_readings_of_servers_and_the_reports_of_proxies_and_f
     is_true(&browser, "document.querySelectorAll('#charts canvas').length === 4").await;
     is_true(&browser, "document.querySelector('#endpoints .spark canvas') !== null").await;
 
-    let mut took = Vec::new();
     for running in 20..25_u64 {
-        let begin = Instant::now();
         third.update_metrics(|metrics| metrics.running = running);
         shows(&browser, third, ["ready", "0", &running.to_string(), "0 %", "0", "–"]).await;
-        took.push(begin.elapsed());
     }
-    assert_one_within(Duration::from_secs(2), &took);
 
     for server in stack.servers() {
         server.behave(Behaviour::Hang);

@@ -21,6 +21,9 @@ const TOKENS: usize = 100;
 /// The server that fails.
 const FAILING: usize = 0;
 
+/// The server that is picked when that one has failed.
+const SECOND: usize = 1;
+
 /// Bytes of a response before the place where it is cut.
 const BEGINNING: usize = 1000;
 
@@ -130,6 +133,70 @@ async fn a_stream_continues_after_every_kind_of_failure() {
             assert_eq!(parts[FAILING], 1, "{failure:?}: the server is avoided");
         }
     }
+}
+
+/// Servers of which the failing one is picked first, then [`SECOND`], as far as they have not failed a request: no server is avoided.
+async fn in_order() -> Stack {
+    let stack = builder().agent_flags(&["--avoid-failing", "0s"]).start().await;
+    prefer(&stack, FAILING).await;
+    stack.servers()[SECOND].update_metrics(|metrics| metrics.waiting = 1);
+    stack.servers()[FAILING].update_metrics(|metrics| metrics.waiting = 9);
+    until_all_go_to(&stack, SECOND).await;
+    stack.servers()[FAILING].update_metrics(|metrics| metrics.waiting = 0);
+    until_all_go_to(&stack, FAILING).await;
+    forget_requests(&stack);
+    stack
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_a_continuation_is_followed_by_the_next_one() {
+    let stack = in_order().await;
+    let failing = &stack.servers()[FAILING];
+    for status in [503, 429, 500, 502].map(|status| StatusCode::from_u16(status).unwrap()) {
+        let request = streamed(fresh_chat());
+        let expected = undisturbed(failing, CHAT, &request).await;
+        forget_requests(&stack);
+        failing.behave(Behaviour::Fails(Failure::Close, BEGINNING));
+        stack.servers()[SECOND].behave(Behaviour::Status(status));
+        let received = receive(stack.url(CHAT), &request).await.unwrap();
+        assert_whole(&received, &expected);
+        assert_eq!(request_counts(&stack), [1, 1, 1], "{status}: each server once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_before_the_first_response_goes_to_the_next_server_and_an_error_of_the_work_does_not() {
+    let stack = in_order().await;
+    let failing = &stack.servers()[FAILING];
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS] {
+        forget_requests(&stack);
+        failing.behave(Behaviour::Status(status));
+        assert!(receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap().is_done, "{status}");
+        assert_eq!(request_counts(&stack), [1, 1, 0], "{status}");
+    }
+    forget_requests(&stack);
+    failing.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
+    let response = stack.post(CHAT, &streamed(fresh_chat())).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(response.text().await.unwrap().contains("error"), "the server's own response");
+    assert_eq!(request_counts(&stack), [1, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_at_which_two_servers_died_is_not_sent_to_a_third() {
+    let stack = builder().start().await;
+    for server in stack.servers() {
+        server.behave(Behaviour::Fails(Failure::Close, 10));
+    }
+    receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap_err();
+    assert_eq!(request_counts(&stack).iter().sum::<usize>(), 2);
+    eventually("the cut is counted", async || {
+        let cuts =
+            statistics(&stack).await.count("cut_streams{pool=\"default\",reason=\"two_servers_died\"}");
+        anyhow::ensure!(cuts == 1, "{cuts}");
+        anyhow::Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

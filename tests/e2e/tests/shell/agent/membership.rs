@@ -1,13 +1,13 @@
 //! Endpoints come and go while clients are served.
 
-use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, assert_one_within, fresh_chat};
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, fresh_chat};
 use endpoint_picker_e2e::steady_load::SteadyLoad;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer};
 use serde_json::json;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn addresses(stack: &Stack) -> Vec<SocketAddr> {
     stack.servers().iter().map(ModelServer::address).collect()
@@ -40,10 +40,8 @@ async fn an_added_endpoint_is_used_and_a_removed_one_left_and_no_request_fails()
     let stack = Stack::builder().start().await;
     make_busy(&stack);
     let load = SteadyLoad::start(&stack);
-    let mut took = Vec::new();
     for round in 0..3 {
         let extra = ModelServer::start().unwrap();
-        let begin = Instant::now();
         let with_extra = [addresses(&stack), vec![extra.address()]].concat();
         stack.set_endpoints(&with_extra);
         eventually(&format!("the added endpoint serves, round {round}"), async || {
@@ -53,7 +51,6 @@ async fn an_added_endpoint_is_used_and_a_removed_one_left_and_no_request_fails()
             if picked { Ok(()) } else { Err(format!("it got {} requests", requests.len())) }
         })
         .await;
-        took.push(begin.elapsed());
 
         stack.set_endpoints(&addresses(&stack));
         until_left(&stack, &extra).await;
@@ -61,7 +58,6 @@ async fn an_added_endpoint_is_used_and_a_removed_one_left_and_no_request_fails()
         drop(extra);
     }
     load.stop().await;
-    assert_one_within(Duration::from_secs(1), &took);
 }
 
 #[tokio::test(flavor = "multi_thread")]

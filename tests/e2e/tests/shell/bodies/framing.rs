@@ -1,8 +1,8 @@
 //! Bodies of every size and framing come through unchanged, and so do the answers.
 
 use bytes::Bytes;
-use endpoint_picker_e2e::fixture::{DESTINATION, TEXT, forget_requests, fresh_chat};
-use endpoint_picker_harness::client;
+use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, TEXT, forget_requests, fresh_chat};
+use endpoint_picker_harness::client::{self, Ending};
 use endpoint_picker_harness::eventually::SOON;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_model_server::{Behaviour, ModelServer, ReceivedRequest};
@@ -227,4 +227,30 @@ async fn a_request_without_a_body_is_picked_and_answered() {
             assert_eq!(received[0].body, "");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_http_10_are_served_with_and_without_a_host() {
+    let stack = Stack::builder().start().await;
+    for host in ["host: models\r\n", ""] {
+        for is_streamed in [false, true] {
+            let mut chat = fresh_chat();
+            chat["stream"] = json!(is_streamed);
+            let body = chat.to_string();
+            let request = format!(
+                "POST {CHAT} HTTP/1.0\r\n{host}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let response =
+                client::raw(stack.envoy().listener(), request.as_bytes(), Ending::KeepOpen).await.unwrap();
+            assert!(response.lines().next().unwrap().ends_with(" 200 OK"), "{response}");
+            // HTTP/1.0 has no chunks: the connection's end is the body's.
+            assert!(!response.to_lowercase().contains("transfer-encoding"), "{response}");
+            let end = if is_streamed { "data: [DONE]\n\n" } else { "}" };
+            assert!(response.trim_end_matches('\0').ends_with(end), "{response}");
+        }
+    }
+    let requests: Vec<_> = stack.servers().iter().flat_map(|server| server.requests()).collect();
+    let picked = requests.iter().filter(|request| request.header(DESTINATION).is_some());
+    assert_eq!(picked.count(), 4, "the picker has chosen each server");
 }

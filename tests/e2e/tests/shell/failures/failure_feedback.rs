@@ -41,9 +41,10 @@ async fn after_a_refused_connection_the_next_requests_of_all_workers_go_elsewher
 async fn a_server_that_answers_5xx_or_resets_is_avoided_and_used_again_later() {
     let stack = stack().await;
     let bad = &stack.servers()[BAD];
-    // What was reset before its answer began, Envoy sends to another server.
+    // What was refused, or reset before its response began, Envoy sends to another server.
     for (behaviour, answer) in [
-        (Behaviour::Status(StatusCode::SERVICE_UNAVAILABLE), StatusCode::SERVICE_UNAVAILABLE),
+        (Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR), StatusCode::INTERNAL_SERVER_ERROR),
+        (Behaviour::Status(StatusCode::SERVICE_UNAVAILABLE), StatusCode::OK),
         (Behaviour::Reset, StatusCode::OK),
     ] {
         eventually("the preferred server is picked", async || {

@@ -3,4 +3,5 @@
 mod chaos;
 mod degradation;
 mod failure_feedback;
+mod refusals;
 mod unreachable;

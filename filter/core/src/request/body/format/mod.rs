@@ -110,6 +110,28 @@ impl Api {
         self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
+    /// Whether a server's engine works for the response. Where only the model of a body is read, some requests count tokens.
+    pub fn is_generation(self) -> bool {
+        match self {
+            Self::Chat
+            | Self::Completions
+            | Self::Embeddings
+            | Self::Responses
+            | Self::Images
+            | Self::Messages
+            | Self::Generate
+            | Self::SglangGenerate
+            | Self::GrpcGenerate
+            | Self::GrpcEmbed
+            | Self::VertexChat
+            | Self::VertexRawPredict
+            | Self::VertexStreamRawPredict
+            | Self::Invocations
+            | Self::Upload => true,
+            Self::Conversations | Self::CountTokens | Self::ModelOnly | Self::Raw => false,
+        }
+    }
+
     /// Whether servers read the request's priority in the body, if it is JSON.
     pub fn has_priority(self) -> bool {
         matches!(self.rules().model, Model::Required | Model::Optional)
