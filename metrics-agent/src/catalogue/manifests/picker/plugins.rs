@@ -12,7 +12,7 @@ use super::paths::PluginPath;
 use super::{Findings, deprecated, unsupported};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::fields::without_nulls;
-use crate::suggestion::did_you_mean;
+use crate::suggestion::with_allowed;
 
 /// A plugin with valid parameters.
 #[derive(Debug)]
@@ -52,12 +52,8 @@ impl Declared {
         }
         let known = known_types();
         if !known.contains(&type_name) {
-            let suggestion = did_you_mean(type_name, known.iter().copied());
-            let text = format!(
-                "unknown plugin type {}; allowed: {}{suggestion}",
-                quoted(type_name),
-                known.join(", ")
-            );
+            let text =
+                format!("unknown plugin type {}{}", quoted(type_name), with_allowed(type_name, &known));
             findings.fault(format!("{at}.type"), text);
             return None;
         }
