@@ -163,3 +163,34 @@ fn known_types() -> Vec<&'static str> {
     types.sort_unstable();
     types
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Types that v0.10.0 of the EPP does not have: proposals, types of its main branch, of its first
+    /// versions, and an own one.
+    const OTHERS: [&str; 7] = [
+        "active-request-filter",
+        "expected-latency-scorer",
+        "legacy-filter-tree",
+        "lmetric-scorer",
+        "max-saturation-detector",
+        "served-model-filter",
+        "sglanghttp-parser",
+    ];
+
+    #[test]
+    fn the_pages_have_the_number_of_the_epps_types() {
+        let known = known_types();
+        assert!(OTHERS.iter().all(|other| known.contains(other)));
+        let accepted = known.len() - OTHERS.len() + deprecated::RENAMED_TYPES.len();
+        let all = accepted + unsupported::TYPES.len();
+        let readme = include_str!("../../../../../README.md");
+        let text = format!("{accepted} of the EPP's {all} plugin types");
+        assert!(readme.contains(&text), "README.md lacks {text:?}");
+        let page = include_str!("../../../../../docs/install/from-the-epp.md");
+        let text = format!("{accepted} of its {all} plugin types");
+        assert!(page.contains(&text), "from-the-epp.md lacks {text:?}");
+    }
+}
