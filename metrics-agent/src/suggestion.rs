@@ -19,15 +19,27 @@ pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a s
     nearest.map(|(_, name)| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
-/// An error of serde, with a suggestion if it is about an unknown name: these errors list the name and then the known ones, all in
-/// backticks.
+/// The end of a message about an unknown name: the suggestion, and then all known names.
+pub(crate) fn with_allowed(name: &str, known: &[&str]) -> String {
+    let suggestion = did_you_mean(name, known.iter().copied());
+    let allowed = if suggestion.is_empty() { "; allowed" } else { " Allowed" };
+    format!("{suggestion}{allowed}: {}", known.join(", "))
+}
+
+/// An error of serde, with a suggestion before the known names if it is about an unknown name: these errors
+/// list the name and then the known ones, all in backticks.
 pub(crate) fn with_suggestion(error: String) -> String {
     if !error.starts_with("unknown field `") && !error.starts_with("unknown variant `") {
         return error;
     }
     let mut names = error.split('`').skip(1).step_by(2);
     let suggestion = names.next().map(|name| did_you_mean(name, names)).unwrap_or_default();
-    error + &suggestion
+    match error.split_once(", expected ") {
+        Some((unknown, known)) if !suggestion.is_empty() => {
+            format!("{unknown}{suggestion} Expected is {known}")
+        }
+        _ => error + &suggestion,
+    }
 }
 
 #[cfg(test)]
@@ -51,9 +63,19 @@ mod tests {
     }
 
     #[test]
+    fn a_suggestion_comes_before_the_known_names() {
+        let known = ["queue-scorer", "random-picker"];
+        let text = "; did you mean \"queue-scorer\"? Allowed: queue-scorer, random-picker";
+        assert_eq!(with_allowed("queue-scorrer", &known), text);
+        assert_eq!(with_allowed("magic-scorer", &known), "; allowed: queue-scorer, random-picker");
+    }
+
+    #[test]
     fn an_error_of_serde_gets_a_suggestion_if_it_is_about_a_name() {
         let unknown = "unknown field `treshold`, expected `threshold` or `weight`";
-        assert_eq!(with_suggestion(unknown.to_owned()), format!("{unknown}; did you mean \"threshold\"?"));
+        let expected =
+            "unknown field `treshold`; did you mean \"threshold\"? Expected is `threshold` or `weight`";
+        assert_eq!(with_suggestion(unknown.to_owned()), expected);
         for other in ["unknown field `magic`, there are no fields", "invalid type: string `x`, expected `y`"]
         {
             assert_eq!(with_suggestion(other.to_owned()), other);

@@ -47,6 +47,7 @@ def faults_of_counts(values, kinds):
         "HTTPRoute": 1,
         "ConfigMap": is_istio,
         "EnvoyFilter": is_istio,
+        "DestinationRule": is_istio * len(POOLS),
         "EnvoyProxy": not is_istio,
         "EnvoyExtensionPolicy": 0 if is_istio else len(POOLS),
         "BackendTrafficPolicy": 0 if is_istio else len(POOLS),

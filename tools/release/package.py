@@ -35,6 +35,7 @@ def installed(text, release):
         "target/libendpoint_picker.so": f"{folder}/libendpoint_picker.so",
         "target/run": "/run/endpoint-picker",
         "target/debug/": "",
+        ".tools/bin/": "",
     }.items():
         text = text.replace(path, target)
     return text.encode()

@@ -194,7 +194,7 @@ fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
     let all = agreed.saturating_add(disagreed);
     match (u128::from(agreed) * 1000).checked_div(all.into()) {
         Some(share) => format!("shadow agrees on {}.{} % of {all} requests", share / 10, share % 10),
-        None => "shadow configuration without requests yet".to_owned(),
+        None => "shadow configuration has compared no requests yet".to_owned(),
     }
 }
 
@@ -384,7 +384,7 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
             pool.lines().nth(1).unwrap().to_owned()
         };
         assert_eq!(line(&[None]), "");
-        assert_eq!(line(&[Some((0, 0))]), "shadow configuration without requests yet");
+        assert_eq!(line(&[Some((0, 0))]), "shadow configuration has compared no requests yet");
         assert_eq!(
             line(&[Some((9000, 345)), None, Some((3000, 0))]),
             "shadow agrees on 97.2 % of 12345 requests"

@@ -7,5 +7,7 @@ mod control_planes;
 mod extension;
 mod fixture;
 mod grpc;
+mod settings;
 mod shipped;
+mod traffic;
 mod unreadable;

@@ -6,7 +6,7 @@ use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, Valu
 use serde_json::Value as Json;
 
 use crate::sources::manifests::{Origin, Problem};
-use crate::suggestion::did_you_mean;
+use crate::suggestion::with_allowed;
 
 /// Maximum length of a value in a message, in characters; longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
@@ -91,15 +91,12 @@ impl DeserializeError for Faults {
                 all.push(path(at.push_key(field)), "is missing; it is required");
             }
             ErrorKind::UnknownKey { key, accepted } => {
-                let suggestion = did_you_mean(key, accepted.iter().copied());
-                let text = format!("unknown field; allowed: {}{suggestion}", accepted.join(", "));
+                let text = format!("unknown field{}", with_allowed(key, accepted));
                 let unknown_field = Some(pointer(at.push_key(key)));
                 all.0.push(Fault { at: path(at.push_key(&cut(key))), text, unknown_field });
             }
             ErrorKind::UnknownValue { value, accepted } => {
-                let suggestion = did_you_mean(value, accepted.iter().copied());
-                let text = format!("{}; allowed: {}{suggestion}", quoted(value), accepted.join(", "));
-                all.push(path(at), text);
+                all.push(path(at), format!("{}{}", quoted(value), with_allowed(value, accepted)));
             }
             ErrorKind::BadSequenceLen { expected, .. } => {
                 all.push(path(at), format!("has the wrong length; allowed is {expected}"));

@@ -12,6 +12,9 @@ use super::dump::{
 use super::picker::{Picker, is_off};
 
 const HEADER_TO_METADATA: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
+/// The namespace of the metadata that restricts the picker's choice.
+const HINT_NAMESPACE: &str = "envoy.lb.subset_hint";
+const EXT_PROC: &str = "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor";
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 
 /// Envoy's limit of a listener's buffers, in bytes, unless the listener has its own.
@@ -41,6 +44,8 @@ pub(crate) struct RouteEntry {
     /// `None` if a header or an extension names the cluster.
     pub(crate) cluster: Option<String>,
     pub(crate) retry_policy: Option<RetryPolicy>,
+    /// Whether the route has a maximum time of a response, or has none on purpose.
+    pub(crate) has_timeout: bool,
 }
 
 /// An HTTP filter.
@@ -54,10 +59,12 @@ pub(crate) struct Filter {
 /// The kinds of HTTP filters that the checks tell apart.
 #[derive(Debug)]
 pub(crate) enum FilterKind {
-    Picker(Picker),
+    Picker(Box<Picker>),
     /// The native module on routes without a pool.
     Off,
     HeaderToMetadata(Vec<MetadataRule>),
+    /// It may be the EPP.
+    ExtProc,
     Other,
 }
 
@@ -108,7 +115,9 @@ impl Filter {
     pub(crate) fn picker(&self) -> Option<&Picker> {
         match &self.kind {
             FilterKind::Picker(picker) => Some(picker),
-            FilterKind::Off | FilterKind::HeaderToMetadata(_) | FilterKind::Other => None,
+            FilterKind::Off | FilterKind::HeaderToMetadata(_) | FilterKind::ExtProc | FilterKind::Other => {
+                None
+            }
         }
     }
 
@@ -121,8 +130,19 @@ impl Filter {
     pub(crate) fn metadata_rules(&self) -> &[MetadataRule] {
         match &self.kind {
             FilterKind::HeaderToMetadata(rules) => rules,
-            FilterKind::Picker(_) | FilterKind::Off | FilterKind::Other => &[],
+            FilterKind::Picker(_) | FilterKind::Off | FilterKind::ExtProc | FilterKind::Other => &[],
         }
+    }
+
+    /// Whether it sets the subset hint.
+    pub(crate) fn sets_hint(&self) -> bool {
+        self.metadata_rules().iter().any(|rule| rule.target().0 == HINT_NAMESPACE)
+    }
+
+    /// Whether it copies this header into this metadata.
+    pub(crate) fn copies(&self, header: &str, target: (&str, &str)) -> bool {
+        let mut rules = self.metadata_rules().iter();
+        rules.any(|rule| rule.header.eq_ignore_ascii_case(header) && rule.target() == target)
     }
 
     /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it does not run.
@@ -132,9 +152,10 @@ impl Filter {
         let Some(message) = Message::of(any) else { return own() };
         let replaced = |any: &Value| match FilterKind::of(any) {
             FilterKind::Other => Arc::clone(self),
-            kind @ (FilterKind::Picker(_) | FilterKind::Off | FilterKind::HeaderToMetadata(_)) => {
-                Arc::new(Self { name: self.name.clone(), is_disabled: false, kind })
-            }
+            kind @ (FilterKind::Picker(_)
+            | FilterKind::Off
+            | FilterKind::HeaderToMetadata(_)
+            | FilterKind::ExtProc) => Arc::new(Self { name: self.name.clone(), is_disabled: false, kind }),
         };
         match message.read::<FilterConfig>(FILTER_CONFIG) {
             Some(Ok(config)) => (!config.disabled).then(|| replaced(&config.config)),
@@ -150,8 +171,11 @@ impl FilterKind {
         if let Some(Ok(HeaderToMetadata { request_rules })) = message.read(HEADER_TO_METADATA) {
             return Self::HeaderToMetadata(request_rules);
         }
+        if message.kind == EXT_PROC {
+            return Self::ExtProc;
+        }
         match Picker::of(message) {
-            Some(picker) => Self::Picker(picker),
+            Some(picker) => Self::Picker(Box::new(picker)),
             None if is_off(message) => Self::Off,
             None => Self::Other,
         }
@@ -246,6 +270,7 @@ fn entries(routes: &RouteConfiguration, filters: &[Arc<Filter>]) -> Vec<RouteEnt
                     filters: filters.iter().filter_map(|filter| filter.with(&scopes)).collect(),
                     cluster: cluster.map(str::to_owned),
                     retry_policy: retry_policy.cloned(),
+                    has_timeout: action.timeout.is_some(),
                 };
                 entries.extend(Some(entry).filter(|entry| entry.pickers().next().is_some()));
             }

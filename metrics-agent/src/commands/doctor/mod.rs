@@ -258,7 +258,7 @@ impl Facts {
         is_silent && !self.statistics.has_pool(&picker.config.pool)
     }
 
-    /// A line about Envoy and one about the agent.
+    /// A line about Envoy, one about the agent, and one about each pool with requests.
     pub(crate) fn summary(&self) -> Vec<String> {
         let version = self.dump.version.map(|version| format!(" {version}")).unwrap_or_default();
         let (listeners, clusters) = (self.dump.listeners.len(), self.dump.clusters.len());
@@ -273,7 +273,7 @@ impl Facts {
             let AgentFacts { url, .. } = &self.agent;
             format!("agent {} at {url}: {}", list.version, counted(list.pools.len(), "pool"))
         });
-        core::iter::once(envoy).chain(agent).collect()
+        core::iter::once(envoy).chain(agent).chain(checks::summary(self)).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! An endpoint picker among the HTTP filters, in either form.
 
+use std::collections::BTreeMap;
+
 use endpoint_picker_engine::config::Limits;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,11 +22,38 @@ pub(crate) struct Picker {
 /// The form of a picker.
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
-    Wasm {
-        /// `allow_on_headers_stop_iteration`
-        waits_for_bodies: bool,
-    },
+    Wasm(WasmSettings),
     Native,
+}
+
+/// Envoy's settings of a wasm filter that the checks read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WasmSettings {
+    /// Whether the filter can wait for bodies.
+    #[serde(rename = "allow_on_headers_stop_iteration")]
+    pub(crate) waits_for_bodies: bool,
+    /// Its behaviour after a trap; empty: Envoy's default.
+    pub(crate) failure_policy: String,
+    /// The older form of the policy `FAIL_OPEN`.
+    pub(crate) fail_open: bool,
+    capability_restriction_config: Restriction,
+    vm_config: VmConfig,
+    configuration: Value,
+}
+
+/// The place of the restriction from Envoy 1.40 on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct VmConfig {
+    capability_restriction_config: Restriction,
+}
+
+/// The functions that a wasm module may call in Envoy, and Envoy in it; none: all.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Restriction {
+    allowed_capabilities: BTreeMap<String, Value>,
 }
 
 /// The fields of a picker's own configuration that the checks read.
@@ -68,14 +97,7 @@ pub(crate) enum Steering {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WasmFilter {
-    config: WasmPlugin,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WasmPlugin {
-    configuration: Value,
-    allow_on_headers_stop_iteration: bool,
+    config: WasmSettings,
 }
 
 /// The fields of `DynamicModuleFilter` and `DynamicModuleFilterPerRoute`.
@@ -98,8 +120,8 @@ impl Picker {
     /// the agent.
     pub(crate) fn of(message: Message<'_>) -> Option<Self> {
         if let Some(Ok(WasmFilter { config })) = message.read(WASM) {
-            let form = Form::Wasm { waits_for_bodies: config.allow_on_headers_stop_iteration };
-            return Some(Self { form, config: PickerConfig::of(&config.configuration)? });
+            let own = PickerConfig::of(&config.configuration)?;
+            return Some(Self { form: Form::Wasm(config), config: own });
         }
         let module = message.read(NATIVE).or_else(|| message.read(NATIVE_PER_ROUTE));
         let ModuleFilter { filter_config } = module?.ok()?;
@@ -109,7 +131,7 @@ impl Picker {
     /// How it leads a request to its endpoint.
     pub(crate) fn steering(&self) -> Steering {
         match (&self.form, self.config.steering.as_str()) {
-            (Form::Wasm { .. }, _) => Steering::Header,
+            (Form::Wasm(_), _) => Steering::Header,
             (Form::Native, "overrideHost") => Steering::OverrideHost,
             (Form::Native, "cluster") => Steering::ModuleCluster,
             (Form::Native, _) => Steering::Metadata,
@@ -129,12 +151,22 @@ impl Picker {
     /// The maximum of a body that the proxy must hold for it; `None`: it raises Envoy's limit itself.
     pub(crate) fn held_bytes(&self) -> Option<u64> {
         match self.form {
-            Form::Wasm { .. } => {
+            Form::Wasm(_) => {
                 let default = || Limits::default().max_held_bytes as u64;
                 Some(self.config.limits.max_held_bytes.unwrap_or_else(default))
             }
             Form::Native => None,
         }
+    }
+}
+
+impl WasmSettings {
+    /// Whether this function, of Envoy or of the module, may be called.
+    pub(crate) fn allows(&self, function: &str) -> bool {
+        let places = [&self.capability_restriction_config, &self.vm_config.capability_restriction_config];
+        places.into_iter().all(|Restriction { allowed_capabilities }| {
+            allowed_capabilities.is_empty() || allowed_capabilities.contains_key(function)
+        })
     }
 }
 

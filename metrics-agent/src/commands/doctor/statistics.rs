@@ -39,6 +39,28 @@ impl Statistics {
         self.value(&format!("wasmcustom.endpoint_picker.{pool}.{name}")).or_else(of_native)
     }
 
+    /// The values that the filter counts for a pool by a label, in either form, without zeros.
+    pub(crate) fn of_pool_by(&self, pool: &str, name: &str, label: &str) -> BTreeMap<String, u64> {
+        let wasm = format!("wasmcustom.endpoint_picker.{pool}.{name}|");
+        let native = format!(".endpoint_picker.{name}.pool.{pool}.{label}.");
+        let counted = self.0.iter().filter(|(_, count)| **count > 0).filter_map(|(key, count)| {
+            let value = key.strip_prefix(&wasm).or_else(|| Some(key.split_once(&native)?.1))?;
+            Some((value.to_owned(), *count))
+        });
+        counted.collect()
+    }
+
+    /// The responses of a cluster by status.
+    pub(crate) fn responses_of(&self, cluster: &Cluster) -> BTreeMap<u16, u64> {
+        let prefix = format!("cluster.{}.upstream_rq_", cluster.name_in_statistics());
+        let counted = self
+            .0
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .filter_map(|(key, count)| Some((key.strip_prefix(&prefix)?.parse().ok()?, *count)));
+        counted.collect()
+    }
+
     /// Whether a filter counts anything for a pool.
     pub(crate) fn has_pool(&self, pool: &str) -> bool {
         self.of_pool(pool, "snapshots").is_some() || !self.versions(pool).is_empty()
@@ -64,6 +86,10 @@ pub struct ClusterHosts(BTreeMap<String, Vec<Host>>);
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) address: SocketAddr,
+    /// All requests that Envoy has sent or wanted to send there.
+    pub(crate) requests: u64,
+    errors: u64,
+    successes: u64,
     connections: u64,
     failed_connections: u64,
 }
@@ -116,6 +142,11 @@ impl Host {
     pub(crate) fn never_connected(&self) -> bool {
         self.connections > 0 && self.failed_connections >= self.connections
     }
+
+    /// Whether requests have failed there, and none has succeeded.
+    pub(crate) fn fails_always(&self) -> bool {
+        self.successes == 0 && (self.errors > 0 || self.never_connected())
+    }
 }
 
 impl ClusterHosts {
@@ -144,6 +175,9 @@ impl HostStatus {
         };
         Some(Host {
             address: SocketAddr::new(address.parse().ok()?, port_value),
+            requests: statistic("rq_total"),
+            errors: statistic("rq_error"),
+            successes: statistic("rq_success"),
             connections: statistic("cx_total"),
             failed_connections: statistic("cx_connect_fail"),
         })

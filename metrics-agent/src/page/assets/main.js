@@ -206,6 +206,7 @@ function showConnection(state, text) {
   if (page.connection.textContent === text) return;
   page.connection.dataset.state = state;
   page.connection.textContent = text;
+  document.body.classList.toggle("lost", state === "lost");
 }
 
 let lostAt = new Date();

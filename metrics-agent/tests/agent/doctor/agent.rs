@@ -100,8 +100,8 @@ fn statistics_that_envoy_leaves_out() {
     for mut envoy in [without(Recorded::wasm()), without(Recorded::native())] {
         // As Istio has one.
         let inclusions = json!({"patterns": [{"prefix": "server"}]});
-        envoy.section("bootstrap")["bootstrap"]["stats_config"] =
-            json!({"stats_matcher": {"inclusion_list": inclusions}});
+        envoy.section("bootstrap")["bootstrap"]["stats_config"]["stats_matcher"] =
+            json!({"inclusion_list": inclusions});
         envoy.assert_finds(Warning, "no statistics of the filter", PICKER, "proxyStatsMatcher");
     }
     // It writes them when the first request comes.

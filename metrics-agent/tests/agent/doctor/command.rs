@@ -83,7 +83,7 @@ async fn a_mistake_is_printed_with_its_fix_and_none_is_success() {
     let output = doctor(&format!("http://{}", admin.address), &agent).await;
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<_> = text.lines().skip(2).take(6).collect();
+    let lines: Vec<_> = text.lines().skip(3).take(6).collect();
     let [error, at, fix, warning, _, second_fix] = lines.try_into().unwrap();
     assert!(error.starts_with("error    the filter destination-metadata copies"), "{text}");
     assert!(at.starts_with("         at:  cluster model-servers, route configuration inference"), "{text}");

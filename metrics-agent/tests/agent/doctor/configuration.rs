@@ -83,11 +83,28 @@ fn an_override_host_that_reads_something_else() {
     envoy.assert_finds(Error, "reads the header x-other", "cluster model-servers", DESTINATION);
 }
 
+/// The shipped circuit breakers of a cluster.
+fn circuit_breakers() -> Value {
+    let limit = 65536;
+    json!({"thresholds": [
+        {"max_connections": limit, "max_pending_requests": limit, "max_requests": limit, "max_retries": 1024},
+    ]})
+}
+
+/// The shipped options of a cluster for HTTP.
+fn protocol_options() -> Value {
+    json!({"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "common_http_protocol_options": {"idle_timeout": "4s"},
+    }})
+}
+
 /// A cluster of the native module.
 pub(super) fn module_cluster(pool: &str) -> Value {
     json!({
         "name": "model-servers",
         "lb_policy": "CLUSTER_PROVIDED",
+        "circuit_breakers": circuit_breakers(),
+        "typed_extension_protocol_options": protocol_options(),
         "cluster_type": {
             "name": "envoy.clusters.dynamic_modules",
             "typed_config": {
@@ -139,6 +156,8 @@ fn an_original_dst_cluster_needs_the_address() {
     *envoy.cluster("model-servers") = json!({
         "name": "model-servers",
         "type": "ORIGINAL_DST",
+        "circuit_breakers": circuit_breakers(),
+        "typed_extension_protocol_options": protocol_options(),
         "original_dst_lb_config": {"metadata_key": {"key": "endpoint-picker", "path": [{"key": "first-endpoint"}]}},
     });
     // Its retries would connect to the same address again.
@@ -229,7 +248,7 @@ fn a_wasm_filter_that_cannot_wait_for_bodies() {
     let place = "listener inference, HTTP filter endpoint-picker";
     envoy.assert_finds(
         Error,
-        "every request with a body hangs",
+        "requests with one get 503 after a second",
         place,
         "allow_on_headers_stop_iteration: true",
     );

@@ -26,6 +26,8 @@ pub(super) struct Recorded {
     pub(super) pools: BTreeMap<String, Vec<(String, &'static str)>>,
     /// Why endpoints are in their state.
     pub(super) reason: Option<&'static str>,
+    /// Age of the endpoints' values; `None`: never scraped.
+    pub(super) age_ms: Option<u64>,
     pub(super) agent_error: Option<&'static str>,
     /// Whether the rules decide by metrics, if the pools are of gRPC.
     pub(super) grpc_reads_metrics: Option<bool>,
@@ -57,6 +59,7 @@ impl Recorded {
             statistics: serde_json::from_value(recorded["stats"].take()).unwrap(),
             pools: BTreeMap::from([("default".to_owned(), ready.into())]),
             reason: None,
+            age_ms: None,
             agent_error: None,
             grpc_reads_metrics: None,
             health: None,
@@ -146,7 +149,7 @@ impl Recorded {
         let status = |(pool, endpoints): (&String, &Vec<(String, &str)>)| {
             let endpoints: Vec<_> = endpoints
                 .iter()
-                .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason}))
+                .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason, "age_ms": self.age_ms}))
                 .collect();
             let reads_metrics = self.grpc_reads_metrics;
             let grpc = reads_metrics.map(|it| json!({"parser": "vllmgrpc-parser", "reads_metrics": it}));

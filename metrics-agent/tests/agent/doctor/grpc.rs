@@ -59,6 +59,10 @@ fn servers_without_metrics() {
     envoy.reason = Some("status 415");
     envoy.pools.get_mut("default").unwrap()[1].1 = "no_reading";
     envoy.assert_is_ok();
+    // Whether it has ever been ready is not known.
+    envoy.pools.get_mut("default").unwrap()[1].1 = "not_ready";
+    envoy.assert_is_ok();
+    envoy.pools.get_mut("default").unwrap()[1].1 = "no_reading";
     envoy.grpc_reads_metrics = Some(true);
     let fix = "give a metrics-data-source the port with the server's metrics";
     envoy.assert_finds(Warning, "never read the server's metrics", "endpoint 127.0.0.1:18002", fix);
@@ -135,7 +139,7 @@ async fn a_server_of_http_1_is_not_one_of_grpc() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_is_a_warning() {
+async fn a_server_that_cannot_be_reached_is_named() {
     // Bound without listening, it refuses connections, and no other test gets its port.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{Config, examples};
+use endpoint_picker_harness::shipped::snippets::{self, Snippet};
 use serde_json::{Value, json};
 
 use super::fixture::Recorded;
@@ -12,6 +13,8 @@ use super::fixture::Recorded;
 fn running(document: &Value) -> Recorded {
     const HOST: &str = "10.0.0.1:8000";
     let resources = &document["static_resources"];
+    // The native form has none.
+    let stats_config = document.get("stats_config").cloned().unwrap_or_else(|| json!({}));
     let entries = |list: &str, field: &str| -> Vec<Value> {
         resources[list].as_array().unwrap().iter().map(|resource| json!({field: resource})).collect()
     };
@@ -28,6 +31,7 @@ fn running(document: &Value) -> Recorded {
     let ready = vec![(HOST.to_owned(), "ready")];
     Recorded {
         dump: json!({"configs": [
+            {"bootstrap": {"stats_config": stats_config}},
             {"static_listeners": entries("listeners", "listener")},
             {"static_clusters": entries("clusters", "cluster")},
         ]}),
@@ -35,6 +39,7 @@ fn running(document: &Value) -> Recorded {
         statistics: statistics.collect(),
         pools: BTreeMap::from_iter(pools.map(|pool| (pool.to_owned(), ready.clone()))),
         reason: None,
+        age_ms: None,
         agent_error: None,
         grpc_reads_metrics: None,
         health: None,
@@ -43,16 +48,45 @@ fn running(document: &Value) -> Recorded {
     }
 }
 
+/// The whole configurations with the wasm filter, and with it converted to this form: the shipped ones, and
+/// those in documents.
+fn configurations(filter: Filter) -> Vec<(String, Config)> {
+    let examples = examples().unwrap().into_iter().map(|name| format!("examples/{name}"));
+    let files = core::iter::once("envoy.yaml".to_owned()).chain(examples);
+    let files = files.map(|path| (path.clone(), Config::converted(&path, filter).unwrap()));
+    let whole = |snippet: &Snippet| snippet.text.contains("\nstatic_resources:\n");
+    let documents = snippets::of_documents().unwrap().into_iter().filter(whole);
+    let documents = documents.map(|snippet| {
+        let config = Config::installed(&snippet.text, filter).unwrap();
+        (snippet.at, config)
+    });
+    files.chain(documents).collect()
+}
+
 #[test]
 fn no_shipped_configuration_has_a_mistake() {
-    let examples = examples().unwrap().into_iter().map(|name| format!("examples/{name}"));
-    for path in core::iter::once("envoy.yaml".to_owned()).chain(examples) {
-        for filter in [Filter::Wasm, Filter::Native] {
-            let mut config = Config::converted(&path, filter).unwrap();
+    for filter in [Filter::Wasm, Filter::Native] {
+        let configurations = configurations(filter);
+        assert!(configurations.iter().any(|(at, _)| at.starts_with("docs/install/envoy.md:")));
+        for (at, mut config) in configurations {
             let report = running(config.document()).diagnose();
-            assert!(report.is_ok(), "{path}, {filter}: {report}");
+            assert!(report.is_ok(), "{at}, {filter}: {report}");
             let has_listener = report.passed().contains(&"a listener has the endpoint picker");
-            assert!(has_listener && report.passed().len() >= 12, "{path}, {filter}: {report}");
+            assert!(has_listener && report.passed().len() >= 16, "{at}, {filter}: {report}");
         }
     }
+}
+
+/// With the cluster of the module that the same page has.
+#[test]
+fn the_documented_cluster_of_the_module_has_no_mistake() {
+    let of_page = |snippet: &Snippet| snippet.at.starts_with("docs/install/envoy.md:");
+    let mut snippets = snippets::of_documents().unwrap().into_iter().filter(of_page);
+    let snippet = snippets.find(|snippet| snippet.text.contains("cluster_type:")).unwrap();
+    let clusters: Value = serde_saphyr::from_str(&snippet.text).unwrap();
+    let mut config = Config::converted("envoy.yaml", Filter::Native).unwrap();
+    config.set_picker_field("steering", "cluster".into()).unwrap();
+    config.document()["static_resources"]["clusters"] = clusters;
+    let report = running(config.document()).diagnose();
+    assert!(report.is_ok(), "{report}");
 }

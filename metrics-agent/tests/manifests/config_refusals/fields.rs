@@ -137,9 +137,15 @@ fn references_to_parsers_and_detectors() {
 #[test]
 fn fields_and_their_kinds() {
     for (body, expected) in [
-        ("schedulingProfile: []", "schedulingProfile: unknown field; allowed: "),
+        (
+            "schedulingProfile: []",
+            "schedulingProfile: unknown field; did you mean \"schedulingProfiles\"? Allowed: ",
+        ),
         ("plugins: {}", "plugins: is an object; allowed is a list"),
-        ("flowControl: {maxByte: 1}", "flowControl.maxByte: unknown field; allowed: "),
+        (
+            "flowControl: {maxByte: 1}",
+            "flowControl.maxByte: unknown field; did you mean \"maxBytes\"? Allowed: ",
+        ),
         (
             "flowControl: {priorityBands: [{x: 1}]}",
             "flowControl.priorityBands[0].x: unknown field; allowed: ",

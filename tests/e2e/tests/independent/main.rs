@@ -8,4 +8,5 @@ mod page;
 mod setup_script;
 mod shipped_config;
 mod shipped_listeners;
+mod shipped_settings;
 mod without_picker;

@@ -1,8 +1,10 @@
 //! The functions between the built filter and Envoy, and the capabilities of the shipped configurations.
 
+use anyhow::Context;
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{self, Config};
 use endpoint_picker_harness::shipped::Module;
+use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::tools;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,4 +87,20 @@ fn pickers_of(config: &Value) -> impl Iterator<Item = &Value> {
         .and_then(Value::as_array);
     let runs_module = |filter: &&Value| filter.pointer("/typed_config/config/vm_config").is_some();
     filters.into_iter().flatten().filter(runs_module)
+}
+
+/// Envoy 1.40 has a new place for them and warns of the other one, which older Envoys need.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_picker_works_with_the_capabilities_at_their_new_place() {
+    let moved = |config: &mut Config| {
+        let settings = &mut config.picker()?["typed_config"]["config"];
+        let fields = settings.as_object_mut().context("settings")?;
+        let restriction = fields.remove("capability_restriction_config").context("a restriction")?;
+        settings["vm_config"]["capability_restriction_config"] = restriction;
+        Ok(())
+    };
+    // It starts when every worker picks.
+    let stack = Stack::builder().filter(Filter::Wasm).change(moved).start().await;
+    let log = stack.envoy().log().unwrap();
+    assert!(!log.contains("Deprecated field"), "{log}");
 }

@@ -49,9 +49,8 @@ impl Config {
     /// Reads a shipped configuration, converts it to this form of the filter, and replaces its ports and paths; `path`, from the
     /// repository's root, is that of a file, or of an example's folder.
     pub fn shipped(path: &str, filter: Filter, places: Places<'_>) -> Result<Self> {
-        let mut config = Self::converted(path, filter)?;
-        config.place(places).with_context(|| format!("adapt {path}"))?;
-        Ok(config)
+        let config = Self::converted(path, filter)?;
+        config.placed(places).with_context(|| format!("adapt {path}"))
     }
 
     /// Reads a shipped configuration and converts it to this form of the filter.
@@ -63,7 +62,21 @@ impl Config {
         Ok(Self { document, filter })
     }
 
-    fn place(&mut self, places: Places<'_>) -> Result<()> {
+    /// Reads the text of a configuration with the wasm filter and the paths of an installation, as documents
+    /// have it, and converts it to this form of the filter.
+    pub fn installed(text: &str, filter: Filter) -> Result<Self> {
+        let text = text
+            .replace("/etc/envoy/endpoint_picker.wasm", Filter::Wasm.shipped_path())
+            .replace("/run/endpoint-picker", "target/run");
+        let mut document = serde_saphyr::from_str(&text).context("parse the configuration")?;
+        if filter == Filter::Native {
+            to_native(&mut document)?;
+        }
+        Ok(Self { document, filter })
+    }
+
+    /// The same with other ports and paths.
+    pub fn placed(mut self, places: Places<'_>) -> Result<Self> {
         self.replace_once(10000, places.port)?;
         self.replace_once(9901, places.admin_port)?;
         let agent = json!({"addresses": [format!("http://127.0.0.1:{}", places.agent_port)]});
@@ -78,7 +91,7 @@ impl Config {
         }
         let eds = places.folder.join(EDS_FOLDER);
         move_files(&mut self.document, "target/run", text(&eds)?);
-        Ok(())
+        Ok(self)
     }
 
     /// The form of its filter.

@@ -11,7 +11,7 @@ use super::parameters::{Invalid, read_parameters};
 use super::paths::FormerPath;
 
 /// Former names of types, with the current name. A plugin without a name of its own gets the current one.
-const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
+pub(super) const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 
 /// Types that the EPP deprecates, with their replacement. A plugin without a name of its own keeps the
 /// deprecated name, because profiles refer to it by that name. The headers handlers have no effect.

@@ -12,7 +12,7 @@ use super::paths::PluginPath;
 use super::{Findings, deprecated, unsupported};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::fields::without_nulls;
-use crate::suggestion::did_you_mean;
+use crate::suggestion::with_allowed;
 
 /// A plugin with valid parameters.
 #[derive(Debug)]
@@ -52,12 +52,8 @@ impl Declared {
         }
         let known = known_types();
         if !known.contains(&type_name) {
-            let suggestion = did_you_mean(type_name, known.iter().copied());
-            let text = format!(
-                "unknown plugin type {}; allowed: {}{suggestion}",
-                quoted(type_name),
-                known.join(", ")
-            );
+            let text =
+                format!("unknown plugin type {}{}", quoted(type_name), with_allowed(type_name, &known));
             findings.fault(format!("{at}.type"), text);
             return None;
         }
@@ -166,4 +162,35 @@ fn known_types() -> Vec<&'static str> {
     types.extend(deprecated::TYPES);
     types.sort_unstable();
     types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Types that v0.10.0 of the EPP does not have: proposals, types of its main branch, of its first
+    /// versions, and an own one.
+    const OTHERS: [&str; 7] = [
+        "active-request-filter",
+        "expected-latency-scorer",
+        "legacy-filter-tree",
+        "lmetric-scorer",
+        "max-saturation-detector",
+        "served-model-filter",
+        "sglanghttp-parser",
+    ];
+
+    #[test]
+    fn the_pages_have_the_number_of_the_epps_types() {
+        let known = known_types();
+        assert!(OTHERS.iter().all(|other| known.contains(other)));
+        let accepted = known.len() - OTHERS.len() + deprecated::RENAMED_TYPES.len();
+        let all = accepted + unsupported::TYPES.len();
+        let readme = include_str!("../../../../../README.md");
+        let text = format!("{accepted} of the EPP's {all} plugin types");
+        assert!(readme.contains(&text), "README.md lacks {text:?}");
+        let page = include_str!("../../../../../docs/install/from-the-epp.md");
+        let text = format!("{accepted} of its {all} plugin types");
+        assert!(page.contains(&text), "from-the-epp.md lacks {text:?}");
+    }
 }

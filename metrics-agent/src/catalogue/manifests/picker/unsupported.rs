@@ -5,7 +5,7 @@ const HUB: &str = "a hub picks among the gateways of clusters, which are host na
      Weigh the clusters' gateways as backends of an HTTPRoute, and let a picker in each cluster choose its server";
 
 /// The types, in alphabetical order.
-const TYPES: [(&str, &str); 10] = [
+pub(super) const TYPES: [(&str, &str); 10] = [
     (
         "destination-endpoint-served-verifier",
         "it is for the conformance tests of the EPP; the endpoint that responded is in the metadata envoy.lb and in endpoint_picker_served_elsewhere",

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::picker::PickerConfig;
+use super::super::picker::{Form, Picker, PickerConfig};
 use super::super::report::Finding;
 use super::super::statistics::Host;
+use super::wasm::missing_functions;
 use crate::commands::doctor::Facts;
 use crate::suggestion::did_you_mean;
 
@@ -73,7 +74,7 @@ pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
         if let Some(finding) = missing_cluster(facts, &place, config) {
             return Some(finding);
         }
-        if facts.lacks_statistics_of(picker) {
+        if facts.lacks_statistics_of(picker) || cannot_call(picker) {
             return None;
         }
         let statistic = |name| facts.statistics.of_pool(&config.pool, name).unwrap_or(0);
@@ -134,6 +135,14 @@ pub(super) fn reports(facts: &Facts) -> Option<Vec<Finding>> {
         })
     });
     (!facts.managers.is_empty()).then(|| refused.collect())
+}
+
+/// Whether Envoy keeps the filter from calling the agent, which is a finding of its own.
+fn cannot_call(picker: &Picker) -> bool {
+    match &picker.form {
+        Form::Wasm(settings) => !missing_functions(settings).is_empty(),
+        Form::Native => false,
+    }
 }
 
 fn missing_cluster(facts: &Facts, place: &str, config: &PickerConfig) -> Option<Finding> {

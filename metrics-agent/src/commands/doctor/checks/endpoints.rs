@@ -77,6 +77,39 @@ fn other_hosts(
     Some(Finding::warning(place, problem, fix))
 }
 
+/// Pools of which no endpoint is ready, and endpoints that have never been ready.
+pub(super) fn ready(facts: &Facts) -> Option<Vec<Finding>> {
+    let pools: Vec<_> = facts.agent.pools.values().filter_map(|status| status.as_ref().ok()).collect();
+    let findings = pools.iter().flat_map(|pool| unready(facts, pool));
+    (!pools.is_empty()).then(|| findings.collect())
+}
+
+fn unready(facts: &Facts, pool: &PoolStatus) -> Vec<Finding> {
+    const FIX: &str = "start the server there, or correct the address or the port (targetPorts of the pool)";
+    let all = &pool.endpoints;
+    let unready: Vec<_> = all.iter().filter(|it| it.state == EndpointState::NotReady).collect();
+    let place = format!("agent {}, pool {}", facts.agent.url, pool.pool);
+    let reason =
+        |endpoint: &EndpointStatus| endpoint.reason.clone().unwrap_or_else(|| "not ready".to_owned());
+    if let Some(first) = unready.first().filter(|_| unready.len() == all.len()) {
+        let problem = format!(
+            "none of {} of the pool is ready: requests get 503. {}: {}",
+            counted(all.len(), "endpoint"),
+            first.address,
+            reason(first)
+        );
+        return vec![Finding::error(place, problem, FIX)];
+    }
+    // An endpoint that was read before is a server that has ended, or a pod that does. Servers of gRPC may
+    // have nothing to read.
+    let is_read = pool.grpc.as_ref().is_none_or(|grpc| grpc.reads_metrics);
+    let never = unready.iter().filter(|endpoint| is_read && endpoint.age_ms.is_none()).map(|endpoint| {
+        let place = format!("{place}, endpoint {}", endpoint.address);
+        Finding::warning(place, format!("the endpoint has never been ready: {}", reason(endpoint)), FIX)
+    });
+    never.collect()
+}
+
 /// Pools without endpoints, and endpoints without current readings.
 pub(super) fn readings(facts: &Facts) -> Option<Vec<Finding>> {
     let pools: Vec<_> = facts.agent.pools.values().filter_map(|status| status.as_ref().ok()).collect();

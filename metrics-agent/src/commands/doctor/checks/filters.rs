@@ -1,16 +1,15 @@
 //! Checks of the filters: which of them run, in which order, and with which settings.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use endpoint_picker::policy::REWRITE_HEADERS;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
 
-use super::super::picker::Form;
 use super::super::report::Finding;
 use crate::commands::columns::counted;
 use crate::commands::doctor::Facts;
-use crate::commands::doctor::managers::Manager;
-
-/// The namespace of the metadata that restricts the picker's choice.
-const HINT_NAMESPACE: &str = "envoy.lb.subset_hint";
+use crate::commands::doctor::managers::{Filter, FilterKind, Manager};
 
 /// Updates that Envoy refuses, and resources that cannot be read here.
 pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
@@ -103,7 +102,7 @@ pub(super) fn hints(facts: &Facts) -> Option<Vec<Finding>> {
     let mut findings = Vec::new();
     for picking in facts.picking() {
         for (at, filter) in picking.entry.filters.iter().enumerate() {
-            let sets_hint = filter.metadata_rules().iter().any(|rule| rule.target().0 == HINT_NAMESPACE);
+            let sets_hint = filter.sets_hint();
             has_hints |= sets_hint;
             if sets_hint && at > picking.position {
                 let problem = format!(
@@ -118,21 +117,43 @@ pub(super) fn hints(facts: &Facts) -> Option<Vec<Finding>> {
     has_hints.then_some(findings)
 }
 
-pub(super) fn stop_iteration(facts: &Facts) -> Option<Vec<Finding>> {
-    let pickers = facts.pickers().into_iter();
-    let flags = pickers.filter_map(|(place, picker)| match picker.form {
-        Form::Wasm { waits_for_bodies } => Some((place, waits_for_bodies)),
-        Form::Native => None,
-    });
-    let flags: Vec<_> = flags.collect();
-    let missing = flags.iter().filter(|(_, waits)| !waits).map(|(place, _)| {
-        Finding::error(
-            place,
-            "allow_on_headers_stop_iteration is missing: every request with a body hangs until it times out",
-            "add `allow_on_headers_stop_iteration: true` to the filter's `config`",
-        )
-    });
-    (!flags.is_empty()).then(|| missing.collect())
+/// Shadows of another picker that run before it, and shadows without anything to compare.
+pub(super) fn shadows(facts: &Facts) -> Option<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut pools = BTreeSet::new();
+    for entry in facts.managers.iter().flat_map(|manager| &manager.entries) {
+        let is_other = |filter: &Arc<Filter>| matches!(filter.kind, FilterKind::ExtProc);
+        for (at, picker) in entry.pickers().filter(|(_, picker)| !picker.picks()) {
+            pools.insert(picker.config.pool.as_str());
+            let later = entry.filters.iter().skip(at).find(|filter| is_other(filter));
+            let has_earlier = entry.filters.iter().take(at).any(is_other);
+            let (Some(other), false) = (later, has_earlier) else { continue };
+            let problem = format!(
+                "the filter that shadows runs before {}, and does not see its choice: no request is compared",
+                other.name
+            );
+            let fix = format!("move the filter behind {} in http_filters", other.name);
+            findings.push(Finding::warning(&entry.place, problem, fix));
+        }
+    }
+    if findings.is_empty() {
+        findings.extend(pools.iter().filter_map(|pool| without_comparison(facts, pool)));
+    }
+    (!pools.is_empty()).then_some(findings)
+}
+
+fn without_comparison(facts: &Facts, pool: &str) -> Option<Finding> {
+    let statistic = |name| facts.statistics.of_pool(pool, name).unwrap_or(0);
+    let not_compared = statistic("shadow_not_compared");
+    let compared = statistic("shadow_agreed").saturating_add(statistic("shadow_disagreed"));
+    (not_compared > 0 && compared == 0).then(|| {
+        let problem = format!(
+            "the filter that shadows has compared none of {}: it found no choice of another picker",
+            counted(not_compared, "request")
+        );
+        let fix = "put the filter behind the other picker, which has to set the header x-gateway-destination-endpoint";
+        Finding::warning(format!("pool {pool}"), problem, fix)
+    })
 }
 
 pub(super) fn buffers(facts: &Facts) -> Option<Vec<Finding>> {

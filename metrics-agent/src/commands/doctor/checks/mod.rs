@@ -5,7 +5,12 @@ mod endpoints;
 mod extension;
 mod filters;
 mod grpc;
+mod limits;
 mod steering;
+mod traffic;
+mod wasm;
+
+pub(super) use traffic::summary;
 
 use super::Facts;
 use super::report::Finding;
@@ -13,7 +18,7 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 27] = [
+pub(super) const ALL: [(&str, Check); 38] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", filters::presence),
     ("Envoy Gateway calls the agent", extension::calls),
@@ -21,13 +26,20 @@ pub(super) const ALL: [(&str, Check); 27] = [
     ("a picker runs on at least one route", filters::routes),
     ("no two pickers pick on one route", filters::one_picker),
     ("filters that set subset hints are before the picker", filters::hints),
-    ("the wasm filter can wait for bodies", filters::stop_iteration),
+    ("requests stay in their subset hint", steering::hints),
+    ("filters that shadow another picker are behind it", filters::shadows),
+    ("the wasm filter can wait for bodies", wasm::stop_iteration),
+    ("the wasm filter may call the functions that it needs", wasm::capabilities),
+    ("a worker picks again after a trap", wasm::traps),
     ("Envoy's buffers hold the bodies that the filter waits for", filters::buffers),
     ("clients cannot choose their server", filters::headers),
     ("paths are normalized before the picker reads them", filters::paths),
     ("the routes' clusters exist", steering::clusters),
     ("the clusters send requests to the endpoint that the picker chooses", steering::destinations),
     ("requests whose server fails are tried again", steering::retries),
+    ("responses may take longer than Envoy's 15 s", limits::timeouts),
+    ("Envoy closes idle connections before the servers do", limits::idle_connections),
+    ("circuit breakers admit many long requests", limits::circuit_breakers),
     ("the agent can be read", |facts| Some(agent::readable(facts))),
     ("the agent has the pickers' pools", agent::pools),
     ("the pickers' pools serve requests", agent::refusals),
@@ -35,17 +47,17 @@ pub(super) const ALL: [(&str, Check); 27] = [
     ("the pickers' agents agree", agent::agreement),
     ("the agent has the pickers' reports", agent::reports),
     ("Envoy has the pool's endpoints as hosts", endpoints::hosts),
-    ("the agent scrapes all endpoints", endpoints::readings),
+    ("endpoints are ready", endpoints::ready),
+    ("the agent has read all endpoints", endpoints::readings),
     ("the clusters of gRPC servers speak HTTP/2", grpc::clusters),
     ("gRPC servers serve", grpc::servers),
     ("Envoy has the filter's statistics", statistics),
+    ("the filter's statistics have labels", wasm::labels),
     ("filter and agent have one version", versions),
-    ("chosen endpoints serve", served),
+    ("requests succeed at all servers that have got some", traffic::servers),
+    ("the filter does not reject all requests", traffic::rejections),
+    ("chosen endpoints serve", traffic::served),
 ];
-
-/// Number of routed requests of which at most one may be served elsewhere: that is due to endpoints that have
-/// just come or gone, and more is a mistake.
-const FEW: u64 = 20;
 
 /// Statistics of the filter that Envoy does not keep.
 fn statistics(facts: &Facts) -> Option<Vec<Finding>> {
@@ -62,24 +74,6 @@ fn statistics(facts: &Facts) -> Option<Vec<Finding>> {
         )
     });
     Some(findings.collect())
-}
-
-/// Picks that Envoy has not followed.
-fn served(facts: &Facts) -> Option<Vec<Finding>> {
-    let counts = facts.pools().into_iter().filter_map(|pool| {
-        let statistic = |name| facts.statistics.of_pool(pool, name);
-        Some((pool, statistic("routed").filter(|routed| *routed > 0)?, statistic("served_elsewhere")?))
-    });
-    let counts: Vec<_> = counts.collect();
-    let findings = counts.iter().filter(|(_, routed, elsewhere)| elsewhere.saturating_mul(FEW) > *routed);
-    let findings = findings.map(|(pool, routed, elsewhere)| {
-        Finding::error(
-            format!("pool {pool}"),
-            format!("{elsewhere} of {routed} requests were served by another server than the chosen one"),
-            "correct the other findings about clusters and filters; without one, compare the cluster's hosts with the pool's endpoints",
-        )
-    });
-    (!counts.is_empty()).then(|| findings.collect())
 }
 
 /// Filters of another version than the agent's.

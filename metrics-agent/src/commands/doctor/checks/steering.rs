@@ -1,13 +1,17 @@
 //! Checks of the way from the picker's choice to the host that Envoy connects to.
 
-use endpoint_picker_engine::proxy::headers::DESTINATION;
+use endpoint_picker_engine::proxy::headers::{DESTINATION, FALLBACK};
+use endpoint_picker_engine::proxy::metadata::FALLBACK_KEY;
 
 use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
-use super::super::managers::MetadataRule;
+use super::super::managers::Filter;
 use super::super::picker::Steering;
 use super::super::report::Finding;
 use crate::commands::doctor::{Facts, Picking};
 use crate::suggestion::did_you_mean;
+
+/// Namespace and key of the metadata with the picker's choice.
+const OWN: (&str, &str) = (LB_METADATA, DESTINATION);
 
 pub(super) fn clusters(facts: &Facts) -> Option<Vec<Finding>> {
     let named: Vec<_> = facts.picking().filter(|picking| picking.entry.cluster.is_some()).collect();
@@ -95,17 +99,12 @@ fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Op
         }
         DestinationSource::Metadata { namespace, key } => (namespace.as_str(), key.as_str()),
     };
-    let is_ours = (namespace, key) == (LB_METADATA, DESTINATION);
-    if is_ours && picking.picker.steering() == Steering::Metadata {
+    if (namespace, key) == OWN && picking.picker.steering() == Steering::Metadata {
         return None;
     }
-    let copies = |rules: &[MetadataRule]| {
-        rules
-            .iter()
-            .any(|rule| rule.header.eq_ignore_ascii_case(DESTINATION) && rule.target() == (namespace, key))
-    };
+    let copies = |filter: &Filter| filter.copies(DESTINATION, (namespace, key));
     let filters = picking.entry.filters.iter().enumerate();
-    let copying: Vec<_> = filters.filter(|(_, filter)| copies(filter.metadata_rules())).collect();
+    let copying: Vec<_> = filters.filter(|(_, filter)| copies(filter)).collect();
     if copying.iter().any(|(at, _)| *at > picking.position) {
         return None;
     }
@@ -119,8 +118,7 @@ fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Op
     }
     let all = facts.managers.iter().flat_map(|manager| &manager.filters);
     let disabled = all.into_iter().find(|filter| {
-        picking.entry.filters.iter().all(|active| active.name != filter.name)
-            && copies(filter.metadata_rules())
+        picking.entry.filters.iter().all(|active| active.name != filter.name) && copies(filter)
     });
     let what = format!("the cluster reads the metadata {namespace} / {key}");
     if let Some(filter) = disabled {
@@ -128,6 +126,15 @@ fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Op
         let problem =
             format!("{what}, and the filter {name} that writes it is disabled on this route: {consequence}");
         return Some((problem, format!("enable {name} in the route's typed_per_filter_config")));
+    }
+    // The picker's own metadata is there already: the cluster reads it under another name.
+    let has_own = picking.picker.steering() == Steering::Metadata
+        || picking.entry.filters.iter().skip(picking.position).any(|it| it.copies(DESTINATION, OWN));
+    if has_own && picking.cluster.is_some_and(|cluster| !cluster.is_original_dst()) {
+        let problem =
+            format!("{what}, and the picker's choice is in {LB_METADATA} / {DESTINATION}: {consequence}");
+        let fix = format!("let the cluster read the metadata {LB_METADATA} / {DESTINATION}");
+        return Some((problem, fix));
     }
     let problem = format!("{what}, and no filter writes it: {consequence}");
     let fix = format!(
@@ -145,17 +152,67 @@ pub(super) fn retries(facts: &Facts) -> Option<Vec<Finding>> {
     });
     let retried: Vec<_> = retried.collect();
     let findings = retried.iter().filter_map(|(entry, cluster)| {
-        let policy = entry.retry_policy.as_ref().or(cluster.retry_policy());
-        let problem = match policy {
-            None => "the route has no retry policy: a request is lost when its server refuses or ends the connection",
-            Some(policy) if !policy.retries_unreachable_servers() => {
-                "the route's retry policy leaves out servers that refuse or end the connection: their requests are lost"
-            }
+        const RETRIES: &str =
+            "add retry_policy: {retry_on: \"connect-failure,refused-stream,reset,retriable-status-codes\", \
+             retriable_status_codes: [429, 503], num_retries: 3} to the route";
+        let (problem, fix) = match entry.retry_policy.as_ref().or(cluster.retry_policy()) {
+            None => (
+                "the route has no retry policy: a request is lost when its server refuses or ends the connection",
+                RETRIES,
+            ),
+            Some(policy) if !policy.retries_unreachable_servers() => (
+                "the route's retry policy leaves out servers that refuse or end the connection: their requests are lost",
+                RETRIES,
+            ),
+            // Only `override_host` has a list with an end: other balancers of one choice have no other host.
+            Some(policy) if !policy.has_host_predicate() && cluster.keeps_hints().is_some() => (
+                "the route's retry policy has no retry_host_predicate: after the end of the picker's list a request may be sent again to \
+                 the server that has just failed it",
+                "add retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts, typed_config: {\"@type\": \
+                 type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}] and \
+                 host_selection_retry_max_attempts: 5 to the retry_policy",
+            ),
             Some(_) => return None,
         };
-        let fix = "add retry_policy: {retry_on: \"connect-failure,refused-stream,reset,retriable-status-codes\", \
-                   retriable_status_codes: [429, 503], num_retries: 3} to the route";
         Some(Finding::warning(&entry.place, problem, fix))
     });
     (!retried.is_empty()).then(|| findings.collect())
+}
+
+/// Requests with a subset hint that leave it after the end of the picker's list.
+pub(super) fn hints(facts: &Facts) -> Option<Vec<Finding>> {
+    let hinted = facts.picking().filter_map(|picking| {
+        let hints = picking.entry.filters.iter().take(picking.position).any(|filter| filter.sets_hint());
+        let marks = matches!(picking.picker.steering(), Steering::Header | Steering::Metadata);
+        let keeps = picking.cluster?.keeps_hints()?;
+        (hints && marks).then_some((picking, picking.cluster?, keeps))
+    });
+    let hinted: Vec<_> = hinted.collect();
+    let findings = hinted.iter().filter_map(|(picking, cluster, keeps)| {
+        let mark = (LB_METADATA, FALLBACK_KEY);
+        let mut later = picking.entry.filters.iter().skip(picking.position);
+        let is_marked = picking.picker.steering() == Steering::Metadata
+            || later.any(|filter| filter.copies(FALLBACK, mark));
+        let (problem, fix) = if !keeps {
+            (
+                "the fallback policy of override_host balances over all hosts: a request whose hinted endpoints fail leaves its subset hint",
+                format!(
+                    "give override_host the fallback_policy of envoy.yaml: a subset policy with the selector keys: [{FALLBACK_KEY}], \
+                     fallback_policy: NO_FALLBACK"
+                ),
+            )
+        } else if !is_marked {
+            (
+                "no filter copies the picker's mark of requests with a subset hint: one whose hinted endpoints fail leaves its hint",
+                format!(
+                    "add the request rule header: {FALLBACK}, remove: true, on_header_present: {{metadata_namespace: {LB_METADATA}, key: \
+                     {FALLBACK_KEY}, type: STRING}} to the header_to_metadata filter behind the picker"
+                ),
+            )
+        } else {
+            return None;
+        };
+        Some(Finding::error(format!("cluster {}, {}", cluster.name, picking.entry.place), problem, fix))
+    });
+    (!hinted.is_empty()).then(|| findings.collect())
 }

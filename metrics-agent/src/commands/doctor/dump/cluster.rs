@@ -1,12 +1,17 @@
 //! Clusters, and where their load balancers read the destination of a request.
 
+use endpoint_picker_engine::proxy::metadata::FALLBACK_KEY;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::route::RetryPolicy;
-use super::{Extension, Message};
+use super::{Extension, Message, seconds};
 
 const OVERRIDE_HOST: &str = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
+/// The transport socket of plain TCP.
+const RAW_BUFFER: &str = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer";
+const TLS: &str = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
 const SUBSET: &str = "envoy.extensions.load_balancing_policies.subset.v3.Subset";
 const MODULE_CLUSTER: &str = "envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig";
 const ORIGINAL_DST: &str = "envoy.extensions.clusters.original_dst.v3.OriginalDstCluster";
@@ -28,7 +33,10 @@ pub(crate) struct Cluster {
     eds_cluster_config: Option<EdsConfig>,
     typed_extension_protocol_options: ProtocolOptions,
     http2_protocol_options: Option<Value>,
-    transport_socket: Option<Value>,
+    /// The older place of the same field of [`HttpProtocolOptions`].
+    common_http_protocol_options: CommonHttpOptions,
+    circuit_breakers: CircuitBreakers,
+    transport_socket: Option<Extension>,
     transport_socket_matches: Vec<Value>,
 }
 
@@ -57,6 +65,7 @@ struct Policy {
 #[serde(default)]
 struct OverrideHost {
     override_host_sources: Vec<OverrideHostSource>,
+    fallback_policy: Policies,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -91,6 +100,7 @@ struct SubsetConfig {
 #[serde(default)]
 struct SubsetSelector {
     keys: Vec<String>,
+    fallback_policy: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -118,6 +128,7 @@ struct ProtocolOptions {
 #[serde(default)]
 struct HttpProtocolOptions {
     retry_policy: Option<RetryPolicy>,
+    common_http_protocol_options: CommonHttpOptions,
     explicit_http_config: ExplicitHttpConfig,
     use_downstream_protocol_config: Option<Value>,
     auto_config: Option<Value>,
@@ -127,6 +138,31 @@ struct HttpProtocolOptions {
 #[serde(default)]
 struct ExplicitHttpConfig {
     http2_protocol_options: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CommonHttpOptions {
+    idle_timeout: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CircuitBreakers {
+    thresholds: Vec<Threshold>,
+}
+
+/// The limits of one priority.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Threshold {
+    /// Absent: the default one, which all requests have that a route gives no other.
+    priority: Option<String>,
+    max_connections: Option<Value>,
+    max_pending_requests: Option<Value>,
+    max_requests: Option<Value>,
+    max_retries: Option<Value>,
+    retry_budget: Option<Value>,
 }
 
 /// A cluster of the native module.
@@ -211,6 +247,71 @@ impl Cluster {
         by_type || self.http2_protocol_options.is_some()
     }
 
+    /// The protocol that Envoy speaks to its hosts, and whether over TLS, in words.
+    pub(crate) fn transport(&self) -> String {
+        let http = self.typed_extension_protocol_options.http.as_ref();
+        let protocol = match http {
+            Some(http) if http.use_downstream_protocol_config.is_some() => "each client's version of HTTP",
+            Some(http) if http.auto_config.is_some() => "HTTP/2 or HTTP/1.1, as TLS agrees on,",
+            _ if self.speaks_http2() => "HTTP/2",
+            _ => "HTTP/1.1",
+        };
+        let socket = self.transport_socket.as_ref().and_then(|socket| Message::of(&socket.typed_config));
+        let security = match socket.map(|message| message.kind) {
+            _ if !self.transport_socket_matches.is_empty() => "by transport_socket_matches".to_owned(),
+            None | Some(RAW_BUFFER) => "without TLS".to_owned(),
+            Some(TLS) => "over TLS".to_owned(),
+            Some(other) => format!("over {other}"),
+        };
+        format!("{protocol} {security}")
+    }
+
+    /// The seconds after which Envoy closes a connection without requests; `None`: never.
+    pub(crate) fn idle_seconds(&self) -> Option<f64> {
+        /// Envoy's default.
+        const HOUR: f64 = 3600.0;
+        let typed = self.typed_extension_protocol_options.http.as_ref();
+        // Envoy ignores the older place where the newer one is there.
+        let options =
+            typed.map_or(&self.common_http_protocol_options, |http| &http.common_http_protocol_options);
+        let set = options.idle_timeout.as_deref().and_then(seconds).unwrap_or(HOUR);
+        Some(set).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// Whether Envoy speaks nothing but HTTP/2 to its hosts.
+    pub(crate) fn speaks_only_http2(&self) -> bool {
+        let typed = self.typed_extension_protocol_options.http.as_ref();
+        typed.map_or(self.http2_protocol_options.is_some(), |http| {
+            http.explicit_http_config.http2_protocol_options.is_some()
+        })
+    }
+
+    /// The circuit breakers that have Envoy's defaults.
+    pub(crate) fn default_circuit_breakers(&self) -> Vec<&'static str> {
+        let none = Threshold::default();
+        let thresholds = &self.circuit_breakers.thresholds;
+        let is_default = |it: &&Threshold| matches!(it.priority.as_deref(), None | Some("DEFAULT"));
+        let threshold = thresholds.iter().find(is_default).unwrap_or(&none);
+        let retries = threshold.max_retries.as_ref().or(threshold.retry_budget.as_ref());
+        let limits = [
+            ("max_connections", threshold.max_connections.as_ref()),
+            ("max_pending_requests", threshold.max_pending_requests.as_ref()),
+            ("max_requests", threshold.max_requests.as_ref()),
+            ("max_retries", retries),
+        ];
+        limits.into_iter().filter_map(|(name, limit)| limit.is_none().then_some(name)).collect()
+    }
+
+    /// Whether a request with the picker's mark finds no host after the end of its list: `None` if the
+    /// cluster has no `override_host` policy.
+    pub(crate) fn keeps_hints(&self) -> Option<bool> {
+        let policies = self.load_balancing_policy.policies.iter();
+        let mut overriding = policies.filter_map(|policy| policy.read::<OverrideHost>(OVERRIDE_HOST));
+        let fallback = overriding.next()?.fallback_policy;
+        let mut subsets = fallback.policies.iter().filter_map(|policy| policy.read::<SubsetConfig>(SUBSET));
+        Some(subsets.any(|subset| subset.subset_selectors.iter().any(SubsetSelector::keeps_hints)))
+    }
+
     /// Whether connections to its hosts are more than plain TCP, most often TLS.
     pub(crate) fn has_transport_socket(&self) -> bool {
         self.transport_socket.is_some() || !self.transport_socket_matches.is_empty()
@@ -219,6 +320,20 @@ impl Cluster {
     /// The retry policy of all its requests.
     pub(crate) fn retry_policy(&self) -> Option<&RetryPolicy> {
         self.typed_extension_protocol_options.http.as_ref()?.retry_policy.as_ref()
+    }
+}
+
+impl Policy {
+    /// Its configuration, if it is of this type.
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        Message::of(&self.typed_extension_config.typed_config)?.read(name)?.ok()
+    }
+}
+
+impl SubsetSelector {
+    /// Whether it matches requests with the picker's mark, which no host has.
+    fn keeps_hints(&self) -> bool {
+        self.keys == [FALLBACK_KEY] && self.fallback_policy == "NO_FALLBACK"
     }
 }
 

@@ -22,6 +22,8 @@ pub struct ConfigDump {
     pub(crate) version: Option<Version>,
     /// Whether `stats_config` names the statistics that Envoy keeps.
     pub(crate) has_stats_matcher: bool,
+    /// Whether `stats_config` makes labels of the wasm filter's statistics.
+    pub(crate) has_stats_tags: bool,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) clusters: Vec<Cluster>,
     /// Route configurations by name.
@@ -101,6 +103,13 @@ struct Bootstrap {
 #[serde(default)]
 struct StatsConfig {
     stats_matcher: Option<IgnoredAny>,
+    stats_tags: Vec<TagSpecifier>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TagSpecifier {
+    regex: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -172,7 +181,9 @@ impl ConfigDump {
 
     fn add(&mut self, section: Section<'_>) {
         self.version = self.version.or(section.bootstrap.node.user_agent_build_version.version);
-        self.has_stats_matcher |= section.bootstrap.stats_config.stats_matcher.is_some();
+        let StatsConfig { stats_matcher, stats_tags } = section.bootstrap.stats_config;
+        self.has_stats_matcher |= stats_matcher.is_some();
+        self.has_stats_tags |= stats_tags.iter().any(|tag| tag.regex.contains("endpoint_picker"));
         for entry in section.static_listeners.into_iter().chain(section.dynamic_listeners) {
             self.add_refusal("listener", &entry);
             let state = entry.active_state.or(entry.warming_state);
@@ -215,6 +226,11 @@ impl ConfigDump {
     pub(crate) fn cluster(&self, name: &str) -> Option<&Cluster> {
         self.clusters.iter().find(|cluster| cluster.name == name)
     }
+}
+
+/// The seconds of a duration, such as `0.250s`.
+fn seconds(duration: &str) -> Option<f64> {
+    duration.strip_suffix('s')?.parse().ok()
 }
 
 /// A named extension.

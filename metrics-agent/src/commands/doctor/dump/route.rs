@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::extension::pool::MARK;
@@ -73,6 +74,8 @@ pub(crate) struct MarkedPool {
 pub(crate) struct RouteAction {
     cluster: String,
     weighted_clusters: Option<WeightedClusters>,
+    /// The maximum time of a whole response; absent: Envoy's 15 s.
+    pub(crate) timeout: Option<String>,
     pub(crate) retry_policy: Option<RetryPolicy>,
 }
 
@@ -95,6 +98,7 @@ struct WeightedCluster {
 pub(crate) struct RetryPolicy {
     retry_on: String,
     num_retries: Option<u64>,
+    retry_host_predicate: Vec<IgnoredAny>,
 }
 
 impl Route {
@@ -152,5 +156,10 @@ impl RetryPolicy {
             ["connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"];
         let mut conditions = self.retry_on.split(',').map(str::trim);
         conditions.any(|condition| CONDITIONS.contains(&condition)) && self.num_retries != Some(0)
+    }
+
+    /// Whether it keeps some hosts from a request that is tried again.
+    pub(crate) fn has_host_predicate(&self) -> bool {
+        !self.retry_host_predicate.is_empty()
     }
 }

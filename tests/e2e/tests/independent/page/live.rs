@@ -112,7 +112,16 @@ async fn a_lost_agent_and_hostile_names_are_shown_as_text() {
     is_true(&browser, "document.querySelector('td.name b')?.innerText.includes('<img src=x')").await;
     assert_eq!(browser.page.title().await.unwrap(), "default – endpoint picker");
 
+    // In a narrow window; its numbers are old from now on.
+    browser.page.set_window_size(420, 900).await.unwrap();
+    let has_color = |of: &str| {
+        let color = |selector: &str| format!("getComputedStyle(document.querySelector('{selector}')).color");
+        format!("{} === {}", color("#summary dd:not(.note)"), color(of))
+    };
+    is_true(&browser, &has_color("body")).await;
     agent.kill();
     is_true(&browser, "document.getElementById('connection').innerText.startsWith('connection lost at')")
         .await;
+    is_true(&browser, "innerWidth <= 420 && document.documentElement.scrollWidth <= innerWidth").await;
+    is_true(&browser, &has_color("#summary dt")).await;
 }
