@@ -79,14 +79,13 @@ fn numbered(before: &str, part: impl Fn(&mut String, u32), after: &str) -> Strin
     body + after
 }
 
-/// Bodies that are made to cost much.
-fn hostile_bodies() -> Vec<(&'static str, Api, String)> {
+/// Bodies with tools that are made to cost much.
+fn hostile_tools() -> Vec<(&'static str, Api, String)> {
     const TOOLS: (&str, &str) = (r#"{"messages":[{}],"tools":[{"#, r#""z":1}]}"#);
     let tool = |part: &dyn Fn(&mut String, u32)| numbered(TOOLS.0, part, TOOLS.1);
     let tools =
         |part: &str, last: &str| repeated(r#"{"messages":[{}],"tools":["#, part, &format!("{last}]}}"));
     let scattered = |number: u32| number.wrapping_mul(0x9e37_79b1) & 0xff_ffff;
-    let input = |part: &str, last: &str| repeated(r#"{"input":["#, part, &format!("{last}]}}"));
     let nested = |open: &str, close: &str| {
         let value = open.repeat(100) + "1" + &close.repeat(100) + ",";
         repeated(r#"{"messages":[{}],"tools":["#, &value, "1]}")
@@ -131,6 +130,14 @@ fn hostile_bodies() -> Vec<(&'static str, Api, String)> {
         ("nested lists in tools", Api::Chat, nested("[", "]")),
         ("nested objects in tools", Api::Chat, nested(r#"{"a":"#, "}")),
         ("nested objects in reverse in tools", Api::Chat, nested(r#"{"b":"#, r#","a":1}"#)),
+        ("lone surrogates as keys of a tool", Api::Chat, tool(&|json, _| json.push_str(r#""\ud800":1,"#))),
+    ]
+}
+
+/// Other bodies that are made to cost much.
+fn hostile_bodies() -> Vec<(&'static str, Api, String)> {
+    let input = |part: &str, last: &str| repeated(r#"{"input":["#, part, &format!("{last}]}}"));
+    vec![
         ("messages", Api::Chat, repeated(r#"{"messages":["#, r#"{"role":"u"},"#, "{}]}")),
         ("empty messages", Api::Chat, repeated(r#"{"messages":["#, "{},", "{}]}")),
         (
@@ -158,7 +165,12 @@ fn hostile_bodies() -> Vec<(&'static str, Api, String)> {
             Api::Completions,
             repeated(r#"{"prompt":["#, r#""\ud800","#, r#""a"]}"#),
         ),
-        ("lone surrogates as keys of a tool", Api::Chat, tool(&|json, _| json.push_str(r#""\ud800":1,"#))),
+        ("empty items", Api::Conversations, repeated(r#"{"items":["#, "{},", "{}]}")),
+        (
+            "empty tools of Anthropic's API",
+            Api::Messages,
+            repeated(r#"{"messages":[{}],"tools":["#, "{},", "{}]}"),
+        ),
         ("token ids", Api::Completions, repeated(r#"{"prompt":["#, "12345,", "1]}")),
         ("token ids of a digit", Api::Completions, repeated(r#"{"prompt":["#, "1,", "1]}")),
         ("lists of a token id", Api::Completions, repeated(r#"{"prompt":["#, "[1],", "[1]]}")),
@@ -181,12 +193,6 @@ fn hostile_bodies() -> Vec<(&'static str, Api, String)> {
             Api::Messages,
             repeated(r#"{"messages":[{"content":["#, "{},", "{}]}]}"),
         ),
-        ("empty items", Api::Conversations, repeated(r#"{"items":["#, "{},", "{}]}")),
-        (
-            "empty tools of Anthropic's API",
-            Api::Messages,
-            repeated(r#"{"messages":[{}],"tools":["#, "{},", "{}]}"),
-        ),
     ]
 }
 
@@ -194,7 +200,7 @@ fn hostile(c: &mut Criterion) {
     let options = Options::default();
     let mut group = c.benchmark_group("hostile");
     group.sample_size(10);
-    for (name, api, json) in hostile_bodies() {
+    for (name, api, json) in hostile_tools().into_iter().chain(hostile_bodies()) {
         group.throughput(Throughput::Bytes(json.len() as u64));
         group.bench_function(BenchmarkId::new("read", name), |b| {
             b.iter(|| Body::read(black_box(&json), api, &options).map(drop));

@@ -58,13 +58,11 @@ impl Room {
 
     /// Takes room for values.
     pub(crate) fn take(&self, values: usize) -> Result<(), Unrendered> {
-        match self.left.get().checked_sub(values) {
-            Some(left) => self.left.set(left),
-            None => {
-                self.is_exceeded.set(true);
-                return Err(Unrendered::Large);
-            }
-        }
+        let Some(left) = self.left.get().checked_sub(values) else {
+            self.is_exceeded.set(true);
+            return Err(Unrendered::Large);
+        };
+        self.left.set(left);
         Ok(())
     }
 

@@ -44,21 +44,21 @@ const PLACES: [(ChatApi, &str, &str, bool); 7] = [
 struct Draws(u64);
 
 impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
+    fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % end
+        usize::try_from(self.0 % end as u64).unwrap()
     }
 
     /// A value of `depth` levels at most.
-    fn value(&mut self, depth: u64) -> String {
+    fn value(&mut self, depth: usize) -> String {
         let many = self.below(4);
         match self.below(if depth == 0 { 5 } else { 8 }) {
             0 => "1".to_owned(),
             1 => "-1.5e300".to_owned(),
             2 => "null".to_owned(),
-            3 => format!("\"{}\"", "a".repeat(self.below(30) as usize)),
+            3 => format!("\"{}\"", "a".repeat(self.below(30))),
             4 => r#""\n""#.to_owned(),
             5 => self.list(many, depth),
             _ => {
@@ -68,14 +68,14 @@ impl Draws {
         }
     }
 
-    fn list(&mut self, many: u64, depth: u64) -> String {
+    fn list(&mut self, many: usize, depth: usize) -> String {
         let items = (0..many).map(|_| self.value(depth - 1));
         format!("[{}]", items.collect::<Vec<_>>().join(","))
     }
 
     /// A chat of about this many bytes, in which a list of a few values is repeated.
     fn chat(&mut self, bytes: usize) -> (ChatApi, String) {
-        let (api, before, after, is_text) = PLACES[self.below(PLACES.len() as u64) as usize];
+        let (api, before, after, is_text) = PLACES[self.below(PLACES.len())];
         let many = 1 + self.below(3);
         let items = self.list(many, 4);
         let items = items.strip_prefix('[').and_then(|items| items.strip_suffix(']')).unwrap();
@@ -113,7 +113,7 @@ fn a_chat_takes_at_most_four_times_its_bytes() {
         // The number of parts for which there is room, by bisection.
         let (mut low, mut high) = (0, SMALL);
         while high - low > SMALL >> 7 {
-            let bytes = (low + high) / 2;
+            let bytes = usize::midpoint(low, high);
             let has_room = measure(shape.name, shape.api, &shape.body(bytes), SMALL);
             (low, high) = if has_room { (bytes, high) } else { (low, bytes) };
         }

@@ -1,5 +1,7 @@
 //! Chats that are made expensive: of many small values, or of long texts.
 
+use std::fmt::Write as _;
+
 use endpoint_picker_template::ChatApi;
 
 /// A template that prints all of a chat, and reads the content of a message as parts.
@@ -29,7 +31,7 @@ impl Shape {
             match self.part.split_once('#') {
                 Some((before, after)) => {
                     body.push_str(before);
-                    body.push_str(&format!("{number:x}"));
+                    write!(body, "{number:x}").unwrap();
                     body.push_str(after);
                 }
                 None => body.push_str(self.part),

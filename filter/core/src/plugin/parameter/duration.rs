@@ -20,7 +20,7 @@ pub(crate) fn deserialize_nanoseconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Duration, D::Error> {
     struct Nanoseconds;
-    impl<'de> Visitor<'de> for Nanoseconds {
+    impl Visitor<'_> for Nanoseconds {
         type Value = Duration;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -278,7 +278,7 @@ mod tests {
         for number in [0, 1, 9, 10, 99, 100, EXACT - 1, EXACT, EXACT + 1, u64::MAX] {
             for number in [
                 Number::Unsigned(number),
-                Number::Negative(-1 - (number / 2) as i64),
+                Number::Negative(-1 - (number / 2).cast_signed()),
                 Number::Float(number as f64),
             ] {
                 let length = write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64;
