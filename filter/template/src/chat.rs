@@ -5,6 +5,7 @@ use minijinja::value::ValueKind;
 use serde::Deserialize;
 
 use crate::Unrendered;
+use crate::room::{MADE_OBJECT, Room};
 use crate::source::ContentFormat;
 
 /// The beginning of a line by which a client of Anthropic's API is billed. It differs in each request, so vLLM leaves it out of system messages.
@@ -31,7 +32,7 @@ pub(crate) struct Message {
     pub(crate) content: Option<Content>,
     pub(crate) name: Option<Value>,
     pub(crate) reasoning: Option<String>,
-    pub(crate) tool_calls: Vec<Value>,
+    pub(crate) tool_calls: Vec<Call>,
     pub(crate) tool_call_id: Option<Value>,
     /// The tools of a developer message.
     pub(crate) tools: Option<Value>,
@@ -107,13 +108,45 @@ impl Function {
     }
 }
 
-/// A call of a function. Templates print the members of `function` in their order.
-pub(crate) fn function_call(id: String, function: [(&'static str, Value); 2]) -> Value {
-    Value::from_pairs([
-        ("id", Value::from(id)),
-        ("function", Value::from_pairs(function)),
-        ("type", Value::from("function")),
-    ])
+/// A call of a function. Members that are not there are `None`.
+pub(crate) struct Call {
+    pub(crate) id: Option<Value>,
+    /// Its members in the order in which templates print them.
+    pub(crate) function: Option<Vec<(&'static str, Value)>>,
+    pub(crate) kind: Option<Value>,
+}
+
+impl Call {
+    /// A call with all members.
+    pub(crate) fn of(id: String, function: [(&'static str, Value); 2]) -> Self {
+        Self { id: Some(id.into()), function: Some(function.into()), kind: Some("function".into()) }
+    }
+
+    /// The call with its arguments as an object. A client sends them as the text of one; anything else
+    /// becomes an empty object.
+    fn value(self, room: &Room) -> Result<Value, Unrendered> {
+        let Self { id, mut function, kind } = self;
+        if let Some(function) = &mut function {
+            match function.iter_mut().find(|(name, _)| *name == "arguments") {
+                Some((_, arguments)) => *arguments = object(arguments, room)?,
+                None => function.push(("arguments", Value::from_pairs([] as [(&str, Value); 0]))),
+            }
+        }
+        let function = function.map(Value::from_pairs);
+        let members = [("id", id), ("function", function), ("type", kind)];
+        Ok(Value::from_pairs(members.into_iter().filter_map(|(name, value)| Some((name, value?)))))
+    }
+}
+
+/// The object that these arguments are, or their text is; an empty one if they are something else.
+fn object(arguments: &Value, room: &Room) -> Result<Value, Unrendered> {
+    let parsed = match arguments.as_str().map(|text| room.read(text.as_bytes())) {
+        Some(Err(Unrendered::Large)) => return Err(Unrendered::Large),
+        Some(parsed) => parsed.ok(),
+        None => Some(arguments.clone()),
+    };
+    let object = parsed.filter(|arguments: &Value| arguments.kind() == ValueKind::Map);
+    Ok(object.unwrap_or_else(|| Value::from_pairs([] as [(&str, Value); 0])))
 }
 
 impl Chat {
@@ -122,10 +155,11 @@ impl Chat {
         self,
         preparation: Preparation,
         special: [(&'static str, Value); N],
+        room: &Room,
     ) -> Result<Value, Unrendered> {
         let Self { messages, tools, documents, reasoning_effort, variables, adds_generation_prompt } = self;
         let prepared: Result<Vec<Prepared>, Unrendered> =
-            messages.into_iter().map(|message| message.prepare(preparation.content)).collect();
+            messages.into_iter().map(|message| message.prepare(preparation.content, room)).collect();
         let mut prepared = prepared?;
         if !preparation.has_developers && prepared.iter().any(|message| message.role == "developer") {
             prepared = without_developers(prepared);
@@ -168,7 +202,7 @@ struct Prepared {
 }
 
 impl Message {
-    fn prepare(self, format: ContentFormat) -> Result<Prepared, Unrendered> {
+    fn prepare(self, format: ContentFormat, room: &Room) -> Result<Prepared, Unrendered> {
         let Self { role, content, name, reasoning, tool_calls, tool_call_id, tools } = self;
         let parts = match content {
             None => Vec::new(),
@@ -188,11 +222,15 @@ impl Message {
         match role.as_str() {
             "assistant" => {
                 if !tool_calls.is_empty() {
-                    members.push(("tool_calls", tool_calls.iter().map(tool_call).collect()));
+                    room.take(MADE_OBJECT.saturating_mul(tool_calls.len()))?;
+                    let calls: Result<Vec<Value>, _> =
+                        tool_calls.into_iter().map(|call| call.value(room)).collect();
+                    members.push(("tool_calls", Value::from(calls?)));
                 }
                 if let Some(reasoning) = reasoning {
-                    members.push(("reasoning", Value::from(reasoning.as_str())));
-                    members.push(("reasoning_content", Value::from(reasoning)));
+                    let reasoning = Value::from(reasoning);
+                    members.push(("reasoning", reasoning.clone()));
+                    members.push(("reasoning_content", reasoning));
                 }
             }
             "tool" => members.extend(tool_call_id.map(|id| ("tool_call_id", id))),
@@ -201,6 +239,9 @@ impl Message {
         }
         members.extend(name.filter(|name| name.kind() == ValueKind::String).map(|name| ("name", name)));
         let are_parts = format == ContentFormat::Parts && role != "tool";
+        if are_parts {
+            room.take(MADE_OBJECT.saturating_mul(texts.len()))?;
+        }
         Ok(Prepared { role, texts, are_parts, members })
     }
 }
@@ -213,7 +254,10 @@ impl From<Prepared> for Value {
                 |text: String| Self::from_pairs([("type", Self::from("text")), ("text", Self::from(text))]);
             texts.into_iter().map(part).collect()
         } else {
-            Self::from(texts.join("\n"))
+            match <[String; 1]>::try_from(texts) {
+                Ok([text]) => Self::from(text),
+                Err(texts) => Self::from(texts.join("\n")),
+            }
         };
         Self::from_pairs([("role", Self::from(role)), ("content", content)].into_iter().chain(members))
     }
@@ -249,32 +293,6 @@ fn without_developers(mut messages: Vec<Prepared>) -> Vec<Prepared> {
         members: Vec::new(),
     };
     core::iter::once(joined).chain(others).collect()
-}
-
-/// A call with its arguments as an object. A client sends them as the text of one; anything else becomes an empty object.
-fn tool_call(call: &Value) -> Value {
-    let Some(function) = member(call, "function") else { return call.clone() };
-    let given = member(&function, "arguments").unwrap_or_default();
-    let parsed = given.as_str().map_or_else(|| Some(given.clone()), |text| serde_json::from_str(text).ok());
-    let arguments = parsed.filter(|arguments: &Value| arguments.kind() == ValueKind::Map);
-    let arguments = arguments.unwrap_or_else(|| Value::from_pairs([] as [(&str, Value); 0]));
-    with(call, "function", with(&function, "arguments", arguments))
-}
-
-/// An object with another value of a member.
-fn with(object: &Value, name: &str, value: Value) -> Value {
-    let names = object.try_iter().into_iter().flatten();
-    let names = names.filter_map(|name| name.as_str().map(str::to_owned));
-    let of = |name: String| {
-        let value = member(object, &name).unwrap_or_default();
-        (name, value)
-    };
-    let mut members: Vec<(String, Value)> = names.map(of).collect();
-    match members.iter_mut().find(|(known, _)| known == name) {
-        Some((_, known)) => *known = value,
-        None => members.push((name.to_owned(), value)),
-    }
-    Value::from_pairs(members)
 }
 
 /// A member of an object, if it is there.

@@ -9,6 +9,7 @@ mod api;
 mod chat;
 mod json;
 mod python;
+mod room;
 mod source;
 
 use core::fmt;
@@ -24,6 +25,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 pub use api::ChatApi;
 use api::messages::Adaptation;
 use chat::{Chat, Message, Preparation};
+use room::Room;
 use source::ContentFormat;
 
 /// Maximum number of bytes of a template.
@@ -89,6 +91,8 @@ pub enum Unrendered {
     Content,
     /// It brings its own template, or continues a message.
     Unsupported(&'static str),
+    /// It has more values or text than there is room for.
+    Large,
     /// The template failed, or took too much work or space.
     Template(String),
 }
@@ -99,6 +103,7 @@ impl fmt::Display for Unrendered {
             Self::Body(reason) => write!(f, "the body is not a chat request: {reason}"),
             Self::Content => f.write_str("a message has other content than text"),
             Self::Unsupported(field) => write!(f, "{field} is not supported"),
+            Self::Large => f.write_str("the chat has more values or text than are read"),
             Self::Template(reason) => write!(f, "the chat template failed: {reason}"),
         }
     }
@@ -152,23 +157,24 @@ impl ChatTemplate {
         max_bytes: usize,
     ) -> Result<String, Unrendered> {
         stacker::grow(STACK, || {
+            let room = Room::new(body);
             let chat = match api {
-                ChatApi::Completions => api::completions::read(body),
-                ChatApi::Messages => api::messages::read(body, self.adaptation),
-                ChatApi::Responses => api::responses::read(body),
+                ChatApi::Completions => api::completions::read(room.read(body)?),
+                ChatApi::Messages => api::messages::read(room.read(body)?, self.adaptation),
+                ChatApi::Responses => api::responses::read(room.read(body)?),
             };
-            self.render_chat(chat?, now, max_bytes)
+            self.render_chat(chat?, &room, now, max_bytes)
         })
     }
 
-    fn render_chat(&self, chat: Chat, now: i64, max_bytes: usize) -> Result<String, Unrendered> {
+    fn render_chat(&self, chat: Chat, room: &Room, now: i64, max_bytes: usize) -> Result<String, Unrendered> {
         let date = Value::from_function(move |format: String| date(&format, now));
         let special = [
             ("bos_token", Value::from(self.bos_token.as_str())),
             ("eos_token", Value::from(self.eos_token.as_str())),
             ("strftime_now", date),
         ];
-        self.render_context(chat.context(self.preparation, special)?, max_bytes)
+        self.render_context(chat.context(self.preparation, special, room)?, max_bytes)
     }
 
     fn render_context(&self, context: Value, max_bytes: usize) -> Result<String, Unrendered> {
@@ -181,16 +187,18 @@ impl ChatTemplate {
     /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
     /// messages if the template refuses a second one or has tags of other libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
     fn adaptation(&self, has_extensions: bool) -> Adaptation {
+        let room = Room::new(&[]);
         let messages = ["system", "user", "system", "user"].map(|role| Message::text(role, "t".to_owned()));
         let chat = Chat { messages: messages.into(), ..Chat::default() };
         // Without the functions and tokens that the server's own rendering has.
         let plain = Preparation { content: ContentFormat::String, has_developers: true };
-        let systems = chat.context(plain, []).and_then(|context| self.render_context(context, PROBE_BYTES));
+        let systems =
+            chat.context(plain, [], &room).and_then(|context| self.render_context(context, PROBE_BYTES));
         let with_effort = |effort: &str| {
             let reasoning_effort = Some(effort.to_owned());
             let messages = vec![Message::text("user", "Hi".to_owned())];
             let chat = Chat { messages, reasoning_effort, adds_generation_prompt: true, ..Chat::default() };
-            self.render_chat(chat, 0, PROBE_BYTES).ok()
+            self.render_chat(chat, &room, 0, PROBE_BYTES).ok()
         };
         let none = with_effort("none");
         let is_ignored = EFFORTS.iter().any(|effort| with_effort(effort) == none);

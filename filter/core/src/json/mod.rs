@@ -1,5 +1,6 @@
 //! Reading and writing JSON text: the one module that calls `serde_json` for request bodies and responses.
 
+mod name;
 mod string;
 mod value;
 
@@ -8,10 +9,13 @@ use core::ops::Range;
 use serde::de::DeserializeSeed;
 use value::Read;
 
+pub(crate) use name::Name;
 pub(crate) use string::{
     Match, OpenString, end_of_string, escaped_unit, match_literal, without_lone_surrogates,
 };
-pub(crate) use value::{Number, Pass, Reader, Str, element, key, pass_array, pass_object, raw_value, value};
+pub(crate) use value::{
+    Number, Pass, Reader, Str, element, key, key_by, pass_array, pass_object, raw_value, value,
+};
 
 /// Maximum number of levels of arrays and objects in each other: the limit of `serde_json`.
 pub(crate) const MAX_NESTED: usize = 127;

@@ -36,37 +36,42 @@ pub(crate) fn end_of_string(text: &[u8], from: usize) -> Option<usize> {
 /// The UTF-16 unit of the escape `\uXXXX` that `text` begins with, if it begins with one.
 pub(crate) fn escaped_unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.first_chunk::<4>()?;
-    // `from_str_radix` would accept a sign.
-    let digits = core::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
-    u16::from_str_radix(digits, 16).ok()
+    digits.iter().try_fold(0, |unit: u16, &digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            b'A'..=b'F' => digit - b'A' + 10,
+            _ => return None,
+        };
+        Some(unit << 4 | u16::from(digit))
+    })
 }
 
 /// Replaces each unpaired surrogate escape by `\ufffd`, which has the same length. `None` if there are none.
 pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     let bytes = json.as_bytes();
     let unit = |at: usize| escaped_unit(bytes.get(at..)?);
-    let mut replaced = String::new();
-    // The text before `done` is in `replaced`.
-    let mut done = 0;
+    let mut replaced = None::<Vec<u8>>;
     let mut at = 0;
-    while let Some(backslash) = bytes.get(at..).and_then(|rest| memchr(b'\\', rest)) {
-        at += backslash;
-        match (unit(at), unit(at + 6)) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => at += 12,
-            (Some(0xd800..=0xdfff), _) => {
-                replaced.reserve_exact(json.len() - replaced.len());
-                replaced.push_str(json.get(done..at)?);
-                replaced.push_str("\\ufffd");
-                at += 6;
-                done = at;
-            }
-            (Some(_), _) => at += 6,
-            // A backslash that is escaped does not begin an escape.
-            (None, _) => at += 2,
+    while let Some(rest) = bytes.get(at..) {
+        // Where escapes follow each other, a search for the next one costs more than it saves.
+        if rest.first() != Some(&b'\\') {
+            let Some(backslash) = memchr(b'\\', rest) else { break };
+            at += backslash;
         }
+        at += match unit(at) {
+            Some(0xd800..=0xdbff) if matches!(unit(at + 6), Some(0xdc00..=0xdfff)) => 12,
+            Some(0xd800..=0xdfff) => {
+                let copy = replaced.get_or_insert_with(|| bytes.to_vec());
+                copy.get_mut(at..at + 6)?.copy_from_slice(b"\\ufffd");
+                6
+            }
+            Some(_) => 6,
+            // A backslash that is escaped does not begin an escape.
+            None => 2,
+        };
     }
-    replaced.push_str(json.get(done..)?);
-    (done > 0).then_some(replaced)
+    String::from_utf8(replaced?).ok()
 }
 
 /// Whether a JSON text begins with a string.

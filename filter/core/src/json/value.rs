@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{MAX_NESTED, read};
+use super::{MAX_NESTED, Name, read};
 
 /// A string without its quotes and escapes.
 #[derive(Clone, Copy)]
@@ -33,6 +33,11 @@ impl Deref for Str<'_, '_> {
 }
 
 impl<'a> Str<'a, '_> {
+    /// A text that is not a part of the body.
+    pub(super) fn copied(text: &str) -> Str<'a, '_> {
+        Str { text, in_body: None }
+    }
+
     pub(crate) fn into_cow(self) -> Cow<'a, str> {
         self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
     }
@@ -129,21 +134,29 @@ impl Reader<'_> for Pass {
 struct Key;
 
 impl<'a> Reader<'a> for Key {
-    type Value = Cow<'a, str>;
+    type Value = Name<'a>;
 
     // A deserializer of JSON has only strings for keys.
-    fn other(self) -> Cow<'a, str> {
-        Cow::Borrowed("")
+    fn other(self) -> Name<'a> {
+        Name::copy("")
     }
 
-    fn string(self, value: Str<'a, '_>) -> Cow<'a, str> {
-        value.into_cow()
+    fn string(self, value: Str<'a, '_>) -> Name<'a> {
+        Name::new(value)
     }
 }
 
 /// The next member's key.
-pub(crate) fn key<'a, A: MapAccess<'a>>(object: &mut A) -> Result<Option<Cow<'a, str>>, A::Error> {
+pub(crate) fn key<'a, A: MapAccess<'a>>(object: &mut A) -> Result<Option<Name<'a>>, A::Error> {
     object.next_key_seed(Read(Key))
+}
+
+/// The next member's key, read as any other string.
+pub(crate) fn key_by<'a, A: MapAccess<'a>, R: Reader<'a>>(
+    object: &mut A,
+    reader: R,
+) -> Result<Option<R::Value>, A::Error> {
+    object.next_key_seed(Read(reader))
 }
 
 /// The value of the member whose key was just read.

@@ -73,6 +73,16 @@ const ID_ATTRIBUTE: &str = "SessionIDDataKey";
 const AGENT_ATTRIBUTE: &str = "agent-identity";
 const LIFETIME_SECONDS: f64 = 300.0;
 
+impl Source {
+    /// The attribute and its producer. The EPP v0.10 has both in one text, `attribute/producer`.
+    fn parts(&self) -> (&str, &str) {
+        match self.attribute.split_once('/') {
+            Some((ID_ATTRIBUTE, producer)) if self.producer.is_empty() => (ID_ATTRIBUTE, producer),
+            _ => (&self.attribute, &self.producer),
+        }
+    }
+}
+
 impl SessionAffinity {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.strategy == Strategy::EncodedEndpointHeader {
@@ -83,11 +93,11 @@ impl SessionAffinity {
             if source.header.is_empty() == source.attribute.is_empty() {
                 return Err(format!("{at} needs either a header or an attribute"));
             }
-            let is_known = !source.header.is_empty()
-                || [ID_ATTRIBUTE, AGENT_ATTRIBUTE].contains(&source.attribute.as_str());
+            let (attribute, producer) = source.parts();
+            let is_known = !source.header.is_empty() || [ID_ATTRIBUTE, AGENT_ATTRIBUTE].contains(&attribute);
             let known = format!("{ID_ATTRIBUTE} or {AGENT_ATTRIBUTE}");
             allow(is_known, &format!("{at}.attribute"), &source.attribute, &known)?;
-            if source.attribute == ID_ATTRIBUTE && source.producer.is_empty() {
+            if attribute == ID_ATTRIBUTE && producer.is_empty() {
                 return Err(format!("{at}.producer is empty; the name of a session-id-producer is needed"));
             }
         }
@@ -104,15 +114,27 @@ impl SessionAffinity {
         seconds("evictionSweepSeconds", self.session_id_config.eviction_sweep_seconds)
     }
 
+    /// Names the two parameters that take the place of `attribute/producer`.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let sources = self.session_id_config.sources.iter().enumerate();
+        let older = sources.filter(|(_, source)| source.attribute.contains('/'));
+        let warning = |(index, source): (usize, &Source)| {
+            let (attribute, producer) = source.parts();
+            format!(
+                "sessionIdConfig.sources[{index}].attribute {:?} is the spelling of v0.10; with later versions of the \
+                 EPP use attribute: {attribute} and producer: {producer}",
+                source.attribute
+            )
+        };
+        older.map(warning).collect()
+    }
+
     pub(crate) fn needs(&self) -> Vec<Need<'_>> {
         let producers = self.session_id_config.sources.iter().filter(|source| source.header.is_empty());
         let parameter = "sessionIdConfig.sources";
-        let named = producers.map(|source| {
-            if source.attribute == AGENT_ATTRIBUTE {
-                Need { parameter, name: AGENT_ATTRIBUTE, kind: NeedKind::AgentIdentity }
-            } else {
-                Need { parameter, name: &source.producer, kind: NeedKind::SessionProducer }
-            }
+        let named = producers.map(|source| match source.parts() {
+            (AGENT_ATTRIBUTE, _) => Need { parameter, name: AGENT_ATTRIBUTE, kind: NeedKind::AgentIdentity },
+            (_, name) => Need { parameter, name, kind: NeedKind::SessionProducer },
         });
         if self.strategy == Strategy::SessionId { named.collect() } else { Vec::new() }
     }
@@ -225,6 +247,10 @@ macro_rules! session_affinity_plugin {
 
             fn needs(&self) -> Vec<crate::plugin::Need<'_>> {
                 self.0.needs()
+            }
+
+            fn warnings(&self) -> Vec<String> {
+                self.0.warnings()
             }
 
             fn is_alpha(&self) -> bool {
@@ -389,6 +415,29 @@ mod tests {
         let by_cookie = record(&fixture);
         fixture.request.headers = headers(&[("x-first", " abc ")]);
         assert_eq!((record(&fixture), by_cookie.len()), (by_cookie, 1));
+    }
+
+    #[test]
+    fn an_attribute_is_read_as_v0_10_spells_it() {
+        let of = |source| scorer(json!({"strategy": "session_id", "sessionIdConfig": {"sources": [source]}}));
+        let older = of(json!({"attribute": "SessionIDDataKey/session-id-producer"}));
+        let newer = of(json!({"attribute": "SessionIDDataKey", "producer": "session-id-producer"}));
+        for plugin in [&older, &newer] {
+            assert_eq!(plugin.check(), Ok(()));
+            let needs: Vec<_> = plugin.needs().iter().map(|need| (need.kind, need.name.to_owned())).collect();
+            assert_eq!(needs, [(NeedKind::SessionProducer, "session-id-producer".to_owned())]);
+        }
+        assert!(newer.warnings().is_empty());
+        assert_eq!(
+            older.warnings(),
+            [
+                "sessionIdConfig.sources[0].attribute \"SessionIDDataKey/session-id-producer\" is the spelling of v0.10; \
+                 with later versions of the EPP use attribute: SessionIDDataKey and producer: session-id-producer"
+            ]
+        );
+        for refused in ["SessionIDDataKey/", "Other/session-id-producer", "SessionIDDataKeys"] {
+            assert!(of(json!({"attribute": refused})).check().is_err(), "{refused}");
+        }
     }
 
     #[test]

@@ -8,11 +8,11 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::{Members, TextOrList};
 use crate::Unrendered;
-use crate::chat::{Chat, Content, Function, Message, Part, member};
+use crate::chat::{Call, Chat, Content, Function, Message, Part, member};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
-struct Request {
+pub(crate) struct Request {
     messages: Vec<RequestMessage>,
     tools: Option<Vec<Tool>>,
     documents: Option<Value>,
@@ -41,9 +41,8 @@ struct RequestMessage {
     tools: Option<Value>,
 }
 
-/// Reads a body.
-pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
-    let request: Request = super::read(body)?;
+/// The chat of a request.
+pub(crate) fn read(request: Request) -> Result<Chat, Unrendered> {
     if request.chat_template.is_some() {
         return Err(Unrendered::Unsupported("chat_template"));
     }
@@ -55,7 +54,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
         content: message.content.map(Content::from),
         name: message.name,
         reasoning: message.reasoning.or(message.reasoning_content),
-        tool_calls: message.tool_calls.unwrap_or_default().iter().map(validated).collect(),
+        tool_calls: message.tool_calls.unwrap_or_default().into_iter().map(validated).collect(),
         tool_call_id: message.tool_call_id,
         tools: message.tools,
     };
@@ -70,19 +69,14 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
     })
 }
 
-/// A call with its members in the order that the types of vLLM have, and without others.
-fn validated(call: &Value) -> Value {
-    let members = |object: &Value, names: &[&'static str]| {
-        let present = names.iter().filter_map(|name| Some((*name, member(object, name)?)));
-        present.collect::<Vec<_>>()
-    };
-    let mut call = members(call, &["id", "function", "type"]);
-    for (name, value) in &mut call {
-        if *name == "function" {
-            *value = Value::from_pairs(members(value, &["arguments", "name"]));
-        }
-    }
-    Value::from_pairs(call)
+/// The members of a call that the types of vLLM have.
+#[expect(clippy::needless_pass_by_value, reason = "each call is dropped when the next one is made")]
+fn validated(call: Value) -> Call {
+    let function = member(&call, "function").map(|function| {
+        let present = ["arguments", "name"].into_iter();
+        present.filter_map(|name| Some((name, member(&function, name)?))).collect()
+    });
+    Call { id: member(&call, "id"), function, kind: member(&call, "type") }
 }
 
 impl<'de> Deserialize<'de> for Part {

@@ -5,11 +5,11 @@ use serde::Deserialize;
 
 use super::{Members, TextOrList};
 use crate::Unrendered;
-use crate::chat::{BILLING_HEADER, Chat, Content, Function, Message, Part, function_call};
+use crate::chat::{BILLING_HEADER, Call, Chat, Content, Function, Message, Part};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
-struct Request {
+pub(crate) struct Request {
     messages: Vec<RequestMessage>,
     system: Option<TextOrList<Block>>,
     tools: Option<Vec<Tool>>,
@@ -71,10 +71,9 @@ pub(crate) struct Adaptation {
     pub(crate) disabled_effort: &'static str,
 }
 
-/// Reads a body.
-pub(crate) fn read(body: &[u8], adaptation: Adaptation) -> Result<Chat, Unrendered> {
-    let Request { messages, system, tools, thinking, output_config, chat_template_kwargs } =
-        super::read(body)?;
+/// The chat of a request.
+pub(crate) fn read(request: Request, adaptation: Adaptation) -> Result<Chat, Unrendered> {
+    let Request { messages, system, tools, thinking, output_config, chat_template_kwargs } = request;
     let mut systems: Vec<String> = match system {
         None => Vec::new(),
         Some(TextOrList::Text(text)) => vec![text],
@@ -159,12 +158,12 @@ fn push_blocks(role: String, blocks: Vec<Block>, chat: &mut Vec<Message>) -> Res
     Ok(())
 }
 
-fn tool_use(block: Block) -> Result<Value, Unrendered> {
+fn tool_use(block: Block) -> Result<Call, Unrendered> {
     // The server would make one of the time.
     let id = block.id.filter(|id| !id.is_empty()).ok_or(Unrendered::Unsupported("a tool_use without id"))?;
     let input = block.input.unwrap_or_default();
     let name = Value::from(block.name.unwrap_or_default());
-    Ok(function_call(id, [("arguments", input), ("name", name)]))
+    Ok(Call::of(id, [("arguments", input), ("name", name)]))
 }
 
 /// The text of a tool's result.

@@ -10,7 +10,7 @@ use core::marker::PhantomData;
 use minijinja::Value;
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::Unrendered;
 use crate::chat::{Content, Part};
@@ -24,10 +24,6 @@ pub enum ChatApi {
     Messages,
     /// OpenAI's responses.
     Responses,
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unrendered> {
-    serde_json::from_slice(body).map_err(|error| Unrendered::Body(error.to_string()))
 }
 
 /// An object, its members in their order.

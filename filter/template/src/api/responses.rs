@@ -5,11 +5,11 @@ use serde::Deserialize;
 
 use super::{Members, TextOrList};
 use crate::Unrendered;
-use crate::chat::{Chat, Content, Function, Message, Part, function_call};
+use crate::chat::{Call, Chat, Content, Function, Message, Part};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
-struct Request {
+pub(crate) struct Request {
     input: TextOrList<Item>,
     instructions: Option<String>,
     previous_response_id: Option<String>,
@@ -57,9 +57,8 @@ struct Tool {
     defer_loading: Option<Value>,
 }
 
-/// Reads a body.
-pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrendered> {
-    let request: Request = super::read(body)?;
+/// The chat of a request.
+pub(crate) fn read(request: Request) -> Result<Chat, Unrendered> {
     if request.previous_response_id.is_some() {
         return Err(Unrendered::Unsupported("previous_response_id"));
     }
@@ -158,7 +157,7 @@ impl Item {
         Ok(())
     }
 
-    fn call(self) -> Result<Value, Unrendered> {
+    fn call(self) -> Result<Call, Unrendered> {
         if self.namespace.is_some_and(|namespace| !namespace.is_empty()) {
             return Err(Unrendered::Unsupported("a namespace of tools"));
         }
@@ -166,7 +165,7 @@ impl Item {
             ("name", Value::from(self.name.unwrap_or_default())),
             ("arguments", Value::from(self.arguments.unwrap_or_default())),
         ];
-        Ok(function_call(self.call_id.unwrap_or_default(), function))
+        Ok(Call::of(self.call_id.unwrap_or_default(), function))
     }
 }
 

@@ -29,10 +29,19 @@ pub struct EndpointAttributeFilter {
     algorithm: Option<Algorithm>,
 }
 
+// Not an enum with its tag in `type`: that would be read from a copy, in which null is a value.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
-enum Algorithm {
-    Threshold { threshold: Threshold },
+#[serde(deny_unknown_fields)]
+struct Algorithm {
+    #[serde(rename = "type")]
+    _kind: AlgorithmKind,
+    threshold: Threshold,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum AlgorithmKind {
+    Threshold,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -101,8 +110,7 @@ impl Plugin for EndpointAttributeFilter {
 
 impl Filter for EndpointAttributeFilter {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, _: &mut dyn Rng) {
-        let (Some(attribute), Some(Algorithm::Threshold { threshold })) =
-            (self.attribute().find(), self.algorithm)
+        let (Some(attribute), Some(Algorithm { threshold, .. })) = (self.attribute().find(), self.algorithm)
         else {
             return;
         };

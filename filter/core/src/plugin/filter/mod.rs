@@ -62,6 +62,7 @@ pub enum Eligibility {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) enum OnMissing {
     #[default]
+    #[serde(alias = "")]
     Pass,
     Fail,
 }

@@ -1,8 +1,9 @@
 //! Durations as Go writes them: `200ms`, `1m30s`, `1.5h`.
 
+use core::fmt;
 use core::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 /// Reads a parameter, for `#[serde(deserialize_with)]`.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -12,6 +13,33 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
             "{text:?} is not a duration; allowed are numbers with a unit such as 200ms, 1.5s, 1m30s"
         ))
     })
+}
+
+/// Reads a parameter that Go writes as a number of nanoseconds, or that is a duration.
+pub(crate) fn deserialize_nanoseconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    struct Nanoseconds;
+    impl Visitor<'_> for Nanoseconds {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number of nanoseconds, or a duration such as 200ms, 1.5s, 1m30s")
+        }
+
+        fn visit_u64<E: Error>(self, nanoseconds: u64) -> Result<Duration, E> {
+            Ok(Duration::from_nanos(nanoseconds))
+        }
+
+        fn visit_i64<E: Error>(self, nanoseconds: i64) -> Result<Duration, E> {
+            Ok(Duration::from_nanos(nanoseconds.try_into().unwrap_or_default()))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+            parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+    deserializer.deserialize_any(Nanoseconds)
 }
 
 /// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`. `None`: no duration.
@@ -52,6 +80,20 @@ mod tests {
             [("200ms", 200), ("0", 0), ("1.5s", 1_500), ("1m30s", 90_000), ("2h", 7_200_000), ("5000us", 5)];
         for (text, milliseconds) in cases {
             assert_eq!(parse(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_counts_nanoseconds() {
+        for (json, nanoseconds) in
+            [("300000000000", 300_000_000_000), ("0", 0), ("-1", 0), (r#""5us""#, 5_000)]
+        {
+            let read = deserialize_nanoseconds(&mut serde_json::Deserializer::from_str(json));
+            assert_eq!(read.unwrap(), Duration::from_nanos(nanoseconds), "{json}");
+        }
+        for json in ["1.5", "3e11", "true", "null", r#""soon""#] {
+            let read = deserialize_nanoseconds(&mut serde_json::Deserializer::from_str(json));
+            assert!(read.is_err(), "{json}");
         }
     }
 

@@ -37,7 +37,7 @@ pub struct PredictedLatencyProducer {
     /// Name of the `inflight-load-producer`; empty: the only one configured.
     in_flight_load_producer_name: String,
     /// Without effect, as are the others below.
-    #[serde(rename = "contextTTL", deserialize_with = "duration::deserialize")]
+    #[serde(rename = "contextTTL", deserialize_with = "duration::deserialize_nanoseconds")]
     context_ttl: Duration,
     use_encoder_cache_features: bool,
     encoder_cache_match_info_producer_name: String,

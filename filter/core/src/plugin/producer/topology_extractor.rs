@@ -28,6 +28,7 @@ pub struct TopologyExtractor {
 pub enum TopologyLevel {
     /// The same server machine.
     #[default]
+    #[serde(alias = "")]
     Host,
     /// The same rack.
     Rack,

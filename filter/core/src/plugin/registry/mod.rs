@@ -171,6 +171,38 @@ mod tests {
     }
 
     #[test]
+    fn null_and_an_empty_choice_within_an_object_count_as_not_given() {
+        let threshold = |value| {
+            let threshold = format!(r#"{{"operator":"Equal"{value}}}"#);
+            let algorithm = format!(r#"{{"type":"threshold","threshold":{threshold}}}"#);
+            format!(r#"{{"attribute":"WaitingQueueSize","onMissing":"","algorithm":{algorithm}}}"#)
+        };
+        let null = r#"{"tokenProcessorConfig":{"blockSize":null,"hashSeed":null,"hashAlgorithm":null},
+            "indexerConfig":{"kvCacheBackendConfigs":null,
+                "kvBlockIndexConfig":{"redisConfig":null,"inMemoryConfig":{"size":null}}},
+            "kvEventsConfig":{"topicFilter":null,"engineType":"","podDiscoveryConfig":{"socketPort":null}}}"#;
+        for (name, parameters, same) in [
+            ("endpoint-attribute-filter", threshold(r#","value":null"#), threshold("")),
+            ("precise-prefix-cache-producer", null.to_owned(), "{}".to_owned()),
+            (
+                "session-affinity-scorer",
+                r#"{"sessionIdConfig":{"sources":[{"header":"a","attribute":null}],"evictionTtlSeconds":null}}"#.to_owned(),
+                r#"{"sessionIdConfig":{"sources":[{"header":"a"}]}}"#.to_owned(),
+            ),
+            ("topology-affinity-filter", r#"{"minAffinity":""}"#.to_owned(), "{}".to_owned()),
+            ("served-model-filter", r#"{"onMissing":""}"#.to_owned(), "{}".to_owned()),
+            ("burst-prefix-cache-producer", r#"{"balanceBy":""}"#.to_owned(), "{}".to_owned()),
+            ("latency-scorer", r#"{"headroomSelectionStrategy":""}"#.to_owned(), "{}".to_owned()),
+        ] {
+            let read = |parameters: &str| read_plugin(name, parameters).map_err(|error| error.to_string());
+            assert_eq!(read(&parameters), read(&same), "{name} {parameters}");
+            assert!(read(&same).is_ok(), "{name}");
+        }
+        // As the EPP does.
+        assert!(read_plugin("prefix-cache-affinity-filter", r#"{"ttftSource":""}"#).is_err());
+    }
+
+    #[test]
     fn parameters_that_are_unknown_or_not_an_object_are_refused() {
         for name in TYPES {
             for parameters in [r#"{"surely-not-a-parameter":1}"#, "[]", "7", ""] {

@@ -6,12 +6,11 @@
 //! are all counted: to recognize them, their names would have to be kept.
 
 use core::ops::Range;
-use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
 
 use super::json_text::{self, write_go_number};
-use crate::json::{MAX_NUMBER_LENGTH, Number, Reader, Str, element, key, value};
+use crate::json::{MAX_NUMBER_LENGTH, Name, Number, Reader, Str, element, key, key_by, value};
 use crate::request::body::field::Scope;
 use crate::request::prompt::Text;
 
@@ -76,6 +75,11 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         let mut length = kept.put(b"[");
         let mut any = false;
         loop {
+            if kept.is_full() {
+                let (count, bytes) = count_elements(&mut array)?;
+                let commas = if any { count } else { count.saturating_sub(1) };
+                return Ok(length + bytes + commas + 1);
+            }
             let before = kept.len();
             // Only reading shows whether another element follows, so the comma is taken back at the end.
             let comma = if any { kept.put(b",") } else { 0 };
@@ -90,14 +94,72 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<u64, A::Error> {
         let kept = self.kept;
+        if kept.is_full() {
+            return Count.object(object);
+        }
         let mut open = kept.open_object();
         while let Some(name) = key(&mut object)? {
             let begun = kept.begin_member(&mut open, name);
-            let bytes = value(&mut object, Canonical { kept: &mut *kept })?;
+            let bytes = if begun.is_kept() {
+                value(&mut object, Canonical { kept: &mut *kept })?
+            } else {
+                value(&mut object, Count)?
+            };
             kept.end_member(&mut open, begun, bytes);
         }
         Ok(kept.close_object(open))
     }
+}
+
+/// Counts a value of which nothing is kept: returns the length of its text.
+struct Count;
+
+impl<'a> Reader<'a> for Count {
+    type Value = u64;
+
+    // Every type has a method.
+    fn other(self) -> u64 {
+        0
+    }
+
+    fn null(self) -> u64 {
+        4
+    }
+
+    fn boolean(self, value: bool) -> u64 {
+        if value { 4 } else { 5 }
+    }
+
+    fn number(self, value: Number) -> u64 {
+        json_text::go_number_length(value)
+    }
+
+    fn string(self, value: Str<'a, '_>) -> u64 {
+        json_text::string_length(value.as_bytes())
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<u64, A::Error> {
+        let (count, bytes) = count_elements(&mut array)?;
+        Ok(2 + bytes + count.saturating_sub(1))
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<u64, A::Error> {
+        let mut length = 1;
+        while let Some(name) = key_by(&mut object, Self)? {
+            length += name + 1 + value(&mut object, Self)? + 1;
+        }
+        Ok(length.max(2))
+    }
+}
+
+/// The number of the elements that follow, and the length of all their texts.
+fn count_elements<'a, A: SeqAccess<'a>>(array: &mut A) -> Result<(u64, u64), A::Error> {
+    let (mut count, mut length) = (0, 0);
+    while let Some(bytes) = element(array, Count)? {
+        count += 1;
+        length += bytes;
+    }
+    Ok((count, length))
 }
 
 /// Maximum number of members of all open objects together.
@@ -126,7 +188,7 @@ struct Kept<'a> {
 
 /// One member of an object in the buffer.
 struct Member<'a> {
-    name: Cow<'a, str>,
+    name: Name<'a>,
     kept: Range<usize>,
     /// Its whole length.
     bytes: u64,
@@ -148,16 +210,22 @@ pub(super) struct Open<'a> {
     first: usize,
     is_sorted: bool,
     /// The smallest name of a member that was left out: it and greater names are not written.
-    left_out: Option<Cow<'a, str>>,
+    left_out: Option<Name<'a>>,
     length: u64,
 }
 
 /// A member whose value is written next.
 pub(super) struct Begun<'a> {
     /// The name, if the member is kept.
-    name: Option<Cow<'a, str>>,
+    name: Option<Name<'a>>,
     from: usize,
     bytes: u64,
+}
+
+impl Begun<'_> {
+    fn is_kept(&self) -> bool {
+        self.name.is_some()
+    }
 }
 
 impl<'a> Kept<'a> {
@@ -173,6 +241,11 @@ impl<'a> Kept<'a> {
 
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Whether nothing more is kept of the value that is being written.
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= self.end
     }
 
     pub(super) fn truncate(&mut self, length: usize) {
@@ -195,7 +268,7 @@ impl<'a> Kept<'a> {
         Open { start, end, first: self.members.len(), is_sorted: true, left_out: None, length }
     }
 
-    pub(super) fn begin_member(&mut self, open: &mut Open<'a>, name: Cow<'a, str>) -> Begun<'a> {
+    pub(super) fn begin_member(&mut self, open: &mut Open<'a>, name: Name<'a>) -> Begun<'a> {
         let room = open.room();
         // A member behind one that was left out would leave a gap in the kept part.
         let mut is_kept = room > 0 && open.left_out.as_ref().is_none_or(|least| name < *least);
@@ -226,9 +299,10 @@ impl<'a> Kept<'a> {
         let kept = from..self.bytes.len();
         if let Some(last) = self.members.get_mut(open.first..).and_then(<[_]>::last_mut) {
             // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
-            open.is_sorted &= last.name < name && !last.is_cut();
+            let order = last.name.cmp(&name);
+            open.is_sorted &= order.is_lt() && !last.is_cut();
             // The last of equal keys counts. Equal keys that are not neighbours are found when the members are sorted.
-            if last.name == name {
+            if order.is_eq() {
                 open.length -= last.bytes + 1;
                 *last = Member { name, kept, bytes: total };
                 self.keep_within_buffer(open);
@@ -272,7 +346,7 @@ impl<'a> Kept<'a> {
     }
 
     /// Leaves members out until there is room for one called `name`; returns whether it can be kept.
-    fn make_room(&mut self, open: &mut Open<'a>, name: &str) -> bool {
+    fn make_room(&mut self, open: &mut Open<'a>, name: &Name<'a>) -> bool {
         // Sorting is amortized only over many members of this object: if other objects hold most of the places, its next member is left
         // out instead.
         if self.members.len() - open.first >= MAX_MEMBERS / 2 {
@@ -280,9 +354,9 @@ impl<'a> Kept<'a> {
             let half = open.first + MAX_MEMBERS / 4;
             self.leave_out_from(open, half);
         } else {
-            open.left_out = Some(Cow::Owned(name.to_owned()));
+            open.left_out = Some(name.clone());
         }
-        open.left_out.as_deref().is_none_or(|least| name < least)
+        open.left_out.as_ref().is_none_or(|least| name < least)
     }
 
     fn leave_out_from(&mut self, open: &mut Open<'a>, first: usize) {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr_iter;
+
 use crate::json::{MAX_NUMBER_LENGTH, Number, write_number};
 use crate::request::prompt::Text;
 
@@ -77,34 +79,99 @@ impl JsonText {
 
 /// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
 pub(super) fn push_up_to(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
-    let room = end.saturating_sub(out.len());
-    out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    if let Some(room @ 1..) = end.checked_sub(out.len()) {
+        out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
     bytes.len() as u64
 }
 
 /// Appends a string with its quotes, as [`push_up_to`] does; returns its length with quotes and escapes.
 pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u64 {
+    if out.len() >= end {
+        return string_length(text);
+    }
     let mut length = push_up_to(out, end, b"\"");
     let mut rest = text;
-    let mut plain = 0;
-    while let Some(from_here @ [first, ..]) = rest.get(plain..) {
-        let Some((escape, escaped)) = escape(*first, from_here) else {
-            plain += 1;
-            continue;
-        };
-        length += push_up_to(out, end, rest.get(..plain).unwrap_or_default());
-        length += match escape {
-            Escape::Short(letter) => push_up_to(out, end, &[b'\\', letter]),
-            Escape::Unit(unit) => {
+    while let Some(plain) = rest.iter().position(|&byte| may_be_escaped(byte)) {
+        let (before, from_here) = rest.split_at_checked(plain).unwrap_or_default();
+        length += push_up_to(out, end, before);
+        let first = from_here.first().copied().unwrap_or_default();
+        let escaped = match escape(first, from_here) {
+            Some((Escape::Short(letter), escaped)) => {
+                length += push_up_to(out, end, &[b'\\', letter]);
+                escaped
+            }
+            Some((Escape::Unit(unit), escaped)) => {
                 let [a, b, c, d] = [12, 8, 4, 0].map(|shift| hexadecimal(unit >> shift & 0xf));
-                push_up_to(out, end, &[b'\\', b'u', a, b, c, d])
+                length += push_up_to(out, end, &[b'\\', b'u', a, b, c, d]);
+                escaped
+            }
+            None => {
+                length += push_up_to(out, end, &[first]);
+                1
             }
         };
         rest = from_here.get(escaped..).unwrap_or_default();
-        plain = 0;
     }
     length += push_up_to(out, end, rest);
     length + push_up_to(out, end, b"\"")
+}
+
+/// The first byte of U+2028 and U+2029.
+const SEPARATOR: u8 = 0xe2;
+
+/// Bytes that a string grows by for each byte that is escaped; 3 for the first byte of U+2028 and U+2029,
+/// which begins others too.
+const GROWTH: [u8; 256] = {
+    let mut growth = [0; 256];
+    let mut byte = 0;
+    while byte < growth.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        #[expect(clippy::indexing_slicing, reason = "at compile time")]
+        let () = growth[byte] = match byte as u8 {
+            b'"' | b'\\' | 0x08 | 0x0c | b'\n' | b'\r' | b'\t' => 1,
+            0..0x20 | b'<' | b'>' | b'&' => 5,
+            SEPARATOR => 3,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    growth
+};
+
+fn growth(byte: u8) -> u8 {
+    GROWTH.get(usize::from(byte)).copied().unwrap_or_default()
+}
+
+fn may_be_escaped(byte: u8) -> bool {
+    growth(byte) > 0
+}
+
+/// The length of a string with its quotes and escapes.
+pub(super) fn string_length(text: &[u8]) -> u64 {
+    let bytes: u64 = text.iter().map(|&byte| u64::from(growth(byte))).sum();
+    let mut length = 2 + text.len() as u64 + bytes;
+    if bytes > 0 {
+        for at in memchr_iter(SEPARATOR, text) {
+            if escape(SEPARATOR, text.get(at..).unwrap_or_default()).is_none() {
+                length -= u64::from(growth(SEPARATOR));
+            }
+        }
+    }
+    length
+}
+
+/// The length of a number that [`write_go_number`] writes.
+pub(super) fn go_number_length(number: Number) -> u64 {
+    let digits = |integer: u64| u64::from(integer.checked_ilog10().unwrap_or_default()) + 1;
+    match number {
+        Number::Unsigned(0..10) => 1,
+        Number::Unsigned(integer @ 0..=EXACT) => digits(integer),
+        Number::Negative(integer) if integer.unsigned_abs() <= EXACT => 1 + digits(integer.unsigned_abs()),
+        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => {
+            write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64
+        }
+    }
 }
 
 /// How a character is escaped.
@@ -125,7 +192,7 @@ fn escape(first: u8, text: &[u8]) -> Option<(Escape, usize)> {
         b'\r' => Escape::Short(b'r'),
         b'\t' => Escape::Short(b't'),
         0..0x20 | b'<' | b'>' | b'&' => Escape::Unit(first.into()),
-        0xe2 => {
+        SEPARATOR => {
             let separators = [(0x2028, "\u{2028}"), (0x2029, "\u{2029}")];
             let unit = separators.into_iter().find(|(_, separator)| text.starts_with(separator.as_bytes()));
             return unit.map(|(unit, separator)| (Escape::Unit(unit), separator.len()));
@@ -199,6 +266,27 @@ mod tests {
     use crate::test;
 
     /// The rule in its simplest form: the fewest digits and Go's choice of an exponent.
+    #[test]
+    fn a_length_that_is_only_counted_is_that_of_the_text() {
+        let bytes = (0..=u8::MAX).map(|byte| vec![byte]);
+        let texts = ["", "a", "\u{2028}", "a\u{2029}<", "\u{2027}", "“”", "\n\n", "e\u{301}", "😀"];
+        for text in bytes.chain(texts.map(|text| text.as_bytes().to_vec())) {
+            let mut out = Vec::new();
+            assert_eq!(push_string_up_to(&mut out, 100, &text), out.len() as u64, "{text:?}");
+            assert_eq!(push_string_up_to(&mut Vec::new(), 0, &text), out.len() as u64, "{text:?}");
+        }
+        for number in [0, 1, 9, 10, 99, 100, EXACT - 1, EXACT, EXACT + 1, u64::MAX] {
+            for number in [
+                Number::Unsigned(number),
+                Number::Negative(-1 - (number / 2).cast_signed()),
+                Number::Float(number as f64),
+            ] {
+                let length = write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64;
+                assert_eq!(go_number_length(number), length, "{number:?}");
+            }
+        }
+    }
+
     fn plain(number: f64) -> String {
         match number.abs() {
             0.0 | 1e-6..1e21 => number.to_string(),

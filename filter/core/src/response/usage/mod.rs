@@ -253,7 +253,7 @@ impl<'a> Reader<'a> for Details {
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut cached = None;
         while let Some(name) = key(&mut object)? {
-            if name == "cached_tokens" {
+            if &*name == "cached_tokens" {
                 cached = value(&mut object, Tokens)?;
             } else {
                 value(&mut object, Pass)?;

@@ -100,9 +100,7 @@ impl Plugin for PrecisePrefixCacheProducer {
 impl PrecisePrefixCacheProducer {
     /// Checks ranges, without the fields that only the older scorer may have.
     pub(crate) fn check_values(&self) -> Result<(), String> {
-        let TokenProcessor { block_size_tokens, block_size, .. } = self.token_processor_config;
-        let size = if block_size_tokens == 0 { block_size } else { block_size_tokens };
-        if size < 1 {
+        if let Some(size) = self.token_processor_config.size().filter(|&size| size < 1) {
             return Err(format!("tokenProcessorConfig.blockSizeTokens is {size}; allowed is 1 or more"));
         }
         for (index, Backend { name, weight }) in

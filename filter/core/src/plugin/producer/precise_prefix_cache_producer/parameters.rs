@@ -5,28 +5,24 @@ use serde::de::IgnoredAny;
 
 use crate::cached_prefixes::TierWeights;
 
-/// `tokenProcessorConfig`. Its other fields are those of a library, and not checked; the same is true of the other objects.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// `tokenProcessorConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct TokenProcessor {
     /// Accepted, without effect: matches are counted in blocks of the approximate rules.
-    pub(super) block_size_tokens: i64,
+    block_size_tokens: i64,
     /// The former name, which counts where the current one is 0.
-    pub(super) block_size: i64,
+    block_size: i64,
     #[serde(rename = "hashSeed")]
     _hash_seed: String,
     #[serde(rename = "hashAlgorithm")]
     _hash_algorithm: HashAlgorithm,
 }
 
-impl Default for TokenProcessor {
-    fn default() -> Self {
-        Self {
-            block_size_tokens: 16,
-            block_size: 0,
-            _hash_seed: String::new(),
-            _hash_algorithm: HashAlgorithm::default(),
-        }
+impl TokenProcessor {
+    /// The size of blocks, if one is given.
+    pub(super) fn size(&self) -> Option<i64> {
+        [self.block_size_tokens, self.block_size].into_iter().find(|&size| size != 0)
     }
 }
 
@@ -41,10 +37,51 @@ pub(super) enum HashAlgorithm {
 
 /// `indexerConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Indexer {
     pub(super) kv_cache_backend_configs: Backends,
     pub(super) tokenizers_pool_config: Given,
+    #[serde(rename = "kvBlockIndexConfig")]
+    _kv_block_index_config: BlockIndex,
+}
+
+/// `kvBlockIndexConfig`: only names and types of its fields are checked, because the index is in the proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct BlockIndex {
+    in_memory_config: InMemoryIndex,
+    redis_config: ServerIndex,
+    valkey_config: ServerIndex,
+    cost_aware_memory_config: BoundedIndex,
+    enable_metrics: bool,
+    /// In nanoseconds.
+    metrics_logging_interval: i64,
+}
+
+/// An index of a number of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct InMemoryIndex {
+    size: i64,
+    pod_cache_size: i64,
+}
+
+/// An index in a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct ServerIndex {
+    address: String,
+    backend_type: String,
+    #[serde(rename = "enableRDMA")]
+    enable_rdma: bool,
+}
+
+/// An index of a size in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct BoundedIndex {
+    size: String,
+    num_counters: i64,
 }
 
 /// `kvCacheBackendConfigs`.
@@ -90,11 +127,30 @@ pub(super) struct Backend {
 
 /// `kvEventsConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct KvEvents {
     pub(super) zmq_endpoint: String,
     #[serde(rename = "engineType")]
     _engine_type: EngineType,
+    #[serde(rename = "topicFilter")]
+    _topic_filter: String,
+    #[serde(rename = "concurrency")]
+    _concurrency: i64,
+    #[serde(rename = "discoverPods")]
+    _discover_pods: bool,
+    #[serde(rename = "podDiscoveryConfig")]
+    _pod_discovery_config: PodDiscovery,
+}
+
+/// `podDiscoveryConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct PodDiscovery {
+    pod_label_selector: String,
+    pod_namespace: String,
+    socket_port: i64,
+    replay_socket_port: i64,
+    data_parallel_size: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

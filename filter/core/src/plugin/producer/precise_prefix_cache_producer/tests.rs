@@ -219,10 +219,7 @@ fn parameters_are_the_epps() {
             json!({"tokenProcessorConfig": {"blockSizeTokens": -1}}),
             "tokenProcessorConfig.blockSizeTokens is -1",
         ),
-        (
-            json!({"tokenProcessorConfig": {"blockSizeTokens": 0}}),
-            "tokenProcessorConfig.blockSizeTokens is 0",
-        ),
+        (json!({"tokenProcessorConfig": {"blockSize": -1}}), "tokenProcessorConfig.blockSizeTokens is -1"),
         (
             json!({"indexerConfig": {"tokenizersPoolConfig": {}}}),
             "indexerConfig.tokenizersPoolConfig is not allowed",
@@ -240,8 +237,19 @@ fn parameters_are_the_epps() {
         let refused = producer.check().unwrap_err();
         assert!(refused.starts_with(expected), "{refused}");
     }
+    assert_eq!(producer(json!({"tokenProcessorConfig": {"blockSizeTokens": 0}})).check(), Ok(()));
     for refused in [
         json!({"speculativeTTL": "soon"}),
+        json!({"tokenProcessorConfig": {"blockSizeToken": 16}}),
+        json!({"tokenProcessorConfig": {"hashSeed": 42}}),
+        json!({"indexerConfig": {"x": 1}}),
+        json!({"indexerConfig": {"kvBlockIndexConfig": {"inMemory": {}}}}),
+        json!({"indexerConfig": {"kvBlockIndexConfig": {"inMemoryConfig": {"size": "5"}}}}),
+        json!({"indexerConfig": {"kvBlockIndexConfig": {"metricsLoggingInterval": "1m"}}}),
+        json!({"indexerConfig": {"kvBlockIndexConfig": {"costAwareMemoryConfig": {"size": 2}}}}),
+        json!({"kvEventsConfig": {"topic": "kv@"}}),
+        json!({"kvEventsConfig": {"concurrency": "x"}}),
+        json!({"kvEventsConfig": {"podDiscoveryConfig": {"port": 5557}}}),
         json!({"tokenProcessorConfig": {"hashAlgorithm": "md5"}}),
         json!({"kvEventsConfig": {"engineType": "tgi"}}),
         json!({"indexerConfig": {"kvCacheBackendConfigs": [{"name": "gpu", "wight": 1}]}}),

@@ -238,7 +238,7 @@ impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
         let mut asset = Asset::default();
         while let Some(name) = key(&mut object)? {
             let mut fields = self.fields.iter().zip(&mut asset.0);
-            if let Some((_, field)) = fields.find(|(field, _)| **field == name) {
+            if let Some((_, field)) = fields.find(|(field, _)| **field == &*name) {
                 let rule = "an asset's url, data and format must be strings";
                 *field = value(&mut object, scope.name(rule))?;
             } else {

@@ -212,7 +212,7 @@ impl<'a> Reader<'a> for Limit {
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
         let mut limit = None;
         while let Some(name) = key(&mut object)? {
-            if name == self.0 {
+            if *name == *self.0 {
                 limit = value(&mut object, IfCount)?;
             } else {
                 value(&mut object, Pass)?;

@@ -96,7 +96,18 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
                     return Ok(Self { scope, strings }.other());
                 }
                 Item::Text => {}
-                Item::Id(id) => ids.add(id, room),
+                Item::Id(id) => {
+                    ids.add(id, room);
+                    // Most lists have thousands of ids, so the others are read without the cases above.
+                    while let Some(id) = element(&mut array, IfTokenId)? {
+                        let Some(id) = id else {
+                            pass_array(array)?;
+                            return Ok(Self { scope, strings }.other());
+                        };
+                        ids.add(id, room);
+                    }
+                    break;
+                }
                 Item::Ids(Ids { ids, count }) => lists.add(Part::Ids { ids, count }, count),
                 Item::Other => {
                     pass_array(array)?;

@@ -83,7 +83,7 @@ impl<'a, C: MessageContent<'a>> Reader<'a> for Message<'_, '_, 'a, C> {
         let mut role = Text::default();
         let mut content = C::default();
         while let Some(name) = key(&mut object)? {
-            if name == "role" {
+            if &*name == "role" {
                 role = value(&mut object, scope.text("a message's role must be a string"))?;
             } else {
                 content.member(&name, &mut object, scope)?;
