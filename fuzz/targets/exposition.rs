@@ -5,14 +5,16 @@
 
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec, MultiEngine};
+use metrics_agent::catalogue::dialect::{CacheInfo, Dialect, Dialects, Engine, MetricSpec, TextRules};
 use metrics_agent::catalogue::scraping::TextLimits;
 use metrics_agent::scrape::exposition::{GpuReader, Reader};
 
 fuzz_target!(|input: &[u8]| {
     // One engine for each input, whichever its length says.
-    let engines = ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm"];
-    read(Dialects::built_in().of_engine(engines[input.len() % engines.len()]), input);
+    let dialects = Dialects::built_in();
+    let engines = dialects.engines();
+    read(&engines[input.len() % engines.len()].dialect, input);
+    read_any(engines, input);
     gpus(input);
     if let Some((spec, text)) = first_line(input)
         && let Ok(spec @ Some(_)) = MetricSpec::parse(spec)
@@ -27,6 +29,7 @@ fn everything_is(spec: &Option<MetricSpec>) -> Dialect {
         block_size_label: "block_size".to_owned(),
         match_unit_label: Some("prefix_match_unit".to_owned()),
         num_blocks_label: "num_gpu_blocks".to_owned(),
+        tokens_label: Some("kv_cache_size_tokens".to_owned()),
     };
     Dialect {
         waiting: spec.clone(),
@@ -36,15 +39,17 @@ fn everything_is(spec: &Option<MetricSpec>) -> Dialect {
         cache_info: spec.clone().map(cache_info),
         block_size: spec.clone(),
         num_blocks: spec.clone(),
+        cache_tokens: spec.clone(),
         counter: spec.clone(),
-        engine_label: Some("engine".to_owned()),
+        sum_label: Some("engine".to_owned()),
+        rank_labels: vec!["rank".to_owned()],
         attributes: spec.clone().map(|spec| ("a".to_owned(), spec)).into_iter().collect(),
     }
 }
 
 fn read(dialect: &Dialect, text: &[u8]) {
-    for engines in [MultiEngine::Sum, MultiEngine::First] {
-        let mut reader = Reader::new(dialect, engines);
+    for rules in [TextRules::default(), TextRules::EPP] {
+        let mut reader = Reader::new(dialect, rules);
         let whole = reader.read(text);
         reader.start();
         for chunk in text.chunks(7) {
@@ -55,6 +60,16 @@ fn read(dialect: &Dialect, text: &[u8]) {
         assert!(reading.kv_usage.is_none_or(f64::is_finite));
         assert!(reading.attributes.iter().all(|(_, value)| value.is_finite()));
     }
+}
+
+/// The same for a text whose engine is not known.
+fn read_any(engines: &[Engine], text: &[u8]) {
+    let reader = || Reader::of_engines(engines, TextRules::default(), TextLimits::default());
+    let whole = reader().read(text);
+    let mut cut = reader();
+    cut.start();
+    text.chunks(7).for_each(|chunk| cut.feed(chunk));
+    assert_eq!(cut.finish(), whole, "cut into chunks");
 }
 
 /// The same for a DCGM exporter's text.

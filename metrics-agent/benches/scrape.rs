@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
+use metrics_agent::catalogue::dialect::{Dialects, TextRules};
 use metrics_agent::scrape::exposition::Reader;
 
 fn read(criterion: &mut Criterion) {
@@ -12,7 +12,7 @@ fn read(criterion: &mut Criterion) {
         ("vllm, 54 KB", "vllm", &include_bytes!("../tests/captures/vllm-0.32.0-lora-busy.prom")[..]),
         ("sglang, 74 KB", "sglang", include_bytes!("../tests/captures/sglang-0.5.23-busy.prom")),
     ] {
-        let mut reader = Reader::new(Dialects::built_in().of_engine(engine), MultiEngine::Sum);
+        let mut reader = Reader::new(Dialects::built_in().of_engine(engine), TextRules::default());
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {

@@ -53,6 +53,7 @@ pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
         }),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
+        cache_tokens: reading.cache_tokens,
         cached_since_ms: reading
             .cached_since
             .map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
@@ -82,6 +83,7 @@ pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
         lora: reading.lora.map(|lora| Lora { running: lora.running, waiting: lora.waiting, max: lora.max }),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
+        cache_tokens: reading.cache_tokens,
         cached_since: reading.cached_since_ms.map(Duration::from_millis),
         attributes: reading
             .attributes

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hyper::Uri;
 
-use super::dialect::{Dialects, MultiEngine};
+use super::dialect::{Dialects, MultiEngine, TextRules};
 use super::plan::members::Member;
 
 /// Minimum time between two scrapes of an endpoint, as in the EPP.
@@ -32,8 +32,18 @@ pub struct ScrapeSettings {
     pub text: TextLimits,
     /// Failed scrapes in a row after which an endpoint is not ready while others are; `None`: never, as in the EPP.
     pub unready_after: Option<NonZeroU32>,
-    /// How a data-parallel server is read.
-    pub engines: MultiEngine,
+    /// How a server with several series of a metric is read; `None`: by its pool's rules.
+    pub engines: Option<MultiEngine>,
+    /// Whether texts are read as by the EPP.
+    pub as_epp: bool,
+}
+
+impl ScrapeSettings {
+    /// How texts are read.
+    pub fn text_rules(&self) -> TextRules {
+        let rules = if self.as_epp { TextRules::EPP } else { TextRules::default() };
+        TextRules { engines: self.engines.unwrap_or(rules.engines), ..rules }
+    }
 }
 
 /// The protocol of scrapes.

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::TlsConnector;
@@ -61,6 +61,15 @@ pub(crate) struct Get<'a> {
     pub(crate) max_bytes: usize,
 }
 
+/// Takes a response.
+pub(crate) trait Receiver<E> {
+    /// Takes the status and the headers.
+    fn head(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<(), E>;
+
+    /// Takes the next chunk of the body.
+    fn chunk(&mut self, chunk: &[u8]) -> Result<(), E>;
+}
+
 impl Connection {
     /// Connects to an address, which the requests name as their host. Without `tls` the connection is plain.
     pub(crate) async fn open(
@@ -88,13 +97,12 @@ impl Connection {
         Ok(Self { sender, io: Some(Box::pin(io)), head_limit, host })
     }
 
-    /// Sends a request and calls `head` with the status, then `chunk` with the chunks of the body as they arrive, until one of them fails.
-    /// After an error the connection must not be used again.
+    /// Sends a request, and gives the receiver the response as it arrives, until the receiver fails. After an
+    /// error the connection must not be used again.
     pub(crate) async fn get<E: From<ConnectionError>>(
         &mut self,
         get: Get<'_>,
-        head: impl FnOnce(StatusCode) -> Result<(), E>,
-        chunk: impl FnMut(&[u8]) -> Result<(), E>,
+        receiver: &mut impl Receiver<E>,
     ) -> Result<(), GetError<E>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = get.path.clone();
@@ -116,8 +124,8 @@ impl Connection {
             sender.ready().await.map_err(before_response)?;
             let response = sender.send_request(request).await.map_err(before_response)?;
             head_limit.stop();
-            head(response.status()).map_err(GetError::Response)?;
-            read(response, get.max_bytes, chunk).await.map_err(GetError::Response)
+            receiver.head(response.status(), response.headers()).map_err(GetError::Response)?;
+            read(response, get.max_bytes, receiver).await.map_err(GetError::Response)
         };
         tokio::pin!(exchange);
         if let Some(open) = io {
@@ -136,7 +144,7 @@ impl Connection {
 async fn read<E: From<ConnectionError>>(
     response: Response<Incoming>,
     max_bytes: usize,
-    mut chunk: impl FnMut(&[u8]) -> Result<(), E>,
+    receiver: &mut impl Receiver<E>,
 ) -> Result<(), E> {
     let mut body = response.into_body();
     let (mut received, mut next_yield) = (0_usize, YIELD_BYTES);
@@ -147,7 +155,7 @@ async fn read<E: From<ConnectionError>>(
         if received > max_bytes {
             return Err(ConnectionError::TooLarge(max_bytes).into());
         }
-        chunk(data)?;
+        receiver.chunk(data)?;
         if received >= next_yield {
             next_yield = received + YIELD_BYTES;
             tokio::task::yield_now().await;

@@ -5,11 +5,11 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::HeaderValue;
-use hyper::{StatusCode, Uri};
+use hyper::{HeaderMap, StatusCode, Uri};
 use rustls::pki_types::ServerName;
 
 use crate::client::credentials::ClientCredentials;
-use crate::client::{Connection, ConnectionError, Get, GetError};
+use crate::client::{Connection, ConnectionError, Get, GetError, Receiver};
 use crate::credentials::tls_fault::TlsFlags;
 
 const FLAGS: TlsFlags = TlsFlags {
@@ -63,17 +63,9 @@ async fn send(url: &Uri, credentials: &ClientCredentials, path: &str) -> Result<
     let path = path.parse::<Uri>().map_err(|error| error.to_string())?;
     let authorization = credentials.authorization();
     let get = Get { path: &path, accept: ANY, authorization: authorization.as_deref(), max_bytes: MAX_BYTES };
-    let (mut status, mut body) = (StatusCode::OK, Vec::new());
-    let read_status = |found| {
-        status = found;
-        Ok(())
-    };
-    let read_chunk = |chunk: &[u8]| {
-        body.extend_from_slice(chunk);
-        Ok(())
-    };
-    match connection.get(get, read_status, read_chunk).await {
-        Ok(()) => Ok((status, body.into())),
+    let mut whole = WholeResponse::default();
+    match connection.get(get, &mut whole).await {
+        Ok(()) => Ok((whole.status, whole.body.into())),
         Err(GetError::Response(error)) => Err(described(&error)),
         Err(GetError::BeforeResponse(error)) => {
             let error = ConnectionError::Http(error);
@@ -82,6 +74,25 @@ async fn send(url: &Uri, credentials: &ClientCredentials, path: &str) -> Result<
                 if maybe_tls { "; if it is an agent with TLS, use https:// and --agent-ca" } else { "" };
             Err(described(&error) + advice)
         }
+    }
+}
+
+/// A response of any status, with its body.
+#[derive(Default)]
+struct WholeResponse {
+    status: StatusCode,
+    body: Vec<u8>,
+}
+
+impl Receiver<ConnectionError> for WholeResponse {
+    fn head(&mut self, status: StatusCode, _: &HeaderMap) -> Result<(), ConnectionError> {
+        self.status = status;
+        Ok(())
+    }
+
+    fn chunk(&mut self, chunk: &[u8]) -> Result<(), ConnectionError> {
+        self.body.extend_from_slice(chunk);
+        Ok(())
     }
 }
 

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((settings.options.default_pool.as_str(), settings.max_waiters), ("default", 1024));
         let names: Vec<_> = settings.sources.fixed.endpoints.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
-        assert_eq!((settings.scrape.engines, settings.eds), (MultiEngine::Sum, None));
+        assert_eq!((settings.scrape.text_rules().engines, settings.eds), (MultiEngine::Sum, None));
         assert_eq!(settings.scrape.unready_after, None);
     }
 
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_flag_reads_only_the_first_engine_as_the_epp_does() {
         let settings = settings("--endpoint 10.0.0.1:1 --data-parallel=first");
-        assert_eq!(settings.scrape.engines, MultiEngine::First);
+        assert_eq!(settings.scrape.text_rules().engines, MultiEngine::First);
     }
 
     #[test]

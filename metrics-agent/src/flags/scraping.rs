@@ -87,9 +87,10 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "N")]
     unready_after_failed_scrapes: Option<NonZeroU32>,
 
-    /// How to read a data-parallel vLLM server, which has one series for each engine.
-    #[arg(long, value_name = "HOW", default_value = "sum")]
-    data_parallel: DataParallel,
+    /// How to read a data-parallel server, which has one series for each engine. By default sum, and first
+    /// under the EPP's rules (--epp-rules v0.10 or main).
+    #[arg(long, value_name = "HOW")]
+    data_parallel: Option<DataParallel>,
 }
 
 /// Flags about the events of KV caches.
@@ -178,10 +179,11 @@ impl ScrapeFlags {
                 engines: self.max_metrics_engines,
             },
             unready_after: self.unready_after_failed_scrapes,
-            engines: match self.data_parallel {
+            engines: self.data_parallel.map(|how| match how {
                 DataParallel::Sum => MultiEngine::Sum,
                 DataParallel::First => MultiEngine::First,
-            },
+            }),
+            as_epp: false,
         };
         let credentials = ClientFiles {
             trust,

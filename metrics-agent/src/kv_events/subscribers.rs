@@ -22,7 +22,8 @@ use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::runtime::Tasks;
-use crate::scrape::client::{BodyReader, Client};
+use crate::scrape::client::Client;
+use crate::scrape::download::BodyReader;
 use crate::scrape::model_list;
 
 /// Time between two questions to a server where it publishes.

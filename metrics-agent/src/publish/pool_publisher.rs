@@ -128,8 +128,8 @@ impl PoolPublisher {
         let readings = members.slots.iter().zip(ready);
         let readings = readings.map(|(slot, ready)| Reading { ready, ..slot.reading() }).collect();
         let versions = Versions { topology: members.topology_version, readings: self.next_version() };
-        let metrics = members.slots.iter().map(|slot| slot.kv_usage_metric()).collect();
-        let published = PoolSnapshot::new(self.clock, versions, members.topology, readings, metrics);
+        let origins = members.slots.iter().map(|slot| slot.origin()).collect();
+        let published = PoolSnapshot::new(self.clock, versions, members.topology, readings, origins);
         // Not `send`, which would keep the old version while there is no subscriber.
         self.published.send_replace(Some(Arc::new(published)));
     }

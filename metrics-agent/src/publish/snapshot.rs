@@ -13,6 +13,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::catalogue::grpc::GrpcPool;
 use crate::runtime::Clock;
+use crate::scrape::slot::Origin;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.
 const MAX_BYTES_AGE: Duration = Duration::from_millis(5);
@@ -68,7 +69,7 @@ pub struct PoolSnapshot {
     versions: Versions,
     topology: Arc<Topology>,
     readings: Vec<Reading>,
-    kv_usage_metrics: Vec<Option<Arc<str>>>,
+    origins: Vec<Origin>,
     with_topology: Mutex<Option<EncodedBytes>>,
     without_topology: Mutex<Option<EncodedBytes>>,
 }
@@ -80,17 +81,17 @@ struct EncodedBytes {
 }
 
 impl PoolSnapshot {
-    /// `readings` has one reading for each endpoint of the topology, in its order, and `kv_usage_metrics` the metric of each
-    /// reading's KV usage.
+    /// `readings` has one reading for each endpoint of the topology, in its order, and `origins` the origin
+    /// of each reading.
     pub fn new(
         clock: Clock,
         versions: Versions,
         topology: Arc<Topology>,
         readings: Vec<Reading>,
-        kv_usage_metrics: Vec<Option<Arc<str>>>,
+        origins: Vec<Origin>,
     ) -> Self {
         let (with_topology, without_topology) = (Mutex::new(None), Mutex::new(None));
-        Self { clock, versions, topology, readings, kv_usage_metrics, with_topology, without_topology }
+        Self { clock, versions, topology, readings, origins, with_topology, without_topology }
     }
 
     /// The versions of topology and readings.
@@ -108,14 +109,14 @@ impl PoolSnapshot {
         &self.readings
     }
 
-    /// The metric of the KV usage of each endpoint of the topology.
-    pub fn kv_usage_metrics(&self) -> &[Option<Arc<str>>] {
-        &self.kv_usage_metrics
+    /// The origin of the reading of each endpoint of the topology.
+    pub fn origins(&self) -> &[Origin] {
+        &self.origins
     }
 
     fn metric_uses(&self) -> Vec<v1::MetricUse> {
         let mut uses: BTreeMap<&str, u32> = BTreeMap::new();
-        for metric in self.kv_usage_metrics.iter().flatten() {
+        for metric in self.origins.iter().filter_map(|origin| origin.kv_usage_metric.as_ref()) {
             *uses.entry(metric).or_default() += 1;
         }
         uses.into_iter()
@@ -167,7 +168,7 @@ mod tests {
             Versions { topology: 1, readings: 2 },
             Arc::new(topology),
             vec![reading],
-            vec![None],
+            vec![Origin::default()],
         )
     }
 

@@ -3,63 +3,31 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
 
+use super::download::{BodyReader, Download, Downloaded, Server};
 use super::error::{Reason, ScrapeError};
-use super::exposition::{LineReader, TextReader};
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::client::{Connection, ConnectionError, Get, GetError};
-
-const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
-
-/// Reads the body of a response in the chunks in which it arrives.
-pub(crate) trait BodyReader {
-    /// Content types that it reads.
-    fn accept(&self) -> HeaderValue {
-        PROMETHEUS_TEXT
-    }
-
-    /// Starts a new body, and forgets the last one.
-    fn start(&mut self);
-
-    /// Reads the next chunk.
-    fn feed(&mut self, chunk: &[u8]);
-
-    /// Series of the body so far.
-    fn series(&self) -> usize;
-}
-
-impl<L: LineReader> BodyReader for TextReader<L> {
-    fn start(&mut self) {
-        self.start();
-    }
-
-    fn feed(&mut self, chunk: &[u8]) {
-        self.feed(chunk);
-    }
-
-    fn series(&self) -> usize {
-        self.series()
-    }
-}
 
 /// A client of one server, which keeps its connection.
 pub(crate) struct Client {
     credentials: Arc<ClientCredentials>,
     connection: Option<Connection>,
+    content_type: Option<HeaderValue>,
     /// Connections refused since the last one that was opened.
     pub(super) refusals: u32,
 }
 
 impl Client {
     pub(crate) fn new(credentials: Arc<ClientCredentials>) -> Self {
-        Self { credentials, connection: None, refusals: 0 }
+        Self { credentials, connection: None, content_type: None, refusals: 0 }
     }
 
-    /// Gets the body at the settings' path, within their limits on size and series. The caller limits the time.
+    /// Gets the body at the settings' path, within their limits on size and series, and follows one redirect
+    /// to the same server. The caller limits the time.
     pub(crate) async fn get(
         &mut self,
         address: SocketAddr,
@@ -72,23 +40,28 @@ impl Client {
             None => self.connect(address, settings.scheme).await?,
         };
         let authorization = self.credentials.authorization();
+        let mut redirected = None;
         loop {
             reader.start();
             let get = Get {
-                path: &settings.path,
+                path: redirected.as_ref().unwrap_or(&settings.path),
                 accept: reader.accept(),
                 authorization: authorization.as_deref(),
                 max_bytes: settings.max_bytes,
             };
-            let head =
-                |status| if status == StatusCode::OK { Ok(()) } else { Err(ScrapeError::Status(status)) };
-            let read = |chunk: &[u8]| {
-                reader.feed(chunk);
-                let is_within_limit = reader.series() <= settings.max_series;
-                if is_within_limit { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
-            };
-            match connection.get(get, head, read).await {
-                Ok(()) => break,
+            let server = Server { scheme: settings.scheme, address };
+            let mut download = Download::new(server, settings, reader, redirected.is_none());
+            match connection.get(get, &mut download).await {
+                Ok(()) => {
+                    let Downloaded { redirect, content_type } = download.end()?;
+                    self.content_type = content_type;
+                    if redirect.is_none() {
+                        break;
+                    }
+                    redirected = redirect;
+                    reused = true;
+                    continue;
+                }
                 // The server has closed the idle connection, which is not a failure.
                 Err(GetError::BeforeResponse(_)) if reused => {
                     connection = self.connect(address, settings.scheme).await?;
@@ -106,6 +79,11 @@ impl Client {
         }
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// The content type of the last body.
+    pub(super) fn content_type(&self) -> Option<&HeaderValue> {
+        self.content_type.as_ref()
     }
 
     async fn connect(&mut self, address: SocketAddr, scheme: Scheme) -> Result<Connection, ScrapeError> {

@@ -12,8 +12,9 @@ use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ScrapeMetrics;
-use super::client::{BodyReader, Client};
-use super::error::{Reason, ScrapeError};
+use super::client::Client;
+use super::download::BodyReader;
+use super::error::{Reason, ScrapeError, UnreadBody};
 use super::exposition::GpuReader;
 use super::model_list::ModelListReader;
 use super::slot::Slot;
@@ -258,7 +259,7 @@ impl<R: SourceReader> SourceScrape<R> {
                 is_complete = false;
             }
         }
-        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics) }
+        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics(UnreadBody::default())) }
     }
 
     /// Plugins would take an old value for a new one, because only readings as a whole have an age.

@@ -2,10 +2,11 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use hyper::StatusCode;
 
+use crate::catalogue::dialect::TRTLLM_SERVE_PATH;
 use crate::catalogue::scraping::Scheme;
 use crate::client::ConnectionError;
 use crate::credentials::tls_fault::{TlsFault, TlsFlags};
@@ -29,8 +30,34 @@ pub enum ScrapeError {
     TooManySeries(usize),
     /// It took longer than this.
     Timeout(Duration),
-    /// The text has none of the metrics of the endpoint's engine.
-    NoMetrics,
+    /// A redirect to this location, which is not followed.
+    Redirect(StatusCode, String),
+    /// The body has this content encoding, which is not read.
+    Encoding(String),
+    /// The body is not the gzip that its head announces.
+    Gzip(io::Error),
+    /// The body has none of the metrics of the endpoint's engine.
+    NoMetrics(UnreadBody),
+}
+
+/// A body without metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnreadBody {
+    /// The engines whose metrics were looked for.
+    pub engines: String,
+    /// Whether the endpoint or its configuration names the engine.
+    pub is_named: bool,
+    /// The content type of the body.
+    pub content_type: Option<String>,
+}
+
+impl UnreadBody {
+    /// The content type, if it is not that of a metrics text.
+    fn other_type(&self) -> Option<&str> {
+        self.content_type
+            .as_deref()
+            .filter(|it| !it.trim_start().to_ascii_lowercase().starts_with("text/plain"))
+    }
 }
 
 /// [`ScrapeError`] without its details: the values of a metric's label.
@@ -45,6 +72,7 @@ pub enum Reason {
     TooLarge,
     TooManySeries,
     Timeout,
+    Encoding,
     NoMetrics,
 }
 
@@ -60,7 +88,13 @@ impl ScrapeError {
             Self::Status(status) => format!("status {status}"),
             Self::MaybeTls(error) => format!("{}; does the server speak TLS?", error.brief()),
             Self::Timeout(limit) => format!("no response within {limit:?}"),
-            Self::NoMetrics => "no metric of its engine".to_owned(),
+            Self::Redirect(status, location) => format!("status {status} to {location:?}"),
+            Self::Encoding(name) => format!("content encoding {name:?}"),
+            Self::Gzip(_) => "broken gzip".to_owned(),
+            Self::NoMetrics(body) => match body.other_type() {
+                Some(other) => format!("content type {other:?} instead of metrics"),
+                None => "no metric of its engine".to_owned(),
+            },
             Self::Connection(_) | Self::TooManySeries(_) => self.to_string(),
         }
     }
@@ -71,7 +105,13 @@ impl ScrapeError {
         let is_as_of_tls = match &self {
             Self::Connection(error) => error.is_not_http(),
             Self::Status(status) => *status == StatusCode::BAD_REQUEST,
-            Self::MaybeTls(_) | Self::TooManySeries(_) | Self::Timeout(_) | Self::NoMetrics => false,
+            Self::MaybeTls(_)
+            | Self::TooManySeries(_)
+            | Self::Timeout(_)
+            | Self::Redirect(..)
+            | Self::Encoding(_)
+            | Self::Gzip(_)
+            | Self::NoMetrics(_) => false,
         };
         if scheme == Scheme::Http && is_as_of_tls { Self::MaybeTls(Box::new(self)) } else { self }
     }
@@ -86,18 +126,19 @@ impl ScrapeError {
                 ConnectionError::Http(_) => Reason::Http,
                 ConnectionError::LongHead(_) | ConnectionError::TooLarge(_) => Reason::TooLarge,
             },
-            Self::Status(_) => Reason::Status,
+            Self::Status(_) | Self::Redirect(..) => Reason::Status,
+            Self::Encoding(_) | Self::Gzip(_) => Reason::Encoding,
             Self::MaybeTls(error) => error.reason(),
             Self::TooManySeries(_) => Reason::TooManySeries,
             Self::Timeout(_) => Reason::Timeout,
-            Self::NoMetrics => Reason::NoMetrics,
+            Self::NoMetrics(_) => Reason::NoMetrics,
         }
     }
 }
 
 impl Reason {
     /// All reasons.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Refused,
         Self::Connect,
         Self::Tls,
@@ -106,6 +147,7 @@ impl Reason {
         Self::TooLarge,
         Self::TooManySeries,
         Self::Timeout,
+        Self::Encoding,
         Self::NoMetrics,
     ];
 
@@ -120,6 +162,7 @@ impl Reason {
             Self::TooLarge => "too_large",
             Self::TooManySeries => "too_many_series",
             Self::Timeout => "timeout",
+            Self::Encoding => "encoding",
             Self::NoMetrics => "no_metrics",
         }
     }
@@ -150,10 +193,40 @@ impl fmt::Display for ScrapeError {
                 write!(f, "the text has more than {max} series (--max-metrics-series)")
             }
             Self::Timeout(limit) => write!(f, "no complete response within {limit:?} (--timeout)"),
-            Self::NoMetrics => write!(
+            Self::Redirect(status, location) => write!(
                 f,
-                "the text has none of the metrics of this engine; the endpoint's label llm-d.ai/engine-type may be wrong"
+                "the response has status {status} with the location {location:?}; one redirect to the same scheme, host and port is \
+                 followed: set {PATH} or the port of a metrics-data-source"
             ),
+            Self::Encoding(name) => write!(
+                f,
+                "the body has the content encoding {name:?}; allowed are none and gzip, and the agent asks for none: the server, or a \
+                 proxy in front of it, must not compress {PATH}"
+            ),
+            Self::Gzip(error) => write!(f, "the body is not the gzip that its head announces: {error}"),
+            Self::NoMetrics(body) => body.fmt(f),
+        }
+    }
+}
+
+/// Flag and parameter of the metrics' path.
+const PATH: &str = "--metrics-path, the path of a metrics-data-source,";
+
+impl fmt::Display for UnreadBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engines = &self.engines;
+        if let Some(other) = self.other_type() {
+            return write!(
+                f,
+                "the body has the content type {other:?} and none of the metrics of {engines}; allowed is the text format of Prometheus \
+                 (text/plain): set {PATH} to the path of the metrics, which trtllm-serve has at {TRTLLM_SERVE_PATH}"
+            );
+        }
+        write!(f, "the text has none of the metrics of {engines}; ")?;
+        if self.is_named {
+            write!(f, "the endpoint's label llm-d.ai/engine-type may be wrong")
+        } else {
+            write!(f, "other engines need an entry in engineConfigs of a core-metrics-extractor")
         }
     }
 }
@@ -163,7 +236,13 @@ impl core::error::Error for ScrapeError {
         match self {
             Self::Connection(error) => Some(error),
             Self::MaybeTls(error) => Some(error),
-            Self::Status(_) | Self::TooManySeries(_) | Self::Timeout(_) | Self::NoMetrics => None,
+            Self::Gzip(error) => Some(error),
+            Self::Status(_)
+            | Self::TooManySeries(_)
+            | Self::Timeout(_)
+            | Self::Redirect(..)
+            | Self::Encoding(_)
+            | Self::NoMetrics(_) => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 mod data_sources;
+pub(crate) mod download;
 mod error;
 pub mod exposition;
 mod leases;
@@ -64,7 +65,8 @@ impl ScrapeMetrics {
         registry.register("scrape_errors", "Failed scrapes, by reason", metrics.errors.clone());
         let duration = metrics.duration.clone();
         registry.register_with_unit("scrape_duration", "Time of one scrape", Unit::Seconds, duration);
-        let help = "Fields without a value in a successful scrape, by field and reason";
+        let help =
+            "Fields without a value in a successful scrape, or with a doubtful one, by field and reason";
         registry.register("extract_errors", help, metrics.extract_errors.clone());
         let help = "Failed scrapes of DCGM exporters and lists of models, by source and reason";
         registry.register("source_errors", help, metrics.source_errors.clone());
@@ -82,7 +84,7 @@ impl ScrapeMetrics {
         self.errors.get_or_create(&[("reason", reason.label())]).inc();
     }
 
-    /// Counts a field that a successful scrape gave no value for.
+    /// Counts a field that a successful scrape gave no value for, or a doubtful one.
     fn count_extract_error(&self, field: Field, fault: Fault) {
         self.extract_errors.get_or_create(&[("field", field.label()), ("reason", fault.label())]).inc();
     }

@@ -6,7 +6,7 @@ use endpoint_picker::pool::reading::ServedModel;
 use hyper::header::HeaderValue;
 use serde::Deserialize;
 
-use super::client::BodyReader;
+use super::download::BodyReader;
 
 /// Maximum number of models of a server; others are not read.
 const MAX_MODELS: usize = 1024;

@@ -15,12 +15,21 @@ pub struct Slot {
     /// Utilization of the endpoint's busiest GPU, 0..=1.
     gpu_utilization: Mutex<Option<f64>>,
     models: Mutex<Option<Arc<[ServedModel]>>>,
-    kv_usage_metric: Mutex<Option<Arc<str>>>,
+    origin: Mutex<Origin>,
     scrape_failure: Mutex<Option<Arc<str>>>,
     /// When the first scrape began.
     tried_since: Mutex<Option<Duration>>,
     failing: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
+}
+
+/// The part of a server's text that a reading is from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The engine whose metrics are read; `None`: not known.
+    pub engine: Option<Arc<str>>,
+    /// The metric of the KV usage; `None`: it is not reported.
+    pub kv_usage_metric: Option<Arc<str>>,
 }
 
 /// The health of one endpoint, by itself.
@@ -47,7 +56,7 @@ impl Slot {
             reading: Mutex::new(reading),
             gpu_utilization: Mutex::default(),
             models: Mutex::default(),
-            kv_usage_metric: Mutex::default(),
+            origin: Mutex::default(),
             scrape_failure: Mutex::default(),
             tried_since: Mutex::default(),
             failing: AtomicBool::new(false),
@@ -92,14 +101,14 @@ impl Slot {
         }
     }
 
-    /// The metric of the reading's KV usage.
-    pub fn kv_usage_metric(&self) -> Option<Arc<str>> {
-        self.kv_usage_metric.lock().clone()
+    /// The origin of the reading.
+    pub fn origin(&self) -> Origin {
+        self.origin.lock().clone()
     }
 
-    /// Sets the metric of the reading's KV usage.
-    pub fn set_kv_usage_metric(&self, metric: Option<Arc<str>>) {
-        *self.kv_usage_metric.lock() = metric;
+    /// Sets the origin of the reading.
+    pub fn set_origin(&self, origin: Origin) {
+        *self.origin.lock() = origin;
     }
 
     /// Why the last scrape failed, for display; `None` if it succeeded, or another agent scrapes.

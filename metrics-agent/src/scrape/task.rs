@@ -13,12 +13,13 @@ use xxhash_rust::xxh64::Xxh64;
 
 use super::ScrapeMetrics;
 use super::client::Client;
-use super::error::{Reason, ScrapeError};
-use super::exposition::{Extraction, Reader};
+use super::download::shortened;
+use super::error::{Reason, ScrapeError, UnreadBody};
+use super::exposition::{Doubt, Extraction, Reader};
 use super::leases::SharedScrape;
 use super::restart::RestartWatch;
-use super::slot::Slot;
-use crate::catalogue::dialect::Dialect;
+use super::slot::{Origin, Slot};
+use crate::catalogue::dialect::Engine;
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
@@ -34,6 +35,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(2500);
 pub(super) struct Task {
     endpoint: String,
     address: SocketAddr,
+    engines: Arc<[Engine]>,
     settings: Arc<ScrapeSettings>,
     slot: Arc<Slot>,
     clock: Clock,
@@ -47,6 +49,8 @@ pub(super) struct Task {
     failures: u32,
     /// Why the last scrape failed.
     failure: Option<Reason>,
+    /// The doubtful fields that were logged.
+    doubts: Vec<Doubt>,
     /// The endpoint's part in scraping once for all agents; `None`: this agent scrapes for itself.
     shared: Option<SharedScrape>,
     /// Pauses after costly failures in a row, each twice the last.
@@ -63,13 +67,14 @@ impl Task {
         restarts: RestartWatch,
         shared: Option<SharedScrape>,
     ) -> Self {
-        let Job { endpoint, address, settings, dialect, pod } = job.clone();
-        let reader = Reader::with_limits(&dialect, settings.engines, settings.text);
+        let Job { endpoint, address, settings, engines, pod } = job.clone();
+        let reader = Reader::of_engines(&engines, settings.text_rules(), settings.text);
         let client = Client::new(credentials);
         let pauses = pauses(settings.interval);
         Self {
             endpoint,
             address,
+            engines,
             settings,
             slot,
             clock,
@@ -80,6 +85,7 @@ impl Task {
             is_ready_by_discovery: pod.is_some(),
             failures: 0,
             failure: None,
+            doubts: Vec::new(),
             shared,
             pauses,
         }
@@ -161,7 +167,14 @@ impl Task {
 
     fn extraction(&mut self) -> Result<Extraction, ScrapeError> {
         let extraction = self.reader.finish();
-        if extraction.is_empty() { Err(ScrapeError::NoMetrics) } else { Ok(extraction) }
+        if !extraction.is_empty() {
+            return Ok(extraction);
+        }
+        let names: Vec<_> = self.engines.iter().map(|engine| &*engine.name).collect();
+        let content_type =
+            self.client.content_type().map(|value| shortened(&String::from_utf8_lossy(value.as_bytes())));
+        let is_named = names.len() == 1;
+        Err(ScrapeError::NoMetrics(UnreadBody { engines: names.join(", "), is_named, content_type }))
     }
 
     fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {
@@ -170,7 +183,9 @@ impl Task {
         }
         let cached_since = self.restarts.scraped(extraction.process, runtime::since_epoch());
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
-        self.slot.set_kv_usage_metric(extraction.kv_usage_metric);
+        let Extraction { engine, kv_usage_metric, doubts, .. } = extraction;
+        self.slot.set_origin(Origin { engine, kv_usage_metric });
+        self.note_doubts(doubts);
         if self.failure.take().is_some() {
             self.slot.set_scrape_failure(None);
         }
@@ -178,6 +193,17 @@ impl Task {
             tracing::info!(endpoint = self.endpoint, "scrapes succeed again");
         }
         true
+    }
+
+    /// Logs each doubtful field once, however often a server changes its labels.
+    fn note_doubts(&mut self, doubts: Vec<Doubt>) {
+        for doubt in doubts {
+            if !self.doubts.iter().any(|logged| logged.is_same(&doubt)) {
+                let (endpoint, field, metric) = (&self.endpoint, doubt.field.label(), &doubt.metric);
+                tracing::warn!(endpoint, field, %metric, "{doubt}");
+                self.doubts.push(doubt);
+            }
+        }
     }
 
     /// Counts the failure; the last values stay, and only their age grows.
@@ -211,7 +237,8 @@ pub(in crate::scrape) struct Job {
     /// Where the metrics are.
     pub(in crate::scrape) address: SocketAddr,
     pub(in crate::scrape) settings: Arc<ScrapeSettings>,
-    pub(in crate::scrape) dialect: Arc<Dialect>,
+    /// The engines that the server may have.
+    pub(in crate::scrape) engines: Arc<[Engine]>,
     /// The uid of the endpoint's pod. Discovery knows whether a pod is ready, and a new pod is a new server.
     pub(in crate::scrape) pod: Option<Arc<str>>,
 }
@@ -224,7 +251,7 @@ impl Job {
             endpoint: endpoint.name().to_owned(),
             address: SocketAddr::new(own.ip(), plan.port.map_or(own.port(), NonZeroU16::get)),
             settings: Arc::clone(&plan.settings),
-            dialect: Arc::clone(plan.dialects.of_endpoint(endpoint)),
+            engines: plan.dialects.of_endpoint(endpoint),
             pod: member.pod_uid(),
         }
     }

@@ -2,34 +2,51 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
+use metrics_agent::catalogue::dialect::{Dialects, TextRules};
 use metrics_agent::scrape::exposition::Reader;
 use proptest::prelude::*;
 
 /// One series in the slow reader.
 struct Series {
-    labels: BTreeMap<String, String>,
+    labels: Vec<(String, String)>,
     value: f64,
     timestamp: i64,
 }
 
+impl Series {
+    /// The first value of the label `engine`, which is not empty.
+    fn engine(&self) -> Option<&str> {
+        let engines = self.labels.iter().filter(|(name, value)| name == "engine" && !value.is_empty());
+        engines.map(|(_, value)| value.as_str()).next()
+    }
+
+    /// The labels that distinguish series of one engine.
+    fn others(&self) -> Vec<&(String, String)> {
+        let others = self.labels.iter().filter(|(name, value)| name != "engine" && !value.is_empty());
+        let mut others: Vec<_> = others.collect();
+        others.sort();
+        others
+    }
+}
+
 /// All series of a metric, read one character at a time. `None`: a line is malformed.
-fn series(text: &str, metric: &str) -> Option<Vec<Series>> {
+fn series(text: &str, metric: &str, as_epp: bool) -> Option<(Vec<Series>, bool)> {
     let mut all = Vec::new();
-    let mut has_values = false;
+    let (mut has_values, mut is_counter) = (!as_epp, false);
     for line in text.split('\n') {
         let words: Vec<_> = line.split_whitespace().collect();
         if let ["#", "TYPE", name, kind, ..] = words[..]
             && name == metric
         {
-            has_values = kind == "gauge" || kind == "counter";
+            has_values = !as_epp || kind == "gauge" || kind == "counter";
+            is_counter = kind == "counter";
         }
         let name_ends = line.find(['{', ' ']).unwrap_or(line.len());
         if line.starts_with('#') || line[..name_ends] != *metric || name_ends == line.len() {
             continue;
         }
         let mut rest = line[name_ends..].chars().peekable();
-        let mut labels = BTreeMap::new();
+        let mut labels = Vec::new();
         if rest.peek() == Some(&'{') {
             rest.next();
             while rest.peek() != Some(&'}') {
@@ -50,7 +67,7 @@ fn series(text: &str, metric: &str) -> Option<Vec<Series>> {
                         plain => value.push(plain),
                     }
                 }
-                labels.entry(key).or_insert(value);
+                labels.push((key, value));
                 if rest.next_if_eq(&',').is_none() && rest.peek() != Some(&'}') {
                     return None;
                 }
@@ -66,22 +83,25 @@ fn series(text: &str, metric: &str) -> Option<Vec<Series>> {
         };
         all.push(Series { labels, value: if has_values { value } else { 0.0 }, timestamp });
     }
-    Some(all)
+    Some((all, is_counter))
 }
 
 /// The slow reader's count of waiting requests.
-fn slow_waiting(text: &str, engines: MultiEngine) -> Option<u64> {
-    let all = series(text, "vllm:num_requests_waiting")?;
-    let engine = |series: &Series| match engines {
-        MultiEngine::Sum => series.labels.get("engine").and_then(|engine| engine.parse::<u32>().ok()),
-        MultiEngine::First => None,
-    };
-    let mut by_engine: BTreeMap<Option<u32>, Vec<&Series>> = BTreeMap::new();
+fn slow_waiting(text: &str, rules: TextRules) -> Option<u64> {
+    let (all, is_counter) = series(text, "vllm:num_requests_waiting", rules.as_epp)?;
+    if is_counter && !rules.as_epp {
+        return None;
+    }
+    let mut by_engine: BTreeMap<Option<&str>, Vec<&Series>> = BTreeMap::new();
     for series in &all {
-        by_engine.entry(engine(series)).or_default().push(series);
+        let engine = if rules.as_epp { None } else { series.engine() };
+        by_engine.entry(engine).or_default().push(series);
     }
     let mut sum = None;
     for series in by_engine.values() {
+        if !rules.as_epp && series.iter().any(|other| other.others() != series[0].others()) {
+            return None;
+        }
         let newest = series.iter().map(|series| series.timestamp).max()?;
         let value = series.iter().find(|series| series.timestamp == newest)?.value;
         if !value.is_finite() || !(0.0..=9_007_199_254_740_992.0).contains(&value) {
@@ -126,24 +146,24 @@ proptest! {
     fn fast_and_slow_agree(
         lines in proptest::collection::vec(line(), 0..8),
         typed in any::<bool>(),
-        first in any::<bool>(),
+        as_epp in any::<bool>(),
         chunk in 1_usize..40,
     ) {
         let mut text = if typed { "# TYPE vllm:num_requests_waiting gauge\n".to_owned() } else { String::new() };
         text += &lines.join("\n");
-        let engines = if first { MultiEngine::First } else { MultiEngine::Sum };
-        let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), engines);
+        let rules = if as_epp { TextRules::EPP } else { TextRules::default() };
+        let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), rules);
         reader.start();
         for chunk in text.as_bytes().chunks(chunk) {
             reader.feed(chunk);
         }
-        prop_assert_eq!(reader.finish().reading.waiting, slow_waiting(&text, engines), "{}", text);
+        prop_assert_eq!(reader.finish().reading.waiting, slow_waiting(&text, rules), "{}", text);
     }
 }
 
 #[test]
 fn the_slow_reader_reads_the_captures() {
     let text = include_str!("../captures/vllm-0.32.0-dp2-lora-busy.prom");
-    assert_eq!(slow_waiting(text, MultiEngine::Sum), Some(8));
-    assert_eq!(slow_waiting(text, MultiEngine::First), Some(2));
+    assert_eq!(slow_waiting(text, TextRules::default()), Some(8));
+    assert_eq!(slow_waiting(text, TextRules::EPP), Some(2));
 }

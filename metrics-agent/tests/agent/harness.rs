@@ -10,7 +10,6 @@ use metrics_agent::agent::{self, Listeners, Settings};
 use metrics_agent::api::access::AllowedHosts;
 use metrics_agent::api::connections::{Limits, MIN_HEADER_BYTES};
 use metrics_agent::catalogue::Options;
-use metrics_agent::catalogue::dialect::MultiEngine;
 use metrics_agent::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use metrics_agent::files::FileLimits;
 use metrics_agent::publish::cluster::ObjectReports;
@@ -110,7 +109,8 @@ pub(crate) fn settings() -> Settings {
             max_series: 5_000,
             text: TextLimits::default(),
             unready_after: None,
-            engines: MultiEngine::Sum,
+            engines: None,
+            as_epp: false,
         },
         scrape_credentials: client::credentials::ClientFiles::default(),
         eds: None,

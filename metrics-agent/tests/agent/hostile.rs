@@ -1,6 +1,6 @@
 //! Malformed and hostile metrics texts cost only their own field.
 
-use metrics_agent::catalogue::dialect::{Dialects, MultiEngine};
+use metrics_agent::catalogue::dialect::{Dialects, TextRules};
 use metrics_agent::catalogue::scraping::TextLimits;
 use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
 use proptest::prelude::*;
@@ -8,7 +8,11 @@ use proptest::prelude::*;
 const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";
 
 fn vllm(text: &[u8]) -> Extraction {
-    Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum).read(text)
+    vllm_by(TextRules::default(), text)
+}
+
+fn vllm_by(rules: TextRules, text: &[u8]) -> Extraction {
+    Reader::new(Dialects::built_in().of_engine("vllm"), rules).read(text)
 }
 
 /// Reads the lines as lines of the waiting metric, followed by a valid running metric.
@@ -59,29 +63,55 @@ fn only_the_whole_name_matches() {
 }
 
 #[test]
-fn a_metric_of_another_kind_reads_zero_as_in_the_epp() {
+fn a_metric_without_a_kind_has_its_value_and_in_the_epp_reads_zero() {
     for kind in
         ["", "# TYPE vllm:num_requests_waiting untyped\n", "# TYPE vllm:num_requests_waiting histogram\n"]
     {
         let text = format!("{kind}vllm:num_requests_waiting 9\n{REST}");
-        assert_eq!(vllm(text.as_bytes()).reading.waiting, Some(0), "{kind}");
+        assert_eq!(vllm(text.as_bytes()).reading.waiting, Some(9), "{kind}");
+        let of_epp = vllm_by(TextRules::EPP, text.as_bytes());
+        assert_eq!(of_epp.reading.waiting, Some(0), "{kind}");
+        assert!(of_epp.faults.contains(&(Field::Waiting, Fault::Untyped)), "{:?}", of_epp.faults);
+        assert_eq!(of_epp.doubts.iter().map(|doubt| doubt.field).collect::<Vec<_>>(), [Field::Waiting]);
+    }
+}
+
+#[test]
+fn a_counter_is_not_a_number_of_requests() {
+    let text = format!("# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 60000\n{REST}");
+    let own = vllm(text.as_bytes());
+    assert_eq!((own.reading.waiting, own.reading.running), (None, Some(4)));
+    assert!(own.faults.contains(&(Field::Waiting, Fault::Counter)), "{:?}", own.faults);
+    assert_eq!(vllm_by(TextRules::EPP, text.as_bytes()).reading.waiting, Some(60_000));
+}
+
+#[test]
+fn a_byte_order_mark_costs_nothing() {
+    let text = format!("\u{feff}# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 9\n{REST}");
+    let bare = format!("\u{feff}vllm:num_requests_waiting 9\n{REST}");
+    for rules in [TextRules::default(), TextRules::EPP] {
+        assert_eq!(vllm_by(rules, text.as_bytes()).reading.waiting, Some(9));
+    }
+    let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), TextRules::default());
+    for _ in 0..2 {
+        reader.start();
+        bare.as_bytes().chunks(1).for_each(|chunk| reader.feed(chunk));
+        assert_eq!(reader.finish().reading.waiting, Some(9));
     }
 }
 
 #[test]
 fn of_one_engines_series_the_largest_timestamp_wins_and_the_first_of_equals() {
-    assert_eq!(
-        waiting("vllm:num_requests_waiting{m=\"a\"} 1\nvllm:num_requests_waiting{m=\"b\"} 2").0,
-        Some(1)
-    );
-    assert_eq!(
-        waiting("vllm:num_requests_waiting{m=\"a\"} 1 5\nvllm:num_requests_waiting{m=\"b\"} 2 6").0,
-        Some(2)
-    );
-    assert_eq!(
-        waiting("vllm:num_requests_waiting{m=\"a\"} 1 -5\nvllm:num_requests_waiting{m=\"b\"} 2").0,
-        Some(2)
-    );
+    for (first, second, expected) in [("1", "2", 1), ("1 5", "2 6", 2), ("1 -5", "2", 2)] {
+        let same = format!("vllm:num_requests_waiting {first}\nvllm:num_requests_waiting {second}");
+        assert_eq!(waiting(&same), (Some(expected), None), "{same}");
+        let other = format!(
+            "vllm:num_requests_waiting{{m=\"a\"}} {first}\nvllm:num_requests_waiting{{m=\"b\"}} {second}"
+        );
+        assert_eq!(waiting(&other), (None, Some(Fault::Ambiguous)), "{other}");
+        let text = format!("# TYPE vllm:num_requests_waiting gauge\n{other}\n");
+        assert_eq!(vllm_by(TextRules::EPP, text.as_bytes()).reading.waiting, Some(expected), "{other}");
+    }
 }
 
 #[test]
@@ -103,7 +133,7 @@ fn the_limit_of_engines_is_configurable() {
                 vllm:num_requests_waiting{engine=\"0\"} 1\nvllm:num_requests_waiting{engine=\"1\"} 2\n";
     let waiting = |engines| {
         let limits = TextLimits { engines, ..TextLimits::default() };
-        Reader::with_limits(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum, limits)
+        Reader::with_limits(Dialects::built_in().of_engine("vllm"), TextRules::default(), limits)
             .read(text.as_bytes())
             .reading
             .waiting
@@ -174,13 +204,15 @@ fn an_infinite_kv_usage_counts_as_a_full_cache() {
 fn kinds_in_capitals_and_names_in_quotes_are_read() {
     for text in [
         "# TYPE vllm:num_requests_waiting GAUGE\nvllm:num_requests_waiting 3\n",
-        "# TYPE vllm:num_requests_waiting Counter\nvllm:num_requests_waiting{a=\"b\"} 3\n",
+        "# TYPE vllm:num_requests_waiting Gauge\nvllm:num_requests_waiting{a=\"b\"} 3\n",
         "# TYPE \"vllm:num_requests_waiting\" gauge\n{\"vllm:num_requests_waiting\"} 3\n",
         "# TYPE vllm:num_requests_waiting gauge\n{ \"vllm:num_requests_waiting\" ,\"a.b\"=\"c\",} 3 17\n",
     ] {
         let extraction = vllm(text.as_bytes());
         assert_eq!(extraction.reading.waiting, Some(3), "{text}");
     }
+    let counter = "# TYPE vllm:num_requests_waiting Counter\nvllm:num_requests_waiting 3\n";
+    assert_eq!(vllm_by(TextRules::EPP, counter.as_bytes()).reading.waiting, Some(3));
     let broken = "# TYPE vllm:num_requests_waiting gauge\n{\"vllm:num_requests_waiting\",a=b} 3\n";
     assert!(vllm(broken.as_bytes()).faults.contains(&(Field::Waiting, Fault::Invalid)));
 }
@@ -196,7 +228,7 @@ fn a_cache_label_that_is_not_a_number_costs_only_itself() {
 
 #[test]
 fn no_state_is_kept_from_one_text_to_the_next() {
-    let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), MultiEngine::Sum);
+    let mut reader = Reader::new(Dialects::built_in().of_engine("vllm"), TextRules::default());
     let busy = include_bytes!("../captures/vllm-0.32.0-lora-busy.prom");
     let first = reader.read(busy);
     reader.start();

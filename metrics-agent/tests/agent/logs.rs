@@ -62,6 +62,31 @@ async fn a_failing_endpoint_is_logged_once_and_once_when_it_recovers() {
 }
 
 #[tokio::test]
+async fn a_doubtful_field_and_a_body_without_metrics_are_logged_once_with_the_way_out() {
+    let text = load(3, 1) + "vllm:num_requests_waiting{replica=\"b\"} 9\n";
+    let server = ScriptedServer::start(Behaviour::Text(text)).await;
+    let endpoint = server.address().to_string();
+    let (child, address) = start(&["--listen", "127.0.0.1:0", "--endpoint", &endpoint]).await;
+    let counted = |name: &'static str| async move {
+        eventually(name, async || {
+            let text = get(address, "/metrics").await.ok()?.text();
+            let value: f64 = text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()?;
+            (value >= 3.0).then_some(())
+        })
+        .await;
+    };
+    counted("metrics_agent_extract_errors_total{field=\"waiting\",reason=\"ambiguous\"}").await;
+    server.set_behaviour(Behaviour::Body("content-type: application/json\r\n", b"[]".to_vec()));
+    counted("metrics_agent_scrape_errors_total{reason=\"no_metrics\"}").await;
+    signal(&child, "TERM").await;
+    let (_, log) = logs(child).await;
+    assert_eq!(log.matches("sumOverLabelName").count(), 1, "{log}");
+    assert!(log.contains("vllm:num_requests_waiting") && log.contains("replica"), "{log}");
+    assert_eq!(log.matches("application/json").count(), 1, "{log}");
+    assert!(log.contains("--metrics-path") && log.contains("/prometheus/metrics"), "{log}");
+}
+
+#[tokio::test]
 async fn an_address_open_to_other_hosts_is_logged_with_the_flags_that_protect_it() {
     let authority = Authority::new();
     let issued = authority.issue("127.0.0.1");

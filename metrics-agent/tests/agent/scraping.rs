@@ -81,7 +81,7 @@ async fn a_server_error_keeps_the_values() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn a_redirect_without_a_location_keeps_the_values() {
     fails_and_recovers(Behaviour::Status(302), "status", |settings| settings).await;
 }
 

@@ -23,6 +23,10 @@ pub(crate) enum Behaviour {
     TextThenClose(String),
     /// A `content-length` greater than the text that follows; then the connection is closed.
     CutOff(String),
+    /// This body after these headers, each with its line feed.
+    Body(&'static str, Vec<u8>),
+    /// A redirect with this status to this location, and from all other paths this text.
+    Redirect(u16, String, String),
     /// This status without a body.
     Status(u16),
     /// No response.
@@ -150,13 +154,17 @@ async fn serve(
 ) {
     let mut request = [0; 2048];
     while let Ok(read @ 1..) = stream.read(&mut request).await {
-        assert!(request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n"));
+        let is_first = request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n");
+        assert!(is_first || request[..read].starts_with(b"GET /metrics/ HTTP/1.1\r\n"));
         assert!(request[..read].ends_with(b"\r\n\r\n"), "the agent sends a request in one piece");
         let head = String::from_utf8_lossy(&request[..read]);
         let header = head.lines().find_map(|line| line.strip_prefix("authorization: "));
         *authorization.lock().unwrap() = header.map(str::to_owned);
         requests.fetch_add(1, Ordering::SeqCst);
-        let behaviour = behaviour.lock().unwrap().clone();
+        let behaviour = match behaviour.lock().unwrap().clone() {
+            Behaviour::Redirect(_, _, text) if !is_first => Behaviour::Text(text),
+            other => other,
+        };
         if !answer(&mut stream, behaviour).await.unwrap_or(false) {
             return;
         }
@@ -168,6 +176,16 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), behaviour: Behaviour) ->
     let sized = |length: usize| format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
     match behaviour {
         Behaviour::Text(text) => stream.write_all((sized(text.len()) + &text).as_bytes()).await?,
+        Behaviour::Body(headers, body) => {
+            let length = body.len();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n{headers}\r\n");
+            stream.write_all(&[head.as_bytes(), &body].concat()).await?;
+        }
+        Behaviour::Redirect(status, location, _) => {
+            let head =
+                format!("HTTP/1.1 {status} Moved\r\nlocation: {location}\r\ncontent-length: 5\r\n\r\nMoved");
+            stream.write_all(head.as_bytes()).await?;
+        }
         Behaviour::TextThenClose(text) => {
             stream.write_all((sized(text.len()) + &text).as_bytes()).await?;
             return Ok(false);

@@ -28,10 +28,19 @@ fn valid_manifests_are_summarized() {
             "valid: 2 documents in 1 file\n\
              pool \"p\": namespace default, labels app=a, target ports 8000\n  \
              the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n  \
-             KV usage is read from vllm:kv_cache_usage_perc, or vllm:gpu_cache_usage_perc where a server lacks it\n\
+             endpoints without an engine label are recognised by their metrics: vllm, sglang, trtllm-serve, triton-tensorrt-llm, triton\n\
              warning: {path}: document 2: kind: Service of v1 is not read by the agent; the document is skipped\n"
         )
     );
+}
+
+#[test]
+fn the_engine_of_endpoints_without_a_label_is_that_of_the_epp_under_its_rules() {
+    let (output, _) = check(POOL, &["--epp-rules", "v0.10"]);
+    let summary = String::from_utf8(output.stdout).unwrap();
+    let line = "\n  KV usage is read from vllm:kv_cache_usage_perc, or vllm:gpu_cache_usage_perc where a server lacks it\n";
+    assert!(summary.contains("; the rules of the EPP's release v0.10\n"), "{summary}");
+    assert!(summary.contains(line), "{summary}");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
+use metrics_agent::catalogue::dialect::MultiEngine;
 use metrics_agent::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
 use metrics_agent::catalogue::{Options, Plan, watch};
 
@@ -55,6 +57,37 @@ async fn llama_cpp_is_read_as_configured() {
         reading.attributes,
         [attribute("tokens-per-second", 1131.9), attribute("busy-slots", 1.98879)]
     );
+}
+
+#[tokio::test]
+async fn an_operators_engine_is_summed_over_its_label() {
+    let plugin = "
+- type: core-metrics-extractor
+  parameters:
+    engineConfigs:
+    - {name: lmdeploy, queuedRequestsSpec: 'lmdeploy:num_requests_waiting', sumOverLabelName: engine}";
+    let text = "# TYPE lmdeploy:num_requests_waiting gauge\n\
+                lmdeploy:num_requests_waiting{engine=\"0\"} 3\nlmdeploy:num_requests_waiting{engine=\"1\"} 9\n";
+    let reading = reading_where(&config(plugin, ""), text, |reading| reading.age_ms.is_some()).await;
+    assert_eq!(reading.waiting, Some(12));
+}
+
+#[test]
+fn a_pool_under_the_epps_rules_is_read_as_by_the_epp() {
+    let by = |rules, engines| {
+        let options = Options { epp_rules: rules, ..options() };
+        let plan = Plan::read(&[file("m.yaml", &config("", ""))], &options).unwrap();
+        let how = plan.pools[0].scraping(&ScrapeSettings { engines, ..settings().scrape });
+        let rules = how.settings.text_rules();
+        let has_running = how.dialects.of_engine("triton").running.is_some();
+        (rules.as_epp, rules.engines, how.dialects.unnamed().len(), has_running)
+    };
+    assert_eq!(by(EppRules::Own, None), (false, MultiEngine::Sum, 5, false));
+    assert_eq!(by(EppRules::Own, Some(MultiEngine::First)), (false, MultiEngine::First, 5, false));
+    for rules in [EppRules::V010, EppRules::Main] {
+        assert_eq!(by(rules, None), (true, MultiEngine::First, 1, true));
+        assert_eq!(by(rules, Some(MultiEngine::Sum)), (true, MultiEngine::Sum, 1, true));
+    }
 }
 
 #[tokio::test]

@@ -223,6 +223,7 @@ pub(crate) static NO_READING: Reading = Reading {
     lora: None,
     block_size: None,
     num_blocks: None,
+    cache_tokens: None,
     cached_since: None,
     attributes: Vec::new(),
     models: None,

@@ -31,6 +31,9 @@ pub struct Reading {
     pub block_size: Option<u32>,
     /// Blocks in the server's KV cache.
     pub num_blocks: Option<u32>,
+    /// Tokens that the server's KV cache holds, where it reports them. Of a model with several kinds of
+    /// attention, blocks times block size are not the tokens.
+    pub cache_tokens: Option<u64>,
     /// Age mark of the server's caches, since the Unix epoch: when its process started, or when it came back. `None`: unknown.
     pub cached_since: Option<Duration>,
     /// Custom metrics, by attribute name.
@@ -54,10 +57,11 @@ impl Reading {
         self.attributes.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
     }
 
-    /// Tokens in the server's KV cache; `None` if not reported.
+    /// Tokens that the server's KV cache holds: as it reports them, else blocks times block size. `None`: not
+    /// known.
     pub fn kv_tokens(&self) -> Option<u64> {
-        let tokens = u64::from(self.num_blocks?) * u64::from(self.block_size?);
-        (tokens > 0).then_some(tokens)
+        let of_blocks = || Some(u64::from(self.num_blocks?) * u64::from(self.block_size?));
+        self.cache_tokens.or_else(of_blocks).filter(|&tokens| tokens > 0)
     }
 
     /// How long ago the values were taken; `None` if never.

@@ -100,25 +100,38 @@ pub(crate) fn readings(odd: Vec<f64>) -> impl Strategy<Value = Reading> {
         weighted(0.85, select(usages)),
         of(lora),
         of(select(vec![0, 16, 64, 80, 128])),
-        of(select(vec![0, 3, 9, 5000])),
+        (of(select(vec![0, 3, 9, 5000])), weighted(0.3, select(vec![0, 500, 60_000]))),
         of(select(vec![0.0, 0.3, 0.9, 1.0])),
         of(served),
     )
-        .prop_map(|(ready, waiting, running, kv_usage, lora, block_size, num_blocks, gpu, models)| {
-            Reading {
+        .prop_map(
+            |(
                 ready,
-                updated: None,
                 waiting,
                 running,
                 kv_usage,
                 lora,
                 block_size,
-                num_blocks,
-                cached_since: None,
-                attributes: gpu.map(|share| (GPU_UTILIZATION.to_owned(), share)).into_iter().collect(),
+                (num_blocks, cache_tokens),
+                gpu,
                 models,
-            }
-        })
+            )| {
+                Reading {
+                    ready,
+                    updated: None,
+                    waiting,
+                    running,
+                    kv_usage,
+                    lora,
+                    block_size,
+                    num_blocks,
+                    cache_tokens,
+                    cached_since: None,
+                    attributes: gpu.map(|share| (GPU_UTILIZATION.to_owned(), share)).into_iter().collect(),
+                    models,
+                }
+            },
+        )
 }
 
 /// Values that are numbers still, and are compared as such.

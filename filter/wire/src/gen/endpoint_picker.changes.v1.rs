@@ -147,6 +147,9 @@ pub struct StoredReading {
     /// The metric of the KV usage. Empty: none.
     #[prost(string, tag = "4")]
     pub kv_usage_metric: ::prost::alloc::string::String,
+    /// The engine whose metrics the reading is from. Empty: not known.
+    #[prost(string, tag = "5")]
+    pub engine: ::prost::alloc::string::String,
 }
 /// An entry of a pool's stream in a store that several agents share.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -67,8 +67,9 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
     };
     let pool = &topology.pool;
     let mut endpoints = endpoints(pool, published.readings(), thresholds, sent, now);
-    for (endpoint, metric) in endpoints.iter_mut().zip(published.kv_usage_metrics()) {
-        endpoint.kv_usage_metric = metric.as_deref().map(str::to_owned);
+    for (endpoint, origin) in endpoints.iter_mut().zip(published.origins()) {
+        endpoint.engine = origin.engine.as_deref().map(str::to_owned);
+        endpoint.kv_usage_metric = origin.kv_usage_metric.as_deref().map(str::to_owned);
     }
     let queues = reports.proxies.values().filter_map(|report| report.queue.as_ref());
     let queues = queues.map(|(queue, earlier)| (queue, earlier));
@@ -199,6 +200,7 @@ fn of_endpoint(
         reason: None,
         since_ms: None,
         age_ms: age.map(milliseconds),
+        engine: None,
         waiting: reading.waiting,
         running: reading.running,
         kv_usage: reading.kv_usage,
@@ -206,6 +208,7 @@ fn of_endpoint(
         lora: reading.lora.as_ref().map(of_adapters),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,
+        cache_tokens: reading.cache_tokens,
         attributes: reading.attributes.iter().cloned().collect(),
         sent,
         kv_events: None,

@@ -195,10 +195,12 @@ mod tests {
             waiting: Some(waiting),
             running: None,
             kv_usage: Some(0.123_456),
+            engine: None,
             kv_usage_metric: None,
             lora: None,
             block_size: None,
             num_blocks: None,
+            cache_tokens: None,
             attributes: BTreeMap::new(),
             kv_events: None,
             sent: Some(TrafficStatus {

@@ -155,6 +155,9 @@ pub struct EndpointStatus {
     pub since_ms: Option<u64>,
     /// Age of the values below; absent: never scraped.
     pub age_ms: Option<u64>,
+    /// The engine whose metrics are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
     /// Requests waiting in the server's queue.
     pub waiting: Option<u64>,
     /// Requests that the server processes.
@@ -170,6 +173,9 @@ pub struct EndpointStatus {
     pub block_size: Option<u32>,
     /// Blocks in the KV cache.
     pub num_blocks: Option<u32>,
+    /// Tokens that the KV cache holds, where the server reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_tokens: Option<u64>,
     /// Values of the operator's custom metrics.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, f64>,

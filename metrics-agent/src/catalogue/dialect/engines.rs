@@ -1,16 +1,21 @@
-//! The dialects of the EPP's engines.
+//! The dialects of the EPP's engines. `docs/reference/engines.md` has them as a table, which a test compares.
 
 use super::spec::MetricSpec;
-use super::{CacheInfo, Dialect};
+use super::{CACHE_TOKENS, CacheInfo, Dialect};
 
-/// Name and dialect of each built-in engine, as in the EPP's table of default engine mappings.
-pub(super) fn built_in() -> [(&'static str, Dialect); 5] {
+/// The path of the metrics of `trtllm-serve`, whose `/metrics` has statistics of iterations as JSON.
+pub const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
+
+/// Name and dialect of each built-in engine, as in the EPP's table of default engine mappings; with `as_epp`
+/// nothing else. The order is the one in which they are tried: a text of Triton with TensorRT-LLM has the
+/// metrics of Triton too.
+pub(super) fn built_in(as_epp: bool) -> [(&'static str, Dialect); 5] {
     [
         ("vllm", vllm()),
-        ("sglang", sglang()),
+        ("sglang", sglang(as_epp)),
         ("trtllm-serve", trtllm_serve()),
         ("triton-tensorrt-llm", triton_tensorrt_llm()),
-        ("triton", triton()),
+        ("triton", triton(as_epp)),
     ]
 }
 
@@ -21,20 +26,30 @@ fn vllm() -> Dialect {
         // The second name is the metric's up to vLLM 0.10, and in the endpoint picker protocol.
         kv_usage: specs(&["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"]),
         lora: spec("vllm:lora_requests_info"),
-        cache_info: cache_info("vllm:cache_config_info", "block_size", "num_gpu_blocks"),
+        cache_info: cache_info(
+            "vllm:cache_config_info",
+            ["block_size", "num_gpu_blocks"],
+            Some(CACHE_TOKENS),
+        ),
         counter: spec("vllm:prompt_tokens_total"),
-        engine_label: Some("engine".to_owned()),
+        sum_label: Some("engine".to_owned()),
         ..Dialect::default()
     }
 }
 
-fn sglang() -> Dialect {
+fn sglang(as_epp: bool) -> Dialect {
+    // With `--enable-priority-scheduling` it has one series for each priority too, whose sum is the series
+    // without a priority.
+    let total = if as_epp { "" } else { "{priority=\"\"}" };
     Dialect {
-        waiting: spec("sglang:num_queue_reqs"),
-        running: spec("sglang:num_running_reqs"),
+        waiting: spec(&format!("sglang:num_queue_reqs{total}")),
+        running: spec(&format!("sglang:num_running_reqs{total}")),
         kv_usage: specs(&["sglang:token_usage"]),
-        cache_info: cache_info("sglang:cache_config_info", "page_size", "num_pages"),
+        cache_info: cache_info("sglang:cache_config_info", ["page_size", "num_pages"], None),
+        cache_tokens: if as_epp { None } else { spec("sglang:max_total_num_tokens") },
         counter: spec("sglang:prompt_tokens_total"),
+        sum_label: Some("dp_rank".to_owned()),
+        rank_labels: ["tp_rank", "pp_rank", "moe_ep_rank"].map(str::to_owned).to_vec(),
         ..Dialect::default()
     }
 }
@@ -59,15 +74,18 @@ fn triton_tensorrt_llm() -> Dialect {
         block_size: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
         num_blocks: spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
         counter: spec("nv_inference_request_success"),
+        sum_label: Some("model".to_owned()),
         ..Dialect::default()
     }
 }
 
-fn triton() -> Dialect {
+fn triton(as_epp: bool) -> Dialect {
     Dialect {
         waiting: spec("nv_inference_pending_request_count"),
-        running: spec("nv_inference_exec_count"),
+        // A counter of executions, which the EPP takes for running requests.
+        running: if as_epp { spec("nv_inference_exec_count") } else { None },
         counter: spec("nv_inference_request_success"),
+        sum_label: Some("model".to_owned()),
         ..Dialect::default()
     }
 }
@@ -80,11 +98,16 @@ fn specs(texts: &[&str]) -> Vec<MetricSpec> {
     texts.iter().filter_map(|text| spec(text)).collect()
 }
 
-fn cache_info(metric: &str, block_size_label: &str, num_blocks_label: &str) -> Option<CacheInfo> {
+fn cache_info(
+    metric: &str,
+    [block_size_label, num_blocks_label]: [&str; 2],
+    tokens_label: Option<&str>,
+) -> Option<CacheInfo> {
     Some(CacheInfo {
         spec: spec(metric)?,
         block_size_label: block_size_label.to_owned(),
         match_unit_label: None,
         num_blocks_label: num_blocks_label.to_owned(),
+        tokens_label: tokens_label.map(str::to_owned),
     })
 }

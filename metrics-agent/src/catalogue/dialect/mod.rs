@@ -6,32 +6,52 @@ mod engines;
 mod spec;
 
 use core::fmt;
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
+pub use engines::TRTLLM_SERVE_PATH;
 pub use spec::{MetricSpec, SpecError};
 
 /// The labels with an endpoint's engine: the EPP's key and its alias. The first one found decides.
 pub const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
 
-/// The engine of endpoints without an engine label, or with an unknown engine, unless a configuration names another.
+/// The engine of endpoints without an engine label, or with an unknown engine, in the EPP, unless a
+/// configuration names another.
 pub const DEFAULT_ENGINE: &str = "vllm";
 
 /// The label with the tokens in which prefixes are matched.
 const MATCH_UNIT: &str = "prefix_match_unit";
+
+/// The label of vLLM's cache metric with the tokens that the cache holds.
+pub const CACHE_TOKENS: &str = "kv_cache_size_tokens";
+
+/// An engine, and the names of its metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Engine {
+    /// The name, as in labels of endpoints.
+    pub name: Arc<str>,
+    /// The names of its metrics.
+    pub dialect: Arc<Dialect>,
+}
 
 /// The dialects of all engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialects {
     /// The labels with an endpoint's engine; the first one found decides.
     labels: [String; 2],
-    by_engine: HashMap<String, Arc<Dialect>>,
-    default: Arc<Dialect>,
+    /// The operator's engines, in their order.
+    configured: Vec<(String, Dialect)>,
+    /// The default engine that a configuration names; `None`: it names none.
+    default: Option<String>,
+    /// All engines: the built-in ones, then the others.
+    engines: Vec<Engine>,
+    /// The possible engines of endpoints that name none, in the order in which they are tried.
+    unnamed: Arc<[Engine]>,
 }
 
 impl Dialects {
-    /// The dialects of the EPP's engines.
+    /// The dialects of the built-in engines.
     ///
     /// # Panics
     ///
@@ -40,11 +60,12 @@ impl Dialects {
         Self::with_engines("", "", []).expect("the default engine is built in")
     }
 
-    /// The dialects of the EPP's engines and of an operator's. An operator's engine replaces a built-in one of the same name, except
-    /// for the label of data-parallel engines and the counter, which an operator cannot configure.
+    /// The dialects of the built-in engines and of an operator's. An operator's engine replaces a built-in
+    /// one of the same name, except for its counter and its ranks, which an operator cannot configure, and
+    /// the label of its sums, if the operator names none.
     ///
-    /// `label_key` is the label with an endpoint's engine, `default` the engine of endpoints without it; empty strings mean the EPP's
-    /// defaults.
+    /// `label_key` is the label with an endpoint's engine, empty for the EPP's; `default` the engine of
+    /// endpoints without it, empty: their texts show it.
     pub fn with_engines(
         label_key: &str,
         default: &str,
@@ -52,55 +73,84 @@ impl Dialects {
     ) -> Result<Self, UnknownEngine> {
         let [default_key, alias] = ENGINE_LABELS;
         let label_key = if label_key.is_empty() { default_key } else { label_key };
-        let default = if default.is_empty() { DEFAULT_ENGINE } else { default };
-        let built_in = engines::built_in().into_iter();
-        let mut by_engine: HashMap<_, _> =
-            built_in.map(|(name, dialect)| (name.to_owned(), Arc::new(dialect))).collect();
-        for (name, dialect) in engines {
-            let replaced = by_engine.get(&name);
-            let engine_label = replaced.and_then(|replaced| replaced.engine_label.clone());
-            let counter = replaced.and_then(|replaced| replaced.counter.clone());
-            by_engine.insert(name, Arc::new(Dialect { counter, engine_label, ..dialect }));
-        }
-        let Some(default) = by_engine.get(default).map(Arc::clone) else {
-            let mut engines: Vec<_> = by_engine.into_keys().collect();
-            engines.sort_unstable();
-            return Err(UnknownEngine { engine: default.to_owned(), engines });
-        };
-        Ok(Self { labels: [label_key.to_owned(), alias.to_owned()], by_engine, default })
+        let labels = [label_key.to_owned(), alias.to_owned()];
+        let default = (!default.is_empty()).then(|| default.to_owned());
+        Self::build(EppRules::Own, labels, default, engines.into_iter().collect())
     }
 
-    /// The same dialects, whose [`CacheInfo`] is read as by the EPP's main branch (#2455): a label names the tokens in which prefixes are
-    /// matched, which for models with several kinds of attention are more than a block's.
+    /// The same dialects by these rules. By those of a version of the EPP they are without the metrics that
+    /// the EPP does not read, and endpoints that name no engine have the default one. The main branch (#2455)
+    /// reads from [`CacheInfo`] the tokens in which prefixes are matched, which for models with several kinds
+    /// of attention are more than a block's.
+    ///
+    /// # Panics
+    ///
+    /// Never: the engines have the same names.
     #[must_use]
-    pub fn with_match_unit(&self) -> Self {
-        let of = |dialect: &Arc<Dialect>| {
-            let mut dialect = Dialect::clone(dialect);
-            if let Some(cache) = &mut dialect.cache_info {
-                cache.match_unit_label = Some(MATCH_UNIT.to_owned());
+    pub fn by(&self, rules: EppRules) -> Self {
+        let (labels, configured) = (self.labels.clone(), self.configured.clone());
+        let same = Self::build(rules, labels, self.default.clone(), configured);
+        same.expect("the engines have the same names")
+    }
+
+    fn build(
+        rules: EppRules,
+        labels: [String; 2],
+        default: Option<String>,
+        configured: Vec<(String, Dialect)>,
+    ) -> Result<Self, UnknownEngine> {
+        let mut all: Vec<_> =
+            engines::built_in(!rules.is_own()).into_iter().map(|(name, it)| (name.to_owned(), it)).collect();
+        for (name, dialect) in &configured {
+            let name = name.clone();
+            match all.iter_mut().find(|(built_in, _)| *built_in == name) {
+                Some((_, built_in)) => *built_in = dialect.clone().in_place_of(built_in),
+                None => all.push((name, dialect.clone())),
             }
-            Arc::new(dialect)
-        };
-        let by_engine = self.by_engine.iter().map(|(name, dialect)| (name.clone(), of(dialect))).collect();
-        Self { labels: self.labels.clone(), by_engine, default: of(&self.default) }
-    }
-
-    /// The dialect of endpoints without an engine label.
-    pub fn default_dialect(&self) -> &Dialect {
-        &self.default
-    }
-
-    /// The dialect of an engine; the default for an unknown one.
-    pub fn of_engine(&self, engine: &str) -> &Arc<Dialect> {
-        self.by_engine.get(engine).unwrap_or(&self.default)
-    }
-
-    /// The dialect of an endpoint's engine.
-    pub fn of_endpoint(&self, endpoint: &Endpoint) -> &Arc<Dialect> {
-        match self.labels.iter().find_map(|key| endpoint.label(key)) {
-            Some(engine) => self.of_engine(engine),
-            None => &self.default,
         }
+        for (_, dialect) in &mut all {
+            if let Some(cache) = &mut dialect.cache_info {
+                cache.match_unit_label = rules.is_main().then(|| MATCH_UNIT.to_owned());
+                if !rules.is_own() {
+                    cache.tokens_label = None;
+                }
+            }
+        }
+        let engine =
+            |(name, dialect): (String, Dialect)| Engine { name: name.into(), dialect: dialect.into() };
+        let engines: Vec<_> = all.into_iter().map(engine).collect();
+        let named = default.as_deref().or((!rules.is_own()).then_some(DEFAULT_ENGINE));
+        let unnamed = match named {
+            None => engines.clone().into(),
+            Some(name) => match engines.iter().find(|engine| *engine.name == *name) {
+                Some(engine) => [engine.clone()].into(),
+                None => return Err(UnknownEngine::new(name, &engines)),
+            },
+        };
+        Ok(Self { labels, configured, default, engines, unnamed })
+    }
+
+    /// The engines that an endpoint without an engine label may have.
+    pub fn unnamed(&self) -> &Arc<[Engine]> {
+        &self.unnamed
+    }
+
+    /// All engines: the built-in ones, then the others.
+    pub fn engines(&self) -> &[Engine] {
+        &self.engines
+    }
+
+    /// The dialect of an engine; for an unknown one the first that endpoints without an engine may have.
+    pub fn of_engine(&self, engine: &str) -> &Arc<Dialect> {
+        let found = self.engines.iter().find(|known| *known.name == *engine);
+        &found.unwrap_or(&self.unnamed[0]).dialect
+    }
+
+    /// The engine of an endpoint, or if it names none that is known, the engines that it may have.
+    pub fn of_endpoint(&self, endpoint: &Endpoint) -> Arc<[Engine]> {
+        let name = self.labels.iter().find_map(|key| endpoint.label(key));
+        let engine = name.and_then(|name| self.engines.iter().find(|engine| *engine.name == *name));
+        engine.map_or_else(|| Arc::clone(&self.unnamed), |engine| [engine.clone()].into())
     }
 }
 
@@ -109,6 +159,14 @@ impl Dialects {
 pub struct UnknownEngine {
     engine: String,
     engines: Vec<String>,
+}
+
+impl UnknownEngine {
+    fn new(engine: &str, engines: &[Engine]) -> Self {
+        let mut engines: Vec<_> = engines.iter().map(|engine| engine.name.as_ref().to_owned()).collect();
+        engines.sort_unstable();
+        Self { engine: engine.to_owned(), engines }
+    }
 }
 
 impl fmt::Display for UnknownEngine {
@@ -137,12 +195,28 @@ pub struct Dialect {
     pub block_size: Option<MetricSpec>,
     /// Blocks in the cache, as a gauge.
     pub num_blocks: Option<MetricSpec>,
+    /// Tokens that the cache holds, as a gauge.
+    pub cache_tokens: Option<MetricSpec>,
     /// A counter that decreases only when the server restarts.
     pub counter: Option<MetricSpec>,
-    /// The label that distinguishes the engines of a data-parallel server.
-    pub engine_label: Option<String>,
+    /// The label over whose values series are added up, such as the engines of a data-parallel server.
+    pub sum_label: Option<String>,
+    /// Labels of further ranks: series that differ in nothing else repeat the same requests.
+    pub rank_labels: Vec<String>,
     /// Custom metrics, by attribute name.
     pub attributes: Vec<(String, MetricSpec)>,
+}
+
+impl Dialect {
+    /// The dialect with the parts of a built-in one that an operator cannot configure, or has not configured.
+    fn in_place_of(self, built_in: &Self) -> Self {
+        Self {
+            counter: built_in.counter.clone(),
+            sum_label: self.sum_label.or_else(|| built_in.sum_label.clone()),
+            rank_labels: built_in.rank_labels.clone(),
+            ..self
+        }
+    }
 }
 
 /// A metric with the shape of the KV cache in its labels.
@@ -157,6 +231,24 @@ pub struct CacheInfo {
     pub match_unit_label: Option<String>,
     /// The label with the number of blocks.
     pub num_blocks_label: String,
+    /// The label with the tokens that the cache holds, which of models with several kinds of attention are
+    /// more than its blocks times their size; `None`: it is not read.
+    pub tokens_label: Option<String>,
+}
+
+/// How the texts of a pool's servers are read, apart from the names of metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TextRules {
+    /// How a server with several series of a metric is read.
+    pub engines: MultiEngine,
+    /// Whether a metric that its text calls neither gauge nor counter reads 0, and a counter is a number of
+    /// requests, as in the EPP.
+    pub as_epp: bool,
+}
+
+impl TextRules {
+    /// The EPP's rules.
+    pub const EPP: Self = Self { engines: MultiEngine::First, as_epp: true };
 }
 
 /// How to read a server with one series for each engine.
@@ -164,7 +256,8 @@ pub struct CacheInfo {
 /// The EPP reads only the first series, so a server with eight engines looks as busy as one of them. The default here is the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MultiEngine {
-    /// Waiting and running requests of all engines are added up, and KV usage is their mean.
+    /// Waiting and running requests of all engines are added up, and KV usage is their mean. A field whose
+    /// series differ in another label has no value.
     #[default]
     Sum,
     /// Only the first engine's series are read, as in the EPP.
@@ -178,8 +271,9 @@ mod tests {
     fn waiting_metric(labels: &[(&str, &str)]) -> String {
         let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let endpoint = Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), labels);
-        let dialects = Dialects::built_in();
-        dialects.of_endpoint(&endpoint).waiting.as_ref().unwrap().name().to_owned()
+        let engines = Dialects::built_in().by(EppRules::V010).of_endpoint(&endpoint);
+        assert_eq!(engines.len(), 1);
+        engines[0].dialect.waiting.as_ref().unwrap().name().to_owned()
     }
 
     #[test]
@@ -192,9 +286,33 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_or_unknown_engine_is_read_as_vllm() {
+    fn an_absent_or_unknown_engine_is_vllm_in_the_epp_and_any_here() {
         assert_eq!(waiting_metric(&[]), "vllm:num_requests_waiting");
         assert_eq!(waiting_metric(&[("llm-d.ai/engine-type", "teapot")]), "vllm:num_requests_waiting");
+        let names = |dialects: &Dialects| {
+            let label = ("llm-d.ai/engine-type".to_owned(), "teapot".to_owned());
+            let endpoint = Endpoint::new("n".to_owned(), "10.0.0.1:1".parse().unwrap(), vec![label]);
+            let engines = dialects.of_endpoint(&endpoint);
+            engines.iter().map(|engine| engine.name.as_ref().to_owned()).collect::<Vec<_>>()
+        };
+        let all = ["vllm", "sglang", "trtllm-serve", "triton-tensorrt-llm", "triton"];
+        assert_eq!(names(&Dialects::built_in()), all);
+        let own = Dialects::with_engines("", "", [("own".to_owned(), Dialect::default())]).unwrap();
+        assert_eq!(names(&own), [&all[..], &["own"]].concat());
+        assert_eq!(names(&Dialects::with_engines("", "sglang", []).unwrap()), ["sglang"]);
+        assert_eq!(names(&own.by(EppRules::Main)), ["vllm"]);
+    }
+
+    #[test]
+    fn an_operators_engine_keeps_the_sums_of_the_one_it_replaces_unless_it_names_a_label() {
+        let label = |sum_label: Option<&str>| {
+            let dialect = Dialect { sum_label: sum_label.map(str::to_owned), ..Dialect::default() };
+            let dialects = Dialects::with_engines("", "", [("sglang".to_owned(), dialect)]).unwrap();
+            let sglang = dialects.of_engine("sglang");
+            assert_eq!(sglang.rank_labels, ["tp_rank", "pp_rank", "moe_ep_rank"]);
+            sglang.sum_label.clone().unwrap()
+        };
+        assert_eq!((label(None), label(Some("replica"))), ("dp_rank".to_owned(), "replica".to_owned()));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::models::{BaseModel, Models};
 use endpoint_picker_wire::{MODELS_FORMAT, Message as _, v1};
 use members::Members;
 use xxhash_rust::xxh64::xxh64;
 
-use super::dialect::Dialect;
+use super::dialect::Dialects;
 use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
 use super::manifests::fault::quoted;
@@ -258,12 +259,10 @@ impl PoolPlan {
             interval: scraping.interval.unwrap_or(flags.interval),
             path: scraping.path.as_ref().unwrap_or(&flags.path).clone(),
             scheme: if scraping.https { Scheme::Https } else { flags.scheme },
+            as_epp: !self.rules().is_own(),
             ..flags.clone()
         };
-        let dialects = match self.policy.epp_rules() {
-            v1::EppRules::V010 => scraping.dialects.clone(),
-            v1::EppRules::Main => scraping.dialects.with_match_unit().into(),
-        };
+        let dialects = self.dialects().into();
         let source = |(kind, source): (SourceKind, &SourceScraping)| DataSource {
             kind,
             settings: Arc::new(ScrapeSettings {
@@ -286,9 +285,17 @@ impl PoolPlan {
         self.scraping.port.is_none()
     }
 
-    /// The dialect of endpoints without an engine label.
-    pub fn default_dialect(&self) -> &Dialect {
-        self.scraping.dialects.default_dialect()
+    /// The metrics of each engine.
+    pub fn dialects(&self) -> Dialects {
+        self.scraping.dialects.by(self.rules())
+    }
+
+    fn rules(&self) -> EppRules {
+        match self.policy.epp_rules() {
+            v1::EppRules::Own => EppRules::Own,
+            v1::EppRules::V010 => EppRules::V010,
+            v1::EppRules::Main => EppRules::Main,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use endpoint_picker_wire::v1;
 
 use super::columns::counted;
-use crate::catalogue::dialect::{Dialect, MetricSpec};
+use crate::catalogue::dialect::{Engine, MetricSpec};
 use crate::catalogue::plan::members::Members;
 use crate::catalogue::{Options, Plan, PoolPlan, differences};
 use crate::sources::manifests::{self, Problems};
@@ -44,7 +44,8 @@ fn add_plan(summary: &mut String, plan: &Plan) {
 fn add_pool(summary: &mut String, pool: &PoolPlan) {
     let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
     let _ = writeln!(summary, "  {}", policy(&pool.policy));
-    let _ = writeln!(summary, "  {}", kv_usage(pool.default_dialect()));
+    let dialects = pool.dialects();
+    let _ = writeln!(summary, "  {}", unnamed_engines(dialects.unnamed()));
     if let Some(warning) = long_list(&pool.policy) {
         let _ = writeln!(summary, "  warning: {warning}");
     }
@@ -84,8 +85,16 @@ fn members(members: &Members) -> String {
     }
 }
 
-/// The metrics for KV usage of endpoints without an engine label. `explain` shows the one that each server has.
-fn kv_usage(dialect: &Dialect) -> String {
+/// How endpoints without an engine label are read. `explain` shows the metric of KV usage that each server
+/// has.
+fn unnamed_engines(engines: &[Engine]) -> String {
+    let [Engine { dialect, .. }] = engines else {
+        let names: Vec<_> = engines.iter().map(|engine| &*engine.name).collect();
+        return format!(
+            "endpoints without an engine label are recognised by their metrics: {}",
+            names.join(", ")
+        );
+    };
     let names: Vec<_> = dialect.kv_usage.iter().map(MetricSpec::name).collect();
     match names[..] {
         [] => "KV usage is not read".to_owned(),
@@ -109,7 +118,8 @@ fn policy(policy: &v1::Policy) -> String {
         v1::FailureMode::FailClose => "FailClose",
     };
     let rules = match policy.epp_rules() {
-        v1::EppRules::V010 => "",
+        v1::EppRules::Own => "",
+        v1::EppRules::V010 => "; the rules of the EPP's release v0.10",
         v1::EppRules::Main => "; the rules of the EPP's main branch",
     };
     format!(

@@ -59,10 +59,12 @@
  * @property {number | null} age_ms null: never scraped
  * @property {number | null} waiting
  * @property {number | null} running
+ * @property {string} [engine] whose metrics are read
  * @property {number | null} kv_usage 0 to 1
  * @property {Lora | null} lora
  * @property {number | null} block_size
  * @property {number | null} num_blocks
+ * @property {number} [cache_tokens] the server's own count of the tokens that its KV cache holds
  * @property {Record<string, number>} [attributes]
  * @property {Sent | null} sent null: no proxy reports
  * @property {KvEvents} [kv_events] absent: its events are not followed

@@ -4,7 +4,7 @@ import { panel } from "/page/charts.js";
 import { formatAdapters, formatReason, STATE_NAMES } from "/page/columns.js";
 import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
 
-/** @import { KvEvents, PredictionQuality, Series, Status, Timeline } from "/page/agent.js" */
+/** @import { Endpoint, KvEvents, PredictionQuality, Series, Status, Timeline } from "/page/agent.js" */
 /** @import { Chart, PanelOptions } from "/page/charts.js" */
 
 /**
@@ -15,6 +15,15 @@ function formatKvEvents({ state, problem, text_problem, tokens, orphans }) {
   const cached = Object.entries(tokens).map(([tier, count]) => `${formatWhole(count)} tokens in ${tier}`).join(", ");
   const facts = [cached || "nothing cached", orphans ? `${formatWhole(orphans)} blocks without their parent` : "", problem, text_problem];
   return `${state}: ${facts.filter(Boolean).join("; ")}`;
+}
+
+/**
+ * The size of the KV cache: `27 120 blocks of 16 tokens`, `1 009 661 tokens`.
+ * @param {Endpoint} endpoint
+ */
+function formatCache({ num_blocks, block_size, cache_tokens }) {
+  if (cache_tokens) return `${formatWhole(cache_tokens)} tokens`;
+  return num_blocks ? `${formatWhole(num_blocks)} blocks of ${block_size ?? "?"} tokens` : MISSING;
 }
 
 /**
@@ -93,6 +102,7 @@ export class Details {
     const facts = {
       State: [STATE_NAMES[endpoint.state], formatReason(endpoint)].filter(Boolean).join(": "),
       Address: endpoint.address,
+      ...endpoint.engine && { Engine: endpoint.engine },
       "Age of the values": endpoint.age_ms === null ? "never scraped" : formatAge(endpoint.age_ms),
       "Picks reported": sent ? formatWhole(sent.picks) : "no proxy reports",
       "Tokens in flight": sent ? formatWhole(sent.tokens) : MISSING,
@@ -101,7 +111,7 @@ export class Details {
       "Cached tokens": sent?.cached_of_predicted === undefined ? MISSING : `${formatShare(sent.cached_of_predicted)} of those predicted`,
       ...sent?.predictions_by_events && { "Predicted by events": formatPredictions(sent.predictions_by_events) },
       ...sent?.predictions_by_prompts && { "Predicted by prompts": formatPredictions(sent.predictions_by_prompts) },
-      "KV cache": endpoint.num_blocks ? `${formatWhole(endpoint.num_blocks)} blocks of ${endpoint.block_size ?? "?"} tokens` : MISSING,
+      "KV cache": formatCache(endpoint),
       ...endpoint.kv_events && { "KV-cache events": formatKvEvents(endpoint.kv_events) },
       "LoRA adapters": lora ? `${formatAdapters(lora)} (${lora.running.length} of ${lora.max})` : MISSING,
       ...endpoint.attributes,

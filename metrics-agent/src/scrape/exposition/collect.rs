@@ -1,80 +1,175 @@
 //! Values collected from the series of a text, for each kind of field.
 
+use core::str::FromStr;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use endpoint_picker::pool::reading::Lora;
+use xxhash_rust::xxh64::xxh64;
 
+use super::Fault;
 use super::sample::{Labels, Sample};
 use crate::catalogue::dialect::CacheInfo;
 
 /// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
-/// The text has a value that the field cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Invalid;
+/// A field's value, or why it has none.
+pub(super) type Collected<T> = Result<T, Fault>;
 
-/// A field's value: `None` when the text lacks it, [`Invalid`] when the field cannot have it.
-pub(super) type Collected<T> = Option<Result<T, Invalid>>;
-
-/// The label that distinguishes the engines of a data-parallel server.
-#[derive(Clone, Debug)]
-pub(super) struct EngineLabel {
-    /// The label's name; its values number the engines.
-    pub(super) name: String,
-    /// Maximum number of engines; with more the field has no value.
-    pub(super) max_engines: usize,
+/// Which series of a metric are added up, and which are the same.
+#[derive(Debug)]
+pub(super) struct SeriesRules {
+    /// The label over whose values series are added up.
+    pub(super) sum_label: Option<String>,
+    /// Labels of further ranks: series that differ in nothing else are the same.
+    pub(super) rank_labels: Vec<String>,
+    /// Whether all series are the same, as in the EPP.
+    pub(super) are_same: bool,
+    /// Maximum number of series that are added up; with more the field has no value.
+    pub(super) max_parts: usize,
 }
 
-/// A number: of each engine, the series with the largest timestamp, the first of equals.
+impl SeriesRules {
+    /// Whether a label is the one over whose values series are added up.
+    fn is_sum(&self, name: &[u8]) -> bool {
+        self.sum_label.as_ref().is_some_and(|label| label.as_bytes() == name)
+    }
+
+    /// Whether series that differ in this label alone are added up or the same.
+    fn is_known(&self, name: &[u8]) -> bool {
+        self.is_sum(name) || self.rank_labels.iter().any(|label| label.as_bytes() == name)
+    }
+
+    /// Hashes of the sum label's value, and of all labels that are not known. An empty value is that of an
+    /// absent label.
+    fn hashes(&self, labels: Labels<'_>) -> (Option<u64>, u64) {
+        let (mut part, mut others) = (None, 0_u64);
+        for (name, value) in labels.pairs().filter(|(_, value)| !value.is_empty()) {
+            if self.is_sum(name) {
+                part = part.or(Some(xxh64(value, 0)));
+            } else if !self.is_known(name) {
+                others = others.wrapping_add(xxh64(value, xxh64(name, 0)));
+            }
+        }
+        (part, others)
+    }
+
+    /// A label that is not known, in which the series differ.
+    fn difference<'a>(&self, one: Labels<'a>, other: Labels<'a>) -> Option<&'a [u8]> {
+        let value = |labels: Labels<'a>, name: &[u8]| {
+            labels.pairs().find(|(found, _)| *found == name).map_or(&b""[..], |(_, value)| value)
+        };
+        let names = other.pairs().chain(one.pairs()).map(|(name, _)| name);
+        names.filter(|name| !self.is_known(name)).find(|name| value(one, name) != value(other, name))
+    }
+}
+
+/// A number: of each part, the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
 pub(super) struct Number {
-    /// `None`: all series belong to one engine, as in the EPP.
-    engine_label: Option<EngineLabel>,
-    engines: Vec<EngineValue>,
+    rules: Arc<SeriesRules>,
+    /// Whether its parts are added up. Otherwise the first series counts.
+    is_summed: bool,
+    parts: Vec<Part>,
+    /// The labels of the first series.
+    first_labels: Vec<u8>,
+    /// A label that is not known, in which series differ.
+    unread_label: Vec<u8>,
+    is_ambiguous: bool,
     overflow: bool,
 }
 
+/// A series, or several that are the same.
 #[derive(Debug)]
-struct EngineValue {
-    engine: Option<u32>,
+struct Part {
+    /// A hash of its value of the sum label.
+    key: Option<u64>,
+    /// A hash of its labels that are not known.
+    labels: u64,
     timestamp: i64,
     value: f64,
 }
 
 impl Number {
-    pub(super) fn new(engine_label: Option<EngineLabel>) -> Self {
-        Self { engine_label, engines: Vec::new(), overflow: false }
+    /// A number whose parts are added up.
+    pub(super) fn summed(rules: &Arc<SeriesRules>) -> Self {
+        Self {
+            rules: Arc::clone(rules),
+            is_summed: true,
+            parts: Vec::new(),
+            first_labels: Vec::new(),
+            unread_label: Vec::new(),
+            is_ambiguous: false,
+            overflow: false,
+        }
+    }
+
+    /// A number of which the first series counts.
+    pub(super) fn first(rules: &Arc<SeriesRules>) -> Self {
+        Self { is_summed: false, ..Self::summed(rules) }
     }
 
     pub(super) fn clear(&mut self) {
-        self.engines.clear();
+        self.parts.clear();
+        self.first_labels.clear();
+        self.unread_label.clear();
+        self.is_ambiguous = false;
         self.overflow = false;
     }
 
     pub(super) fn add(&mut self, sample: &Sample<'_>) {
-        let engine = self.engine_label.as_ref().and_then(|label| integer(sample.labels, &label.name));
-        let max = self.engine_label.as_ref().map_or(1, |label| label.max_engines);
-        let new = EngineValue { engine, timestamp: sample.timestamp, value: sample.value };
-        match self.engines.iter().position(|seen| seen.engine == engine) {
-            Some(at) if new.timestamp > self.engines[at].timestamp => self.engines[at] = new,
-            Some(_) => {}
-            None if self.engines.len() < max => self.engines.push(new),
+        let are_same = self.rules.are_same;
+        let (key, labels) = if are_same { (None, 0) } else { self.rules.hashes(sample.labels) };
+        let new = Part {
+            key: key.filter(|_| self.is_summed),
+            labels,
+            timestamp: sample.timestamp,
+            value: sample.value,
+        };
+        let (known, max) = (self.parts.len(), self.rules.max_parts);
+        match self.parts.iter_mut().find(|part| part.key == new.key) {
+            Some(part) => {
+                if part.labels != new.labels && !self.is_ambiguous {
+                    self.is_ambiguous = true;
+                    let first = Labels::of_text(&self.first_labels);
+                    let label = self.rules.difference(first, sample.labels).unwrap_or_default();
+                    self.unread_label.extend_from_slice(label);
+                }
+                if new.timestamp > part.timestamp {
+                    (part.timestamp, part.value) = (new.timestamp, new.value);
+                }
+            }
+            None if known < max => {
+                if known == 0 && !are_same {
+                    self.first_labels.extend_from_slice(sample.labels.text());
+                }
+                self.parts.push(new);
+            }
             None => self.overflow = true,
         }
     }
 
-    /// The sum over the engines, fractions cut off.
+    /// Whether there is a series.
+    pub(super) fn is_in_text(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// The label that is not read, in which series differ; `None`: they differ in none.
+    pub(super) fn unread_label(&self) -> Option<&[u8]> {
+        self.is_ambiguous.then_some(&self.unread_label)
+    }
+
+    /// The sum of the parts, fractions cut off.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
     pub(super) fn count(&self) -> Collected<u64> {
         let total = self.total(|value| (0.0..=MAX_COUNT).contains(&value).then_some(value.trunc()))?;
-        Some(total.map(|sum| sum as u64))
+        Ok(total as u64)
     }
 
     /// Like [`Self::count`], within 32 bits.
     pub(super) fn small_count(&self) -> Collected<u32> {
-        let count = self.count()?;
-        Some(count.and_then(|count| u32::try_from(count).map_err(|_| Invalid)))
+        u32::try_from(self.count()?).map_err(|_| Fault::Invalid)
     }
 
     /// The number, which may be negative.
@@ -82,21 +177,25 @@ impl Number {
         self.total(Some)
     }
 
-    /// The mean over the engines. +Inf, which a server computes for a cache without blocks, counts as full.
+    /// The mean of the parts. +Inf, which a server computes for a cache without blocks, counts as full.
     pub(super) fn share(&self) -> Collected<f64> {
         let share = |value: f64| if value == f64::INFINITY { 1.0 } else { value };
         let total = self.total(|value| (value >= 0.0).then_some(share(value)))?;
-        Some(total.map(|sum| sum / self.engines.len() as f64))
+        Ok(total / self.parts.len() as f64)
     }
 
     fn total(&self, legal: impl Fn(f64) -> Option<f64>) -> Collected<f64> {
-        if self.engines.is_empty() {
-            return None;
+        if self.parts.is_empty() {
+            return Err(Fault::Missing);
         }
-        // One engine's invalid value makes the field invalid: a sum without it would be too small.
-        let values = self.engines.iter().map(|engine| legal(engine.value));
+        // Of series that differ in an unknown label, neither the first nor the sum is the server's number.
+        if self.is_ambiguous && self.is_summed {
+            return Err(Fault::Ambiguous);
+        }
+        // An invalid value makes the field invalid: a sum without it would be too small.
+        let values = self.parts.iter().map(|part| legal(part.value));
         let sum = values.sum::<Option<f64>>().filter(|sum| sum.is_finite() && !self.overflow);
-        Some(sum.ok_or(Invalid))
+        sum.ok_or(Fault::Invalid)
     }
 }
 
@@ -144,26 +243,27 @@ impl LoraLists {
     }
 
     pub(super) fn lists(&self) -> Collected<Lora> {
-        self.newest.map(|_| {
-            let max = self.max().unwrap_or(0);
-            Ok(Lora { running: names(&self.running)?, waiting: names(&self.waiting)?, max })
-        })
+        if self.newest.is_none() {
+            return Err(Fault::Missing);
+        }
+        let max = self.max().unwrap_or(0);
+        Ok(Lora { running: names(&self.running)?, waiting: names(&self.waiting)?, max })
     }
 
     /// The number of adapters that fit, rounded down, 0 for a negative one.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast cuts and clamps")]
-    pub(super) fn max(&self) -> Result<u32, Invalid> {
+    pub(super) fn max(&self) -> Collected<u32> {
         if self.newest.is_none() || self.max.is_empty() {
             return Ok(0);
         }
         let max = core::str::from_utf8(&self.max).ok().and_then(|text| text.parse::<f64>().ok());
-        max.filter(|max| max.is_finite()).map(|max| max as u32).ok_or(Invalid)
+        max.filter(|max| max.is_finite()).map(|max| max as u32).ok_or(Fault::Invalid)
     }
 }
 
 /// The names of a list, each once: some servers repeat names.
-fn names(list: &[u8]) -> Result<Vec<String>, Invalid> {
-    let list = core::str::from_utf8(list).map_err(|_| Invalid)?;
+fn names(list: &[u8]) -> Collected<Vec<String>> {
+    let list = core::str::from_utf8(list).map_err(|_| Fault::Invalid)?;
     let mut seen = HashSet::new();
     let names = list.split(',').map(str::trim).filter(|&name| !name.is_empty() && seen.insert(name));
     Ok(names.map(str::to_owned).collect())
@@ -172,10 +272,10 @@ fn names(list: &[u8]) -> Result<Vec<String>, Invalid> {
 /// The cache's shape, in the labels of the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
 pub(super) struct CacheShape {
-    block_size_label: String,
-    match_unit_label: Option<String>,
-    num_blocks_label: String,
+    labels: CacheInfo,
     seen: Option<CacheLabels>,
+    /// Tokens that the caches of all parts of the server hold.
+    tokens: Number,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,42 +286,51 @@ struct CacheLabels {
 }
 
 impl CacheShape {
-    pub(super) fn new(cache: &CacheInfo) -> Self {
-        let CacheInfo { block_size_label, match_unit_label, num_blocks_label, .. } = cache.clone();
-        Self { block_size_label, match_unit_label, num_blocks_label, seen: None }
+    pub(super) fn new(cache: &CacheInfo, rules: &Arc<SeriesRules>) -> Self {
+        Self { labels: cache.clone(), seen: None, tokens: Number::summed(rules) }
     }
 
     pub(super) fn clear(&mut self) {
         self.seen = None;
+        self.tokens.clear();
     }
 
     pub(super) fn add(&mut self, sample: &Sample<'_>) {
+        let value = |label: &String| sample.labels.get(label);
+        let tokens = self.labels.tokens_label.as_ref().and_then(value);
+        if let Some(tokens) = tokens.and_then(|text| parse::<u64>(&text)) {
+            self.tokens.add(&Sample { value: tokens as f64, ..*sample });
+        }
         if self.seen.is_some_and(|seen| sample.timestamp <= seen.timestamp) {
             return;
         }
-        let read = |label| sample.labels.get(label).map(|value| parse_u32(&value).ok_or(Invalid));
-        let match_unit = self.match_unit_label.as_ref().and_then(|label| sample.labels.get(label));
-        let match_unit = match_unit.and_then(|value| parse_u32(&value)).filter(|tokens| *tokens > 0);
+        let read = |label| {
+            let text = value(label).ok_or(Fault::Missing)?;
+            parse(&text).ok_or(Fault::Invalid)
+        };
+        let match_unit = self.labels.match_unit_label.as_ref().and_then(value);
+        let match_unit = match_unit.and_then(|value| parse(&value)).filter(|tokens| *tokens > 0);
         self.seen = Some(CacheLabels {
             timestamp: sample.timestamp,
-            block_size: match_unit.map(Ok).or_else(|| read(&self.block_size_label)),
-            num_blocks: read(&self.num_blocks_label),
+            block_size: match_unit.map_or_else(|| read(&self.labels.block_size_label), Ok),
+            num_blocks: read(&self.labels.num_blocks_label),
         });
     }
 
     pub(super) fn block_size(&self) -> Collected<u32> {
-        self.seen.and_then(|seen| seen.block_size)
+        self.seen.ok_or(Fault::Missing)?.block_size
     }
 
     pub(super) fn num_blocks(&self) -> Collected<u32> {
-        self.seen.and_then(|seen| seen.num_blocks)
+        self.seen.ok_or(Fault::Missing)?.num_blocks
+    }
+
+    /// Tokens that the cache holds; `None`: the text does not say.
+    pub(super) fn tokens(&self) -> Option<u64> {
+        self.tokens.count().ok().filter(|tokens| *tokens > 0)
     }
 }
 
-fn integer(labels: Labels<'_>, name: &str) -> Option<u32> {
-    parse_u32(&labels.get(name)?)
-}
-
-fn parse_u32(text: &[u8]) -> Option<u32> {
+fn parse<T: FromStr>(text: &[u8]) -> Option<T> {
     core::str::from_utf8(text).ok()?.parse().ok()
 }

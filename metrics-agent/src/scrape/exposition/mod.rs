@@ -4,17 +4,19 @@
 //! parsed, and no line allocates. A malformed line costs the field it belongs to, never the whole text.
 
 mod collect;
+mod engines;
 mod extractor;
 mod gpu;
 mod sample;
 
+use core::fmt;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::Reading;
-use extractor::MetricExtractor;
+use engines::EngineReader;
 pub use gpu::GpuReader;
 
-use crate::catalogue::dialect::{Dialect, MultiEngine};
+use crate::catalogue::dialect::{Dialect, Engine, TextRules};
 use crate::catalogue::scraping::TextLimits;
 
 /// Reads texts, one after the other, in chunks that may end anywhere.
@@ -23,7 +25,11 @@ pub struct TextReader<L> {
     lines: Lines,
     values: L,
     series: usize,
+    is_first_line: bool,
 }
+
+/// The mark that some programs write at the beginning of a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Collects values from the lines of a text.
 pub trait LineReader {
@@ -36,7 +42,7 @@ pub trait LineReader {
 
 impl<L: LineReader> TextReader<L> {
     fn of(values: L, limits: TextLimits) -> Self {
-        Self { lines: Lines::new(limits.line_bytes), values, series: 0 }
+        Self { lines: Lines::new(limits.line_bytes), values, series: 0, is_first_line: true }
     }
 
     /// Starts a new text, and forgets the values of the last one.
@@ -44,15 +50,13 @@ impl<L: LineReader> TextReader<L> {
         self.lines.clear();
         self.values.clear();
         self.series = 0;
+        self.is_first_line = true;
     }
 
     /// Reads the next part of the text.
     pub fn feed(&mut self, chunk: &[u8]) {
-        let Self { lines, values, series } = self;
-        lines.feed(chunk, |line| {
-            *series += usize::from(!matches!(line.first(), None | Some(b'#')));
-            values.read_line(line);
-        });
+        let Self { lines, values, series, is_first_line } = self;
+        lines.feed(chunk, |line| read_line(line, values, series, is_first_line));
     }
 
     /// Series of the text so far, including series whose values are not read.
@@ -62,34 +66,53 @@ impl<L: LineReader> TextReader<L> {
 
     /// Ends the text.
     fn end(&mut self) -> &L {
-        self.lines.finish(|line| self.values.read_line(line));
+        let Self { lines, values, series, is_first_line } = self;
+        lines.finish(|line| read_line(line, values, series, is_first_line));
         &self.values
     }
 }
 
+fn read_line(line: &[u8], values: &mut impl LineReader, series: &mut usize, is_first: &mut bool) {
+    let line = match core::mem::take(is_first) {
+        true => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+        false => line,
+    };
+    *series += usize::from(!matches!(line.first(), None | Some(b'#')));
+    values.read_line(line);
+}
+
 /// Reads the texts of one endpoint, one after the other.
 ///
-/// The rules are the EPP's: whole metric names match, a series must carry all labels of its spec, the largest
-/// timestamp wins and the first of equals, a metric that is neither gauge nor counter reads 0, integers are cut off.
-/// Unlike the EPP, [`MultiEngine::Sum`] adds up the engines of a data-parallel server, and a field that the text lacks, or has
-/// as a negative number, NaN or infinity, becomes `None` instead of keeping an old value under a new age; only an infinite KV
-/// usage counts as a full cache.
-pub type Reader = TextReader<MetricExtractor>;
+/// The rules are the EPP's where [`TextRules`] says so: whole metric names match, a series must carry all
+/// labels of its spec, the largest timestamp wins and the first of equals, integers are cut off. In the EPP a
+/// metric that is neither gauge nor counter reads 0; by our own rules it has its value, as in Prometheus, and
+/// a counter is not a number of requests. Series that differ in the dialect's label are added up, series that
+/// differ in an unknown one have no value. Under both rules a field that the text lacks, or has as a negative
+/// number, NaN or infinity, becomes `None` instead of keeping an old value under a new age; only an infinite
+/// KV usage counts as a full cache.
+pub type Reader = TextReader<EngineReader>;
 
 impl Reader {
     /// A reader of texts in this dialect.
-    pub fn new(dialect: &Dialect, engines: MultiEngine) -> Self {
-        Self::with_limits(dialect, engines, TextLimits::default())
+    pub fn new(dialect: &Dialect, rules: TextRules) -> Self {
+        Self::with_limits(dialect, rules, TextLimits::default())
     }
 
     /// A reader with other limits than the defaults.
-    pub fn with_limits(dialect: &Dialect, engines: MultiEngine, limits: TextLimits) -> Self {
-        Self::of(MetricExtractor::new(dialect, engines, limits), limits)
+    pub fn with_limits(dialect: &Dialect, rules: TextRules, limits: TextLimits) -> Self {
+        Self::of_engines(&[Engine { name: "".into(), dialect: dialect.clone().into() }], rules, limits)
+    }
+
+    /// A reader of texts of one of these engines: the first one of whose metrics a text has a value, until a
+    /// text has none.
+    pub fn of_engines(engines: &[Engine], rules: TextRules, limits: TextLimits) -> Self {
+        Self::of(EngineReader::new(engines, rules, limits), limits)
     }
 
     /// Ends the text, and returns its values.
     pub fn finish(&mut self) -> Extraction {
-        self.end().extract()
+        self.end();
+        self.values.extract()
     }
 
     /// Reads a whole text.
@@ -107,10 +130,27 @@ pub struct Extraction {
     pub reading: Reading,
     /// The values that show whether the server has restarted.
     pub process: Process,
+    /// The engine of the text; `None`: the text has no value.
+    pub engine: Option<Arc<str>>,
     /// The metric that `reading.kv_usage` is from.
     pub kv_usage_metric: Option<Arc<str>>,
-    /// The fields of the dialect that the text gave no value for, and why.
+    /// The fields of the dialect that the text gave no value for, or a doubtful one, and why.
     pub faults: Vec<(Field, Fault)>,
+    /// The faults that an operator can correct.
+    pub doubts: Vec<Doubt>,
+}
+
+/// A field that the text has, but not as a server is expected to report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The field.
+    pub field: Field,
+    /// Why the value is doubtful.
+    pub fault: Fault,
+    /// The field's metric.
+    pub metric: Arc<str>,
+    /// The label in which series differ, of [`Fault::Ambiguous`].
+    pub label: Option<String>,
 }
 
 /// The values of a text about the server's process.
@@ -120,6 +160,43 @@ pub struct Process {
     pub start_time: Option<f64>,
     /// The sum of a counter's series.
     pub counter: Option<f64>,
+}
+
+impl Doubt {
+    /// Whether it is of the same field, for the same reason, whatever the label.
+    pub(in crate::scrape) fn is_same(&self, other: &Self) -> bool {
+        (self.field, self.fault) == (other.field, other.fault) && self.metric == other.metric
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fault {
+            Fault::Ambiguous => {
+                let label = self.label.as_deref().unwrap_or_default();
+                let consequence = match self.field {
+                    Field::Waiting | Field::Running | Field::KvUsage | Field::CacheTokens => {
+                        "the field has no value"
+                    }
+                    Field::Lora | Field::BlockSize | Field::NumBlocks | Field::Attribute => {
+                        "the first one counts"
+                    }
+                };
+                write!(
+                    f,
+                    "several series differ in the label {label:?}, which is not read, so {consequence}; an entry of engineConfigs can add \
+                     them up (sumOverLabelName), or name one of them"
+                )
+            }
+            Fault::Counter => {
+                write!(f, "the metric is a counter, not the number of the moment, so the field has no value")
+            }
+            Fault::Untyped => {
+                write!(f, "the text calls the metric neither gauge nor counter, so it reads 0 as in the EPP")
+            }
+            Fault::Missing | Fault::Invalid => write!(f, "the field has no value"),
+        }
+    }
 }
 
 impl Extraction {
@@ -139,16 +216,24 @@ pub enum Field {
     Lora,
     BlockSize,
     NumBlocks,
+    CacheTokens,
     Attribute,
 }
 
-/// Why a field has no value.
+/// Why a field has no value, or a doubtful one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// No series of the text matches the spec.
     Missing,
     /// The line is malformed, or the value is negative, NaN, infinite, not an integer or too large.
     Invalid,
+    /// Several series differ in a label that is not read. A number that would be added up has no value; of
+    /// another one the first series counts.
+    Ambiguous,
+    /// The metric is a counter, which is not a number of requests.
+    Counter,
+    /// The metric is neither gauge nor counter, so it reads 0 as in the EPP.
+    Untyped,
 }
 
 impl Field {
@@ -161,6 +246,7 @@ impl Field {
             Self::Lora => "lora",
             Self::BlockSize => "block_size",
             Self::NumBlocks => "num_blocks",
+            Self::CacheTokens => "cache_tokens",
             Self::Attribute => "attribute",
         }
     }
@@ -172,6 +258,9 @@ impl Fault {
         match self {
             Self::Missing => "missing",
             Self::Invalid => "invalid",
+            Self::Ambiguous => "ambiguous",
+            Self::Counter => "counter",
+            Self::Untyped => "untyped",
         }
     }
 }

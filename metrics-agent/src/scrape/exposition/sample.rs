@@ -70,17 +70,30 @@ fn numbers<'a>(
 }
 
 impl<'a> Labels<'a> {
+    /// Labels whose text was stored.
+    pub(super) fn of_text(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
+    /// The text between the braces.
+    pub(super) fn text(self) -> &'a [u8] {
+        self.0
+    }
+
     /// The value of a label, with its escapes resolved.
     pub(super) fn get(self, name: &str) -> Option<Cow<'a, [u8]>> {
+        self.pairs().find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| unescape(value))
+    }
+
+    /// Each label with its value, whose escapes are as written.
+    pub(super) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.0;
-        // The labels are well formed, so the first error is their end.
-        while let Ok((after, (found, value))) = label(rest) {
-            if found == name.as_bytes() {
-                return Some(unescape(value));
-            }
+        core::iter::from_fn(move || {
+            // The labels are well formed, so the first error is their end.
+            let (after, pair) = label(rest).ok()?;
             rest = after;
-        }
-        None
+            Some(pair)
+        })
     }
 }
 

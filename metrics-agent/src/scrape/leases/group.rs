@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{Agents, Lease, SHOWN_EVERY, term};
 use crate::runtime::Clock;
-use crate::scrape::slot::{Health, Slot};
+use crate::scrape::slot::{Health, Origin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
@@ -20,7 +20,7 @@ const MAX_AT_ONCE: usize = 1000;
 /// The time for which an agent leaves an endpoint to others after a failed scrape.
 const YIELD: Duration = Duration::from_secs(10);
 
-/// Maximum length of the name of a metric from the store, in bytes.
+/// Maximum length of the name of a metric or an engine from the store, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 /// The endpoints of a pool, between their scrape tasks and the link to the store.
@@ -159,11 +159,11 @@ impl Group {
         if state.agents.note(readings.agent, now) {
             state.prefer();
         }
-        for StoredReading { scrape, reading, failing, kv_usage_metric } in readings.readings {
+        for StoredReading { scrape, reading, failing, kv_usage_metric, engine } in readings.readings {
             let Some(entry) = state.entries.get_mut(&scrape) else { continue };
             let is_own = entry.lease.is_own(now) == Some(true);
             let Ok(reading) = v1::Reading::decode(reading) else { continue };
-            if is_own || kv_usage_metric.len() > MAX_NAME_BYTES {
+            if is_own || kv_usage_metric.len().max(engine.len()) > MAX_NAME_BYTES {
                 continue;
             }
             // The holder of a lease publishes the readings, so a reading shows that the lease is held,
@@ -175,8 +175,8 @@ impl Group {
             slot.set_failing(failing);
             if let Some(updated) = reading.updated {
                 slot.set_values(reading, updated);
-                let metric = (!kv_usage_metric.is_empty()).then(|| kv_usage_metric.into());
-                slot.set_kv_usage_metric(metric);
+                let name = |name: String| (!name.is_empty()).then(|| name.into());
+                slot.set_origin(Origin { engine: name(engine), kv_usage_metric: name(kv_usage_metric) });
             }
             slot.set_scrape_failure(None);
             slot.mark_tried(now);
@@ -308,11 +308,14 @@ pub(super) struct Claim {
 
 /// The state of an endpoint, as others take it.
 pub(super) fn stored(scrape: u64, slot: &Slot, now: Duration) -> StoredReading {
+    let Origin { engine, kv_usage_metric } = slot.origin();
+    let name = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
     StoredReading {
         scrape,
         reading: reading_from_core(&slot.reading(), now).encode_to_vec().into(),
         failing: slot.health() == Health::Failing,
-        kv_usage_metric: slot.kv_usage_metric().map_or_else(String::new, |metric| metric.as_ref().to_owned()),
+        kv_usage_metric: name(kv_usage_metric),
+        engine: name(engine),
     }
 }
 

@@ -28,8 +28,9 @@ pub struct ApproxPrefixCacheProducer {
     block_size_tokens: u32,
     /// Tokens per block at least, 16..=64.
     min_block_size_tokens: u32,
-    /// Whether the blocks that a server reports are counted in tokens: reported blocks · reported block size / tokens per block. Without
-    /// it, its blocks count as blocks of this size, as in the EPP.
+    /// Whether the cache that a server reports is counted in tokens: its tokens, or reported blocks ·
+    /// reported block size, / tokens per block. Without it, its blocks count as blocks of this size, as in
+    /// the EPP.
     capacity_in_tokens: bool,
     /// Whether the usage in responses corrects the tokens of prompts and the capacities.
     learn_from_usage: bool,
@@ -179,17 +180,15 @@ impl ApproxPrefixCacheProducer {
 
     /// Blocks of this many tokens that are remembered for an endpoint with this reading.
     pub fn capacity(&self, reading: &Reading, block_size: u32) -> usize {
-        let reported = reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);
-        let reported = reported.map(|blocks| match reading.block_size {
-            Some(size) if self.capacity_in_tokens && size > 0 => {
-                let blocks = u64::from(blocks) * u64::from(size) / u64::from(block_size.max(1));
-                u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
-            }
-            Some(_) | None => blocks,
+        let tokens = reading.kv_tokens().filter(|_| self.auto_tune && self.capacity_in_tokens);
+        let of_tokens = tokens.map(|tokens| {
+            let blocks = tokens / u64::from(block_size.max(1));
+            u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
         });
+        let reported = || reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);
         let configured =
             if self.lru_capacity_per_server == 0 { DEFAULT_CAPACITY } else { self.lru_capacity_per_server };
-        reported.unwrap_or(configured) as usize
+        of_tokens.or_else(reported).unwrap_or(configured) as usize
     }
 }
 
@@ -247,6 +246,9 @@ mod tests {
         assert_eq!(producer.capacity(&reporting(u32::MAX, u32::MAX), 16), u32::MAX as usize);
         assert_eq!(producer.capacity(&reporting(0, 2048), 64), 2048, "their size is not known");
         assert_eq!(producer.capacity(&reporting(16, 0), 64), 31_250);
+        let hybrid = Reading { cache_tokens: Some(1_009_661), ..reporting(4, 8_121) };
+        assert_eq!(producer.capacity(&hybrid, 64), 15_775, "the server's own count of tokens");
+        assert_eq!(ApproxPrefixCacheProducer::default().capacity(&hybrid, 64), 8_121, "as the EPP");
     }
 
     #[test]

@@ -382,7 +382,8 @@ impl Cycle<'_> {
         let mut wait = places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * rest / places);
         if let Some(usage) = reading.kv_usage {
             let [blocks, size] = [reading.num_blocks, reading.block_size].map(Option::unwrap_or_default);
-            let memory = f64::from(blocks) * f64::from(size);
+            let of_blocks = u64::from(blocks) * u64::from(size);
+            let memory = reading.cache_tokens.unwrap_or(of_blocks) as f64;
             let then = state.at_reading.map_or(state.context(), |then| then.context);
             let more = (state.context() - then + uncached).max(0.0);
             let usage = usage + if memory > 0.0 { more / memory } else { 0.0 };

@@ -191,9 +191,12 @@ impl Cycle<'_> {
     fn capacity(&self, producer: &Plugin, endpoint: usize, block: usize) -> usize {
         let reading = self.reading(endpoint);
         let reported = reading.num_blocks.filter(|&blocks| blocks > 0 && producer.flag("autoTune", true));
-        let size = reading.block_size.filter(|&size| size > 0 && producer.flag("capacityInTokens", false));
-        if let (Some(blocks), Some(size)) = (reported, size) {
-            return (blocks as usize * size as usize / block).max(1);
+        let size = reading.block_size.filter(|&size| size > 0);
+        let of_blocks = || Some(u64::from(reported?) * u64::from(size?));
+        let in_tokens = producer.flag("autoTune", true) && producer.flag("capacityInTokens", false);
+        let tokens = reading.cache_tokens.or_else(of_blocks).filter(|&tokens| in_tokens && tokens > 0);
+        if let Some(tokens) = tokens {
+            return (usize::try_from(tokens).unwrap() / block).max(1);
         }
         let configured = producer.value("lruCapacityPerServer").as_u64().filter(|&blocks| blocks > 0);
         let configured = usize::try_from(configured.unwrap_or(31_250)).unwrap();

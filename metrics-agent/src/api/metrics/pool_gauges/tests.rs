@@ -34,10 +34,12 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         waiting: Some(waiting),
         running: Some(1),
         kv_usage: Some(kv_usage),
+        engine: None,
         kv_usage_metric: None,
         lora: None,
         block_size: None,
         num_blocks: None,
+        cache_tokens: None,
         attributes: BTreeMap::new(),
         kv_events: None,
         sent: Some(TrafficStatus {

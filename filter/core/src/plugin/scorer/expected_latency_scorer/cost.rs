@@ -211,10 +211,9 @@ impl<'a> Costs<'a> {
         let of_place =
             self.places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * self.rest / places);
         let Some(usage) = reading.kv_usage else { return of_place };
-        let memory = reading.num_blocks.zip(reading.block_size);
-        let memory = memory.map_or(0.0, |(blocks, size)| f64::from(blocks) * f64::from(size));
         let above = usage - KV_FROM;
-        let above = if memory > 0.0 {
+        let above = if let Some(memory) = reading.kv_tokens() {
+            let memory = memory as f64;
             let then =
                 state.at_reading().map_or(uncached, |then| state.context() as f64 - then.context + uncached);
             let more = then.max(0.0);

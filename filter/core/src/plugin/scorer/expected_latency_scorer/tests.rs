@@ -157,6 +157,23 @@ fn a_request_waits_for_memory() {
 }
 
 #[test]
+fn a_servers_own_count_of_tokens_is_its_memory() {
+    let wait = |cache_tokens| {
+        let mut fixture = fixture(&[(0, 0)]);
+        // A model with several kinds of attention, whose blocks hold more tokens than their size.
+        fixture.readings[0] = Reading {
+            kv_usage: Some(0.95),
+            block_size: Some(16),
+            num_blocks: Some(800),
+            cache_tokens,
+            ..Reading::default()
+        };
+        default_costs(&fixture)[0] - 16.0
+    };
+    assert_near(&[wait(None), wait(Some(12_800)), wait(Some(16_000_000))], &[206.0, 206.0, 0.0]);
+}
+
+#[test]
 fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
     let lora = |running: &[&str]| Reading {
         updated: Some(NOW),

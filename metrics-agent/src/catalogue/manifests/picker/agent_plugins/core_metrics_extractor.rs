@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub(in crate::catalogue::manifests::picker) struct CoreMetricsExtractor {
     /// Label in which an endpoint names its engine; empty: `llm-d.ai/engine-type`.
     pub(in crate::catalogue::manifests::picker) engine_label_key: String,
-    /// Engine of endpoints that name none; empty: `vllm`.
+    /// Engine of endpoints that name none; empty: their texts show it, and `vllm` under the EPP's rules.
     pub(in crate::catalogue::manifests::picker) default_engine: String,
     /// Engines that are added to the built-in ones. An engine with a built-in name replaces the built-in one.
     pub(in crate::catalogue::manifests::picker) engine_configs: Vec<EngineConfig>,
@@ -41,6 +41,9 @@ pub(in crate::catalogue::manifests::picker) struct EngineConfig {
     pub(in crate::catalogue::manifests::picker) cache_block_size_spec: String,
     /// Number of blocks, as a value.
     pub(in crate::catalogue::manifests::picker) cache_num_blocks_spec: String,
+    /// Label over whose values series are added up; empty: the built-in engine's of the same name, if there
+    /// is one. Not in the EPP.
+    pub(in crate::catalogue::manifests::picker) sum_over_label_name: String,
     /// Further numbers, for plugins that read them by name.
     pub(in crate::catalogue::manifests::picker) custom_metrics: Vec<CustomMetric>,
 }
@@ -109,7 +112,7 @@ mod tests {
                 "name": "llamacpp", "queuedRequestsSpec": "llamacpp:requests_deferred",
                 "runningRequestsSpec": "llamacpp:requests_processing", "kvUsageSpec": "", "loraSpec": "",
                 "cacheInfoSpec": "x", "cacheBlockSizeLabelName": "page", "cacheNumBlocksLabelName": "pages",
-                "cacheBlockSizeSpec": "", "cacheNumBlocksSpec": "",
+                "cacheBlockSizeSpec": "", "cacheNumBlocksSpec": "", "sumOverLabelName": "replica",
                 "customMetrics": [{"attributeKey": "slots", "metricSpec": "llamacpp:n_busy_slots{a=b}"}],
             }],
         }))

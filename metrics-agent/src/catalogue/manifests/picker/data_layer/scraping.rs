@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hyper::Uri;
 
-use crate::catalogue::dialect::{CacheInfo, Dialect, Dialects, MetricSpec};
+use crate::catalogue::dialect::{CACHE_TOKENS, CacheInfo, Dialect, Dialects, MetricSpec};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::picker::Findings;
 use crate::catalogue::manifests::picker::agent_plugins::core_metrics_extractor::{
@@ -174,6 +174,7 @@ impl EngineReader<'_> {
             block_size_label: or(&engine.cache_block_size_label_name, "block_size"),
             match_unit_label: None,
             num_blocks_label: or(&engine.cache_num_blocks_label_name, "num_gpu_blocks"),
+            tokens_label: Some(CACHE_TOKENS.to_owned()),
         });
         let custom = engine.custom_metrics.iter().enumerate().filter_map(|(index, metric)| {
             let spec = self.spec(&format!("customMetrics[{index}].metricSpec"), &metric.metric_spec)?;
@@ -188,8 +189,10 @@ impl EngineReader<'_> {
             cache_info,
             block_size: self.spec("cacheBlockSizeSpec", &engine.cache_block_size_spec),
             num_blocks: self.spec("cacheNumBlocksSpec", &engine.cache_num_blocks_spec),
+            cache_tokens: None,
             counter: None,
-            engine_label: None,
+            sum_label: (!engine.sum_over_label_name.is_empty()).then(|| engine.sum_over_label_name.clone()),
+            rank_labels: Vec::new(),
             attributes,
         }
     }
