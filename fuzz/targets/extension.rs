@@ -25,7 +25,9 @@ fuzz_target!(|input: &[u8]| {
     let mut weights = Weights::default();
     let _ = weights.insert(input);
     // The input is a route, a host, a configuration, a cluster and a listener.
-    let marked = hooks::route(&settings, input, [POOL, input]);
+    let object = |json: &[u8]| Builder::default().bytes(1, json);
+    let context = Builder::default().bytes(1, object(POOL)).bytes(1, object(input)).bytes(1, input);
+    let marked = hooks::route(&settings, input, context.as_ref());
     let route = marked.as_deref().unwrap_or(input);
     let host = Builder::default().bytes(3, route).bytes(3, input);
     let configuration = Builder::default().bytes(1, "routes").bytes(2, host).bytes(2, input);

@@ -32,7 +32,7 @@ use crate::runtime::ResultCounter;
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::Share;
 use crate::sharing::store::StoreMetrics;
-use crate::sources::endpoints::Sources;
+use crate::sources::endpoints::{LeftOutMetrics, Sources};
 use crate::sources::kubernetes::WatchMetrics;
 use crate::sources::{endpoints, kubernetes};
 
@@ -63,7 +63,7 @@ pub struct Settings {
     pub share_readings: bool,
     /// Maximum number of endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
-    /// Maximum number of snapshot requests that may wait at the same time.
+    /// Maximum number of requests of clients that may write that wait at the same time, and of others.
     pub max_waiters: usize,
     /// Limits on clients of the API.
     pub limits: Limits,
@@ -102,10 +102,12 @@ impl Metrics {
         let store = StoreMetrics::register(r);
         let leases = LeaseMetrics::register(r);
         let kv_events = KvEventMetrics::register(r);
+        let left_out = LeftOutMetrics::register(r);
         let mut counter = |name, help| ResultCounter::register(r, name, help);
         let discovery = endpoints::Counters {
             reads: counter("config_reloads", "Readings of a changed endpoints file, by result"),
             lookups: counter("name_lookups", "Lookups of model servers' host names, by result"),
+            left_out,
         };
         let manifest_reads = counter("manifest_reloads", "Readings of changed manifests, by result");
         let help = "Readings of changed certificates, keys and tokens, by result";

@@ -1,12 +1,13 @@
 //! The pods of the plan's pools, where a cluster is watched.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::{Plan, PoolPlan};
+use crate::sources::endpoints::{Admission, LeftOut};
 use crate::sources::kubernetes::{PodSelector, PodWatches, ReadyPods};
 
 /// The pods of the plan's pools.
@@ -68,37 +69,16 @@ impl Selectors {
     }
 }
 
-/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and pods whose address another
-/// endpoint has, are left out; returns how many of each.
+/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and pods whose address another endpoint has, are left out.
 pub(super) fn add(members: &mut Vec<Member>, pods: Vec<Member>, max: usize) -> LeftOut {
-    let mut addresses: HashSet<_> = members.iter().map(|member| member.endpoint.address()).collect();
-    let mut left_out = LeftOut::default();
-    for pod in pods {
-        if !addresses.insert(pod.endpoint.address()) {
-            left_out.same_address += 1;
-        } else if members.len() >= max {
-            left_out.beyond_limit += 1;
-        } else {
-            members.push(pod);
-        }
-    }
-    left_out
-}
-
-/// Endpoints of pods that are left out of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    /// Endpoints whose address another endpoint has, such as a pod that has not ended yet.
-    pub(super) same_address: usize,
-    pub(super) beyond_limit: usize,
+    let mut admission = Admission::new(members.iter().map(|member| &member.endpoint), max);
+    members.extend(pods.into_iter().filter(|pod| admission.admits(&pod.endpoint)));
+    admission.left_out()
 }
 
 #[cfg(test)]
 mod tests {
-    use endpoint_picker::pool::Endpoint;
-
     use super::*;
-    use crate::sources::kubernetes::Pod;
 
     fn selector(app: &str) -> PodSelector {
         PodSelector { namespace: "n".to_owned(), labels: [("app".to_owned(), app.to_owned())].into() }
@@ -124,21 +104,5 @@ mod tests {
         assert_eq!(watched(&[("p", "b")], &["a", "b"]), (vec![selector("b")], Some(selector("b"))));
         assert_eq!(watched(&[("p", "b"), ("q", "a")], &["b"]), (both, Some(selector("b"))));
         assert_eq!(watched(&[("q", "b")], &["b"]), (vec![selector("b")], None), "p is removed");
-    }
-
-    fn member(address: &str, pod: Option<&str>) -> Member {
-        let endpoint = Endpoint::new(format!("n/{address} {pod:?}"), address.parse().unwrap(), Vec::new());
-        Member { endpoint, pod: pod.map(Pod::with_uid) }
-    }
-
-    #[test]
-    fn an_address_is_used_once_and_the_limit_holds() {
-        let mut members = vec![member("10.0.0.1:1", None)];
-        let pods = [("10.0.0.1:1", "a"), ("10.0.0.2:1", "b"), ("10.0.0.2:1", "c"), ("10.0.0.3:1", "d")];
-        let pods = pods.map(|(address, pod)| member(address, Some(pod))).to_vec();
-        let left_out = add(&mut members, pods.clone(), 2);
-        assert_eq!(left_out, LeftOut { same_address: 2, beyond_limit: 1 });
-        assert_eq!(members, [member("10.0.0.1:1", None), member("10.0.0.2:1", Some("b"))]);
-        assert_eq!(add(&mut Vec::new(), pods, 9).same_address, 1);
     }
 }

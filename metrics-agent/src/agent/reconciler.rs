@@ -1,7 +1,7 @@
 //! Applies changes of manifests and of discovery: Envoy's endpoint files first, then the scrape tasks.
 
 use core::time::Duration;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,10 +9,10 @@ use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::v1;
 use tokio::sync::watch;
 
-use super::pool_pods::{self, LeftOut, PoolPods};
+use super::pool_pods::{self, PoolPods};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
-use crate::catalogue::watch::PlanResult;
+use crate::catalogue::watch::{NoPlan, PlanResult};
 use crate::catalogue::{Plan, PoolPlan};
 use crate::extension::references::{MISSING_SERVICE, PickerReferences};
 use crate::kv_events::subscribers::Subscribers;
@@ -22,7 +22,7 @@ use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
 use crate::runtime::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
-use crate::sources::endpoints::{Discovery, NoEndpoints};
+use crate::sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
 use crate::sources::kubernetes::ReadyPods;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
@@ -46,6 +46,19 @@ pub(super) struct Reconciler {
     pub(super) eds: Option<Target>,
     pub(super) eds_files: HashMap<Target, EdsFile>,
     pub(super) eds_writes: ResultCounter,
+    /// The pods that are left out of each pool.
+    pub(super) left_out: BTreeMap<String, LeftOut>,
+    pub(super) left_out_metrics: LeftOutMetrics,
+}
+
+/// The newest values that the reconciler follows besides the plan.
+struct Inputs {
+    endpoints: Vec<Endpoint>,
+    ready: Arc<ReadyPods>,
+    /// Pools that serve no requests.
+    refused: BTreeSet<String>,
+    /// Names of endpoints whose host name is denied.
+    denied: Arc<BTreeSet<String>>,
 }
 
 /// A pool of the plan with its endpoints.
@@ -59,15 +72,26 @@ struct ServedPool {
 
 impl Reconciler {
     pub(super) async fn run(mut self, mut plans: watch::Receiver<PlanResult>) {
-        let mut sets = self.discovery.sets();
+        let (mut sets, mut denied) = (self.discovery.sets(), self.discovery.denied());
         let mut pods = self.pods.as_ref().map_or_else(|| watch::channel(Arc::default()).1, PoolPods::pods);
         let mut references = self.picker_references.take();
         let mut last: Option<Arc<Plan>> = None;
         loop {
             let plan = plans.borrow_and_update().clone();
-            let Ok(plan) = plan else {
-                changed(&mut plans).await;
-                continue;
+            let plan = match plan {
+                Ok(plan) => plan,
+                Err(no_plan) => {
+                    // Envoy does not start without the file.
+                    let written = match no_plan {
+                        NoPlan::Pending(_) => true,
+                        NoPlan::Refused(_) => self.write_missing_eds_of_any_pool(),
+                    };
+                    tokio::select! {
+                        () = changed(&mut plans) => {}
+                        () = self.wait_for_eds_write(written) => {}
+                    }
+                    continue;
+                }
             };
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &plan)) {
                 self.apply_plan(&plan);
@@ -81,9 +105,14 @@ impl Reconciler {
             let refused = references.as_mut().map(|it| it.broken().clone()).unwrap_or_default();
             let written = match set {
                 Ok(endpoints) => match plan.check_ports(&endpoints) {
-                    Ok(()) => self.apply_endpoints(&plan, &endpoints, &ready, &refused),
+                    Ok(()) => {
+                        let denied = Arc::clone(&denied.borrow_and_update());
+                        self.apply_endpoints(&plan, &Inputs { endpoints, ready, refused, denied })
+                    }
                     Err(problem) => {
-                        tracing::error!(problem, "the endpoints are refused; the last valid ones stay");
+                        let had_set = self.pools.publishers().iter().any(|(_, it)| it.published().is_some());
+                        let effect = if had_set { "the last valid ones stay" } else { "there are none yet" };
+                        tracing::error!(problem, "the endpoints are refused; {effect}");
                         self.write_missing_eds(&plan)
                     }
                 },
@@ -93,6 +122,7 @@ impl Reconciler {
             tokio::select! {
                 () = changed(&mut plans) => {}
                 () = changed(&mut sets) => {}
+                () = changed(&mut denied) => {}
                 () = changed(&mut pods) => {}
                 () = references_changed(&mut references) => {}
                 () = self.wait_for_eds_write(written) => {}
@@ -123,15 +153,11 @@ impl Reconciler {
         }
     }
 
-    /// Applies a plan with its endpoints. Pools that `refused` names serve no requests. Returns false when writing an EDS file failed.
-    fn apply_endpoints(
-        &mut self,
-        plan: &Plan,
-        endpoints: &[Endpoint],
-        ready: &ReadyPods,
-        refused: &BTreeSet<String>,
-    ) -> bool {
+    /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
+    fn apply_endpoints(&mut self, plan: &Plan, inputs: &Inputs) -> bool {
+        let Inputs { endpoints, ready, refused, denied } = inputs;
         let mut written = true;
+        let mut all_left_out = BTreeMap::new();
         let mut served = Vec::with_capacity(plan.pools.len());
         for pool in &plan.pools {
             let members = pool.members.among(endpoints);
@@ -143,11 +169,15 @@ impl Reconciler {
                 );
             }
             let mut members: Vec<_> =
-                members.into_iter().map(|endpoint| Member { endpoint, pod: None }).collect();
+                members.into_iter().map(|endpoint| Member::declared(endpoint, denied)).collect();
             if let Some(pods) = &self.pods {
                 // The pool's pods were never listed, so its endpoints are unknown rather than none.
                 let Some(pods) = pods.members(pool, ready) else { continue };
-                report(&pool.name, pool_pods::add(&mut members, pods, self.max_endpoints));
+                let left_out = pool_pods::add(&mut members, pods, self.max_endpoints);
+                if self.left_out.get(&pool.name).unwrap_or(&LeftOut::default()) != &left_out {
+                    left_out.log(&pool.name);
+                }
+                all_left_out.insert(pool.name.clone(), left_out);
             }
             let endpoints: Vec<_> = members.iter().map(|member| member.endpoint.clone()).collect();
             written &= self.write_eds(&pool.name, &endpoints);
@@ -156,6 +186,8 @@ impl Reconciler {
             served.extend(self.served_pool(pool, policy, endpoints, members));
         }
         self.serve(served);
+        self.left_out_metrics.set("pods", all_left_out.values());
+        self.left_out = all_left_out;
         written
     }
 
@@ -236,6 +268,13 @@ impl Reconciler {
         written
     }
 
+    /// Writes the file without endpoints if there is none and it is the same for every pool, before the pools are known. Returns false when
+    /// writing failed.
+    fn write_missing_eds_of_any_pool(&mut self) -> bool {
+        let is_missing = self.eds.as_ref().is_some_and(|eds| eds.is_of_any_pool() && !eds.path.exists());
+        !is_missing || self.write_eds("", &[])
+    }
+
     fn write_eds(&mut self, pool: &str, endpoints: &[Endpoint]) -> bool {
         let Some(target) = self.eds.as_ref().map(|eds| eds.of_pool(pool)) else { return true };
         let eds = self.eds_files.entry(target.clone()).or_insert_with(|| EdsFile::new(target));
@@ -252,23 +291,6 @@ impl Reconciler {
                 false
             }
         }
-    }
-}
-
-fn report(pool: &str, LeftOut { same_address, beyond_limit }: LeftOut) {
-    if same_address > 0 {
-        tracing::warn!(
-            pool,
-            endpoints = same_address,
-            "left out, because another endpoint has their address"
-        );
-    }
-    if beyond_limit > 0 {
-        tracing::error!(
-            pool,
-            endpoints = beyond_limit,
-            "left out, because the pool is full (--max-endpoints)"
-        );
     }
 }
 

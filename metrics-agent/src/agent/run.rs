@@ -3,11 +3,10 @@
 use core::error::Error;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,6 +18,7 @@ use crate::api::ApiState;
 use crate::api::access::Access;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
+use crate::api::waiters::Waiters;
 use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 use crate::catalogue::watch::PlanWatch;
 use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
@@ -110,6 +110,8 @@ pub async fn run(
         eds: settings.eds,
         eds_files: HashMap::new(),
         eds_writes: metrics.eds_writes.clone(),
+        left_out: BTreeMap::new(),
+        left_out_metrics: metrics.discovery.left_out.clone(),
     };
     let api_metrics = metrics.api;
     let access =
@@ -124,7 +126,7 @@ pub async fn run(
         unresolved: reconciler.discovery.unresolved(),
         pending_pods,
         was_ready: AtomicBool::new(false),
-        waiters: Semaphore::new(settings.max_waiters),
+        waiters: Waiters::new(settings.max_waiters),
         reports,
         feeds,
         kv_events,

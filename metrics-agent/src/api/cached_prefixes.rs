@@ -1,8 +1,8 @@
 //! `GET /v1/pools/{pool}/cached-prefixes?log=<u64>&version=<u64>&wait_ms=<n>`
 //!
 //! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token ids. The client names the log and version of its last
-//! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch it comes
-//! at once. Without log and version it has everything.
+//! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch, and while too
+//! many requests wait, it comes at once. Without log and version it has everything.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::access::Right;
 use super::batch::InBatch;
 use super::{ApiState, PROTOBUF, Rejection, error_response};
 use crate::kv_events::KvEvents;
@@ -45,6 +46,7 @@ pub(super) async fn get(
     pool: Result<Path<String>, PathRejection>,
     query: Result<Query<PrefixesQuery>, QueryRejection>,
     in_batch: Option<Extension<InBatch>>,
+    Extension(right): Extension<Right>,
 ) -> Response {
     let wait = |query: &PrefixesQuery| {
         let wait = Duration::from_millis(query.wait_ms).min(MAX_WAIT);
@@ -59,7 +61,7 @@ pub(super) async fn get(
             (StatusCode::BAD_REQUEST, format!("{}; allowed are {ALLOWED}", rejection.body_text()))
         })?;
         let position = query.log.zip(query.version).map(|(log, version)| Position { log, version });
-        read(&state, events, &publisher, position, wait(&query)).await
+        read(&state, events, &publisher, position, (wait(&query), right)).await
     };
     match read.await {
         Ok(Some(message)) => ([(header::CONTENT_TYPE, PROTOBUF)], message).into_response(),
@@ -72,25 +74,22 @@ fn not_found(problem: &str) -> Rejection {
     (StatusCode::NOT_FOUND, problem.to_owned())
 }
 
-/// Waits for a change; `None`: there was none in this time.
+/// Waits for a change, if the client has a place to wait; `None`: there was none in this time.
 async fn read(
     state: &ApiState,
     events: Arc<KvEvents>,
     publisher: &PoolPublisher,
     mut position: Option<Position>,
-    wait: Duration,
+    (wait, right): (Duration, Right),
 ) -> Result<Option<Vec<u8>>, Rejection> {
-    let deadline = Instant::now() + wait;
     let mut versions = events.versions();
     // Everything comes at once.
     let waits = position.is_some() && !wait.is_zero();
-    let permit = waits.then(|| state.waiters.try_acquire()).transpose().map_err(|_| {
-        (StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting (--max-waiters)".to_owned())
-    })?;
-    let _waiting = permit.map(|permit| (permit, state.metrics.count_waiter()));
-    if waits {
-        sleep(GATHER.min(wait)).await;
-    }
+    let place = waits.then(|| state.waiters.place(right)).flatten();
+    let wait = if place.is_some() { wait } else { Duration::ZERO };
+    let deadline = Instant::now() + wait;
+    let _waiting = place.map(|place| (place, state.metrics.count_waiter()));
+    sleep(GATHER.min(wait)).await;
     loop {
         versions.mark_unchanged();
         let is_last = Instant::now() >= deadline || state.draining.is_cancelled();

@@ -4,7 +4,6 @@ use core::convert::Infallible;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use axum::Router;
@@ -16,7 +15,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
@@ -26,6 +24,7 @@ use tower_service::Service;
 
 use super::access::Peer;
 use crate::credentials::Watched;
+use crate::runtime::connections::{Connections, Place, Places};
 
 /// Pause after a failed accept, such as without free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -39,9 +38,9 @@ const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of connections; further connections wait until one ends.
+    /// Maximum number of connections; for a new one the oldest of the busiest address is closed, unless its client may write.
     pub max_connections: usize,
-    /// Maximum number of connections of one address; further connections are closed at once.
+    /// Maximum number of connections of one address; for a new one its oldest is closed, unless its client may write.
     pub max_connections_per_peer: usize,
     /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
     pub max_header_bytes: usize,
@@ -72,23 +71,24 @@ pub(crate) async fn serve(
     limits: Limits,
     closing: CancellationToken,
 ) {
-    let mut open = JoinSet::new();
     let graceful = GracefulShutdown::new();
-    let mut limit = ConnectionLimit::new(limits.max_connections, limits.max_connections_per_peer);
+    let mut connections = Connections::new(Places {
+        max: limits.max_connections,
+        max_per_peer: limits.max_connections_per_peer,
+        flags: "--max-connections, --max-connections-per-peer",
+    });
     loop {
         tokio::select! {
             () = closing.cancelled() => break,
-            Some(ended) = open.join_next_with_id() => {
-                limit.closed(ended.map_or_else(|panicked| panicked.id(), |(id, ())| id));
-            }
-            accepted = listener.accept(), if limit.allows_more() => match accepted {
+            Some(()) = connections.next_ended() => {}
+            accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let peer = peer.ip().to_canonical();
-                    if limit.allows(peer) {
-                        let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
-                        let connection = connection(stream, peer, tls, router.clone(), limits, graceful.watcher());
-                        limit.opened(open.spawn(connection).id(), peer);
-                    }
+                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+                    let (router, watcher) = (router.clone(), graceful.watcher());
+                    connections.open(peer, |place| {
+                        connection(stream, (peer, place), tls, router, limits, watcher)
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -103,7 +103,7 @@ pub(crate) async fn serve(
 
 async fn connection(
     stream: TcpStream,
-    address: IpAddr,
+    (address, place): (IpAddr, Place),
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Limits,
@@ -131,6 +131,7 @@ async fn connection(
     };
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(place.clone());
         let response = router.clone().call(request);
         async move {
             let response = response.await.unwrap_or_else(|never| match never {});
@@ -144,72 +145,6 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection failed");
-    }
-}
-
-/// The limits on connections: of all peers, and of each. Warns once when all are in use, and again only after half of them were free;
-/// and once for each peer that reaches its own limit.
-struct ConnectionLimit {
-    max: usize,
-    max_per_peer: usize,
-    is_reached: bool,
-    /// The peers of the open connections.
-    open: HashMap<Id, IpAddr>,
-    peers: HashMap<IpAddr, PeerConnections>,
-}
-
-#[derive(Default)]
-struct PeerConnections {
-    open: usize,
-    is_reported: bool,
-}
-
-impl ConnectionLimit {
-    fn new(max: usize, max_per_peer: usize) -> Self {
-        Self { max, max_per_peer, is_reached: false, open: HashMap::new(), peers: HashMap::new() }
-    }
-
-    /// Whether there may be one more connection.
-    fn allows_more(&self) -> bool {
-        self.open.len() < self.max
-    }
-
-    /// Whether this peer may have one more connection.
-    fn allows(&mut self, peer: IpAddr) -> bool {
-        let Some(connections) = self.peers.get_mut(&peer) else { return true };
-        if connections.open < self.max_per_peer {
-            return true;
-        }
-        if !connections.is_reported {
-            connections.is_reported = true;
-            let max = self.max_per_peer;
-            tracing::warn!(%peer, "the peer has {max} connections (--max-connections-per-peer); more are closed");
-        }
-        false
-    }
-
-    /// A connection of this peer is open, under the number of its task.
-    fn opened(&mut self, id: Id, peer: IpAddr) {
-        self.open.insert(id, peer);
-        self.peers.entry(peer).or_default().open += 1;
-        if !self.allows_more() && !self.is_reached {
-            self.is_reached = true;
-            tracing::warn!("all {} connections are in use (--max-connections); new ones wait", self.max);
-        }
-    }
-
-    /// The connection of this task has ended.
-    fn closed(&mut self, id: Id) {
-        let Some(peer) = self.open.remove(&id) else { return };
-        if let Some(connections) = self.peers.get_mut(&peer) {
-            connections.open -= 1;
-            if connections.open == 0 {
-                self.peers.remove(&peer);
-            }
-        }
-        if self.open.len() <= self.max / 2 {
-            self.is_reached = false;
-        }
     }
 }
 

@@ -11,6 +11,7 @@ mod models;
 pub mod pools;
 pub mod queues;
 pub mod reports;
+pub mod waiters;
 
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
@@ -31,8 +32,9 @@ use pools::status::{PoolStatus, UnresolvedStatus};
 use pools::{build, snapshot};
 use prometheus_client::registry::Registry;
 use reports::Reports;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use waiters::Waiters;
 
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Refusal, Refusals};
@@ -114,8 +116,8 @@ pub struct ApiState {
     pub pending_pods: Option<PendingPods>,
     /// Whether the agent was ready once.
     pub was_ready: AtomicBool,
-    /// One permit for each snapshot request that may wait for a newer version.
-    pub waiters: Semaphore,
+    /// The places of requests that wait for a newer snapshot or cached prefixes.
+    pub waiters: Waiters,
     /// Reports of proxies.
     pub reports: Arc<Reports>,
     /// The changes that proxies share; `None`: they do not share any.

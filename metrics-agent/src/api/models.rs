@@ -43,6 +43,6 @@ async fn models(
     match &*state.plans.borrow() {
         Ok(plan) if version == Some(plan.base_models.version) => StatusCode::NO_CONTENT.into_response(),
         Ok(plan) => ([(header::CONTENT_TYPE, PROTOBUF)], plan.base_models.encode_to_vec()).into_response(),
-        Err(problem) => error_response(StatusCode::SERVICE_UNAVAILABLE, problem),
+        Err(problem) => error_response(StatusCode::SERVICE_UNAVAILABLE, &problem.to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! Follows the plan of manifests: reads their files again whenever they change.
 
+use core::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +14,24 @@ use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::manifests::{self, File, Problem, Problems};
 
 /// The newest valid plan; before the first one, why there is none.
-pub type PlanResult = Result<Arc<Plan>, String>;
+pub type PlanResult = Result<Arc<Plan>, NoPlan>;
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoPlan {
+    /// The manifests were not read yet.
+    Pending(String),
+    /// The first manifests are refused.
+    Refused(String),
+}
+
+impl fmt::Display for NoPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending(reason) | Self::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
 
 /// The manifests to watch.
 #[derive(Clone, Debug)]
@@ -66,7 +84,8 @@ impl PlanWatch {
         reads: ResultCounter,
         accepts: impl Fn(&Plan) -> Result<(), Problems> + Send + Sync + 'static,
     ) -> Self {
-        let (sender, plans) = watch::channel(Err(format!("{} was not read yet", settings.path.display())));
+        let (sender, plans) =
+            watch::channel(Err(NoPlan::Pending(format!("{} was not read yet", settings.path.display()))));
         let (refused, refusals) = watch::channel(Refusals::default());
         let task = tasks.spawn("manifests", async move {
             let update = |files: &FilesResult| {
@@ -113,14 +132,12 @@ fn update(
             Refusals::default()
         }
         Err(problems) => {
-            tracing::error!("manifests refused; the last valid plan stays\n{problems}");
-            sender.send_if_modified(|plan| {
-                let is_first = plan.is_err();
-                if is_first {
-                    *plan = Err(format!("manifests refused: {problems}"));
-                }
-                is_first
-            });
+            let is_first = sender.borrow().is_err();
+            let effect = if is_first { "no pool is served" } else { "the last valid plan stays" };
+            tracing::error!("manifests refused; {effect}\n{problems}");
+            if is_first {
+                let _ = sender.send_replace(Err(NoPlan::Refused(format!("manifests refused: {problems}"))));
+            }
             Refusal::of_files(&problems, sender.borrow().is_ok()).collect()
         }
     }

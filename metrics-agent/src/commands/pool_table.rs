@@ -88,9 +88,12 @@ fn write_unresolved(f: &mut fmt::Formatter<'_>, unresolved: &[UnresolvedStatus])
     if !unresolved.is_empty() {
         writeln!(f)?;
     }
-    for UnresolvedStatus { name, host, addresses, problem } in unresolved {
+    for UnresolvedStatus { name, host, addresses, denied, problem } in unresolved {
         let consequence = match addresses {
             0 => "it was never resolved, so it has no endpoints".to_owned(),
+            count if *denied => {
+                format!("its last addresses serve only while no other endpoint is ready ({count})")
+            }
             count => format!("its last addresses stay in use ({count})"),
         };
         let (name, host, problem) = (printable(name), printable(host), printable(problem));
@@ -276,7 +279,8 @@ mod tests {
 
     fn unresolved(name: &str, addresses: usize) -> UnresolvedStatus {
         let problem = "no such name (NXDOMAIN)".to_owned();
-        UnresolvedStatus { name: name.to_owned(), host: "vllm".to_owned(), addresses, problem }
+        let denied = name == "default/d:8000";
+        UnresolvedStatus { name: name.to_owned(), host: "vllm".to_owned(), addresses, denied, problem }
     }
 
     #[test]
@@ -332,7 +336,11 @@ mod tests {
         let pool = PoolStatus {
             pool: "p".to_owned(),
             endpoints,
-            unresolved: vec![unresolved("default/b:8000", 0), unresolved("default/c:8000", 2)],
+            unresolved: vec![
+                unresolved("default/b:8000", 0),
+                unresolved("default/c:8000", 2),
+                unresolved("default/d:8000", 1),
+            ],
             proxies: vec![proxy],
             traffic: Some(PoolTraffic {
                 routed_per_second: Some(27.96),
@@ -355,6 +363,7 @@ default/new  no reading (connection\u{fffd} refused, 41 s)        -        -    
 
 host name vllm of default/b:8000: no such name (NXDOMAIN); it was never resolved, so it has no endpoints
 host name vllm of default/c:8000: no such name (NXDOMAIN); its last addresses stay in use (2)
+host name vllm of default/d:8000: no such name (NXDOMAIN); its last addresses serve only while no other endpoint is ready (1)
 
 proxy \"envoy-1\" (wasm 1.2.3): 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
 proxy \"envoy-1\" sent 4 of these to servers that were not picked: Envoy does not follow the picks

@@ -83,10 +83,10 @@ impl Processors {
         let mut edited = Builder::default();
         let mut is_edited = false;
         for field in message.fields() {
-            if field.number == settings && self.is_named(field)? {
+            if field.number == settings && self.is_named(&field)? {
                 is_edited = true;
             } else {
-                edited.copy(field);
+                edited.copy(&field);
             }
         }
         Ok(is_edited.then(|| edited.into_bytes()))

@@ -17,7 +17,10 @@ use crate::sources::kubernetes::Services;
 pub(crate) const MARK: &str = "endpoint-picker";
 
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
-const MAX_POOLS: usize = 64;
+pub(super) const MAX_POOLS: usize = 64;
+
+/// Maximum length of a mark, in bytes. [`MAX_POOLS`] pools with the longest names and eight ports each have less.
+const MAX_MARK_BYTES: usize = 128 * 1024;
 
 /// The API group of the pools that routes may name, up to the version.
 pub(crate) const GROUP: &str = "inference.networking.k8s.io/";
@@ -217,6 +220,9 @@ pub fn mark(route: &[u8], pools: &[RoutePool]) -> Vec<u8> {
 /// The pools of a marked route, in the order of the rule; none for other routes.
 pub fn marked(route: &Message<'_>) -> Result<Vec<RoutePool>, Malformed> {
     let Some(mark) = route_metadata::find(route, MARK)? else { return Ok(Vec::new()) };
+    if mark.len() > MAX_MARK_BYTES {
+        return Err(Malformed);
+    }
     let mark = Struct::decode(&*mark).map_err(|_| Malformed)?;
     Ok(match mark.fields.get("pools").and_then(|pools| pools.kind.as_ref()) {
         Some(Kind::ListValue(list)) => {

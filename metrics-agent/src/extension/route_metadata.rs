@@ -35,7 +35,7 @@ pub(super) fn without(route: &Message<'_>, fields: &[u32], key: &str) -> Result<
     for field in Message::read(&metadata)?.fields() {
         let is_entry = field.number == FILTER_METADATA;
         if !is_entry || Message::read(field.value.bytes())?.text(KEY) != Some(key) {
-            rest.copy(field);
+            rest.copy(&field);
         }
     }
     Ok(route.without(&[fields, &[ROUTE_METADATA]].concat()).bytes(ROUTE_METADATA, rest))

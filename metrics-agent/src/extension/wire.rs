@@ -50,56 +50,68 @@ pub struct Field<'a> {
     pub whole: &'a [u8],
 }
 
-/// A message whose fields have been found.
+/// A valid message. It takes no memory of its own: each use finds the fields again, because a field may have two bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a>(&'a [u8]);
+
+/// The fields of a message, in its order.
 #[derive(Clone, Debug)]
-pub struct Message<'a>(Vec<Field<'a>>);
+pub struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    fn next(&mut self) -> Option<Field<'a>> {
+        let (field, rest) = read_field(self.0).ok()?;
+        self.0 = rest;
+        Some(field)
+    }
+}
 
 impl<'a> Message<'a> {
-    /// Finds the fields of a message. Fields of nested messages are not examined.
+    /// Examines the fields of a message, but not those of nested messages.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut fields = Vec::new();
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (field, after) = read_field(rest)?;
-            fields.push(field);
-            rest = after;
+            (_, rest) = read_field(rest)?;
         }
-        Ok(Self(fields))
+        Ok(Self(bytes))
     }
 
     /// The fields, in the order of the message.
-    pub fn fields(&self) -> &[Field<'a>] {
-        &self.0
+    pub fn fields(self) -> Fields<'a> {
+        Fields(self.0)
     }
 
     /// Whether the message has this field.
-    pub fn has(&self, number: u32) -> bool {
-        self.0.iter().any(|field| field.number == number)
+    pub fn has(self, number: u32) -> bool {
+        self.fields().any(|field| field.number == number)
     }
 
     /// The texts, bytes or messages of a repeated field.
-    pub fn all(&self, number: u32) -> impl Iterator<Item = &'a [u8]> {
-        self.0.iter().filter_map(move |field| match field.value {
+    pub fn all(self, number: u32) -> impl Iterator<Item = &'a [u8]> {
+        self.fields().filter_map(move |field| match field.value {
             Value::Bytes(bytes) if field.number == number => Some(bytes),
             Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => None,
         })
     }
 
     /// A text; its last occurrence counts. `None`: there is none, or it is not UTF-8.
-    pub fn text(&self, number: u32) -> Option<&'a str> {
+    pub fn text(self, number: u32) -> Option<&'a str> {
         self.all(number).last().and_then(|bytes| core::str::from_utf8(bytes).ok())
     }
 
     /// A number; its last occurrence counts.
-    pub fn number(&self, number: u32) -> Option<u64> {
-        self.0.iter().rev().find_map(|field| match field.value {
+    pub fn number(self, number: u32) -> Option<u64> {
+        let numbers = self.fields().filter_map(|field| match field.value {
             Value::Varint(value) if field.number == number => Some(value),
             Value::Varint(_) | Value::Bytes(_) | Value::Fixed(_) => None,
-        })
+        });
+        numbers.last()
     }
 
     /// A message. Occurrences of one message are merged, and their concatenation is the merged message.
-    pub fn message(&self, number: u32) -> Option<Cow<'a, [u8]>> {
+    pub fn message(self, number: u32) -> Option<Cow<'a, [u8]>> {
         self.all(number).map(Cow::Borrowed).reduce(|mut merged, next| {
             merged.to_mut().extend_from_slice(&next);
             merged
@@ -107,29 +119,29 @@ impl<'a> Message<'a> {
     }
 
     /// The number in a `UInt32Value` or `UInt64Value`.
-    pub fn wrapped_number(&self, number: u32) -> Result<Option<u64>, Malformed> {
+    pub fn wrapped_number(self, number: u32) -> Result<Option<u64>, Malformed> {
         let Some(wrapper) = self.message(number) else { return Ok(None) };
         Ok(Some(Message::read(&wrapper)?.number(1).unwrap_or(0)))
     }
 
     /// The message without these fields.
-    pub fn without(&self, numbers: &[u32]) -> Builder {
+    pub fn without(self, numbers: &[u32]) -> Builder {
         let mut rest = Builder::default();
-        self.0.iter().filter(|field| !numbers.contains(&field.number)).for_each(|field| rest.copy(field));
+        self.fields().filter(|field| !numbers.contains(&field.number)).for_each(|field| rest.copy(&field));
         rest
     }
 
     /// The message with each occurrence of a field replaced by what `edit` returns, at its place.
     pub fn map<E>(
-        &self,
+        self,
         number: u32,
         mut edit: impl FnMut(&'a [u8]) -> Result<Cow<'a, [u8]>, E>,
     ) -> Result<Vec<u8>, E> {
         let mut edited = Builder::default();
-        for field in &self.0 {
+        for field in self.fields() {
             match field.value {
                 Value::Bytes(bytes) if field.number == number => edited.put_bytes(number, &edit(bytes)?),
-                Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => edited.copy(field),
+                Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => edited.copy(&field),
             }
         }
         Ok(edited.into_bytes())
@@ -281,6 +293,17 @@ mod tests {
         let edited = Message::read(&edited).unwrap();
         assert_eq!(edited.all(7).collect::<Vec<_>>(), [b"longer", b"longer"]);
         assert_eq!(edited.without(&[7]), message.without(&[7]));
+    }
+
+    #[test]
+    fn a_message_takes_no_memory_however_many_fields_it_has() {
+        fn owns_nothing<T: Copy>() {}
+        owns_nothing::<Message<'_>>();
+        owns_nothing::<Field<'_>>();
+        let tiny = [5 << 3, 1].repeat(1000);
+        let message = Message::read(&tiny).unwrap();
+        assert_eq!((size_of_val(&message), message.fields().count()), (size_of::<&[u8]>(), 1000));
+        assert_eq!((message.number(5), message.number(6)), (Some(1), None));
     }
 
     #[test]

@@ -16,15 +16,17 @@ use crate::store::{Nodes, StoreAddress};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Maximum number of requests of filters that may wait for a newer snapshot at the same time; above it the status is 503.
+    /// Maximum number of requests that may wait for a newer snapshot or cached prefixes at the same time: this number of clients that may
+    /// write, and this number of others. Above it the response comes at once.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     max_waiters: u16,
 
-    /// Maximum number of connections; new ones wait until one ends.
+    /// Maximum number of connections. For a new one the oldest of the address that has most is closed, unless its client may write.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
-    /// Maximum number of connections of one address; more are closed at once.
+    /// Maximum number of connections of one address (IPv6: of one network of 64 bits). For a new one its oldest is closed, unless its client
+    /// may write.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections_per_peer: u16,
 

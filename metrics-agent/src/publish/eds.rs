@@ -39,6 +39,11 @@ impl Target {
         self.path.to_string_lossy().contains(POOL)
     }
 
+    /// Whether neither the path nor the cluster's name depends on the pool.
+    pub fn is_of_any_pool(&self) -> bool {
+        !self.has_file_per_pool() && !self.cluster.contains(POOL)
+    }
+
     /// Refuses a path whose directory does not exist, unless it depends on the pool.
     pub fn check(&self) -> Result<(), EdsError> {
         if directory(&self.path).to_string_lossy().contains(POOL) {

@@ -187,12 +187,13 @@ impl PoolPublisher {
     }
 }
 
-/// Which endpoints are ready. Endpoints whose scrapes fail are not ready while others are in good health. If no endpoint is, the
-/// failing ones stay ready, because the network or the agent is the likelier cause.
+/// Which endpoints are ready: all that have the best health. Endpoints whose scrapes fail are ready while none is in good health, because the
+/// network or the agent is the likelier cause, and endpoints whose host name is denied while no other serves, because the name servers
+/// are.
 fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
     let healths: Vec<Health> = slots.iter().map(|slot| slot.health()).collect();
-    let best = if healths.contains(&Health::Good) { Health::Good } else { Health::Failing };
-    healths.into_iter().map(|health| health == best).collect()
+    let best = healths.iter().max().copied();
+    healths.into_iter().map(|health| health != Health::NotReady && Some(health) == best).collect()
 }
 
 #[cfg(test)]
@@ -278,6 +279,21 @@ mod tests {
         slots[0].set_ready(false);
         slots[2].set_ready(false);
         assert_eq!(ready(&slots), [false; 3]);
+    }
+
+    #[test]
+    fn endpoints_whose_host_name_is_denied_are_ready_only_while_no_other_is() {
+        let slots = vec![Slot::new(), Slot::new(), Slot::new()];
+        slots[0].set_denied(true);
+        assert_eq!(ready(&slots), [false, true, true]);
+        slots[1].set_failing(true);
+        slots[2].set_failing(true);
+        assert_eq!(ready(&slots), [false, true, true], "a failing one has an address");
+        slots[1].set_ready(false);
+        slots[2].set_denied(true);
+        assert_eq!(ready(&slots), [true, false, true], "the name servers have lost the zone");
+        slots[2].set_denied(false);
+        assert_eq!(ready(&slots), [false, false, true]);
     }
 
     #[test]

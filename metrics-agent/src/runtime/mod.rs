@@ -1,5 +1,6 @@
-//! The clock, the log, tasks, and counters, which every stage uses.
+//! The clock, the log, tasks, connections, and counters, which every stage uses.
 
+pub mod connections;
 pub mod logging;
 
 use core::fmt;

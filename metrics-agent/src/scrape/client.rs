@@ -19,11 +19,21 @@ pub(crate) struct Client {
     content_type: Option<HeaderValue>,
     /// Connections refused since the last one that was opened.
     pub(super) refusals: u32,
+    /// Attempts to connect to which the server's host has not responded, since the last one to which it has.
+    pub(super) unreachable: u32,
+    is_connecting: bool,
 }
 
 impl Client {
     pub(crate) fn new(credentials: Arc<ClientCredentials>) -> Self {
-        Self { credentials, connection: None, content_type: None, refusals: 0 }
+        Self {
+            credentials,
+            connection: None,
+            content_type: None,
+            refusals: 0,
+            unreachable: 0,
+            is_connecting: false,
+        }
     }
 
     /// Gets the body at the settings' path, within their limits on size and series, and follows one redirect
@@ -94,13 +104,26 @@ impl Client {
                 Some(tls.expect("plans with https are refused without TLS credentials"))
             }
         };
+        self.is_connecting = true;
         let opened = Connection::open(address, &address.to_string(), tls).await.map_err(ScrapeError::from);
+        self.is_connecting = false;
         match opened.as_ref().map_err(ScrapeError::reason) {
             // A handshake that fails shows that the server accepts connections.
-            Ok(_) | Err(Reason::Tls) => self.refusals = 0,
-            Err(Reason::Refused) => self.refusals = self.refusals.saturating_add(1),
+            Ok(_) | Err(Reason::Tls) => (self.refusals, self.unreachable) = (0, 0),
+            Err(Reason::Refused) => {
+                self.refusals = self.refusals.saturating_add(1);
+                self.unreachable = 0;
+            }
+            Err(Reason::Unreachable) => self.unreachable = self.unreachable.saturating_add(1),
             Err(_) => {}
         }
         opened
+    }
+
+    /// The caller's limit on time has ended the last request.
+    pub(super) fn timed_out(&mut self) {
+        if core::mem::take(&mut self.is_connecting) {
+            self.unreachable = self.unreachable.saturating_add(1);
+        }
     }
 }

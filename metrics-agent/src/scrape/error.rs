@@ -65,6 +65,7 @@ impl UnreadBody {
 #[allow(missing_docs, reason = "as in `ScrapeError`")]
 pub enum Reason {
     Refused,
+    Unreachable,
     Connect,
     Tls,
     Http,
@@ -116,11 +117,22 @@ impl ScrapeError {
         if scheme == Scheme::Http && is_as_of_tls { Self::MaybeTls(Box::new(self)) } else { self }
     }
 
+    /// Whether the response is as of another server than the model server that had metrics at this address.
+    pub(super) fn is_of_another_server(&self) -> bool {
+        match self {
+            Self::Status(status) => status.is_client_error() || status.is_redirection(),
+            Self::MaybeTls(error) => error.is_of_another_server(),
+            Self::NoMetrics => true,
+            Self::Connection(_) | Self::TooManySeries(_) | Self::Timeout(_) => false,
+        }
+    }
+
     /// The kind of failure.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Connection(error) => match error {
                 ConnectionError::Connect(_) if is_refused(error) => Reason::Refused,
+                ConnectionError::Connect(error) if is_unreachable(error.kind()) => Reason::Unreachable,
                 ConnectionError::Connect(_) => Reason::Connect,
                 ConnectionError::Tls(_) => Reason::Tls,
                 ConnectionError::Http(_) => Reason::Http,
@@ -140,6 +152,7 @@ impl Reason {
     /// All reasons.
     pub(super) const ALL: [Self; 10] = [
         Self::Refused,
+        Self::Unreachable,
         Self::Connect,
         Self::Tls,
         Self::Http,
@@ -155,6 +168,7 @@ impl Reason {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
             Self::Connect => "connect",
             Self::Tls => "tls",
             Self::Http => "http",
@@ -255,4 +269,39 @@ impl From<ConnectionError> for ScrapeError {
 
 fn is_refused(error: &ConnectionError) -> bool {
     matches!(error, ConnectionError::Connect(error) if error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Whether the host or its network has not responded to an attempt to connect.
+fn is_unreachable(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_does_not_respond_is_unreachable() {
+        let reason =
+            |code| ScrapeError::from(ConnectionError::Connect(io::Error::from_raw_os_error(code))).reason();
+        for code in [libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT] {
+            assert_eq!(reason(code), Reason::Unreachable);
+        }
+        assert_eq!(reason(libc::ECONNREFUSED), Reason::Refused);
+        assert_eq!(reason(libc::EACCES), Reason::Connect);
+    }
+
+    #[test]
+    fn a_client_error_or_a_text_without_metrics_is_as_of_another_server() {
+        let status = |status: u16| ScrapeError::Status(StatusCode::from_u16(status).unwrap());
+        for other in [status(404), status(301), status(401).with_scheme(Scheme::Http), ScrapeError::NoMetrics]
+        {
+            assert!(other.is_of_another_server(), "{other}");
+        }
+        for own in [status(500), status(503), ScrapeError::Timeout(Duration::from_secs(1))] {
+            assert!(!own.is_of_another_server(), "{own}");
+        }
+    }
 }

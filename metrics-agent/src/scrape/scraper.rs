@@ -109,6 +109,7 @@ impl Scraper {
                     },
                 };
                 task.readers.push(Arc::clone(&changes));
+                task.slot.set_denied(member.is_denied);
                 for source in &plan.sources {
                     by_source.add(source, member, &task.slot);
                 }
@@ -169,7 +170,7 @@ mod tests {
 
     fn member(name: &str, pod: Option<&str>) -> Member {
         let endpoint = Endpoint::new(name.to_owned(), "10.0.0.1:1".parse().unwrap(), Vec::new());
-        Member { endpoint, pod: pod.map(Pod::with_uid) }
+        Member { endpoint, pod: pod.map(Pod::with_uid), is_denied: false }
     }
 
     /// The slots of one pool with these endpoints. Nothing is scraped, because nothing is awaited.

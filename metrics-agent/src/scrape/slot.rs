@@ -20,6 +20,7 @@ pub struct Slot {
     /// When the first scrape began.
     tried_since: Mutex<Option<Duration>>,
     failing: AtomicBool,
+    denied: AtomicBool,
     readers: Mutex<Vec<Arc<Notify>>>,
 }
 
@@ -32,14 +33,16 @@ pub struct Origin {
     pub kv_usage_metric: Option<Arc<str>>,
 }
 
-/// The health of one endpoint, by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The health of one endpoint, by itself. Of a pool, the endpoints of the best health are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// It refuses connections.
+    /// It refuses connections, or another server has its address. It is never ready.
     NotReady,
-    /// Its scrapes fail. It is ready only if no endpoint is in good health.
+    /// Name servers deny its host name.
+    Denied,
+    /// Its scrapes fail, or its host does not respond.
     Failing,
-    /// Neither.
+    /// None of these.
     Good,
 }
 
@@ -60,6 +63,7 @@ impl Slot {
             scrape_failure: Mutex::default(),
             tried_since: Mutex::default(),
             failing: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             readers: Mutex::default(),
         })
     }
@@ -145,9 +149,25 @@ impl Slot {
     pub fn health(&self) -> Health {
         match self.reading.lock().ready {
             false => Health::NotReady,
-            true if self.failing.load(Ordering::Acquire) => Health::Failing,
+            true if self.is_denied() => Health::Denied,
+            true if self.is_failing() => Health::Failing,
             true => Health::Good,
         }
+    }
+
+    /// Whether name servers deny the endpoint's host name.
+    pub fn is_denied(&self) -> bool {
+        self.denied.load(Ordering::Acquire)
+    }
+
+    /// Sets whether name servers deny the endpoint's host name.
+    pub fn set_denied(&self, denied: bool) {
+        self.denied.store(denied, Ordering::Release);
+    }
+
+    /// Whether too many scrapes failed in a row.
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
     }
 
     /// Sets whether too many scrapes failed in a row, and returns whether that changed.

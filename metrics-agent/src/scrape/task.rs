@@ -25,7 +25,8 @@ use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::client::credentials::ClientCredentials;
 use crate::runtime::{self, Clock};
 
-/// Refused connections in a row after which the endpoint is not ready.
+/// Refused connections in a row after which the endpoint is not ready, and attempts to connect in a row without a response of its host after
+/// which it is not ready while others are.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
 /// Maximum pause after a scrape that timed out or was too large, without the random part of up to the same length.
@@ -51,6 +52,8 @@ pub(super) struct Task {
     failure: Option<Reason>,
     /// The doubtful fields that were logged.
     doubts: Vec<Doubt>,
+    /// Whether another server has responded at the address since name servers deny the host name.
+    is_foreign: bool,
     /// The endpoint's part in scraping once for all agents; `None`: this agent scrapes for itself.
     shared: Option<SharedScrape>,
     /// Pauses after costly failures in a row, each twice the last.
@@ -86,6 +89,7 @@ impl Task {
             failures: 0,
             failure: None,
             doubts: Vec::new(),
+            is_foreign: false,
             shared,
             pauses,
         }
@@ -118,7 +122,8 @@ impl Task {
         self.restarts.take_over(self.slot.reading().cached_since);
         self.failures = 0;
         self.failure = None;
-        self.client.refusals = 0;
+        (self.client.refusals, self.client.unreachable) = (0, 0);
+        self.is_foreign = false;
     }
 
     /// Scrapes once, and returns the pause before the next scrape, if there is one.
@@ -127,23 +132,33 @@ impl Task {
         self.slot.mark_tried(started);
         let limit = self.settings.timeout;
         let get = self.client.get(self.address, &self.settings, &mut self.reader);
-        let body = timeout(limit, get).await.unwrap_or(Err(ScrapeError::Timeout(limit)));
+        let body = timeout(limit, get).await.unwrap_or_else(|_| {
+            self.client.timed_out();
+            Err(ScrapeError::Timeout(limit))
+        });
         let outcome = body.and_then(|()| self.extraction());
         let ended = self.clock.now();
         self.metrics.count_scrape(ended.saturating_sub(started));
         let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
         // A refused connection has reached the server's host. After other failures another agent may have more success.
         let is_released = outcome.as_ref().is_err_and(|error| error.reason() != Reason::Refused);
+        let is_of_another = outcome.as_ref().is_err_and(ScrapeError::is_of_another_server);
+        // A server whose metrics were never read may have none at this path.
+        self.is_foreign = outcome.is_err()
+            && self.slot.is_denied()
+            && (self.is_foreign || (is_of_another && self.slot.has_reading()));
         let mut changed = match outcome {
             Ok(extraction) => self.succeeded(extraction, ended),
             Err(error) => self.failed(&error),
         };
-        let accepts = self.client.refusals < REFUSALS_TO_UNREADY;
+        let accepts = self.client.refusals < REFUSALS_TO_UNREADY && !self.is_foreign;
         if !accepts {
             self.restarts.refused();
         }
         changed |= self.slot.set_ready(accepts || self.is_ready_by_discovery);
-        let is_failing = self.settings.unready_after.is_some_and(|max| self.failures >= max.get());
+        let is_unreachable = self.client.unreachable >= REFUSALS_TO_UNREADY && !self.is_ready_by_discovery;
+        let is_failing =
+            is_unreachable || self.settings.unready_after.is_some_and(|max| self.failures >= max.get());
         if self.slot.set_failing(is_failing) {
             changed = true;
             if is_failing {

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::harness::{Agent, Answer, NO_WAIT_DEADLINE, eventually, scraping};
+use crate::harness::{Agent, Answer, DEADLINE, NO_WAIT_DEADLINE, eventually, scraping};
 use crate::kv_events::{base, events_where, has_subscriber, ports};
 use crate::reports::post_for_bytes;
 use crate::scripted::load;
@@ -166,7 +166,7 @@ async fn a_model_without_a_tokenizer_has_prefixes_by_token_ids() {
 }
 
 #[tokio::test]
-async fn a_poll_takes_a_place_before_it_waits() {
+async fn a_poll_without_a_place_to_wait_gets_what_there_is() {
     let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
     let kv_events = kv_events::Settings {
@@ -178,13 +178,15 @@ async fn a_poll_takes_a_place_before_it_waits() {
     let settings = Settings { kv_events: Some(kv_events), max_waiters: 0, ..scraping(&[server]) };
     let agent = Agent::start(settings).await;
     agent.snapshot_where("a snapshot", |_| true).await;
-    // A log that the agent does not have: everything would come, after the time in which changes are gathered.
-    let refused = agent.get(&format!("{PATH}?log=1&version=1&wait_ms=100")).await;
-    assert_eq!(refused.status, 503);
-    assert!(refused.text().contains("--max-waiters"), "{}", refused.text());
-    for path in [PATH.to_owned(), format!("{PATH}?log=1&version=1")] {
+    // A log that the agent does not have.
+    let poll = format!("{PATH}?log=1&version=1");
+    for path in [PATH.to_owned(), poll.clone(), format!("{poll}&wait_ms=100")] {
         assert!(decode(&agent.get(&path).await).whole);
     }
+    let whole = decode(&agent.get(PATH).await);
+    let poll = format!("{PATH}?log={}&version={}&wait_ms=30000", whole.log, whole.version);
+    let response = tokio::time::timeout(DEADLINE, agent.get(&poll)).await.expect("it does not wait");
+    assert_eq!(response.status, 204);
 }
 
 #[tokio::test]

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use bytes::Bytes;
 use hyper::Uri;
 use metrics_agent::client::grpc::GrpcConnection;
 use metrics_agent::extension::schema::{
-    ExtensionResource, PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteExtensionContext,
-    PostRouteModifyRequest, PostRouteModifyResponse, PostTranslateModifyRequest, PostTranslateModifyResponse,
+    PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteModifyRequest, PostRouteModifyResponse,
+    PostTranslateModifyRequest, PostTranslateModifyResponse,
 };
 use metrics_agent::extension::wire::{Builder, Message};
 use s2n_tls::callbacks::VerifyHostNameCallback;
@@ -19,16 +20,18 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
+use tokio::time::timeout;
 use tonic::Code;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
 use crate::authority::{Authority, CertificateFiles};
+use crate::harness::DEADLINE;
 use crate::process::{command, refusal};
 
 /// An agent that is an extension server.
 struct Server {
-    _child: Child,
+    child: Child,
     _folder: TempDir,
     address: SocketAddr,
 }
@@ -50,7 +53,7 @@ impl Server {
         lines.next_line().await.unwrap().unwrap();
         let line = lines.next_line().await.unwrap().unwrap();
         let address = line.strip_prefix("extension server on ").unwrap_or_else(|| panic!("{line}"));
-        Self { address: address.parse().unwrap(), _child: child, _folder: folder }
+        Self { address: address.parse().unwrap(), child, _folder: folder }
     }
 
     async fn connect(&self) -> Grpc<GrpcConnection> {
@@ -77,20 +80,26 @@ where
     response.map(tonic::Response::into_inner).map_err(|status| status.code())
 }
 
-fn pool(name: &str) -> ExtensionResource {
-    let object = json!({
+/// A `PostRouteExtensionContext` with these pools.
+fn context(pools: &[&str]) -> Builder {
+    let resource = |name: &&str| Builder::default().bytes(1, pool(name).to_string());
+    pools.iter().map(resource).fold(Builder::default(), |context, resource| context.bytes(1, resource))
+}
+
+fn pool(name: &str) -> serde_json::Value {
+    json!({
         "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
         "metadata": {"name": name, "namespace": "team"}, "spec": {},
-    });
-    ExtensionResource { unstructured_bytes: object.to_string().into() }
+    })
 }
 
 /// A rule's route, marked by the first hook.
 async fn marked_route(client: &mut Grpc<GrpcConnection>) -> Vec<u8> {
     let route = Builder::default().bytes(2, Builder::default().bytes(1, "httproute/team/r/rule/0"));
-    let context = PostRouteExtensionContext { extension_resources: vec![pool("chat"), pool("code")] };
-    let request =
-        PostRouteModifyRequest { route: route.into_bytes().into(), post_route_context: Some(context) };
+    let request = PostRouteModifyRequest {
+        route: route.into_bytes().into(),
+        post_route_context: context(&["chat", "code"]).into_bytes().into(),
+    };
     let response: PostRouteModifyResponse = call(client, "PostRouteModify", request).await.unwrap();
     response.route.unwrap().to_vec()
 }
@@ -203,11 +212,13 @@ async fn hostile_calls_end_alone() {
     let refused = call::<_, PostTranslateModifyResponse>(&mut client, "PostTranslateModify", request).await;
     assert_eq!(refused.unwrap_err(), Code::OutOfRange);
     // Another message than the hook's.
-    let request = PostRouteExtensionContext { extension_resources: vec![pool("chat")] };
-    let answer = call::<_, PostRouteModifyResponse>(&mut client, "PostRouteModify", request).await;
+    let request = PostTranslateModifyResponse {
+        clusters: vec![context(&["chat"]).into_bytes().into()],
+        ..PostTranslateModifyResponse::default()
+    };
+    let answer = call::<_, PostRouteModifyResponse>(&mut client, "PostRouteModify", request.clone()).await;
     assert_eq!(answer.unwrap().route, None);
-    let refused =
-        call::<_, PostRouteModifyResponse>(&mut client, "PostVirtualHostModify", pool("chat")).await;
+    let refused = call::<_, PostRouteModifyResponse>(&mut client, "PostVirtualHostModify", request).await;
     assert_eq!(refused.unwrap_err(), Code::Unimplemented);
     // What cannot be read stays as it came.
     let garbage = PostTranslateModifyRequest {
@@ -223,6 +234,59 @@ async fn hostile_calls_end_alone() {
         (garbage.clusters, garbage.listeners, garbage.routes)
     );
     assert!(!marked_route(&mut client).await.is_empty(), "the connection serves on");
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_envoy_gateway_out() {
+    let server = Server::start("127.0.0.1:0", &[]).await;
+    let mut early = server.connect().await;
+    let route = marked_route(&mut early).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    let late = async { marked_route(&mut server.connect().await).await };
+    assert_eq!(timeout(DEADLINE, late).await.expect("a response"), route);
+    assert_eq!(marked_route(&mut early).await, route, "its connection stays");
+}
+
+/// The most memory that the server has had, in bytes.
+fn peak_memory(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id().unwrap())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn a_call_of_many_tiny_fields_takes_a_small_multiple_of_its_bytes() {
+    const BYTES: usize = 4 << 20;
+    let server = Server::start("127.0.0.1:0", &[]).await;
+    let mut client = server.connect().await;
+    let route = marked_route(&mut client).await;
+    let before = peak_memory(&server);
+    let tiny: Bytes = [5 << 3, 0].repeat(BYTES / 2).into();
+    // Each hook alone: a field of a route, of endpoints and of everything of a Gateway.
+    let request = PostRouteModifyRequest { route: tiny.clone(), post_route_context: tiny.clone() };
+    let answer: PostRouteModifyResponse = call(&mut client, "PostRouteModify", request).await.unwrap();
+    assert_eq!(answer.route, None);
+    let request = PostEndpointsModifyRequest { load_assignment: tiny.clone() };
+    let _: PostEndpointsModifyResponse = call(&mut client, "PostEndpointsModify", request).await.unwrap();
+    let request = PostTranslateModifyRequest {
+        routes: vec![tiny.clone()],
+        listeners: vec![tiny.clone()],
+        ..PostTranslateModifyRequest::default()
+    };
+    let _: PostTranslateModifyResponse = call(&mut client, "PostTranslateModify", request).await.unwrap();
+    // Two of them are in the largest message, which is received, edited and sent back.
+    let grown = peak_memory(&server).saturating_sub(before);
+    assert!(grown < 8 * 2 * BYTES, "{grown} bytes of memory for {} of a message", 2 * BYTES);
+    let request = PostTranslateModifyRequest {
+        clusters: vec![Bytes::new(); 100_001],
+        ..PostTranslateModifyRequest::default()
+    };
+    let refused = call::<_, PostTranslateModifyResponse>(&mut client, "PostTranslateModify", request).await;
+    assert_eq!(refused.unwrap_err(), Code::ResourceExhausted);
+    assert_eq!(marked_route(&mut client).await, route, "the connection serves on");
 }
 
 #[test]

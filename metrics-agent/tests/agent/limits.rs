@@ -83,20 +83,25 @@ async fn a_head_that_is_too_long_is_answered_431() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_until_one_ends() {
+async fn a_connection_beyond_the_limit_takes_the_place_of_the_oldest_one_whose_client_may_not_write() {
     let agent = agent(|settings| settings.limits.max_connections = 2).await;
-    let mut open = Vec::new();
-    for _ in 0..2 {
-        let mut stream = connect(agent.address).await;
-        assert_eq!(send(&mut stream, "/healthz", "").await.unwrap().status, 200);
-        open.push(stream);
-    }
+    // A client of this host may write.
+    let mut writer = connect(agent.address).await;
+    assert_eq!(send(&mut writer, "/v1/pools", "").await.unwrap().status, 200);
+    let mut oldest = connect(agent.address).await;
+    assert_eq!(send(&mut oldest, "/healthz", "").await.unwrap().status, 200);
     let mut third = connect(agent.address).await;
-    let answer = send(&mut third, "/healthz", "");
-    tokio::pin!(answer);
-    assert!(timeout(Duration::from_millis(300), &mut answer).await.is_err(), "it waits");
-    drop(open.pop());
-    assert_eq!(timeout(SOON, answer).await.unwrap().unwrap().status, 200);
+    assert_eq!(send(&mut third, "/v1/pools", "").await.unwrap().status, 200);
+    assert_eq!(until_closed(oldest).await, b"");
+    // Both places are kept, so the next connection is closed at once.
+    assert_eq!(until_closed(connect(agent.address).await).await, b"");
+    drop(writer);
+    eventually("a place is free", async || {
+        let answer = send(&mut connect(agent.address).await, "/healthz", "").await;
+        answer.is_ok_and(|answer| answer.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(send(&mut third, "/v1/pools", "").await.unwrap().status, 200);
 }
 
 /// Half requests on this many connections of one address.
@@ -113,10 +118,14 @@ async fn half_requests(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 #[tokio::test]
 async fn clients_of_the_api_do_not_keep_health_checks_from_being_answered() {
     let agent = agent(|settings| settings.limits.max_connections = 2).await;
-    let _half = half_requests(agent.address, 2).await;
-    let mut beyond = connect(agent.address).await;
-    let answer = timeout(Duration::from_millis(300), send(&mut beyond, "/healthz", "")).await;
-    assert!(answer.is_err(), "the API is full");
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut stream = connect(agent.address).await;
+        assert_eq!(send(&mut stream, "/v1/pools", "").await.unwrap().status, 200);
+        kept.push(stream);
+    }
+    assert_eq!(until_closed(connect(agent.address).await).await, b"", "the API is full");
+    let _half = half_requests(agent.health, 10).await;
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 404), ("/v1/pools", 404)] {
         let mut stream = connect(agent.health).await;
         let answer = timeout(SOON, send(&mut stream, path, "host: any.example\r\n")).await;
@@ -127,20 +136,14 @@ async fn clients_of_the_api_do_not_keep_health_checks_from_being_answered() {
 #[tokio::test]
 async fn one_address_cannot_take_the_connections_of_others() {
     let agent = agent(|settings| settings.limits.max_connections_per_peer = 2).await;
-    let mut half = half_requests(agent.address, 2).await;
-    for _ in 0..3 {
-        assert_eq!(until_closed(connect(agent.address).await).await, b"", "beyond the limit");
+    let half = half_requests(agent.address, 5).await;
+    for closed in half.into_iter().take(3) {
+        assert_eq!(until_closed(closed).await, b"", "beyond the limit");
     }
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let mut other = socket.connect(agent.address).await.unwrap();
     assert_eq!(send(&mut other, "/healthz", "").await.unwrap().status, 200, "of another address");
-    drop(half.pop());
-    eventually("a connection is free again", async || {
-        let answer = send(&mut connect(agent.address).await, "/healthz", "").await;
-        answer.is_ok_and(|answer| answer.status == 200).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -160,10 +163,12 @@ async fn a_client_that_does_not_read_its_answers_is_disconnected() {
             .await
             .is_ok_and(|sent| sent.is_ok())
         {}
-        // The only allowed connection is free again.
-        let mut other = connect(agent.address).await;
-        let answer = timeout(SOON, send(&mut other, "/healthz", "")).await.expect("the stuck client is gone");
-        assert_eq!(answer.unwrap().status, 200, "{path}");
+        // The only place is free again.
+        eventually(&format!("the client that is stuck on {path} is gone"), async || {
+            let answer = send(&mut connect(agent.address).await, "/healthz", "").await;
+            answer.is_ok_and(|answer| answer.status == 200).then_some(())
+        })
+        .await;
         until_closed(stuck).await;
     }
 }
@@ -192,11 +197,10 @@ async fn a_client_that_reads_an_answer_slowly_is_disconnected_too() {
             every.tick().await;
         }
     };
-    let mut other = connect(agent.address).await;
-    let other = async {
-        let answer = timeout(SOON, send(&mut other, "/healthz", "")).await.expect("the slow client is gone");
-        assert_eq!(answer.unwrap().status, 200);
-    };
+    let other = eventually("the slow client is gone", async || {
+        let answer = send(&mut connect(agent.address).await, "/healthz", "").await;
+        answer.is_ok_and(|answer| answer.status == 200).then_some(())
+    });
     tokio::select! {
         () = other => {}
         () = async { steadily.await; std::future::pending().await } => {}

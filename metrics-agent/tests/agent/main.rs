@@ -37,5 +37,6 @@ mod secured_scraping;
 mod snapshot_command;
 mod snapshots;
 mod store;
+mod strangers;
 mod tls_advice;
 mod unwritable_output;

@@ -124,6 +124,66 @@ async fn a_name_that_no_longer_resolves_keeps_its_addresses_and_says_so() {
         .await;
 }
 
+/// The addresses of the ready endpoints, in the order of the topology.
+fn ready(snapshot: &Snapshot) -> Vec<String> {
+    let endpoints = &snapshot.topology.as_ref().unwrap().endpoints;
+    let ready = endpoints.iter().zip(&snapshot.readings).filter(|(_, reading)| reading.ready);
+    ready.map(|(endpoint, _)| endpoint.address.split(':').next().unwrap().to_owned()).collect()
+}
+
+async fn until_ready(agent: &Agent, addresses: &[&str]) {
+    let what = format!("{addresses:?} are ready");
+    agent.snapshot_where(&what, |snapshot| snapshot.topology.is_some() && ready(snapshot) == addresses).await;
+}
+
+#[tokio::test]
+async fn a_denied_name_is_not_ready_while_another_has_an_address() {
+    let (servers, port) = servers(&["127.0.0.1", "127.0.0.2"]).await;
+    let dns = NameServer::start().await;
+    dns.set_addresses("gone.test", &["127.0.0.1"]);
+    dns.set_addresses("stays.test", &["127.0.0.2"]);
+    let agent = agent_for(&dns, &["gone.test.", "stays.test."], port).await;
+    until_ready(&agent, &["127.0.0.1", "127.0.0.2"]).await;
+
+    // SERVFAIL is no denial, however often it comes.
+    dns.set("gone.test", Reply::Fails);
+    let failed = "metrics_agent_name_lookups_total{result=\"refused\"}";
+    eventually("three failures", async || (agent.metric(failed).await > 2.5).then_some(())).await;
+    assert_eq!(ready(&agent.snapshot("").await.unwrap()), ["127.0.0.1", "127.0.0.2"]);
+
+    for (denial, problem) in
+        [(None, "no such name (NXDOMAIN)"), (Some(Reply::Addresses(vec![])), "the name has no address")]
+    {
+        match denial {
+            None => dns.remove("gone.test"),
+            Some(reply) => dns.set("gone.test", reply),
+        }
+        // Its server still responds.
+        until_ready(&agent, &["127.0.0.2"]).await;
+        let status = until_unresolved(&agent, problem, 1).await;
+        let line = format!(
+            "host name gone.test. of default/gone.test.: {problem}; its last addresses serve only while no other endpoint is ready (1)\n"
+        );
+        assert!(status.to_string().contains(&line), "{status}");
+        dns.set_addresses("gone.test", &["127.0.0.1"]);
+        until_ready(&agent, &["127.0.0.1", "127.0.0.2"]).await;
+    }
+
+    // Of two denied names both serve: the name server has lost its zone.
+    dns.remove("gone.test");
+    until_ready(&agent, &["127.0.0.2"]).await;
+    dns.remove("stays.test");
+    until_ready(&agent, &["127.0.0.1", "127.0.0.2"]).await;
+
+    // A server that is not the one that had metrics gets no prompts, even if no other is ready.
+    servers[0].set_behaviour(Behaviour::Status(404));
+    until_ready(&agent, &["127.0.0.2"]).await;
+    servers[1].set_behaviour(Behaviour::Status(404));
+    until_ready(&agent, &[]).await;
+    dns.set_addresses("stays.test", &["127.0.0.2"]);
+    until_ready(&agent, &["127.0.0.2"]).await;
+}
+
 #[tokio::test]
 async fn a_name_that_never_resolved_is_reported_and_the_others_are_served() {
     let (_servers, port) = servers(&["127.0.0.1"]).await;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use endpoint_picker::pool::Endpoint;
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::watch;
+use metrics_agent::publish::eds::Target;
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, eventually, options_for, scraping};
@@ -95,4 +97,51 @@ async fn a_refused_endpoints_file_is_listed_until_it_is_valid_again() {
         assert!(line.starts_with(&format!("refused: {}: {reason}", path.display())), "{line}");
         assert!(line.ends_with("; its last valid version stays in force") && succeeds, "{line}");
     }
+}
+
+#[tokio::test]
+async fn manifests_that_are_refused_at_the_start_leave_an_eds_file_without_endpoints() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, eds) = (directory.path().join("manifests.yaml"), directory.path().join("eds.json"));
+    std::fs::write(&path, "kind: Nothing").unwrap();
+    let manifests = Some(watch::ManifestSettings { path: path.clone(), options: options_for("default") });
+    let target = Target { path: eds.clone(), cluster: "model-servers".to_owned() };
+    let mut settings = Settings { manifests, eds: Some(target), ..scraping(&[]) };
+    let label = ("app".to_owned(), "a".to_owned());
+    let endpoint = Endpoint::new("default/a".to_owned(), "127.0.0.1:1".parse().unwrap(), vec![label]);
+    settings.sources.fixed.endpoints.push(endpoint);
+    let agent = Agent::start(settings).await;
+    let hosts = || -> Option<Value> {
+        let file: Value = serde_json::from_slice(&std::fs::read(&eds).ok()?).expect("whole");
+        let resource = &file["resources"][0];
+        assert_eq!(resource["cluster_name"], "model-servers");
+        Some(resource["endpoints"][0]["lb_endpoints"].clone())
+    };
+    let is_empty = async || (hosts()? == json!([])).then_some(());
+    eventually("an empty file, with which Envoy starts", is_empty).await;
+    assert_eq!(agent.get("/readyz").await.status, 503);
+    std::fs::remove_file(&eds).unwrap();
+    eventually("the file again", is_empty).await;
+    let pool = "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {name: p}\n\
+                spec: {selector: {matchLabels: {app: a}}, targetPorts: [{number: 1}]}\n";
+    rename_into_place(&path, pool);
+    eventually("the endpoint", async || (hosts()? != json!([])).then_some(())).await;
+}
+
+#[tokio::test]
+async fn an_eds_file_of_an_earlier_run_stays_while_the_first_manifests_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, eds) = (directory.path().join("manifests.yaml"), directory.path().join("eds.json"));
+    std::fs::write(&path, "kind: Nothing").unwrap();
+    std::fs::write(&eds, "of an earlier run").unwrap();
+    let manifests = Some(watch::ManifestSettings { path: path.clone(), options: options_for("default") });
+    let target = Target { path: eds.clone(), cluster: "model-servers".to_owned() };
+    let address = "127.0.0.1:1".parse().unwrap();
+    let agent = Agent::start(Settings { manifests, eds: Some(target), ..scraping(&[address]) }).await;
+    let refused = "metrics_agent_manifest_reloads_total{result=\"refused\"}";
+    for count in [0.5, 1.5] {
+        eventually("a refusal", async || (agent.metric(refused).await > count).then_some(())).await;
+        rename_into_place(&path, "kind: Nothing either");
+    }
+    assert_eq!(std::fs::read_to_string(&eds).unwrap(), "of an earlier run");
 }

@@ -84,7 +84,7 @@ fn queue() -> FlowControl {
     }
 }
 
-fn report(endpoint: u64, picks: u64) -> Vec<u8> {
+pub(crate) fn report(endpoint: u64, picks: u64) -> Vec<u8> {
     let report = Report {
         format: REPORT_FORMAT,
         proxy: "envoy-1".to_owned(),

@@ -1,5 +1,6 @@
 //! Scraping over real sockets.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,9 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
 use metrics_agent::sources::endpoints::{Declared, Sources};
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::scripted::{Behaviour, ScriptedServer, load};
@@ -217,4 +221,30 @@ async fn an_invalid_value_costs_its_field_and_is_counted() {
     assert!(
         agent.metric("metrics_agent_extract_errors_total{field=\"waiting\",reason=\"invalid\"}").await >= 1.0
     );
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_host_does_not_respond_is_not_ready_while_another_is() {
+    let other = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;
+    // A listener with a full queue: the host drops further attempts to connect, as one that is gone does.
+    let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    silent.listen(0).unwrap();
+    let address = silent.local_addr().unwrap().as_socket().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(Ok(stream)) = timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
+        queued.push(stream);
+    }
+    let mut settings = scraping(&[address, other.address()]);
+    settings.scrape.timeout = Duration::from_millis(100);
+    let agent = Agent::start(settings).await;
+    let ready = async |expected: [bool; 2]| {
+        let are =
+            |snapshot: &v1::Snapshot| snapshot.readings.iter().map(|reading| reading.ready).eq(expected);
+        agent.snapshot_where(&format!("{expected:?}"), are).await
+    };
+    ready([false, true]).await;
+    drop(other);
+    // The other one refuses connections, so the network of the agent may be the cause.
+    ready([true, false]).await;
 }

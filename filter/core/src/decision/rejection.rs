@@ -81,7 +81,19 @@ pub enum DroppedReason {
     HeldBodies,
 }
 
+/// Time after which a client may retry when there is no endpoint: a server takes longer to start than the pause of a second that clients
+/// make by themselves.
+const RETRY_WITHOUT_ENDPOINTS: Duration = Duration::from_secs(10);
+
 impl DroppedReason {
+    /// Time after which the client may retry, as far as it follows from the reason alone.
+    fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::NoEndpoints => Some(RETRY_WITHOUT_ENDPOINTS),
+            Self::Saturated | Self::TtlExpired | Self::ContextCancelled | Self::Evicted => None,
+        }
+    }
+
     /// As it is written in the header.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -123,10 +135,10 @@ impl Rejection {
         Self { code, reason: None, message: message.into(), retry_after: None, misses_limits: false }
     }
 
-    /// The same with a reason in its header.
+    /// The same with a reason in its header, and with the time to retry that follows from it.
     #[must_use]
     pub fn with_reason(self, reason: DroppedReason) -> Self {
-        Self { reason: Some(reason), ..self }
+        Self { reason: Some(reason), retry_after: self.retry_after.or(reason.retry_after()), ..self }
     }
 
     /// A malformed request, with a message for the client.

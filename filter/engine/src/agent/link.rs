@@ -269,9 +269,10 @@ impl Polls {
             PollOutcome::Failed { error, is_new } => {
                 pool.count_failed_poll(&error);
                 if is_new {
+                    let effect =
+                        if have.is_some() { "the last one stays in use" } else { "there is none yet" };
                     log::warn!(
-                        "no snapshot: {error}; the last one stays in use. Polls continue, and further failures are only counted, in \
-                         snapshot_failures"
+                        "no snapshot: {error}; {effect}. Polls continue, and further failures are only counted, in snapshot_failures"
                     );
                 }
                 // Reports follow polls to the next agent: its page then has the picks.

@@ -314,10 +314,10 @@ impl Entrant {
 }
 
 /// The response to a request that is not dispatched. Without endpoints, the rate of dispatch so far predicts
-/// nothing, so the response has no time to retry.
+/// nothing, so the time to retry follows from the reason.
 fn rejection(machine: &mut Machine, outcome: Outcome, priority: i32, now: Duration) -> Option<Rejection> {
     let rejection = outcome.rejection()?;
     let is_known = rejection.code == Code::ResourceExhausted;
     let retry_after = is_known.then(|| machine.retry_after(priority, now)).flatten();
-    Some(Rejection { retry_after, ..rejection })
+    Some(Rejection { retry_after: retry_after.or(rejection.retry_after), ..rejection })
 }

@@ -184,6 +184,7 @@ fn refusals_have_the_status_that_clients_of_grpc_read() {
     let rejection = request.rejection();
     assert_eq!(rejection.headers[0], ("grpc-status".to_owned(), "14".to_owned()));
     assert_eq!(rejection.headers[1].1, "rejected-no-endpoints");
+    assert_eq!(rejection.headers[2], ("retry-after".to_owned(), "10".to_owned()));
     assert_eq!(rejection.body, "failed to find endpoint candidates for serving the request");
 
     let mut fixture = fixture(&json!({}));

@@ -49,17 +49,21 @@ impl ModelsHandle {
 fn poll(access: &AgentAccess, current: &RwLock<Arc<BaseModels>>, stop: &Arc<Stop>) {
     let mut connection = Connection::new(access, Arc::clone(stop));
     let mut errors = RecentErrors::default();
-    let mut agent = 0;
+    let (mut agent, mut has_models) = (0, false);
     while !stop.is_stopped() {
         let request = AgentRequest { path: current.read().path(), body: None, timeout: POLL.timeout };
         let response = connection.send(agent, &request, clock::now()).map_err(|error| error.to_string());
         match response.and_then(|response| BaseModels::newer(response).map_err(|error| error.to_string())) {
-            Ok(Some(models)) => *current.write() = Arc::new(models),
+            Ok(Some(models)) => {
+                *current.write() = Arc::new(models);
+                has_models = true;
+            }
             Ok(None) => {}
             Err(_) if stop.is_stopped() => return,
             Err(error) => {
                 if errors.is_new(error.clone(), clock::now()) {
-                    log::warn!("no list of base models: {error}; the last one stays in use");
+                    let effect = if has_models { "the last one stays in use" } else { "there is none yet" };
+                    log::warn!("no list of base models: {error}; {effect}");
                 }
                 agent = (agent + 1) % access.addresses.len();
             }

@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(false)
         .build_transport(false)
         .bytes(".")
+        .codec_path("crate::extension::server::codec::BoundedCodec")
         .out_dir(agent.join("src/extension/gen"))
         .compile_fds(descriptors)?;
     Ok(())

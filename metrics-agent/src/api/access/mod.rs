@@ -14,6 +14,7 @@ use credentials::ClientRequirements;
 
 use super::error_response;
 use super::metrics::ApiMetrics;
+use crate::runtime::connections::Place;
 
 /// The use of the API that a route permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,18 @@ enum AccessRefusal {
 }
 
 impl Access {
+    /// The greatest right of a client that needs `needed`.
+    fn right(&self, needed: Right, peer: Option<Peer>, headers: &HeaderMap) -> Result<Right, AccessRefusal> {
+        match (self.refusal(Right::Write, peer, headers), needed) {
+            (None, _) => Ok(Right::Write),
+            (Some(refusal), Right::Write) => Err(refusal),
+            (Some(_), Right::Read) => match self.refusal(Right::Read, peer, headers) {
+                None => Ok(Right::Read),
+                Some(refusal) => Err(refusal),
+            },
+        }
+    }
+
     fn refusal(&self, right: Right, peer: Option<Peer>, headers: &HeaderMap) -> Option<AccessRefusal> {
         let Some(peer) = peer.filter(|peer| self.hosts.allow(headers, peer.own_address)) else {
             return Some(AccessRefusal::Host);
@@ -138,19 +151,24 @@ impl AccessRefusal {
     }
 }
 
-/// Passes a request on, or refuses it.
+/// Passes a request on with the right that its client has, or refuses it. A client that may write keeps its connection.
 pub(in crate::api) async fn check(
     State((access, right)): State<(Arc<Access>, Right)>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    match access.refusal(right, request.extensions().get().copied(), request.headers()) {
-        Some(refusal) => {
+    let has = match access.right(right, request.extensions().get().copied(), request.headers()) {
+        Ok(has) => has,
+        Err(refusal) => {
             access.metrics.count_refusal(refusal.reason());
-            refusal.response()
+            return refusal.response();
         }
-        None => next.run(request).await,
+    };
+    if let Some(place) = request.extensions().get::<Place>().filter(|_| has == Right::Write) {
+        place.keep();
     }
+    request.extensions_mut().insert(has);
+    next.run(request).await
 }
 
 /// The `host` of filters, whatever the name of the agent's cluster.

@@ -144,6 +144,7 @@ pub(in crate::api) fn of_unresolved(unresolved: &Unresolved) -> UnresolvedStatus
         name: unresolved.placeholder.name().to_owned(),
         host: unresolved.host.to_string(),
         addresses: unresolved.addresses,
+        denied: unresolved.is_denied,
         problem: unresolved.problem.clone(),
     }
 }

@@ -1,8 +1,8 @@
 //! `GET /v1/pools/{pool}/snapshot?topology=<u64>&readings=<u64>&wait_ms=<n>`
 //!
 //! The client names the versions that it has. If the current versions differ, the response comes at once.
-//! Otherwise it is the next version, or 204 if there is none within `wait_ms`, and at once in a batch. It includes the topology only
-//! if the client has a different one.
+//! Otherwise it is the next version, or 204 if there is none within `wait_ms`, and at once in a batch and while too many requests wait. It
+//! includes the topology only if the client has a different one.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use crate::api::access::Right;
 use crate::api::batch::InBatch;
 use crate::api::{ApiState, error_response};
 use crate::publish::snapshot::PoolSnapshot;
@@ -46,6 +47,7 @@ pub(in crate::api) async fn get(
     pool: Result<Path<String>, PathRejection>,
     query: Result<Query<SnapshotQuery>, QueryRejection>,
     in_batch: Option<Extension<InBatch>>,
+    Extension(right): Extension<Right>,
 ) -> Response {
     let name = pool.map(|Path(name)| name).unwrap_or_default();
     let Some(publisher) = state.pools.publisher(&name) else {
@@ -70,7 +72,7 @@ pub(in crate::api) async fn get(
             return error_response(StatusCode::BAD_REQUEST, &problem);
         }
     };
-    match wait_for_version(&state, publisher.subscribe(), query).await {
+    match wait_for_version(&state, publisher.subscribe(), query, right).await {
         SnapshotResult::Snapshot(published) => {
             state.metrics.count_snapshot("snapshot");
             let with_topology = query.topology != Some(published.versions().topology);
@@ -85,9 +87,10 @@ pub(in crate::api) async fn get(
             state.metrics.count_snapshot("no_endpoints");
             error_response(StatusCode::SERVICE_UNAVAILABLE, "the pool has no endpoints yet; see /readyz")
         }
+        // Not an error: the client has the newest version, and polls again after its usual pause.
         SnapshotResult::TooManyWaiters => {
             state.metrics.count_snapshot("too_many_waiters");
-            error_response(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting (--max-waiters)")
+            StatusCode::NO_CONTENT.into_response()
         }
     }
 }
@@ -96,6 +99,7 @@ async fn wait_for_version(
     state: &ApiState,
     mut pool: watch::Receiver<Option<Arc<PoolSnapshot>>>,
     query: SnapshotQuery,
+    right: Right,
 ) -> SnapshotResult {
     match pool.borrow_and_update().as_ref() {
         None => return SnapshotResult::NoEndpoints,
@@ -106,7 +110,7 @@ async fn wait_for_version(
     if wait.is_zero() || state.draining.is_cancelled() {
         return SnapshotResult::NothingNew;
     }
-    let Ok(_permit) = state.waiters.try_acquire() else { return SnapshotResult::TooManyWaiters };
+    let Some(_place) = state.waiters.place(right) else { return SnapshotResult::TooManyWaiters };
     let _waiter = state.metrics.count_waiter();
     let next_version = pool.wait_for(|now| now.as_ref().is_some_and(|now| query.differs_from(now)));
     tokio::select! {

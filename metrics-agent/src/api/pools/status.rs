@@ -95,6 +95,9 @@ pub struct UnresolvedStatus {
     pub host: String,
     /// Addresses of the last successful lookup, which stay in use; 0: the name was never resolved.
     pub addresses: usize,
+    /// Whether name servers deny the name again and again: its addresses serve only while no other endpoint is ready.
+    #[serde(default)]
+    pub denied: bool,
     /// The reason.
     pub problem: String,
 }

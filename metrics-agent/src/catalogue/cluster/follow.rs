@@ -12,7 +12,7 @@ use super::manifest::is_config_map;
 use super::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::manifests::document::{Documents, Item};
 use crate::catalogue::plan::Plan;
-use crate::catalogue::watch::{PlanResult, PlanWatch, read};
+use crate::catalogue::watch::{NoPlan, PlanResult, PlanWatch, read};
 use crate::catalogue::{Refusal, Refusals};
 use crate::files;
 use crate::runtime::{ResultCounter, Tasks};
@@ -34,7 +34,7 @@ impl PlanWatch {
         reads: ResultCounter,
     ) -> Self {
         let (plans, plan_receiver) =
-            watch::channel(Err("the cluster's objects were not read yet".to_owned()));
+            watch::channel(Err(NoPlan::Pending("the cluster's objects were not read yet".to_owned())));
         let (refusals, refusal_receiver) = watch::channel(Refusals::default());
         let follower = Follower { plans, refusals, reads, warnings: Vec::new() };
         let tasks_of_files = tasks.clone();
@@ -108,7 +108,7 @@ impl Follower {
                     self.plans.send_if_modified(|plan| {
                         let is_first = plan.is_err();
                         if is_first {
-                            *plan = Err(reason);
+                            *plan = Err(NoPlan::Pending(reason));
                         }
                         is_first
                     });

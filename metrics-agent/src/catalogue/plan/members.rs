@@ -1,6 +1,6 @@
 //! Selects the endpoints of a pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -21,9 +21,19 @@ pub struct Member {
     pub endpoint: Endpoint,
     /// Its pod; `None` for endpoints of flags and files.
     pub pod: Option<Arc<Pod>>,
+    /// Whether name servers deny its host name, so that its address may belong to another host.
+    pub is_denied: bool,
 }
 
 impl Member {
+    /// An endpoint of flags and files. `denied` are the names of endpoints whose host name is denied, all ranks of a server under one name.
+    pub fn declared(endpoint: Endpoint, denied: &BTreeSet<String>) -> Self {
+        let name = endpoint.name();
+        let of_server = name.rsplit_once("-rank-").map_or(name, |(server, _)| server);
+        let is_denied = denied.contains(name) || denied.contains(of_server);
+        Self { endpoint, pod: None, is_denied }
+    }
+
     /// The uid of its pod, which identifies the pod for all time.
     pub fn pod_uid(&self) -> Option<Arc<str>> {
         self.pod.as_ref().map(|pod| Arc::clone(&pod.uid))
@@ -107,7 +117,7 @@ impl Members {
                 let labels = pod.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
                 let name = format!("{namespace}/{}-rank-{rank}", pod.name);
                 let endpoint = Endpoint::new(name, SocketAddr::new(pod.ip, port.get()), labels);
-                Member { endpoint, pod: Some(Arc::clone(pod)) }
+                Member { endpoint, pod: Some(Arc::clone(pod)), is_denied: false }
             };
             match &pod.active_ports {
                 Some(active) => members.extend(active_ports(active, target_ports).map(member)),
@@ -163,7 +173,7 @@ mod tests {
             pod("c", "10.0.0.3", Some("")),
         ];
         let found = members.of_pods(&pods);
-        let printed = found.iter().map(|Member { endpoint, pod }| {
+        let printed = found.iter().map(|Member { endpoint, pod, .. }| {
             assert_eq!(endpoint.label("llm-d.ai/role"), Some("decode"));
             (endpoint.name(), endpoint.printed_address(), &*pod.as_ref().unwrap().uid)
         });

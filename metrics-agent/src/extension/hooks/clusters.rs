@@ -95,11 +95,7 @@ fn module_cluster(
     let connect_timeout = connect_timeout.unwrap_or_else(|| duration(1, 0).into_bytes().into());
     let rest = [&REPLACED[..], &[CONNECT_TIMEOUT, CIRCUIT_BREAKERS, EXTENSION_OPTIONS]].concat();
     let mut cluster = Builder::default().bytes(NAME_OF_CLUSTER, name).bytes(CONNECT_TIMEOUT, connect_timeout);
-    template
-        .fields()
-        .iter()
-        .filter(|field| !rest.contains(&field.number))
-        .for_each(|field| cluster.copy(field));
+    template.fields().filter(|field| !rest.contains(&field.number)).for_each(|field| cluster.copy(&field));
     let mut cluster = cluster
         .number(LB_POLICY, CLUSTER_PROVIDED)
         .bytes(CIRCUIT_BREAKERS, circuit_breakers(&template)?)

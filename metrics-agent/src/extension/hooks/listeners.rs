@@ -116,7 +116,7 @@ fn with_filter(
     let mut edited = Builder::default();
     let mut is_added = false;
     for field in manager.fields() {
-        let is_replaced = field.number == HTTP_FILTERS && processors.is_named(field)?;
+        let is_replaced = field.number == HTTP_FILTERS && processors.is_named(&field)?;
         let is_place = is_replaced || (field.number == HTTP_FILTERS && is_router(field.value.bytes())?);
         if is_place && !is_added {
             is_added = true;
@@ -126,7 +126,7 @@ fn with_filter(
             edited.put_bytes(HTTP_FILTERS, filter(settings, routes).as_ref());
         }
         if !is_replaced {
-            edited.copy(field);
+            edited.copy(&field);
         }
     }
     let removals = CLIENT_HEADERS.map(|header| Builder::default().bytes(1, header));

@@ -16,15 +16,12 @@ use super::settings::HookSettings;
 use super::weights::Weights;
 use super::wire::{Malformed, Message};
 
-/// The route of a rule with these objects among its backends; `None`: it stays as it is.
-pub fn route<'a>(
-    settings: &HookSettings,
-    route: &[u8],
-    objects: impl IntoIterator<Item = &'a [u8]>,
-) -> Option<Vec<u8>> {
+/// The route of a rule with this `PostRouteExtensionContext`; `None`: it stays as it is. `extension_resources` = 1 are the objects among the
+/// rule's backends, each with its JSON as `unstructured_bytes` = 1.
+pub fn route(settings: &HookSettings, route: &[u8], context: &[u8]) -> Option<Vec<u8>> {
     Message::read(route).ok()?;
-    let read = |json| RoutePool::read(json, &settings.ownership);
-    let pools: Vec<_> = objects.into_iter().filter_map(read).collect();
+    let read = |object| RoutePool::read(&Message::read(object).ok()?.message(1)?, &settings.ownership);
+    let pools: Vec<_> = Message::read(context).ok()?.all(1).filter_map(read).take(pool::MAX_POOLS).collect();
     pools.iter().any(|pool| pool.is_own).then(|| pool::mark(route, &pools))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{route as hook, *};
+use super::*;
 use crate::extension::ai_gateway::WRONG_ORDER;
 use crate::extension::envoy::{any, entry, extension};
 use crate::extension::ownership::Ownership;
@@ -44,6 +44,18 @@ fn pool(name: &str, spec: &Json) -> Vec<u8> {
     let object =
         json!({"apiVersion": api_version, "kind": "InferencePool", "metadata": metadata, "spec": spec});
     object.to_string().into_bytes()
+}
+
+/// The first hook for a rule with these objects.
+fn hook<'a>(
+    settings: &HookSettings,
+    bytes: &[u8],
+    objects: impl IntoIterator<Item = &'a [u8]>,
+) -> Option<Vec<u8>> {
+    let resource = |json: &'a [u8]| Builder::default().bytes(1, json);
+    let objects = objects.into_iter().map(resource);
+    let context = objects.fold(Builder::default(), |context, object| context.bytes(1, object));
+    route(settings, bytes, context.as_ref())
 }
 
 /// The route of a rule after the first hook.

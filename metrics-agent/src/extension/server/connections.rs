@@ -16,7 +16,6 @@ use s2n_tls::security;
 use s2n_tls_tokio::TlsAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
@@ -27,9 +26,10 @@ use super::{ServerSettings, TlsFiles};
 use crate::credentials::{CredentialError, File, Watched, Watching};
 use crate::extension::settings::HookSettings;
 use crate::files::FileLimits;
+use crate::runtime::connections::{Connections, Place, Places};
 
-/// Maximum number of connections; new ones wait until one ends. Each replica of Envoy Gateway has one.
-const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of connections, and of those of one address. Each replica of Envoy Gateway has one.
+const PLACES: Places = Places { max: 64, max_per_peer: 32, flags: "of the extension server" };
 
 /// Maximum number of calls that a connection has in flight.
 const MAX_CALLS: u32 = 16;
@@ -102,30 +102,26 @@ pub async fn serve(
     closing: CancellationToken,
 ) {
     let graceful = GracefulShutdown::new();
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let accept = async {
-        loop {
-            let permit = Arc::clone(&connections).acquire_owned().await;
-            match listener.accept().await {
-                Ok((stream, _)) => {
+    let mut connections = Connections::new(PLACES);
+    loop {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            Some(()) = connections.next_ended() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
                     let tls = tls.as_ref().map(|tls| Config::clone(&tls.now()));
-                    let connection =
-                        connection(stream, tls, Arc::clone(&settings), status.clone(), graceful.watcher());
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(permit);
+                    let (settings, status) = (Arc::clone(&settings), status.clone());
+                    let watcher = graceful.watcher();
+                    connections.open(peer.ip(), |place| {
+                        connection(stream, place, tls, settings, status, watcher)
                     });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection of Envoy Gateway was not accepted");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
-            }
+            },
         }
-    };
-    tokio::select! {
-        () = accept => {}
-        () = closing.cancelled() => {}
     }
     drop(listener);
     graceful.shutdown().await;
@@ -133,6 +129,7 @@ pub async fn serve(
 
 async fn connection(
     stream: TcpStream,
+    place: Place,
     tls: Option<Config>,
     settings: Arc<HookSettings>,
     status: SharedStatus,
@@ -142,9 +139,13 @@ async fn connection(
         tracing::debug!(%error, "a connection keeps Nagle's delay");
     }
     match tls {
-        None => calls(stream, settings, status, watcher).await,
+        None => calls(stream, place, settings, status, watcher).await,
         Some(tls) => match timeout(HANDSHAKE_LIMIT, TlsAcceptor::new(tls).accept(stream)).await {
-            Ok(Ok(stream)) => calls(stream, settings, status, watcher).await,
+            Ok(Ok(stream)) => {
+                // The client has a certificate.
+                place.keep();
+                calls(stream, place, settings, status, watcher).await;
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a TLS handshake at the extension server failed");
                 status.update(|status| status.failed_handshake = Some(error.to_string()));
@@ -156,6 +157,7 @@ async fn connection(
 
 async fn calls(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    place: Place,
     settings: Arc<HookSettings>,
     status: SharedStatus,
     watcher: Watcher,
@@ -163,7 +165,11 @@ async fn calls(
     tracing::info!("Envoy Gateway is connected");
     let _connected = status.connected();
     let service = HookService::new(settings, status);
-    let service = service_fn(move |request: Request<Incoming>| service.clone().call(request));
+    let service = service_fn(move |request: Request<Incoming>| {
+        // Without TLS any client on this host is trusted that calls.
+        place.keep();
+        service.clone().call(request)
+    });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_CALLS)

@@ -1,5 +1,6 @@
 //! The server: gRPC over TLS with certificates of both sides, or in plain text on a loopback address.
 
+pub mod codec;
 mod connections;
 mod service;
 pub mod status;

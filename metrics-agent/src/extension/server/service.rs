@@ -48,9 +48,7 @@ impl EnvoyGatewayExtension for HookService {
     ) -> Result<Response<PostRouteModifyResponse>, Status> {
         self.status.update(|status| status.calls.route += 1);
         let PostRouteModifyRequest { route, post_route_context } = request.into_inner();
-        let objects = post_route_context.map(|context| context.extension_resources).unwrap_or_default();
-        let objects = objects.iter().map(|object| &*object.unstructured_bytes);
-        let route = hooks::route(&self.settings, &route, objects);
+        let route = hooks::route(&self.settings, &route, &post_route_context);
         Ok(Response::new(PostRouteModifyResponse { route: route.map(Bytes::from) }))
     }
 

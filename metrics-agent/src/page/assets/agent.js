@@ -152,6 +152,7 @@
  * @property {string} name
  * @property {string} host
  * @property {number} addresses of the last successful lookup, which stay in use
+ * @property {boolean} [denied] whether they serve only while no other endpoint is ready
  * @property {string} problem
  */
 

@@ -80,8 +80,13 @@ export function showProxies(place, proxies) {
  */
 export function showUnresolved(place, { unresolved = [] }) {
   place.hidden = unresolved.length === 0;
-  const inUse = (/** @type {number} */ addresses) => (addresses === 0 ? "nothing: never resolved" : `its last addresses (${addresses})`);
-  showTable(place, "Host names without an answer", ["Host name", "Servers", "In use", "Problem"], unresolved.map((it) => [it.host, it.name, inUse(it.addresses), it.problem]));
+  const inUse = (/** @type {number} */ addresses, denied = false) => {
+    if (addresses === 0) {
+      return "nothing: never resolved";
+    }
+    return denied ? `its last addresses (${addresses}), only while no other endpoint is ready` : `its last addresses (${addresses})`;
+  };
+  showTable(place, "Host names without an answer", ["Host name", "Servers", "In use", "Problem"], unresolved.map((it) => [it.host, it.name, inUse(it.addresses, it.denied), it.problem]));
 }
 
 /**

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{Agents, Lease, SHOWN_EVERY, term};
 use crate::runtime::Clock;
-use crate::scrape::slot::{Health, Origin, Slot};
+use crate::scrape::slot::{Origin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
@@ -313,7 +313,7 @@ pub(super) fn stored(scrape: u64, slot: &Slot, now: Duration) -> StoredReading {
     StoredReading {
         scrape,
         reading: reading_from_core(&slot.reading(), now).encode_to_vec().into(),
-        failing: slot.health() == Health::Failing,
+        failing: slot.is_failing(),
         kv_usage_metric: name(kv_usage_metric),
         engine: name(engine),
     }

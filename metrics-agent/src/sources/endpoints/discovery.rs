@@ -1,5 +1,6 @@
 //! Follows the endpoint set of all sources.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
 use super::file::{FileWatcher, WatchedFile};
-use super::{Declared, DeclaredSet, EndpointSet, NoEndpoints, combine};
+use super::{Declared, DeclaredSet, EndpointSet, LeftOutMetrics, NoEndpoints, combine};
 use crate::files::FileLimits;
 use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::names::{Follower, Resolver, Unresolved};
@@ -42,6 +43,8 @@ pub struct Counters {
     pub reads: ResultCounter,
     /// Lookups of host names.
     pub lookups: ResultCounter,
+    /// Endpoints that are left out.
+    pub left_out: LeftOutMetrics,
 }
 
 /// Follows the endpoint set of all sources until dropped.
@@ -53,6 +56,7 @@ pub struct Discovery {
     declared: watch::Sender<DeclaredSet>,
     sets: watch::Receiver<EndpointSet>,
     unresolved: watch::Receiver<Arc<[Unresolved]>>,
+    denied: watch::Receiver<Arc<BTreeSet<String>>>,
     tasks: Tasks,
     reads: ResultCounter,
     watched: watch::Sender<Option<WatchedFile>>,
@@ -69,6 +73,11 @@ impl Discovery {
     /// Receives the host names with a problem.
     pub fn unresolved(&self) -> watch::Receiver<Arc<[Unresolved]>> {
         self.unresolved.clone()
+    }
+
+    /// Receives the names of endpoints whose host name is denied by name servers again and again.
+    pub fn denied(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.denied.clone()
     }
 
     /// Receives the endpoints file; `None`: none is watched, or it was not read yet.
@@ -109,11 +118,14 @@ pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters
     let declared = watch::Sender::new(declared);
     let sets = watch::Sender::new(Err(NoEndpoints::Pending("discovery has not begun yet".to_owned())));
     let unresolved = watch::Sender::new(Arc::default());
+    let denied = watch::Sender::new(Arc::default());
     let follower = Follower {
         resolver: Arc::new(resolver),
         max_endpoints: limits.endpoints,
         sets: sets.clone(),
         unresolved: unresolved.clone(),
+        denied: denied.clone(),
+        left_out: counters.left_out,
         lookups: counters.lookups,
     };
     let mut discovery = Discovery {
@@ -122,6 +134,7 @@ pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters
         labels,
         sets: sets.subscribe(),
         unresolved: unresolved.subscribe(),
+        denied: denied.subscribe(),
         tasks: tasks.clone(),
         reads: counters.reads,
         watched: watch::Sender::new(None),

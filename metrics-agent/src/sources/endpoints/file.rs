@@ -31,13 +31,13 @@ use crate::sources::names::NamedServer;
 pub const PORT_OF_POOL: u16 = 0;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a map with the key endpoints")]
 struct File {
     endpoints: Vec<FileEntry>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a map with name, address and port")]
 struct FileEntry {
     name: Name,
     #[serde(default)]
@@ -56,6 +56,9 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<De
     let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
     let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| FileError::Malformed(yaml_problem(&error)))?;
+    if document.is_null() {
+        return Err(FileError::Malformed("is empty; a set without endpoints is endpoints: []".to_owned()));
+    }
     let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
         path: error.path().to_string(),
         problem: error.inner().to_string(),
@@ -97,6 +100,8 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(problem) => f.write_str(problem),
+            // The whole file.
+            Self::Refused { path, problem } if path == "." => f.write_str(problem),
             Self::Refused { path, problem } => write!(f, "{path}: {problem}"),
         }
     }
@@ -154,14 +159,12 @@ impl FileWatcher {
                 });
             }
             Err(error) => {
-                tracing::error!(%error, "the endpoints file is refused; the last valid endpoints stay");
-                self.sets.send_if_modified(|set| {
-                    let is_first = set.is_err();
-                    if is_first {
-                        *set = Err(NoEndpoints::Refused(error.to_string()));
-                    }
-                    is_first
-                });
+                let is_first = self.sets.borrow().is_err();
+                let effect = if is_first { "there are none yet" } else { "the last valid endpoints stay" };
+                tracing::error!(%error, "the endpoints file is refused; {effect}");
+                if is_first {
+                    let _ = self.sets.send_replace(Err(NoEndpoints::Refused(error.to_string())));
+                }
             }
         }
     }
@@ -268,6 +271,24 @@ mod tests {
             for part in parts {
                 assert!(refusal.contains(part), "{entry}: {refusal:?} lacks {part:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_the_whole_file_has_no_path() {
+        for (text, expected) in [
+            ("", "is empty; a set without endpoints is endpoints: []"),
+            ("# nothing yet", "is empty; a set without endpoints is endpoints: []"),
+            ("null", "is empty; a set without endpoints is endpoints: []"),
+            ("[]", "invalid length 0, expected a map with the key endpoints"),
+            ("endpoints", "invalid type: string \"endpoints\", expected a map with the key endpoints"),
+            (
+                "endpoints: [null]",
+                "endpoints[0]: invalid type: null, expected a map with name, address and port",
+            ),
+        ] {
+            let refusal = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap_err();
+            assert_eq!(refusal.to_string(), expected, "{text}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Endpoint discovery: from flags and from a file, by address or by host name.
 
+mod admission;
 mod discovery;
 mod fields;
 mod file;
@@ -7,6 +8,7 @@ mod file;
 use core::fmt;
 use std::collections::HashSet;
 
+pub use admission::{Admission, LeftOut, LeftOutMetrics};
 pub use discovery::{Counters, Discovery, Limits, Sources, start};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 pub use fields::LabelLimits;

@@ -1,5 +1,6 @@
 //! Looks the names up when they are due, and publishes the endpoint set.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -8,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::HostName;
 use super::resolver::Resolver;
-use super::servers::{LeftOut, Unresolved, endpoints};
-use super::table::{Answer, NameState, NameTable};
+use super::servers::{Resolved, Unresolved, resolved};
+use super::table::{Answer, LookupFailure, NameTable};
 use crate::runtime::ResultCounter;
-use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, NoEndpoints};
+use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
 
 /// Maximum number of lookups at the same time.
 const MAX_LOOKUPS: usize = 16;
@@ -22,10 +23,12 @@ pub(in crate::sources) struct Follower {
     pub(in crate::sources) max_endpoints: usize,
     pub(in crate::sources) sets: watch::Sender<EndpointSet>,
     pub(in crate::sources) unresolved: watch::Sender<Arc<[Unresolved]>>,
+    pub(in crate::sources) denied: watch::Sender<Arc<BTreeSet<String>>>,
+    pub(in crate::sources) left_out: LeftOutMetrics,
     pub(in crate::sources) lookups: ResultCounter,
 }
 
-type Lookups = JoinSet<(HostName, Result<Answer, String>)>;
+type Lookups = JoinSet<(HostName, Result<Answer, LookupFailure>)>;
 
 impl Follower {
     pub(in crate::sources) async fn run(self, mut declared: watch::Receiver<DeclaredSet>) {
@@ -56,17 +59,24 @@ impl Follower {
                 .send_replace(Err(NoEndpoints::Pending("the host names were not looked up yet".to_owned())));
             return;
         }
-        let addresses = |host: &HostName| table.get(host).map(NameState::addresses);
-        let (endpoints, left) = endpoints(&set.endpoints, &set.named, addresses, self.max_endpoints);
+        let of_servers = resolved(&set.endpoints, &set.named, |host| table.get(host), self.max_endpoints);
+        let Resolved { endpoints, denied, left_out: left } = of_servers;
         if *left_out != left {
-            report(left);
+            left.log("host names");
+            self.left_out.set("host_names", core::iter::once(&left));
             *left_out = left;
         }
+        self.denied.send_if_modified(|published| {
+            let changed = **published != denied;
+            *published = Arc::new(denied);
+            changed
+        });
         let unresolved = set.named.iter().filter_map(|server| {
             let state = table.get(&server.host)?;
             let problem = state.problem()?.to_owned();
             let (placeholder, host) = (server.placeholder(), server.host.clone());
-            Some(Unresolved { placeholder, host, addresses: state.addresses().len(), problem })
+            let (addresses, is_denied) = (state.addresses().len(), state.is_denied());
+            Some(Unresolved { placeholder, host, addresses, is_denied, problem })
         });
         let _ = self.unresolved.send_replace(unresolved.collect());
         self.sets.send_if_modified(|published| {
@@ -117,7 +127,7 @@ impl Follower {
     }
 
     /// Records a result, and logs what has changed.
-    fn record(&self, table: &mut NameTable, host: &HostName, result: Result<Answer, String>) -> bool {
+    fn record(&self, table: &mut NameTable, host: &HostName, result: Result<Answer, LookupFailure>) -> bool {
         self.lookups.count(result.is_ok());
         let changed = table.record(host, result, Instant::now());
         if let Some(state) = table.get(host).filter(|_| changed) {
@@ -127,26 +137,15 @@ impl Follower {
                 Some(problem) if addresses.is_empty() => {
                     tracing::error!(%host, problem, "the host name was never resolved; it has no endpoints");
                 }
+                Some(problem) if state.is_denied() => tracing::warn!(
+                    %host, problem, ?addresses,
+                    "host name denied again and again; its last addresses serve only while no other endpoint is ready"
+                ),
                 Some(problem) => {
                     tracing::warn!(%host, problem, ?addresses, "host name not resolved; its last addresses stay");
                 }
             }
         }
         changed
-    }
-}
-
-fn report(LeftOut { same_address, beyond_limit }: LeftOut) {
-    if same_address > 0 {
-        tracing::warn!(
-            endpoints = same_address,
-            "addresses of host names are left out, because another endpoint has them"
-        );
-    }
-    if beyond_limit > 0 {
-        tracing::error!(
-            endpoints = beyond_limit,
-            "addresses of host names are left out, because the set is full (--max-endpoints)"
-        );
     }
 }

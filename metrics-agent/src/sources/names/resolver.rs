@@ -19,7 +19,7 @@ use hickory_resolver::{Hosts, Resolver as Client, TokioResolver};
 use tokio::time::timeout;
 
 use super::HostName;
-use super::table::Answer;
+use super::table::{Answer, LookupFailure};
 use crate::files::{FileLimits, ReadError};
 
 /// Maximum time of a lookup, with all name servers, attempts and search domains.
@@ -50,20 +50,25 @@ impl Default for Resolver {
 
 impl Resolver {
     /// The addresses of a name, or why there are none. `last` are its last addresses.
-    pub(super) async fn lookup(&self, host: &HostName, last: &BTreeSet<IpAddr>) -> Result<Answer, String> {
+    pub(super) async fn lookup(
+        &self,
+        host: &HostName,
+        last: &BTreeSet<IpAddr>,
+    ) -> Result<Answer, LookupFailure> {
         let limited = timeout(LIMIT, self.resolve(host, last)).await;
-        let answer = limited.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs())))?;
-        if answer.addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(answer) }
+        let answer =
+            limited.unwrap_or_else(|_| Err(format!("no answer within {} s", LIMIT.as_secs()).into()))?;
+        if answer.addresses.is_empty() { Err(LookupFailure::denial(NO_ADDRESS)) } else { Ok(answer) }
     }
 
-    async fn resolve(&self, host: &HostName, last: &BTreeSet<IpAddr>) -> Result<Answer, String> {
+    async fn resolve(&self, host: &HostName, last: &BTreeSet<IpAddr>) -> Result<Answer, LookupFailure> {
         let name = Name::from_utf8(host.as_str()).map_err(|error| error.to_string())?;
         let addresses = in_hosts_file(&read(&self.hosts).await?, &name)?;
         if !addresses.is_empty() {
             return Ok(Answer { addresses, ttl: HOSTS_TTL });
         }
         let client = self.client(&read(&self.resolv_conf).await?)?;
-        let found = client.lookup_ip(name).await.map_err(|error| reason(&error))?;
+        let found = client.lookup_ip(name).await.map_err(|error| failure(&error))?;
         let mut addresses: BTreeSet<_> = found.iter().map(|ip| ip.to_canonical()).filter(is_host).collect();
         addresses.extend(kept_family(&client, &found, &addresses, last).await);
         Ok(Answer { addresses, ttl: found.valid_until().saturating_duration_since(Instant::now()) })
@@ -135,20 +140,38 @@ fn is_host(ip: &IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && *ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
+/// The problem of a name that exists without an address (NODATA).
+const NO_ADDRESS: &str = "the name has no address";
+
+impl LookupFailure {
+    fn denial(problem: &str) -> Self {
+        Self { problem: problem.to_owned(), is_denial: true }
+    }
+}
+
+impl From<String> for LookupFailure {
+    /// A failure that says nothing about the name.
+    fn from(problem: String) -> Self {
+        Self { problem, is_denial: false }
+    }
+}
+
 /// The reason of a failed lookup.
-fn reason(error: &NetError) -> String {
-    match error {
-        NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
-            "no such name (NXDOMAIN)".to_owned()
-        }
-        NetError::Dns(DnsError::NoRecordsFound(_)) => "the name has no address".to_owned(),
+fn failure(error: &NetError) -> LookupFailure {
+    let problem = match error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
+            ResponseCode::NXDomain => return LookupFailure::denial("no such name (NXDOMAIN)"),
+            ResponseCode::NoError => return LookupFailure::denial(NO_ADDRESS),
+            code => format!("the name server answered: {code}"),
+        },
         NetError::Dns(DnsError::ResponseCode(ResponseCode::ServFail)) => {
             "the name server failed (SERVFAIL)".to_owned()
         }
         NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answered: {code}"),
         NetError::Timeout => "no name server answered".to_owned(),
         error => error.to_string(),
-    }
+    };
+    problem.into()
 }
 
 /// A file of the system; empty if there is none.

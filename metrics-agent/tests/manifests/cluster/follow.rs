@@ -40,7 +40,7 @@ async fn a_burst_is_one_plan_and_a_new_status_is_none() {
     let followed = Followed::start(None);
     let mut plans = followed.watch.plans();
     tokio::time::sleep(SETTLED).await;
-    assert_eq!(plans.borrow_and_update().as_ref().unwrap_err(), "not listed yet: pods");
+    assert_eq!(plans.borrow_and_update().as_ref().unwrap_err().to_string(), "not listed yet: pods");
     followed.set([]);
     plans.changed().await.unwrap();
     assert_eq!(plans.borrow_and_update().as_ref().unwrap().pools.len(), 0);

@@ -90,11 +90,13 @@ fn without_endpoints_a_request_waits_for_its_own_time_and_is_503() {
     assert_eq!(full.head(&mut queueing.fixture), Flow::Hold);
     let message = "no endpoints available: request rejected pre-queue: no endpoints available";
     assert_answered(&full, (503, Some("rejected-no-endpoints"), message));
+    assert_eq!(header(&full, "retry-after"), Some("10"));
     queueing.pass(2_000);
     queueing.tick();
     assert_eq!(queueing.resumed(&mut request), Some(Flow::Hold));
     let message = "request timed out in queue and no endpoints are available: request evicted from queue: request TTL expired";
     assert_answered(&request, (503, Some("rejected-no-endpoints"), message));
+    assert_eq!(header(&request, "retry-after"), Some("10"));
 }
 
 #[test]
