@@ -7,7 +7,8 @@ use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::plugin::{NotReported, Reporter};
 use endpoint_picker::request::body::Api;
 use endpoint_picker::response::restore::Restore;
-use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
+use endpoint_picker::response::reader::{ResponseReader, is_stream};
+use endpoint_picker::response::usage::Usage;
 
 use super::decider::ExpectedTokens;
 use super::head::ResponseHead;
@@ -189,7 +190,7 @@ impl Response {
 /// A response whose tokens are counted.
 #[derive(Debug)]
 pub(super) struct ResponseTokens {
-    reader: UsageReader,
+    reader: ResponseReader,
     /// The time at which the endpoint was chosen.
     chosen: Duration,
     /// The time of the first byte of a stream of tokens.
@@ -200,8 +201,8 @@ impl ResponseTokens {
     /// Begins to read the response; `None` if responses with such a head are not read.
     pub(super) fn begin(head: &ResponseHead, api: Api, chosen: Duration) -> Option<Self> {
         let reader = match api.response_message().filter(|_| head.is_grpc) {
-            Some(message) => UsageReader::of_messages(message),
-            None => UsageReader::new(&head.content_type, head.content_encoding.as_deref())?,
+            Some(message) => ResponseReader::of_messages(message),
+            None => ResponseReader::new(&head.content_type, head.content_encoding.as_deref())?,
         };
         Some(Self { reader, chosen, first_byte: None })
     }

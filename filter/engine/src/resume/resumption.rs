@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use endpoint_picker::response::usage::is_stream;
+use endpoint_picker::response::reader::is_stream;
 
 use super::budget::KeptBytes;
 use super::client_response::ClientResponse;

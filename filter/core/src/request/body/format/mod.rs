@@ -16,7 +16,7 @@ pub(super) mod vllm_grpc;
 
 use super::object::{Format, Model, Refusal, Rules};
 use super::{Body, BodyError, Options};
-use crate::response::usage::ResponseMessage;
+use crate::response::reader::ResponseMessage;
 
 /// Declares the APIs, one a line: the name and the type that reads its bodies.
 macro_rules! apis {
