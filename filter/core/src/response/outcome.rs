@@ -32,8 +32,8 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// The kind of a request to this API at this path.
-    pub fn of(api: Api, path: Option<&str>, has_body: bool) -> Self {
-        let path = path.unwrap_or_default().split('?').next().unwrap_or_default();
+    pub fn of(api: Api, path: &str, has_body: bool) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
         let is_rendering = path.trim_end_matches('/').ends_with("/render");
         match has_body {
             true if api.is_generation() && !is_rendering => Self::Generation,
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_generation_needs_a_body_and_the_engine() {
-        let kind = |api, path, has_body| RequestKind::of(api, Some(path), has_body);
+        let kind = |api, path, has_body| RequestKind::of(api, path, has_body);
         for (api, path, expected) in [
             (Api::Chat, "/v1/chat/completions", RequestKind::Generation),
             (Api::Chat, "/v1/chat/completions/render/?a=b", RequestKind::OtherWork),

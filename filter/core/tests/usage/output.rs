@@ -197,6 +197,9 @@ fn a_json_text_is_output_from_its_first_member_on_that_is_not_an_error() {
     assert_eq!(bytes("\r\n {\"id\":\"c\",\"choices\":[]}"), Some(8));
     assert_eq!(bytes("[{\"text\":\"a\"}]"), Some(0));
     assert_eq!(bytes("{\"error\":null,\"output\":[]}"), Some(22));
+    assert_eq!(bytes("{\"choices\":[]}"), Some(10));
+    assert_eq!(bytes("{}"), Some(1));
+    assert_eq!(bytes("{\"error\":{\"code\":500},\"id\":1}"), None);
     assert_eq!(bytes(" \n"), None);
 }
 

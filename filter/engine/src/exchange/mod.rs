@@ -22,20 +22,21 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::grpc::PREFIX;
 use endpoint_picker::request::body::Reading;
+use endpoint_picker::response::outcome::{ResponseError, ServerOutcome};
 
 use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
-use self::served::{is_cut, judge_by_trailers, judge_cut};
+use self::served::{is_cut, judge, outcome_of_trailers};
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
 use crate::proxy::headers::CONTROL;
 use crate::proxy::{Proxy, ProxyError, Result};
 use crate::worker_pool::WorkerPool;
-use crate::worker_pool::directive::Assignment;
+use crate::worker_pool::directive::{Assignment, FirstToken};
 use crate::worker_pool::store::PoolStore;
 
 /// The instruction for the proxy after each event of a request.
@@ -305,15 +306,64 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
-        let first = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
-        if let Some(first) = first {
-            pool.metrics.record_first_chunk(&self.assignment, &first);
+        let findings = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        if findings.has_output && !self.assignment.has_begun() {
+            self.begin_output(pool, proxy, findings.first);
         }
-        self.assignment.chunk(pool.store_of(self.assignment.handed_over), first);
+        if let Some(error) = findings.error {
+            self.take_error(pool, proxy, error);
+        }
         if end_of_stream {
             self.complete(pool, proxy);
-        } else {
+        } else if self.assignment.has_begun() {
             self.assignment.chunks += 1;
+        }
+    }
+
+    /// The first output of the response has come.
+    fn begin_output(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        first: Option<FirstToken>,
+    ) {
+        if let Some(first) = first {
+            pool.metrics.record_first_token(&self.assignment, &first);
+        }
+        self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
+        if let Some(endpoint) = self.response.judged {
+            pool.kept_connections.served(endpoint, self.assignment.at);
+            self.judge(pool, proxy, endpoint, ServerOutcome::Served);
+        }
+    }
+
+    /// An error has come in the body of a response with status 2xx: in place of output, or after it.
+    fn take_error(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        error: ResponseError,
+    ) {
+        pool.metrics.count_response_error(error);
+        if let Some(endpoint) = self.response.judged.take() {
+            self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
+        }
+        self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+    }
+
+    /// The response of this endpoint has proved this.
+    fn judge(
+        &self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        endpoint: u64,
+        outcome: ServerOutcome,
+    ) {
+        if outcome == ServerOutcome::Failed {
+            pool.kept_connections.failed(endpoint);
+        }
+        if let Err(error) = judge(pool.store_of(self.assignment.handed_over), proxy, endpoint, outcome) {
+            log::error!("{error}; a response counts neither for its endpoint nor against it");
         }
     }
 
@@ -324,10 +374,17 @@ impl Exchange {
         proxy: &mut impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
-        if let Some(endpoint) = self.response.judged_by_trailers.take()
-            && let Err(error) = judge_by_trailers(pool.store_of(self.assignment.handed_over), proxy, endpoint)
-        {
-            log::error!("{error}; whether the endpoint failed is not known");
+        if let Some(endpoint) = self.response.judged.take().filter(|_| self.response.is_grpc) {
+            match outcome_of_trailers(proxy, self.head.kind) {
+                Ok(Some(outcome)) => {
+                    self.judge(pool, proxy, endpoint, outcome);
+                    if outcome != ServerOutcome::Served {
+                        self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => log::error!("{error}; whether the endpoint failed is not known"),
+            }
         }
         self.complete(pool, proxy);
     }
@@ -351,11 +408,10 @@ impl Exchange {
     }
 
     /// The server of the response has cut it, and is avoided.
-    fn avoid_server(&self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
-        if let Some(endpoint) = self.response.served_by
-            && let Err(error) = judge_cut(pool.store_of(self.assignment.handed_over), proxy, endpoint)
-        {
-            log::error!("{error}; the endpoint that has cut a response is not avoided");
+    fn avoid_server(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if let Some(endpoint) = self.response.served_by {
+            self.judge(pool, proxy, endpoint, ServerOutcome::CUT);
+            self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
         }
     }
 
@@ -424,7 +480,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return self.act(rejection.into());
         }
         // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
-        let api = self.exchange.head.find_api(&view.topology().pipeline);
+        let api = self.exchange.head.find_api(&view.topology().pipeline, has_body);
         if self.exchange.head.api.reads_first_message() {
             self.exchange.progress = Progress::Reading { until: PREFIX };
         }

@@ -20,6 +20,7 @@ mod metrics;
 mod model_list;
 mod model_paths;
 mod models;
+mod outcomes;
 mod polls;
 mod prefixes;
 mod proxy;

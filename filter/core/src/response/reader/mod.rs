@@ -95,7 +95,7 @@ impl ResponseReader {
     /// Whether output of the model has come. A response that is one JSON text is output, unless it begins with an error.
     pub fn has_output(&self) -> bool {
         match self.encoding {
-            Encoding::Json => self.found.has_output || self.scanner.has_begun(),
+            Encoding::Json => self.error().is_none() && (self.found.has_output || self.scanner.has_begun()),
             Encoding::Events(_) | Encoding::Messages(_) => self.found.has_output,
         }
     }

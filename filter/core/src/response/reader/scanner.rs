@@ -128,7 +128,7 @@ impl Scanner {
     /// Whether a text that is not one of many events has begun with something else than an error.
     pub(super) fn has_begun(&self) -> bool {
         match self.first {
-            Some(b'{') => self.found.has_output || self.event.has_member,
+            Some(b'{') => self.has_object || self.event.has_member,
             Some(_) => true,
             None => false,
         }
