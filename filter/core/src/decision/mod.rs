@@ -120,7 +120,8 @@ pub struct Decision {
     pub predictions: Vec<(usize, String)>,
     /// The usage that its response is predicted to have, by each index of prompts.
     pub usage_predictions: Few<UsagePrediction>,
-    /// The prompts in `changes` that their endpoints were not sent before: they are not cached unless the endpoints serve the request.
+    /// The prompts in `changes` that their endpoints were not sent before: they are not cached unless the
+    /// endpoints serve the request.
     pub sent_prompts: Few<SentPrompt>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,

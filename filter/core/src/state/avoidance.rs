@@ -1,11 +1,12 @@
 //! Endpoints that have just failed, and are avoided for 0.25 to 2 s.
 //!
 //! The EPP has no rule like this: it detects a dead server with the next scrapes. Here an endpoint that
-//! [fails](crate::response::outcome::ServerOutcome) a request is avoided at once, for a short time that doubles
-//! with every failure up to [`MOST_DOUBLINGS`] times. Only a generation that it serves ends it. An avoided
-//! endpoint is not excluded: it is still picked where no other candidate is left.
+//! [fails](crate::response::outcome::ServerOutcome) a request is avoided at once, for a short time that
+//! doubles with every failure up to [`MOST_DOUBLINGS`] times. Only a generation that it serves ends it. An
+//! avoided endpoint is not excluded: it is still picked where no other candidate is left.
 //!
-//! Failures and recoveries of several workers and proxies may arrive late and out of order. Their times decide.
+//! Failures and recoveries of several workers and proxies may arrive late and out of order. Their times
+//! decide.
 
 use core::time::Duration;
 
@@ -17,11 +18,13 @@ use crate::pool::Endpoints;
 /// How often the first time doubles: with the default of 250 ms an endpoint is avoided for 2 s at most.
 pub const MOST_DOUBLINGS: u32 = 3;
 
-/// A failure so long after the last one is a first one again. Without it, an endpoint that serves no generations would be avoided for 2 s
-/// after each of its rare failures. A minute is 30 times the longest avoidance.
+/// A failure so long after the last one is a first one again. Without it, an endpoint that serves no
+/// generations would be avoided for 2 s after each of its rare failures. A minute is 30 times the longest
+/// avoidance.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Maximum delay of a failure that arrives behind a later recovery. Proxies share none that is older than half a second.
+/// Maximum delay of a failure that arrives behind a later recovery. Proxies share none that is older than
+/// half a second.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Endpoints that failed, and the periods in which they are avoided. All times are by the shell's clock.

@@ -8,6 +8,7 @@ mod acting;
 mod admission;
 mod decider;
 mod head;
+mod judging;
 mod other_picker;
 mod queueing;
 mod response;
@@ -22,21 +23,20 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::grpc::PREFIX;
 use endpoint_picker::request::body::Reading;
-use endpoint_picker::response::outcome::{ResponseError, ServerOutcome};
 
 use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
-use self::served::{is_cut, judge, outcome_of_trailers};
+use self::served::is_cut;
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
 use crate::pool_view::PoolView;
 use crate::proxy::headers::CONTROL;
 use crate::proxy::{Proxy, ProxyError, Result};
 use crate::worker_pool::WorkerPool;
-use crate::worker_pool::directive::{Assignment, FirstToken};
+use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;
 
 /// The instruction for the proxy after each event of a request.
@@ -320,53 +320,6 @@ impl Exchange {
         }
     }
 
-    /// The first output of the response has come.
-    fn begin_output(
-        &mut self,
-        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
-        first: Option<FirstToken>,
-    ) {
-        if let Some(first) = first {
-            pool.metrics.record_first_token(&self.assignment, &first);
-        }
-        self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
-        if let Some(endpoint) = self.response.judged {
-            pool.kept_connections.served(endpoint, self.assignment.at);
-            self.judge(pool, proxy, endpoint, ServerOutcome::Served);
-        }
-    }
-
-    /// An error has come in the body of a response with status 2xx: in place of output, or after it.
-    fn take_error(
-        &mut self,
-        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
-        error: ResponseError,
-    ) {
-        pool.metrics.count_response_error(error);
-        if let Some(endpoint) = self.response.judged.take() {
-            self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
-        }
-        self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
-    }
-
-    /// The response of this endpoint has proved this.
-    fn judge(
-        &self,
-        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
-        endpoint: u64,
-        outcome: ServerOutcome,
-    ) {
-        if outcome == ServerOutcome::Failed {
-            pool.kept_connections.failed(endpoint);
-        }
-        if let Err(error) = judge(pool.store_of(self.assignment.handed_over), proxy, endpoint, outcome) {
-            log::error!("{error}; a response counts neither for its endpoint nor against it");
-        }
-    }
-
     /// The response's trailers have arrived.
     pub fn response_trailers(
         &mut self,
@@ -374,18 +327,7 @@ impl Exchange {
         proxy: &mut impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
-        if let Some(endpoint) = self.response.judged.take().filter(|_| self.response.is_grpc) {
-            match outcome_of_trailers(proxy, self.head.kind) {
-                Ok(Some(outcome)) => {
-                    self.judge(pool, proxy, endpoint, outcome);
-                    if outcome != ServerOutcome::Served {
-                        self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => log::error!("{error}; whether the endpoint failed is not known"),
-            }
-        }
+        self.judge_by_trailers(pool, proxy);
         self.complete(pool, proxy);
     }
 
@@ -407,16 +349,11 @@ impl Exchange {
         self.end(pool);
     }
 
-    /// The server of the response has cut it, and is avoided.
-    fn avoid_server(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
-        if let Some(endpoint) = self.response.served_by {
-            self.judge(pool, proxy, endpoint, ServerOutcome::CUT);
-            self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
-        }
-    }
-
     /// The whole response has arrived, as far as the server's framing shows.
     fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if !self.assignment.has_begun() {
+            self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+        }
         if let Some(response) = self.assignment.complete(proxy)
             && let Some(limits) = &self.assignment.limits
         {

@@ -135,7 +135,7 @@ impl Response {
         findings
     }
 
-    /// The findings in the body so far. A body that is not read has output with its first chunk.
+    /// The findings in the body so far. A body that is not read has output with its first output.
     fn findings<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &Metrics<M>) -> ChunkFindings {
         let (has_output, error) =
             self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));

@@ -64,8 +64,8 @@ impl Served {
 /// Envoy's response code details when a connection is closed before any response.
 const CLOSED: &[u8] = b"upstream_reset_before_response_started{connection_termination";
 
-/// The proof that the proxy's own response with these details gives about the server. It gives none when Envoy's circuit breakers kept
-/// the request from the server, or when a filter responded.
+/// The proof that the proxy's own response with these details gives about the server. It gives none when
+/// Envoy's circuit breakers kept the request from the server, or when a filter responded.
 fn without_response(details: &[u8]) -> ServerOutcome {
     let of_server: [&[u8]; 3] =
         [b"upstream_reset_before_response_started{", b"upstream_per_try_timeout", b"response_timeout"];
@@ -86,8 +86,9 @@ impl Assignment {
         served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
-    /// The response has begun, so the load is in flight at the endpoint that responds. Endpoints that failed the request are avoided from
-    /// now on, and have not cached its prompt. If `is_elsewhere`, the request never went to its destinations, so they are not avoided.
+    /// The response has begun, so the load is in flight at the endpoint that responds. Endpoints that failed
+    /// the request are avoided from now on, and have not cached its prompt. If `is_elsewhere`, the request
+    /// never went to its destinations, so they are not avoided.
     pub(super) fn begin_response(
         &mut self,
         store: &mut impl PoolStore,
@@ -156,8 +157,8 @@ impl Assignment {
         self.progress != ResponseProgress::Awaited
     }
 
-    /// The first output of the response has come, or an error in its place. All prefill load has ended, also that of earlier stages:
-    /// servers send the head of a stream before they have read the prompt.
+    /// The first output of the response has come, or an error in its place. All prefill load has ended, also
+    /// that of earlier stages: servers send the head of a stream before they have read the prompt.
     pub(super) fn begin_output(&mut self, store: &mut impl PoolStore, first: Option<FirstToken>) {
         if self.has_begun() {
             return;
@@ -173,8 +174,8 @@ impl Assignment {
         store.apply(ended.chain(answered).collect());
     }
 
-    /// The server has failed to generate: what it was sent for the first time is not cached, unless output has come before. Nothing is
-    /// learnt from the response.
+    /// The server has failed to generate: what it was sent for the first time is not cached, unless output
+    /// has come before. Nothing is learnt from the response.
     pub(super) fn fail_output(&mut self, store: &mut impl PoolStore) {
         let retracted = self.retract(|_| true);
         store.apply(retracted);
@@ -306,8 +307,8 @@ struct Failures {
 }
 
 impl Failures {
-    /// The destinations before the serving endpoint have failed, and the serving endpoint has failed or recovered by the outcome, if it is
-    /// known.
+    /// The destinations before the serving endpoint have failed, and the serving endpoint has failed or
+    /// recovered by the outcome, if it is known.
     fn of(destinations: &[u64], served: u64, outcome: Option<ServerOutcome>, is_failing: bool) -> Self {
         // A server outside the list got the request after all destinations had failed.
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);

@@ -51,7 +51,8 @@ const MODELS: &[&str] = &["model_name", TARGET_MODEL];
 /// The value for a request without a model.
 const NO_MODEL: &str = "none";
 
-/// Time between two steps of the age of models. The third step without a request forgets a model, after 60 to 90 minutes.
+/// Time between two steps of the age of models. The third step without a request forgets a model, after 60 to
+/// 90 minutes.
 const MODELS_STEP: Duration = Duration::from_secs(30 * 60);
 
 /// All metrics of one pool, as one worker counts them.
@@ -101,7 +102,8 @@ pub struct Metrics<M: MetricSink> {
     plugins: PluginMetrics<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
-    /// Routed requests, by the client's model and the serving model: of models to which a server has responded without an error.
+    /// Routed requests, by the client's model and the serving model: of models to which a server has
+    /// responded without an error.
     requests: LabelledCounter<M>,
     /// Pause before models are [aged](Self::age_models).
     models_pause: Period,
@@ -163,9 +165,9 @@ pub(crate) struct RequestModels<'a> {
 /// The labels of a request's models.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLabels {
-    /// Those under which the request is to be counted when a server responds without an error.
+    /// Labels of new models: the request is counted under them when a server responds without an error.
     pub(crate) new: Option<Labels>,
-    /// Those of the tokens of its response, if these are counted.
+    /// Labels for the tokens of its response, if they are counted.
     pub(crate) tokens: Option<Labels>,
 }
 
@@ -346,8 +348,8 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a routed request by its models, unless they are new: clients choose their names, so a response has to show first that a server
-    /// knows the model.
+    /// Counts a routed request by its models, unless they are new: clients choose their names, so a response
+    /// has to show first that a server knows the model.
     pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> RequestLabels {
         let model = if request.model.is_empty() { NO_MODEL } else { request.model };
         let models = [request.asked.unwrap_or(NO_MODEL), model];

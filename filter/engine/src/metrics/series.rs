@@ -1,7 +1,8 @@
 //! Metrics with labels.
 //!
 //! A worker keeps at most [`MAX_SERIES`] series of one metric, like the EPP; further values are added up
-//! under the value `other`. Series of models that no request used for an hour are forgotten. For series of models, the sink limits all workers together in the same way.
+//! under the value `other`. Series of models that no request used for an hour are forgotten. For series of
+//! models, the sink limits all workers together in the same way.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -72,7 +73,8 @@ impl<M: MetricSink> LabelledCounter<M> {
         series.get_or_make(labels, Counter::new).increment();
     }
 
-    /// Increments the counter of these values if there is one, or else returns the labels to [add](Self::add) to later.
+    /// Increments the counter of these values if there is one, or else returns the labels to [add](Self::add)
+    /// to later.
     pub(crate) fn increment_known(&mut self, values: &[&str]) -> Option<Labels> {
         let Self { series, labels } = self;
         labels.set(values);

@@ -305,8 +305,8 @@ fn bounded(load: &EndpointLoad) -> Load {
     Load { requests: load.requests.min(MAX_LOAD), tokens: load.tokens.min(MAX_LOAD) }
 }
 
-/// Takes the changes of states, the failures and the recoveries out of a message. Changes of an endpoint's state before its caches were empty do not
-/// count.
+/// Takes the changes of states, the failures and the recoveries out of a message. Changes of an endpoint's
+/// state before its caches were empty do not count.
 fn events(
     message: &mut Changes,
     made: Made,

@@ -69,7 +69,8 @@ impl Outbox {
     pub fn wants<Words>(change: &Change<Words>) -> bool {
         let Change::Endpoint { kind, .. } = change else { return true };
         match kind {
-            // A proxy whose own clients prove nothing about an endpoint learns from others that it works again.
+            // A proxy whose own clients prove nothing about an endpoint learns from others that it works
+            // again.
             ChangeKind::Failed { .. } | ChangeKind::Recovered { .. } | ChangeKind::Restarted { .. } => true,
             ChangeKind::Served { .. }
             | ChangeKind::Cached(_)

@@ -1,10 +1,12 @@
 //! Resets of connections that were kept for a next request.
 //!
-//! A server that closes a kept connection just when the next request arrives on it has not failed: the request never reached it. Envoy
-//! then tries the next server, and tells the filter neither why the first one did not respond nor whether its connection was a new one.
-//! But such a reset needs a connection that has rested for as long as servers keep them, and follows a response. So of an endpoint that
-//! has served this worker, and then rested, the first request without a response does not count as a failure. The next one does, unless the
-//! endpoint has served a request in between: a server that has died costs each worker one request more, which another server serves.
+//! A server that closes a kept connection just when the next request arrives on it has not failed: the
+//! request never reached it. Envoy then tries the next server, and tells the filter neither why the first one
+//! did not respond nor whether its connection was a new one. But such a reset needs a connection that has
+//! rested for as long as servers keep them, and follows a response. So of an endpoint that has served this
+//! worker, and then rested, the first request without a response does not count as a failure. The next one
+//! does, unless the endpoint has served a request in between: a server that has died costs each worker one
+//! request more, which another server serves.
 
 use core::time::Duration;
 
@@ -34,7 +36,8 @@ impl KeptConnections {
         self.served.remove(&endpoint);
     }
 
-    /// Whether a request that was sent at this time may have no response because its kept connection was closed.
+    /// Whether a request that was sent at this time may have no response because its kept connection was
+    /// closed.
     pub(crate) fn explain(&mut self, endpoint: u64, at: Duration) -> bool {
         let last = self.served.remove(&endpoint);
         last.is_some_and(|last| (MIN_REST..MAX_REST).contains(&at.saturating_sub(last)))

@@ -6,6 +6,7 @@ mod answers;
 mod attribute_reports;
 mod bodies;
 mod body_routing;
+mod conversations;
 mod explanations;
 mod fallback;
 mod fixture;

@@ -1,4 +1,5 @@
-//! The proof that responses give about their servers, the first token, and the prompts and models that follow from both.
+//! The proof that responses give about their servers, the first token, and the prompts and models that follow
+//! from both.
 
 use core::time::Duration;
 
@@ -200,6 +201,7 @@ fn a_prompt_counts_as_cached_only_where_it_was_served() {
         (EVENTS, TOKEN, true),
         (JSON, "{\"choices\":[]}", true),
         (EVENTS, ERROR, false),
+        (EVENTS, "data: [DONE]\n\n", false),
         (EVENTS, "data: {\"error\":{\"code\":400}}\n\n", false),
         (JSON, "{\"error\":\"dead\"}", false),
         (&[(":status", "500")], "", false),

@@ -25,7 +25,8 @@ pub trait Recorder: Debug + Send + Sync {
         Few::new()
     }
 
-    /// The prompts in these changes of the plugin that their endpoints were not sent before, if the plugin has an index of prompts.
+    /// The prompts in these changes of the plugin that their endpoints were not sent before, if the plugin
+    /// has an index of prompts.
     fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
         let _ = (cycle, changes);
         Few::new()

@@ -5,8 +5,8 @@ use serde::de::MapAccess;
 use crate::json::{self, Number, Pass, Reader, Str, key, value};
 use crate::response::outcome::ResponseError;
 
-/// Types of errors that servers send with a status from 400 to 499, and in a stream without any. vLLM's and SGLang's, OpenAI's and
-/// Anthropic's.
+/// Types of errors that servers send with a status from 400 to 499, and in a stream without any. vLLM's and
+/// SGLang's, OpenAI's and Anthropic's.
 const CLIENTS_TYPES: [&str; 9] = [
     "BadRequestError",
     "NotFoundError",
@@ -19,7 +19,8 @@ const CLIENTS_TYPES: [&str; 9] = [
     "rate_limit_exceeded",
 ];
 
-/// Reads the object of an error. By its `code`, if that is a number, it is the client's or the server's, and otherwise by its `type`.
+/// Reads the object of an error. By its `code`, if that is a number, it is the client's or the server's, and
+/// otherwise by its `type`.
 pub(super) fn read_error(object: &[u8]) -> ResponseError {
     let text = core::str::from_utf8(object).unwrap_or_default();
     json::read(text, Fields).unwrap_or(ResponseError::Server)

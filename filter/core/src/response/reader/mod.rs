@@ -1,8 +1,10 @@
-//! Reads a response while it passes through the proxy: its token counts, the first output of the model, and errors.
+//! Reads a response while it passes through the proxy: its token counts, the first output of the model, and
+//! errors.
 //!
-//! The first token of a response is in the first event that carries output. A comment and an event of bookkeeping, such as
-//! `response.created` or `message_start`, come before the server's engine has begun. An event that is not known to be bookkeeping
-//! counts as output, so servers of other kinds have a first token too.
+//! The first token of a response is in the first event that carries output. A comment and an event of
+//! bookkeeping, such as `response.created` or `message_start`, come before the server's engine has begun. An
+//! event that is not known to be bookkeeping counts as output, so servers of other kinds have a first token
+//! too.
 //!
 //! Only these are kept of a response, so a response or a line of it may have any length.
 
@@ -60,8 +62,8 @@ fn media_type(content_type: &[u8]) -> &[u8] {
 }
 
 impl ResponseReader {
-    /// A reader for a response of this `content-type` and `content-encoding`. `None` if the response is neither JSON nor a stream of
-    /// events, or is compressed.
+    /// A reader for a response of this `content-type` and `content-encoding`. `None` if the response is
+    /// neither JSON nor a stream of events, or is compressed.
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
         let encoding = if is_stream(content_type) {
@@ -92,7 +94,8 @@ impl ResponseReader {
         }
     }
 
-    /// Whether output of the model has come. A response that is one JSON text is output, unless it begins with an error.
+    /// Whether output of the model has come. A response that is one JSON text is output, unless it begins
+    /// with an error.
     pub fn has_output(&self) -> bool {
         match self.encoding {
             Encoding::Json => self.error().is_none() && (self.found.has_output || self.scanner.has_begun()),

@@ -11,8 +11,8 @@ const MAX_KEPT_LENGTH: usize = 8192;
 /// Length of the longest string that matters, a `type` of the responses API.
 const MAX_WORD_LENGTH: usize = "response.code_interpreter_call_code.delta".len();
 
-/// One JSON text as far as it was received, or several in a row. The text is not validated: for text that is not JSON the result is
-/// unspecified.
+/// One JSON text as far as it was received, or several in a row. The text is not validated: for text that is
+/// not JSON the result is unspecified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scanner {
     /// The first byte that is not a blank.
@@ -57,7 +57,8 @@ impl Found {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Key {
     Usage,
-    /// The key of an object that may have usage or an error: in the last event of a response, the first of a message.
+    /// The key of an object that may have usage or an error: in the last event of a response, the first of a
+    /// message.
     Inner,
     Choices,
     Error,

@@ -200,8 +200,9 @@ impl PrefixIndex {
         }
     }
 
-    /// Takes back the new blocks of an addition. They are in the run of that addition, or in one that begins with them if the blocks before
-    /// were added again. Where another prompt has cut them elsewhere, they stay until they are evicted.
+    /// Takes back the new blocks of an addition. They are in the run of that addition, or in one that begins
+    /// with them if the blocks before were added again. Where another prompt has cut them elsewhere, they
+    /// stay until they are evicted.
     fn retract(&mut self, endpoint: usize, Retraction { first, known, new }: Retraction) {
         let Some(known) = usize::try_from(known).ok().filter(|_| endpoint < self.logs.len()) else { return };
         for (head, kept) in [(new, 0), (first, known)] {

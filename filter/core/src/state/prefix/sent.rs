@@ -8,8 +8,9 @@ use crate::state::StateChange;
 /// The first word of a change that takes back a prompt; no capacity has this value.
 pub(super) const RETRACTION: u64 = u64::MAX - 1;
 
-/// The part of a prompt that an endpoint was sent for the first time. An index counts it as cached from the decision on, because
-/// requests that come before the response share it. If the endpoint does not serve the request, the part is not in its cache.
+/// The part of a prompt that an endpoint was sent for the first time. An index counts it as cached from the
+/// decision on, because requests that come before the response share it. If the endpoint does not serve the
+/// request, the part is not in its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentPrompt {
     plugin: u64,

@@ -110,7 +110,8 @@ impl Api {
         self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
-    /// Whether a server's engine works for the response. Where only the model of a body is read, some requests count tokens.
+    /// Whether a server's engine works for the response. Where only the model of a body is read, some
+    /// requests count tokens.
     pub fn is_generation(self) -> bool {
         match self {
             Self::Chat
