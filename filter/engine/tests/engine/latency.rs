@@ -37,7 +37,7 @@ fn latency<T>(fixture: &Fixture, read: impl FnOnce(&LatencyState) -> T) -> T {
         .read(|ledger| read(key.iter().find_map(|&key| ledger.states().of::<LatencyState>(key)).unwrap()))
 }
 
-fn slopes(fixture: &Fixture) -> Slopes {
+pub(crate) fn slopes(fixture: &Fixture) -> Slopes {
     latency(fixture, |state| state.slopes(PRIOR))
 }
 

@@ -247,36 +247,45 @@ fn a_prompt_is_not_cached_at_servers_that_failed_before_another_one_served_it() 
     assert!(!is_cached(&mut fixture));
 }
 
+/// Sends a request at this time that may go to the first endpoint, and then to the second. The response has
+/// this source, details and status. Returns the number of endpoints that are avoided then.
+fn respond_at(
+    fixture: &mut Fixture,
+    milliseconds: u64,
+    (from, details, status): (u8, &'static str, &str),
+) -> usize {
+    let now = START + Duration::from_millis(milliseconds);
+    let mut request = fixture.request(TEXT, &[]);
+    request.proxy.namespace = Some(vec![0]);
+    request.proxy.hint = Some([1, 2].map(address).join(",").into_bytes());
+    request.proxy.now.set(now);
+    request.head(fixture);
+    request.body(fixture, BODY.as_bytes(), true);
+    request.proxy.details = details;
+    request.answer(fixture, from, &[(":status", status)]);
+    request.chunk(fixture, "text", true);
+    fixture.pool.store().read(|ledger| ledger.avoided_endpoints(now).count())
+}
+
 #[test]
-fn a_kept_connection_that_is_closed_is_no_failure_and_the_next_one_is() {
-    let mut fixture = Fixture::new();
-    let at = |fixture: &mut Fixture, tenths: u64, from: u8, details: &'static str, status: &str| {
-        let mut request = fixture.request(TEXT, &[]);
-        let addresses = [1, 2].map(address).join(",");
-        request.proxy.namespace = Some(vec![0]);
-        request.proxy.hint = Some(addresses.into_bytes());
-        let now = START + Duration::from_millis(100 * tenths);
-        request.proxy.now.set(now);
-        request.head(fixture);
-        request.body(fixture, BODY.as_bytes(), true);
-        request.proxy.details = details;
-        request.answer(fixture, from, &[(":status", status)]);
-        request.chunk(fixture, "text", true);
-        fixture.pool.store().read(|ledger| ledger.avoided_endpoints(now).count())
-    };
-    let closed = "upstream_reset_before_response_started{connection_termination}";
-    assert_eq!(at(&mut fixture, 0, 1, "via_upstream", "200"), 0);
-    assert_eq!(
-        at(&mut fixture, 15, 2, "via_upstream", "200"),
-        0,
-        "its connection has rested, and was closed"
-    );
-    assert_eq!(at(&mut fixture, 20, 2, "via_upstream", "200"), 1, "it has not served since");
-    assert_eq!(at(&mut fixture, 30, 1, "via_upstream", "200"), 0);
-    assert_eq!(at(&mut fixture, 45, 1, closed, "503"), 0, "no other server was tried");
-    assert_eq!(at(&mut fixture, 50, 1, closed, "503"), 1);
-    assert_eq!(at(&mut fixture, 60, 1, "via_upstream", "200"), 0);
-    assert_eq!(at(&mut fixture, 75, 1, "via_upstream", "500"), 1, "an error is one");
+fn a_kept_connection_that_is_closed_is_not_a_failure_and_the_next_one_is() {
+    let closed = (1, "upstream_reset_before_response_started{connection_termination}", "503");
+    let refused = (1, "upstream_reset_before_response_started{connection_failure}", "503");
+    let (served, by_another) = ((1, "via_upstream", "200"), (2, "via_upstream", "200"));
+    let failed = (1, "via_upstream", "500");
+    for (response, rest, expected) in [
+        (by_another, 4500, [0, 1]),
+        (by_another, 1000, [1, 1]),
+        (closed, 4500, [0, 1]),
+        (closed, 1000, [1, 1]),
+        (refused, 4500, [1, 1]),
+        (failed, 4500, [1, 1]),
+    ] {
+        let mut fixture = Fixture::new();
+        assert_eq!(respond_at(&mut fixture, 0, served), 0);
+        let avoided = [rest, rest + 300].map(|at| respond_at(&mut fixture, at, response));
+        assert_eq!(avoided, expected, "{response:?} {rest}");
+    }
 }
 
 #[test]
@@ -310,7 +319,7 @@ fn models_that_no_request_used_for_an_hour_leave_room_for_others() {
         serve(&mut fixture, &format!("old-{name}"));
     }
     serve(&mut fixture, "new");
-    let mut minutes = |fixture: &mut Fixture, minutes: u64| {
+    let minutes = |fixture: &mut Fixture, minutes: u64| {
         fixture.pool.publish_metrics(false, START + Duration::from_secs(60 * minutes));
     };
     minutes(&mut fixture, 1);
