@@ -115,8 +115,7 @@ async fn handle(
     };
     let pause = match behaviour {
         Behaviour::Answer | Behaviour::Echo => Duration::ZERO,
-        Behaviour::FailsGenerations(_) | Behaviour::ErrorEvent if request.body.is_empty() => Duration::ZERO,
-        Behaviour::FailsGenerations(status) => return Ok(body::error(status, "scripted to fail")),
+        Behaviour::ErrorEvent if request.body.is_empty() => Duration::ZERO,
         Behaviour::ErrorEvent => {
             let error = r#"{"error":{"message":"scripted to fail","type":"InternalServerError","code":500}}"#;
             let events = format!("data: {error}\n\ndata: [DONE]\n\n");

@@ -32,25 +32,6 @@ fn generations(stack: &Stack) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_fails_generations_stays_avoided_while_it_lists_its_models() {
-    let stack = stack().await;
-    let bad = &stack.servers()[BAD];
-    bad.behave(Behaviour::FailsGenerations(StatusCode::INTERNAL_SERVER_ERROR));
-    bad.take_requests();
-    assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    eventually("the server has listed its models", async || {
-        let response = endpoint_picker_harness::client::http1().get(stack.url("/v1/models")).send().await;
-        assert_eq!(response.unwrap().status(), StatusCode::OK);
-        if bad.requests().len() > generations(&stack) { Ok(()) } else { Err("another server has") }
-    })
-    .await;
-    for _ in 0..4 {
-        assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
-    }
-    assert_eq!(generations(&stack), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_error_under_status_200_is_counted_and_its_server_is_avoided() {
     let stack = stack().await;
     let bad = &stack.servers()[BAD];
