@@ -4,7 +4,8 @@
 #![no_main]
 
 use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers};
-use endpoint_picker::response::usage::{ResponseMessage, Usage, UsageReader};
+use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
+use endpoint_picker::response::usage::Usage;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use prost::{Message, Oneof};
@@ -93,7 +94,7 @@ fn same_as_prost(body: &Result<Body<'_>, BodyError>, message: &[u8]) {
 }
 
 fn in_chunks(message: ResponseMessage, chunks: &[&[u8]]) -> Usage {
-    let mut reader = UsageReader::of_messages(message);
+    let mut reader = ResponseReader::of_messages(message);
     for chunk in chunks {
         reader.read_chunk(chunk);
     }

@@ -3,7 +3,8 @@
 //! The usage does not depend on how the answer is cut; that of a plain JSON answer is the one in its parsed tree.
 #![no_main]
 
-use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
+use endpoint_picker::response::reader::{ResponseReader, is_stream};
+use endpoint_picker::response::usage::Usage;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use serde_json::Value;
 fuzz_target!(|input: &[u8]| {
     let Some((content_type, rest)) = first_line(input) else { return };
     let Some((lengths, answer)) = first_line(rest) else { return };
-    let Some(reader) = UsageReader::new(content_type.as_bytes(), None) else { return };
+    let Some(reader) = ResponseReader::new(content_type.as_bytes(), None) else { return };
     let whole = in_pieces(reader.clone(), &[answer]);
     let mut pieces = Vec::new();
     let mut left = answer;
@@ -41,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn in_pieces(mut reader: UsageReader, pieces: &[&[u8]]) -> Usage {
+fn in_pieces(mut reader: ResponseReader, pieces: &[&[u8]]) -> Usage {
     for piece in pieces {
         reader.read_chunk(piece);
     }

@@ -27,7 +27,7 @@ const ENDED: u8 = 2;
 const MOVED: u8 = 3;
 const LOADS: u8 = 4;
 const FAILED: u8 = 5;
-const ANSWERED: u8 = 6;
+const RECOVERED: u8 = 6;
 const STATE: u8 = 7;
 const RESTARTED: u8 = 8;
 const IN_FLIGHT: u8 = 9;
@@ -101,7 +101,7 @@ pub(crate) fn write_change(worker: u64, change: &Change<impl AsRef<[u64]>>, log:
         }
         ChangeKind::InFlight(Load { requests, tokens }) => put(IN_FLIGHT, &[endpoint, requests, tokens], &[]),
         ChangeKind::Failed { at } => put(FAILED, &[endpoint, nanoseconds(at)], &[]),
-        ChangeKind::Answered { at } => put(ANSWERED, &[endpoint, nanoseconds(at)], &[]),
+        ChangeKind::Recovered { at } => put(RECOVERED, &[endpoint, nanoseconds(at)], &[]),
         ChangeKind::Served { first_byte, is_streamed } => {
             put(SERVED, &[endpoint, nanoseconds(first_byte), u64::from(is_streamed)], &[]);
         }
@@ -187,7 +187,7 @@ fn read_content(kind: u8, words: &[u64]) -> Option<Content<'_>> {
             (endpoint, ChangeKind::InFlight(load(requests, tokens)))
         }
         (FAILED, &[endpoint, at]) => (endpoint, ChangeKind::Failed { at: Duration::from_nanos(at) }),
-        (ANSWERED, &[endpoint, at]) => (endpoint, ChangeKind::Answered { at: Duration::from_nanos(at) }),
+        (RECOVERED, &[endpoint, at]) => (endpoint, ChangeKind::Recovered { at: Duration::from_nanos(at) }),
         (SERVED, &[endpoint, first_byte, is_streamed @ 0..=1]) => {
             let first_byte = Duration::from_nanos(first_byte);
             (endpoint, ChangeKind::Served { first_byte, is_streamed: is_streamed == 1 })
@@ -230,7 +230,7 @@ mod tests {
             loads(&[[1, 2, 3], [4, 5, u64::MAX]]),
             Entry { worker: 6, content: Content::Passed(Duration::from_millis(20)) },
             event(ChangeKind::Failed { at: AT }),
-            event(ChangeKind::Answered { at: Duration::ZERO }),
+            event(ChangeKind::Recovered { at: Duration::ZERO }),
             event(ChangeKind::Served { first_byte: Duration::from_nanos(1), is_streamed: true }),
             event(ChangeKind::Served { first_byte: Duration::from_secs(3), is_streamed: false }),
             event(cached(PredictionSource::Events)),

@@ -61,7 +61,9 @@ pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: 
     let mut response = match (&request.method, request.uri.path()) {
         (&Method::POST, "/v1/chat/completions") => complete(shared.clone(), &request, true, pause).await,
         (&Method::POST, "/v1/completions") => complete(shared.clone(), &request, false, pause).await,
-        (&Method::POST, path @ ("/v1/responses" | "/v1/messages")) => typed_events::answer(path, &request),
+        (&Method::POST, path @ ("/v1/responses" | "/v1/messages")) => {
+            typed_events::answer(shared.clone(), path, &request, pause)
+        }
         (&Method::GET, "/v1/models") => {
             let model = json!({"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo"});
             json_body(StatusCode::OK, &json!({"object": "list", "data": [model]}))

@@ -115,6 +115,12 @@ async fn handle(
     };
     let pause = match behaviour {
         Behaviour::Answer | Behaviour::Echo => Duration::ZERO,
+        Behaviour::ErrorEvent if request.body.is_empty() => Duration::ZERO,
+        Behaviour::ErrorEvent => {
+            let error = r#"{"error":{"message":"scripted to fail","type":"InternalServerError","code":500}}"#;
+            let events = format!("data: {error}\n\ndata: [DONE]\n\n");
+            return Ok(body::body("text/event-stream; charset=utf-8", events));
+        }
         Behaviour::Pieces(size, pause) => {
             let response = if is_scrape {
                 answer::metrics(&shared)

@@ -17,6 +17,8 @@ pub enum Behaviour {
     Pieces(usize, Duration),
     /// Answers this status and an OpenAI error object.
     Status(StatusCode),
+    /// Answers requests without a body, and an error in a stream of events with status 200 to others.
+    ErrorEvent,
     /// Sends the body back as it comes, and records the request without it. A tunnel is opened.
     Echo,
     /// Answers it as far as this byte of the body, and then fails like this.

@@ -15,7 +15,7 @@ use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::StateChange;
 use crate::state::latency::Expectation;
-use crate::state::prefix::UsagePrediction;
+use crate::state::prefix::{SentPrompt, UsagePrediction};
 
 /// The result for the request.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +120,9 @@ pub struct Decision {
     pub predictions: Vec<(usize, String)>,
     /// The usage that its response is predicted to have, by each index of prompts.
     pub usage_predictions: Few<UsagePrediction>,
+    /// The prompts in `changes` that their endpoints were not sent before: they are not cached unless the
+    /// endpoints serve the request.
+    pub sent_prompts: Few<SentPrompt>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.
@@ -243,6 +246,7 @@ impl Decision {
             limits: None,
             predictions: vec![],
             usage_predictions: Few::new(),
+            sent_prompts: Few::new(),
             details: vec![],
             reservations: Few::new(),
         }

@@ -60,7 +60,8 @@ pub struct ResponseLimits {
 }
 
 impl ResponseLimits {
-    /// Whether a first chunk that came this long after the decision keeps its limit; `None`: there is no limit for the first chunk.
+    /// Whether a first output that came this long after the decision keeps its limit; `None`: there is no
+    /// limit for the first output.
     pub fn keeps_first_chunk(&self, took: Duration) -> Option<bool> {
         if self.is_whole { None } else { self.limits.keeps_ttft(took.as_secs_f64() * 1e3) }
     }

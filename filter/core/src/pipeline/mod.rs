@@ -210,11 +210,12 @@ impl Pipeline {
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
-        let Records { changes, expectations, usage_predictions } = records;
+        let Records { changes, expectations, usage_predictions, sent_prompts } = records;
         decision.changes = changes;
         decision.expectations = expectations;
         decision.limits = self.response_limits(cycle.limits);
         decision.usage_predictions = usage_predictions;
+        decision.sent_prompts = sent_prompts;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

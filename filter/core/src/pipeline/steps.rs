@@ -16,7 +16,7 @@ use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{PrefixMatch, UsagePrediction};
+use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
 use crate::state::{MediaItems, StateChange};
 
 /// The part of a decision that follows from a request and the readings alone.
@@ -51,6 +51,8 @@ pub(super) struct Records {
     pub(super) expectations: Few<Expectation>,
     /// The predicted usage in its response.
     pub(super) usage_predictions: Few<UsagePrediction>,
+    /// The prompts that endpoints were not sent before.
+    pub(super) sent_prompts: Few<SentPrompt>,
 }
 
 /// Prefix matches, sessions, limits of the latency and matches of images, videos and audio of one request.
@@ -203,7 +205,9 @@ impl Pipeline {
             let matches = prompt.map(|(_, matches)| matches);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, matches };
             let cycle = cycle.of(slot);
-            records.changes.extend(slot.plugin.record(&cycle, &routed));
+            let changes = slot.plugin.record(&cycle, &routed);
+            records.sent_prompts.extend(slot.plugin.sent_prompts(&cycle, &changes));
+            records.changes.extend(changes);
             records.expectations.extend(slot.plugin.expect(&cycle, &routed));
             records.usage_predictions.extend(slot.plugin.predict_usage(&cycle, &routed));
         }

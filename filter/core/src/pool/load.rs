@@ -57,7 +57,7 @@ impl From<Load> for FractionalLoad {
 pub struct Reservation {
     /// The endpoint's index in the pool.
     pub endpoint: usize,
-    /// Released with the first chunk of the response, such as the computing of the prompt.
+    /// Released with the first output of the response, such as the computing of the prompt.
     pub prefill: Load,
     /// Released when the response ends.
     pub response: Load,

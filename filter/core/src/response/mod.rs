@@ -1,5 +1,7 @@
-//! Reading a response: its proof about the server, and the token counts in its body. Replacing a model's name in it.
+//! Reading a response: its proof about the server, its output and its token counts. Replacing a model's name
+//! in it.
 
 pub mod outcome;
+pub mod reader;
 pub mod restore;
 pub mod usage;

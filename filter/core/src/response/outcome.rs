@@ -1,8 +1,9 @@
 //! The proof that a response gives about its server.
 //!
-//! One definition for avoidance, prompts that count as cached, resumption, sharing and statistics. A server proves that it works only by
-//! generating: a health check or a list of models is answered by a server whose engine has died. It fails when it sends no response, a
-//! 5xx, or an error in place of the output that its status announces. Everything else depends on the client, and proves nothing.
+//! One definition for avoidance, prompts that count as cached, resumption, sharing and statistics. A server
+//! proves that it works only by generating: a health check or a list of models is answered by a server whose
+//! engine has died. It fails when it sends no response, a 5xx, or an error in place of the output that its
+//! status announces. Everything else depends on the client, and proves nothing.
 
 use crate::grpc::Status;
 use crate::request::body::Api;
@@ -23,7 +24,8 @@ pub enum ServerOutcome {
 pub enum RequestKind {
     /// The server's engine has to work for the response.
     Generation,
-    /// A request with a body to which a server may respond without its engine: it counts tokens, or renders a template.
+    /// A request with a body to which a server may respond without its engine: it counts tokens, or renders a
+    /// template.
     OtherWork,
     /// A request without a body, such as one for the list of models.
     #[default]
@@ -32,8 +34,8 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// The kind of a request to this API at this path.
-    pub fn of(api: Api, path: Option<&str>, has_body: bool) -> Self {
-        let path = path.unwrap_or_default().split('?').next().unwrap_or_default();
+    pub fn of(api: Api, path: &str, has_body: bool) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
         let is_rendering = path.trim_end_matches('/').ends_with("/render");
         match has_body {
             true if api.is_generation() && !is_rendering => Self::Generation,
@@ -44,14 +46,15 @@ impl RequestKind {
 }
 
 impl ServerOutcome {
-    /// The server has sent no response, for a reason of its own: it refuses connections, resets the request or sends nothing in time.
+    /// The server has sent no response, for a reason of its own: it refuses connections, resets the request
+    /// or sends nothing in time.
     pub const NO_RESPONSE: Self = Self::Failed;
 
     /// The server has ended a response before its end.
     pub const CUT: Self = Self::Failed;
 
-    /// The outcome of a response with this status of HTTP. Of a 2xx it holds unless [its body has an error](Self::of_error), and from the
-    /// body's first output on.
+    /// The outcome of a response with this status of HTTP. Of a 2xx it holds unless [its body has an
+    /// error](Self::of_error), and from the body's first output on.
     pub fn of_status(status: u16, kind: RequestKind) -> Self {
         match (status, kind) {
             (200..=299, RequestKind::Generation) => Self::Served,
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_generation_needs_a_body_and_the_engine() {
-        let kind = |api, path, has_body| RequestKind::of(api, Some(path), has_body);
+        let kind = |api, path, has_body| RequestKind::of(api, path, has_body);
         for (api, path, expected) in [
             (Api::Chat, "/v1/chat/completions", RequestKind::Generation),
             (Api::Chat, "/v1/chat/completions/render/?a=b", RequestKind::OtherWork),

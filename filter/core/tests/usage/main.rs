@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod messages;
+mod output;
 mod properties;
 
 use core::time::Duration;
 
-use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
+use endpoint_picker::response::reader::{ResponseReader, is_stream};
+use endpoint_picker::response::usage::Usage;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -41,7 +43,7 @@ fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
 }
 
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
-    let mut reader = UsageReader::new(content_type.as_bytes(), None).unwrap();
+    let mut reader = ResponseReader::new(content_type.as_bytes(), None).unwrap();
     for piece in pieces {
         reader.read_chunk(piece);
     }
@@ -189,7 +191,7 @@ fn neither_a_long_answer_nor_a_long_line_hides_its_usage_but_a_long_usage_does()
 #[test]
 fn answers_are_read_by_their_type_if_they_are_not_compressed() {
     let is_read = |content_type: &str, encoding: Option<&str>| {
-        UsageReader::new(content_type.as_bytes(), encoding.map(str::as_bytes))
+        ResponseReader::new(content_type.as_bytes(), encoding.map(str::as_bytes))
             .map(|_| is_stream(content_type.as_bytes()))
     };
     assert_eq!(is_read("application/json", None), Some(false));

@@ -1,6 +1,7 @@
 //! Usage in the messages of gRPC responses.
 
-use endpoint_picker::response::usage::{ResponseMessage, Usage, UsageReader};
+use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
+use endpoint_picker::response::usage::Usage;
 use proptest::prelude::*;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -12,7 +13,7 @@ fn frame(message: &[u8]) -> Vec<u8> {
 }
 
 fn of_chunks<'c>(message: ResponseMessage, chunks: impl IntoIterator<Item = &'c [u8]>) -> Usage {
-    let mut reader = UsageReader::of_messages(message);
+    let mut reader = ResponseReader::of_messages(message);
     for chunk in chunks {
         reader.read_chunk(chunk);
     }

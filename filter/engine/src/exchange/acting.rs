@@ -6,6 +6,7 @@ use endpoint_picker::fallback::Fallback;
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::response::outcome::ServerOutcome;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
@@ -242,7 +243,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return Ok(());
         }
         let view = pool.view();
-        let mut served = Served::read(*proxy, &view, &exchange.assignment, head.is_server_error())?;
+        let kind = exchange.head.kind;
+        let mut served = Served::read(*proxy, &view, &exchange.assignment, &head, kind)?;
         // A shadow cannot tell: the request follows the choice of another picker.
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
@@ -250,12 +252,13 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             pool.metrics.served_elsewhere.increment();
         }
         if let (false, None, Some(address)) = (pool.others.is_empty(), served.endpoint, served.by) {
-            let (is_failure, at) = (served.is_failure, proxy.now()?);
-            let response = OtherResponse { address, is_failure, is_elsewhere, at };
+            let (outcome, at) = (served.outcome, proxy.now()?);
+            let response = OtherResponse { address, outcome, is_elsewhere, at };
             served.endpoint = pool.hand_over(&mut exchange.assignment, response);
         }
         if exchange.assignment.handed_over.is_none() {
-            exchange.assignment.begin_response(&mut pool.store, *proxy, served, is_elsewhere)?;
+            let kept = &mut pool.kept_connections;
+            exchange.assignment.begin_response(&mut pool.store, kept, *proxy, served, is_elsewhere)?;
         }
         let pipeline = &view.topology().pipeline;
         let response = &mut exchange.response;
@@ -265,19 +268,19 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         {
             response.headers.extend(pipeline.response_headers(endpoint));
         }
-        // Errors and the proxy's own responses do not show how long a model takes to its first byte.
-        if served.by.is_some() && served.is_failure != Some(true) {
+        // Errors and the proxy's own responses do not show how long a model takes to its first output.
+        if served.by.is_some() && head.status < 400 && served.outcome != Some(ServerOutcome::Failed) {
             response.awaited_since = Some(exchange.assignment.at);
             response.served_by = served.endpoint;
         }
-        response.judged_by_trailers = served.endpoint.filter(|_| served.is_failure.is_none());
+        response.judged = served.endpoint.filter(|_| served.outcome.is_none());
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
         if mode == Mode::Pick {
             response.reporters =
                 Some(pipeline.reporters()).filter(|reporters| !reporters.is_empty()).cloned();
         }
-        response.begin(*proxy, &head, exchange.head.api, has_body)
+        response.begin(*proxy, &mut pool.metrics, &head, &exchange.head, has_body)
     }
 
     /// Replaces the proxy's own response to a held request whose next chunk did not fit into the proxy's

@@ -21,7 +21,7 @@ use super::head::{RequestHead, subset_hint};
 use super::other_picker::RoutedRequest;
 use super::queueing::QueuePlace;
 use crate::config::UnreadBody;
-use crate::metrics::{Labels, MetricSink, RequestModels};
+use crate::metrics::{MetricSink, RequestLabels, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
 use crate::worker_pool::WorkerPool;
@@ -47,8 +47,8 @@ pub(super) enum Decided {
 /// The tokens of a response, as far as they are known before it begins.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedTokens {
-    /// Their labels, if they are counted.
-    pub(super) models: Option<Labels>,
+    /// The labels of the request's models.
+    pub(super) models: RequestLabels,
     /// Whether the client requests them as a stream. Of a response over HTTP, the content type shows it.
     pub(super) are_streamed: bool,
 }
@@ -386,13 +386,13 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Action::Pass(passed) => Some(passed.prompt),
             Action::Reject(_) | Action::Abstain { .. } => None,
         };
-        let models = prompt.and_then(|prompt| {
+        let models = prompt.map(|prompt| {
             let ModelResolution { model, rewrite, .. } = resolution;
             self.pool.metrics.count_prompt(prompt);
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });
-        let tokens = ExpectedTokens { models, are_streamed: body.stream };
+        let tokens = ExpectedTokens { models: models.unwrap_or_default(), are_streamed: body.stream };
         Ok(Decided::Made { directive, tokens })
     }
 

@@ -7,6 +7,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
 use endpoint_picker::request::packed;
 use endpoint_picker::request::subset::Subset;
+use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 
 use crate::config::{Explain, Mode};
 use crate::proxy::headers::{CONTROL, DESTINATION, OF_ANSWERS};
@@ -25,6 +26,8 @@ const HINT_KEY: &str = "x-gateway-destination-endpoint-subset";
 pub(super) struct RequestHead {
     /// The API that decides how the body is read, once it is [found](Self::find_api).
     pub(super) api: Api,
+    /// The kind of the request, by which its response is judged.
+    pub(super) kind: RequestKind,
     /// All headers as the client sent them, until the request is decided.
     pub(super) all: HeaderList,
     /// Whether the client is one of gRPC.
@@ -47,6 +50,7 @@ impl Default for RequestHead {
     fn default() -> Self {
         Self {
             api: Api::Raw,
+            kind: RequestKind::default(),
             all: HeaderList::EMPTY,
             is_grpc: false,
             explains_to_client: false,
@@ -89,6 +93,7 @@ impl RequestHead {
         let content_type = Headers(&headers).get("content-type");
         Ok(Self {
             api: Api::Raw,
+            kind: RequestKind::default(),
             is_grpc: content_type.is_some_and(|content_type| is_grpc(content_type.as_bytes())),
             explains_to_client,
             explains: explains_to_client || explain.access_log,
@@ -102,10 +107,17 @@ impl RequestHead {
 
     /// Finds the API of the request by these rules. The body is read as a body of this API, even if the rules
     /// change before it arrives.
-    pub(super) fn find_api(&mut self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
-        let api = pipeline.api(request_path(self.headers().get(":path"), self.headers()))?;
-        self.api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
-        Ok(self.api)
+    pub(super) fn find_api(
+        &mut self,
+        pipeline: &Pipeline,
+        has_body: bool,
+    ) -> core::result::Result<Api, BodyError> {
+        let path = request_path(self.headers().get(":path"), self.headers());
+        let api = pipeline.api(path)?;
+        let api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
+        self.kind = RequestKind::of(api, path, has_body);
+        self.api = api;
+        Ok(api)
     }
 
     /// The length of the body, if the client has sent it.
@@ -176,12 +188,19 @@ impl ResponseHead {
         Ok(head)
     }
 
-    /// Whether the status is that of a server's failure; `None` if the trailers of a gRPC response will show it.
-    pub(super) fn is_server_error(&self) -> Option<bool> {
-        if self.status >= 500 || !self.is_grpc {
-            return Some(self.status >= 500);
+    /// The proof that the head gives about its server; `None` if the body shows it, or its trailers.
+    pub(super) fn outcome(&self, kind: RequestKind) -> Option<ServerOutcome> {
+        match (self.grpc_status, ServerOutcome::of_status(self.status, kind)) {
+            (Some(status), _) if self.status < 400 => Some(ServerOutcome::of_call(status, kind)),
+            (None, _) if self.is_grpc && self.status < 400 => None,
+            (_, ServerOutcome::Served) => None,
+            (_, outcome) => Some(outcome),
         }
-        self.grpc_status.map(Status::is_server_failure)
+    }
+
+    /// Whether the status is one of a server, or of the proxy in its place, that has not done its work.
+    pub(super) fn is_server_error(&self) -> bool {
+        self.status >= 500 || self.grpc_status.is_some_and(Status::is_server_failure)
     }
 }
 

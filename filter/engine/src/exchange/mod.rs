@@ -8,6 +8,7 @@ mod acting;
 mod admission;
 mod decider;
 mod head;
+mod judging;
 mod other_picker;
 mod queueing;
 mod response;
@@ -29,7 +30,7 @@ use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
 use self::queueing::QueuePlace;
 use self::response::Response;
-use self::served::{is_cut, judge_by_trailers, judge_cut};
+use self::served::is_cut;
 use crate::budget::KeptBytes;
 use crate::config::{Limits, Mode, UnreadBody};
 use crate::metrics::MetricSink;
@@ -326,14 +327,16 @@ impl Exchange {
         proxy: &mut impl Proxy,
         end_of_stream: bool,
     ) {
-        let first = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
-        if let Some(first) = first {
-            pool.metrics.record_first_chunk(&self.assignment, &first);
+        let findings = self.response.read_chunk(proxy, &mut pool.metrics, end_of_stream);
+        if findings.has_output && !self.assignment.has_begun() {
+            self.begin_output(pool, proxy, findings.first);
         }
-        self.assignment.chunk(pool.store_of(self.assignment.handed_over), first);
+        if let Some(error) = findings.error {
+            self.take_error(pool, proxy, error);
+        }
         if end_of_stream {
             self.complete(pool, proxy);
-        } else {
+        } else if self.assignment.has_begun() {
             self.assignment.chunks += 1;
         }
     }
@@ -345,11 +348,7 @@ impl Exchange {
         proxy: &mut impl Proxy,
     ) {
         self.response.end_with_trailers(proxy, &mut pool.metrics);
-        if let Some(endpoint) = self.response.judged_by_trailers.take()
-            && let Err(error) = judge_by_trailers(pool.store_of(self.assignment.handed_over), proxy, endpoint)
-        {
-            log::error!("{error}; whether the endpoint failed is not known");
-        }
+        self.judge_by_trailers(pool, proxy);
         self.complete(pool, proxy);
     }
 
@@ -371,17 +370,11 @@ impl Exchange {
         self.end(pool);
     }
 
-    /// The server of the response has cut it, and is avoided.
-    fn avoid_server(&self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
-        if let Some(endpoint) = self.response.served_by
-            && let Err(error) = judge_cut(pool.store_of(self.assignment.handed_over), proxy, endpoint)
-        {
-            log::error!("{error}; the endpoint that has cut a response is not avoided");
-        }
-    }
-
     /// The whole response has arrived, as far as the server's framing shows.
     fn complete(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
+        if !self.assignment.has_begun() {
+            self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+        }
         if let Some(response) = self.assignment.complete(proxy)
             && let Some(limits) = &self.assignment.limits
         {
@@ -447,7 +440,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return self.act(rejection.into());
         }
         // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
-        let api = self.exchange.head.find_api(&view.topology().pipeline);
+        let api = self.exchange.head.find_api(&view.topology().pipeline, has_body);
         if self.exchange.head.api.reads_first_message() {
             self.exchange.progress = Progress::Reading { until: PREFIX };
         }

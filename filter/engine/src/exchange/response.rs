@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::plugin::{NotReported, Reporter};
-use endpoint_picker::request::body::Api;
+use endpoint_picker::response::outcome::{RequestKind, ResponseError};
+use endpoint_picker::response::reader::{ResponseReader, is_stream};
 use endpoint_picker::response::restore::Restore;
-use endpoint_picker::response::usage::{Usage, UsageReader, is_stream};
+use endpoint_picker::response::usage::Usage;
 
 use super::decider::ExpectedTokens;
-use super::head::ResponseHead;
+use super::head::{RequestHead, ResponseHead};
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result};
-use crate::worker_pool::directive::FirstChunk;
+use crate::worker_pool::directive::FirstToken;
 
 /// The state of a response on its way to the client.
 #[derive(Debug, Default)]
@@ -24,11 +25,11 @@ pub(super) struct Response {
     pub(super) headers: Vec<(String, String)>,
     /// Replaces the name of the model that served by the client's.
     pub(super) restore: Option<Restore>,
-    /// The time at which its endpoint was chosen; `None` once the first byte of its body has come.
+    /// The time at which its endpoint was chosen; `None` once its first output has come, or an error.
     pub(super) awaited_since: Option<Duration>,
     /// The endpoint that sends it, by its key; `None` if that is not in the pool.
     pub(super) served_by: Option<u64>,
-    /// The change of the ledger that it makes when it ends; `None` before the first byte of its body.
+    /// The change of the ledger that it makes when it ends; `None` before its first output.
     pub(super) served: Option<Change>,
     /// Its body is a stream of tokens.
     is_streamed: bool,
@@ -36,8 +37,10 @@ pub(super) struct Response {
     pub(super) expected: ExpectedTokens,
     /// The labels of its tokens in metrics; `None` if they are not counted there.
     pub(super) models: Option<Labels>,
-    /// The endpoint, by its key, that has failed the request or not by the trailers that are to come.
-    pub(super) judged_by_trailers: Option<u64>,
+    /// The endpoint, by its key, about which the body or its trailers show whether it serves the request.
+    pub(super) judged: Option<u64>,
+    /// Its trailers have a status of gRPC.
+    pub(super) is_grpc: bool,
     /// The body that the client gets in the place of the proxy's.
     pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
@@ -46,29 +49,47 @@ pub(super) struct Response {
     pub(super) is_sample: bool,
     /// Plugins that report a number of its usage, if there are any.
     pub(super) reporters: Option<Arc<[Reporter]>>,
-    tokens: Option<ResponseTokens>,
+    /// Reads its body, as long as something is expected of it.
+    reader: Option<ResponseReader>,
+    /// Its usage is read; `None`: it is not.
+    tokens: Option<TokenTimes>,
+    /// An error has come.
+    has_error: bool,
     /// Its usage, once it has ended.
     pub(super) usage: Option<Usage>,
 }
 
 impl Response {
     /// Makes the response's headers fit the body that follows them.
-    pub(super) fn begin(
+    pub(super) fn begin<M: MetricSink>(
         &mut self,
         proxy: &mut impl Proxy,
+        metrics: &mut Metrics<M>,
         head: &ResponseHead,
-        api: Api,
+        request: &RequestHead,
         has_body: bool,
     ) -> Result<()> {
         for (name, value) in self.headers.drain(..) {
             proxy.set_response_header(&name, &value)?;
         }
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
+        if let Some(new) = models.new.filter(|_| self.awaited_since.is_some()) {
+            metrics.count_new_models(&new);
+        }
+        let models = models.tokens;
+        self.is_grpc = head.is_grpc;
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
-        let has_reader =
+        let reads_usage =
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
-        if let Some(chosen) = self.awaited_since.filter(|_| has_reader) {
-            self.tokens = ResponseTokens::begin(head, api, chosen);
+        if let Some(chosen) = self.awaited_since {
+            self.tokens = reads_usage.then_some(TokenTimes { chosen, first: None });
+            if reads_usage || request.kind == RequestKind::Generation {
+                let message = request.api.response_message().filter(|_| head.is_grpc);
+                self.reader = match message {
+                    Some(message) => Some(ResponseReader::of_messages(message)),
+                    None => ResponseReader::new(&head.content_type, head.content_encoding.as_deref()),
+                };
+            }
         }
         self.models = models;
         if self.restore.is_some() {
@@ -83,51 +104,70 @@ impl Response {
         Ok(())
     }
 
-    /// Reads the chunk of the body that has arrived, and replaces it if need be. Returns the first one.
+    /// Reads the chunk of the body that has arrived, and replaces it if need be.
     pub(super) fn read_chunk<M: MetricSink>(
         &mut self,
         proxy: &mut impl Proxy,
         metrics: &mut Metrics<M>,
         is_last: bool,
-    ) -> Option<FirstChunk> {
+    ) -> ChunkFindings {
         if let Some(body) = &mut self.replacement {
             // The first chunk becomes the whole new body, and the chunks after it become empty.
             if let Err(error) = proxy.replace_response_chunk(&core::mem::take(body)) {
                 log::error!("{error}; an error keeps the proxy's text");
             }
-            return None;
+            return ChunkFindings::default();
         }
-        let mut first = None;
-        if let Some(since) = self.awaited_since.take()
+        if (self.restore.is_some() || self.reader.is_some())
+            && let Err(error) = self.pass_chunk(proxy, is_last)
+        {
+            log::error!("{error}; a chunk of the response passes unchanged");
+            // Without this chunk, the counts of the reader would be wrong.
+            self.reader = None;
+        }
+        let findings = self.findings(proxy, metrics);
+        if is_last {
+            self.end_reading(proxy, metrics);
+        } else if self.tokens.is_none() && (findings.has_output || findings.error.is_some()) {
+            // Later chunks cost nothing if nothing reads their usage.
+            self.reader = None;
+        }
+        findings
+    }
+
+    /// The findings in the body so far. A body that is not read has output with its first output.
+    fn findings<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &Metrics<M>) -> ChunkFindings {
+        let (has_output, error) =
+            self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));
+        let error = error.filter(|_| !core::mem::replace(&mut self.has_error, error.is_some()));
+        let mut findings = ChunkFindings { has_output, first: None, error };
+        if has_output
+            && let Some(since) = self.awaited_since.take()
             && let Ok(now) = proxy.now()
         {
-            let first_byte = now.saturating_sub(since);
-            metrics.first_byte.record(first_byte.as_millis());
-            let kind = ChangeKind::Served { first_byte, is_streamed: self.is_streamed };
+            let took = now.saturating_sub(since);
+            metrics.first_byte.record(took.as_millis());
+            let kind = ChangeKind::Served { first_byte: took, is_streamed: self.is_streamed };
             self.served = self.served_by.map(|endpoint| Change::Endpoint { endpoint, kind });
-            let took = self.is_streamed.then_some(first_byte);
-            first = Some(FirstChunk { at: now, took, by: self.served_by });
+            let took = self.is_streamed.then_some(took);
+            findings.first = Some(FirstToken { at: now, took, by: self.served_by });
             if let Some(tokens) = self.tokens.as_mut().filter(|_| self.is_streamed) {
-                tokens.note_first_byte(now);
+                tokens.first = Some(now);
             }
         }
-        if self.restore.is_some() || self.tokens.is_some() {
-            if let Err(error) = self.pass_chunk(proxy, is_last) {
-                log::error!("{error}; a chunk of the response passes unchanged");
-                // Without this chunk, the counts of the usage reader would be wrong.
-                self.tokens = None;
-            }
-            if is_last {
-                self.end_reading(proxy, metrics);
-            }
+        if error.is_some() {
+            self.awaited_since = None;
         }
-        first
+        findings
     }
 
     fn pass_chunk(&mut self, proxy: &mut impl Proxy, is_last: bool) -> Result<()> {
         let chunk = proxy.response_chunk()?;
-        if let Some(tokens) = &mut self.tokens {
-            tokens.read(&chunk);
+        if let Some(reader) = &mut self.reader {
+            reader.read_chunk(&chunk);
+            if is_last {
+                reader.end();
+            }
         }
         let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
         replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
@@ -153,10 +193,10 @@ impl Response {
 
     /// The body has ended: counts its tokens.
     fn end_reading<M: MetricSink>(&mut self, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
-        if let Some(tokens) = self.tokens.take() {
+        if let (Some(reader), Some(tokens)) = (self.reader.take(), self.tokens.take()) {
             match proxy.now() {
                 Ok(now) => {
-                    let response = tokens.finish(now);
+                    let response = tokens.usage(reader.finish(), now);
                     if let Some(models) = &self.models {
                         metrics.count_tokens(models, &response);
                     }
@@ -186,43 +226,34 @@ impl Response {
     }
 }
 
-/// A response whose tokens are counted.
-#[derive(Debug)]
-pub(super) struct ResponseTokens {
-    reader: UsageReader,
-    /// The time at which the endpoint was chosen.
-    chosen: Duration,
-    /// The time of the first byte of a stream of tokens.
-    first_byte: Option<Duration>,
+/// The findings in a chunk of a response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ChunkFindings {
+    /// Output has come with this chunk or before.
+    pub(super) has_output: bool,
+    /// The first output has come with this chunk, and shows how long its server takes.
+    pub(super) first: Option<FirstToken>,
+    /// The first error of the body has come with this chunk.
+    pub(super) error: Option<ResponseError>,
 }
 
-impl ResponseTokens {
-    /// Begins to read the response; `None` if responses with such a head are not read.
-    pub(super) fn begin(head: &ResponseHead, api: Api, chosen: Duration) -> Option<Self> {
-        let reader = match api.response_message().filter(|_| head.is_grpc) {
-            Some(message) => UsageReader::of_messages(message),
-            None => UsageReader::new(&head.content_type, head.content_encoding.as_deref())?,
-        };
-        Some(Self { reader, chosen, first_byte: None })
-    }
+/// The times of a response whose tokens are counted.
+#[derive(Clone, Copy, Debug)]
+struct TokenTimes {
+    /// The time at which the endpoint was chosen.
+    chosen: Duration,
+    /// The time of the first output of a stream of tokens.
+    first: Option<Duration>,
+}
 
-    /// Notes the time of the first byte of a stream of tokens.
-    pub(super) fn note_first_byte(&mut self, now: Duration) {
-        self.first_byte = Some(now);
-    }
-
-    /// Reads a chunk of the body.
-    pub(super) fn read(&mut self, chunk: &[u8]) {
-        self.reader.read_chunk(chunk);
-    }
-
+impl TokenTimes {
     /// The usage of the response, which ends now.
-    pub(super) fn finish(self, now: Duration) -> ResponseUsage {
-        let Self { reader, chosen, first_byte } = self;
+    fn usage(self, usage: Usage, now: Duration) -> ResponseUsage {
+        let Self { chosen, first } = self;
         ResponseUsage {
-            usage: reader.finish(),
+            usage,
             whole: now.saturating_sub(chosen),
-            since_first: first_byte.map(|first| now.saturating_sub(first)),
+            since_first: first.map(|first| now.saturating_sub(first)),
         }
     }
 }

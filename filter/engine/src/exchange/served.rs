@@ -1,19 +1,22 @@
-//! The feedback of a response: its load, and the endpoints that failed.
+//! The feedback of a response: its load, and the endpoints that failed or recovered.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::grpc::Status;
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker::state::latency::CompleteResponse;
 use endpoint_picker::state::prefix::{CachedTokens, UsagePrediction};
 
+use super::head::ResponseHead;
 use crate::ledger::{Change, ChangeKind};
 use crate::pool_view::PoolView;
 use crate::proxy::error_body::GRPC_STATUS;
 use crate::proxy::{Proxy, Result};
-use crate::worker_pool::directive::{Assignment, FirstChunk, ResponseProgress};
+use crate::worker_pool::directive::{Assignment, FirstToken, ResponseProgress};
+use crate::worker_pool::kept_connections::KeptConnections;
 use crate::worker_pool::store::PoolStore;
 
 /// The server of a response that begins.
@@ -23,17 +26,20 @@ pub(super) struct Served {
     pub(super) by: Option<SocketAddr>,
     /// Its key; `None` if it is not in the pool.
     pub(super) endpoint: Option<u64>,
-    /// Whether the server sent no response, or an error of its own; `None` if the trailers of its gRPC response will show it.
-    pub(super) is_failure: Option<bool>,
+    /// The proof that the head gives about the server; `None` if the body or its trailers will show it.
+    pub(super) outcome: Option<ServerOutcome>,
+    /// Its connection was closed before any response.
+    is_closed: bool,
 }
 
 impl Served {
-    /// Reads the server of the response to a request of this assignment, whose status is that of an error or not.
+    /// Reads the server of the response with this head to a request of this kind and assignment.
     pub(super) fn read(
         proxy: &impl Proxy,
         view: &PoolView,
         assignment: &Assignment,
-        is_server_error: Option<bool>,
+        head: &ResponseHead,
+        kind: RequestKind,
     ) -> Result<Self> {
         let first = assignment.destinations.first().and_then(|&key| view.pool().of_key(key));
         let by = proxy.upstream_address(first)?;
@@ -41,25 +47,34 @@ impl Served {
             first.filter(|first| first.address() == address).or_else(|| view.endpoint_at(address))
         });
         let endpoint = endpoint.map(Endpoint::key);
-        let is_failure = match is_server_error {
-            Some(true) => Some(by.is_some() && is_servers_fault(&proxy.response_details()?)),
-            Some(false) | None => is_server_error,
+        let mut is_closed = false;
+        let outcome = match head.outcome(kind) {
+            _ if by.is_none() => Some(ServerOutcome::Neutral),
+            outcome if head.is_server_error() => {
+                let details = proxy.response_details()?;
+                is_closed = details.starts_with(CLOSED);
+                if details.starts_with(b"via_upstream") { outcome } else { Some(without_response(&details)) }
+            }
+            outcome => outcome,
         };
-        Ok(Self { by, endpoint, is_failure })
+        Ok(Self { by, endpoint, outcome, is_closed })
     }
 }
 
-/// Whether an error is the server's. It is not when Envoy's circuit breakers kept the request from the server, or when a filter
-/// responded.
-fn is_servers_fault(details: &[u8]) -> bool {
-    let of_server: [&[u8]; 4] = [
-        b"via_upstream",
-        b"upstream_reset_before_response_started{",
-        b"upstream_per_try_timeout",
-        b"response_timeout",
-    ];
+/// Envoy's response code details when a connection is closed before any response.
+const CLOSED: &[u8] = b"upstream_reset_before_response_started{connection_termination";
+
+/// The proof that the proxy's own response with these details gives about the server. It gives none when
+/// Envoy's circuit breakers kept the request from the server, or when a filter responded.
+fn without_response(details: &[u8]) -> ServerOutcome {
+    let of_server: [&[u8]; 3] =
+        [b"upstream_reset_before_response_started{", b"upstream_per_try_timeout", b"response_timeout"];
     let is_overflow = details.windows(b"{overflow".len()).any(|part| part == b"{overflow");
-    of_server.iter().any(|prefix| details.starts_with(prefix)) && !is_overflow
+    if of_server.iter().any(|prefix| details.starts_with(prefix)) && !is_overflow {
+        ServerOutcome::NO_RESPONSE
+    } else {
+        ServerOutcome::Neutral
+    }
 }
 
 impl Assignment {
@@ -71,11 +86,13 @@ impl Assignment {
         served.by.is_some() && self.destinations.iter().all(is_another) && proxy.attempts() == Some(1)
     }
 
-    /// The response has begun, so the load is in flight at the endpoint that responds. Endpoints that failed the request are avoided from
-    /// now on. If `is_elsewhere`, the request never went to its destinations, so they are not avoided.
+    /// The response has begun, so the load is in flight at the endpoint that responds. Endpoints that failed
+    /// the request are avoided from now on, and have not cached its prompt. If `is_elsewhere`, the request
+    /// never went to its destinations, so they are not avoided.
     pub(super) fn begin_response(
         &mut self,
         store: &mut impl PoolStore,
+        kept: &mut KeptConnections,
         proxy: &impl Proxy,
         served: Served,
         is_elsewhere: bool,
@@ -93,11 +110,25 @@ impl Assignment {
                 load.endpoint = to;
             }
         }
-        let failures = served.endpoint.map_or(Failures::default(), |endpoint| {
+        let mut failures = served.endpoint.map_or(Failures::default(), |endpoint| {
             let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
             let tried = if is_elsewhere { &[][..] } else { &self.destinations };
-            Failures::of(tried, endpoint, served.is_failure, is_failing)
+            Failures::of(tried, endpoint, served.outcome, is_failing)
         });
+        failures.failed.retain(|&failed| {
+            let has_no_response = Some(failed) != served.endpoint || served.is_closed;
+            !has_no_response || !kept.explain(failed, self.at)
+        });
+        // Only the response of an endpoint that generates shows that the prompt is in its cache.
+        let may_serve =
+            served.endpoint.filter(|_| served.outcome.is_none_or(|it| it == ServerOutcome::Served));
+        if !self.sent_prompts.is_empty() {
+            let destinations = core::mem::take(&mut self.destinations);
+            changes.extend(
+                self.retract(|endpoint| Some(endpoint) != may_serve && destinations.contains(&endpoint)),
+            );
+            self.destinations = destinations;
+        }
         // The time is read only for the few responses that need it.
         let learned = if failures.is_empty() {
             Ok(())
@@ -108,13 +139,32 @@ impl Assignment {
         learned
     }
 
-    /// A chunk of the response's body has come. With the first one, all prefill load has ended, also that of earlier stages: servers
-    /// send the head of a stream before they have read the prompt.
-    pub(super) fn chunk(&mut self, store: &mut impl PoolStore, first: Option<FirstChunk>) {
-        if self.progress != ResponseProgress::Awaited {
+    /// The changes by which the prompts that these endpoints were sent are not cached there.
+    pub(crate) fn retract(&mut self, is_of: impl Fn(u64) -> bool) -> Vec<Change> {
+        let (at, mut changes) = (self.at, Vec::new());
+        self.sent_prompts.retain(|sent| {
+            let is_kept = !is_of(sent.endpoint());
+            if !is_kept {
+                changes.push(Change::State(sent.retraction(at)));
+            }
+            is_kept
+        });
+        changes
+    }
+
+    /// Whether output or an error has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.progress != ResponseProgress::Awaited
+    }
+
+    /// The first output of the response has come, or an error in its place. All prefill load has ended, also
+    /// that of earlier stages: servers send the head of a stream before they have read the prompt.
+    pub(super) fn begin_output(&mut self, store: &mut impl PoolStore, first: Option<FirstToken>) {
+        if self.has_begun() {
             return;
         }
         self.progress = ResponseProgress::Begun(first);
+        self.sent_prompts.clear();
         let ended = self.loads.iter_mut();
         let ended = ended.filter_map(|load| Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
         let answered = self.expectations.iter().zip(core::iter::repeat(first)).map(|(expected, first)| {
@@ -122,6 +172,15 @@ impl Assignment {
             Change::State(expected.answered(first.map_or(self.at, |first| first.at), took))
         });
         store.apply(ended.chain(answered).collect());
+    }
+
+    /// The server has failed to generate: what it was sent for the first time is not cached, unless output
+    /// has come before. Nothing is learnt from the response.
+    pub(super) fn fail_output(&mut self, store: &mut impl PoolStore) {
+        let retracted = self.retract(|_| true);
+        store.apply(retracted);
+        self.begin_output(store, None);
+        self.progress = ResponseProgress::Begun(None);
     }
 
     /// The response is complete. Returns it if it shows how long its server takes, and that counts.
@@ -207,17 +266,26 @@ impl Assignment {
     }
 }
 
-/// The trailers of a gRPC response of this endpoint have come, and show whether it failed the request.
-pub(super) fn judge_by_trailers(store: &mut impl PoolStore, proxy: &impl Proxy, endpoint: u64) -> Result<()> {
+/// The proof that the trailers of a gRPC response give; `None` without a status.
+pub(super) fn outcome_of_trailers(proxy: &impl Proxy, kind: RequestKind) -> Result<Option<ServerOutcome>> {
     let mut status = None;
     proxy.read_response_trailers(|name, value| {
         if name == GRPC_STATUS.as_bytes() {
             status = Status::read(value);
         }
     })?;
+    Ok(status.map(|status| ServerOutcome::of_call(status, kind)))
+}
+
+/// The response of this endpoint has proved this.
+pub(super) fn judge(
+    store: &mut impl PoolStore,
+    proxy: &impl Proxy,
+    endpoint: u64,
+    outcome: ServerOutcome,
+) -> Result<()> {
     let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
-    let is_failure = status.map(Status::is_server_failure);
-    let failures = Failures::of(&[], endpoint, is_failure, is_failing);
+    let failures = Failures::of(&[], endpoint, Some(outcome), is_failing);
     if !failures.is_empty() {
         let now = proxy.now()?;
         store.apply(failures.changes(now).collect());
@@ -231,13 +299,6 @@ pub(super) fn is_cut(details: &[u8]) -> bool {
     of_server.iter().any(|prefix| details.starts_with(prefix))
 }
 
-/// This endpoint has cut a response.
-pub(super) fn judge_cut(store: &mut impl PoolStore, proxy: &impl Proxy, endpoint: u64) -> Result<()> {
-    let failures = Failures { failed: vec![endpoint], recovered: None };
-    store.apply(failures.changes(proxy.now()?).collect());
-    Ok(())
-}
-
 /// The endpoints that failed a request, and an endpoint that recovered.
 #[derive(Debug, Default)]
 struct Failures {
@@ -246,14 +307,17 @@ struct Failures {
 }
 
 impl Failures {
-    /// The destinations before the serving endpoint have failed, and the serving endpoint too if its response
-    /// is a failure, as far as that is known.
-    fn of(destinations: &[u64], served: u64, is_failure: Option<bool>, is_failing: bool) -> Self {
+    /// The destinations before the serving endpoint have failed, and the serving endpoint has failed or
+    /// recovered by the outcome, if it is known.
+    fn of(destinations: &[u64], served: u64, outcome: Option<ServerOutcome>, is_failing: bool) -> Self {
         // A server outside the list got the request after all destinations had failed.
         let tried_before = destinations.iter().take_while(|&&destination| destination != served);
         Self {
-            failed: tried_before.copied().chain((is_failure == Some(true)).then_some(served)).collect(),
-            recovered: (is_failure == Some(false) && is_failing).then_some(served),
+            failed: tried_before
+                .copied()
+                .chain((outcome == Some(ServerOutcome::Failed)).then_some(served))
+                .collect(),
+            recovered: (outcome == Some(ServerOutcome::Served) && is_failing).then_some(served),
         }
     }
 
@@ -264,7 +328,7 @@ impl Failures {
     fn changes(self, at: Duration) -> impl Iterator<Item = Change> {
         let recovered = self.recovered.into_iter();
         let recovered =
-            recovered.map(move |endpoint| Change::Endpoint { endpoint, kind: ChangeKind::Answered { at } });
+            recovered.map(move |endpoint| Change::Endpoint { endpoint, kind: ChangeKind::Recovered { at } });
         let failed = self.failed.into_iter();
         recovered
             .chain(failed.map(move |endpoint| Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } }))

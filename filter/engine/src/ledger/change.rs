@@ -38,19 +38,19 @@ pub enum ChangeKind {
     },
     /// This is all that the sender has in flight at the endpoint.
     InFlight(Load),
-    /// The endpoint refused a connection, broke one off or answered with an error before the first byte of the body.
+    /// The endpoint [failed](endpoint_picker::response::outcome::ServerOutcome) a request.
     Failed {
         /// When.
         at: Duration,
     },
-    /// The endpoint answered a request after it had failed others.
-    Answered {
+    /// The endpoint served a generation after it had failed requests.
+    Recovered {
         /// When.
         at: Duration,
     },
     /// The endpoint has sent a body to a client.
     Served {
-        /// Time from the choice of the endpoint to the first byte.
+        /// Time from the choice of the endpoint to the first output.
         first_byte: Duration,
         /// Whether the body is a stream of tokens.
         is_streamed: bool,

@@ -88,7 +88,7 @@ impl Ledger {
                     self.responses.failed(index);
                 }
             }
-            ChangeKind::Answered { at } => self.avoidance.answered(endpoint, at),
+            ChangeKind::Recovered { at } => self.avoidance.recovered(endpoint, at),
             ChangeKind::Served { first_byte, is_streamed } => {
                 if let Some(index) = self.pool.index_of(endpoint) {
                     self.responses.served(index, first_byte, is_streamed);
@@ -251,7 +251,7 @@ impl Ledger {
         self.avoidance.avoided_endpoints(now)
     }
 
-    /// Whether an endpoint has failed since its last response without failure.
+    /// Whether an endpoint has failed since it last served a generation.
     pub fn is_failing(&self, endpoint: u64) -> bool {
         self.avoidance.is_failing(endpoint)
     }

@@ -132,13 +132,13 @@ fn loads_start_move_and_end_and_leave_with_their_sender() {
 }
 
 #[test]
-fn an_endpoint_that_fails_is_avoided_until_it_answers() {
+fn an_endpoint_that_fails_is_avoided_until_it_serves() {
     let mut ledger = ledger(&[1, 2], &Pipeline::default());
     ledger.apply(7, &change(2, ChangeKind::Failed { at: NOW }));
     assert!(ledger.is_failing(key(2)));
     assert_eq!(ledger.avoided_endpoints(NOW).collect::<Vec<_>>(), [key(2)]);
     assert!(ledger.avoided()[1].contains(NOW) && !ledger.avoided()[0].contains(NOW));
-    ledger.apply(8, &change(2, ChangeKind::Answered { at: NOW }));
+    ledger.apply(8, &change(2, ChangeKind::Recovered { at: NOW }));
     assert!(!ledger.is_failing(key(2)));
 }
 

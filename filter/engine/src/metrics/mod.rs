@@ -16,8 +16,10 @@ use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks, ServedModelRun};
 use endpoint_picker::fallback::FallbackReason;
 use endpoint_picker::input::prediction::ResponseLimits;
+use endpoint_picker::period::Period;
 use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::response::outcome::ResponseError;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker::state::prefix::CachedTokens;
 use endpoint_picker_wire::report;
@@ -29,7 +31,7 @@ use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
-use crate::worker_pool::directive::{Assignment, FirstChunk};
+use crate::worker_pool::directive::{Assignment, FirstToken};
 
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
@@ -48,6 +50,10 @@ const MODELS: &[&str] = &["model_name", TARGET_MODEL];
 
 /// The value for a request without a model.
 const NO_MODEL: &str = "none";
+
+/// Time between two steps of the age of models. The third step without a request forgets a model, after 60 to
+/// 90 minutes.
+const MODELS_STEP: Duration = Duration::from_secs(30 * 60);
 
 /// All metrics of one pool, as one worker counts them.
 #[derive(Debug)]
@@ -88,16 +94,21 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) snapshot_age: Gauge<M>,
     /// Microseconds that a decision took.
     pub(crate) decision: Histogram<M>,
-    /// Milliseconds from the decision to the first byte of the response's body.
+    /// Milliseconds from the decision to the first output in the response's body.
     pub(crate) first_byte: Histogram<M>,
-    /// Times to the first chunk of streams, as percentages of what was expected.
+    /// Responses with status 2xx whose body has an error, by the side whose fault it is.
+    response_errors: [(ResponseError, Counter<M>); 2],
+    /// Times to the first output of streams, as percentages of what was expected.
     first_chunk_of_expected: Histogram<M>,
     limits: LimitMetrics<M>,
     plugins: PluginMetrics<M>,
     /// Requests and stages of them, by endpoint.
     picks: LabelledCounter<M>,
-    /// Routed requests, by the client's model and the serving model.
+    /// Routed requests, by the client's model and the serving model: of models to which a server has
+    /// responded without an error.
     requests: LabelledCounter<M>,
+    /// Pause before models are [aged](Self::age_models).
+    models_pause: Period,
     /// Models that a rewrite rule named, by the rule's object and the model.
     rewrites: LabelledCounter<M>,
     /// Requests in flight, by endpoint.
@@ -153,6 +164,15 @@ pub(crate) struct RequestModels<'a> {
     pub(crate) rewrite: Option<&'a str>,
 }
 
+/// The labels of a request's models.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLabels {
+    /// Labels of new models: the request is counted under them when a server responds without an error.
+    pub(crate) new: Option<Labels>,
+    /// Labels for the tokens of its response, if they are counted.
+    pub(crate) tokens: Option<Labels>,
+}
+
 impl<M: MetricSink> Metrics<M> {
     /// The metrics of a pool, none of them counted yet.
     pub fn new(sink: &M, pool: &str, form: Form, count_tokens: bool) -> Self {
@@ -172,6 +192,9 @@ impl<M: MetricSink> Metrics<M> {
             let family = family(MetricKind::Counter, "fallbacks", &["reason"]);
             (reason, Counter::new(sink, &family, &Labels::new(&[reason.as_str()])))
         };
+        let response_errors = family(MetricKind::Counter, "response_errors", &["side"]);
+        let response_errors = [(ResponseError::Server, "server"), (ResponseError::Client, "client")]
+            .map(|(error, side)| (error, Counter::new(sink, &response_errors, &Labels::new(&[side]))));
         let reasons = [FallbackReason::NoEndpoints, FallbackReason::Saturated, FallbackReason::Failed];
         let fallbacks = reasons.into_iter().filter(|_| form == Form::Native).map(fallback).collect();
         let build_info = family(MetricKind::Gauge, "build_info", &["version", "form"]);
@@ -208,11 +231,13 @@ impl<M: MetricSink> Metrics<M> {
             snapshot_age: gauge("snapshot_age_ms"),
             decision: histogram("decision_us"),
             first_byte: histogram("first_byte_ms"),
+            response_errors,
             first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
             limits: LimitMetrics::new(sink, pool),
             plugins: PluginMetrics::new(sink, pool),
             picks: labelled("picks", &[ENDPOINT]),
             requests: labelled("model_requests", MODELS),
+            models_pause: Period::default(),
             rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
             in_flight_requests: of_endpoints("endpoint_in_flight"),
             in_flight_tokens: of_endpoints("endpoint_in_flight_tokens"),
@@ -226,8 +251,15 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Records the time to the first chunk of a response.
-    pub(crate) fn record_first_chunk(&self, assignment: &Assignment, first: &FirstChunk) {
+    /// Counts an error in the body of a response with status 2xx.
+    pub(crate) fn count_response_error(&self, error: ResponseError) {
+        if let Some((_, counter)) = self.response_errors.iter().find(|(counted, _)| *counted == error) {
+            counter.increment();
+        }
+    }
+
+    /// Records the time to the first output of a response.
+    pub(crate) fn record_first_token(&self, assignment: &Assignment, first: &FirstToken) {
         if let Some(limits) = &assignment.limits {
             self.limits.count_first_chunk(limits, first.at.saturating_sub(assignment.at));
         }
@@ -251,7 +283,7 @@ impl<M: MetricSink> Metrics<M> {
         self.limits.refused.increment();
     }
 
-    /// Records the time to the first chunk of a stream of tokens.
+    /// Records the time to the first output of a stream of tokens.
     fn record_share_of_expected(&self, took: Duration, expected: &Expectation) {
         // Below a millisecond, rounding would decide.
         let percent = took.as_secs_f64() * 1e5 / expected.milliseconds().max(1.0);
@@ -319,15 +351,33 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a routed request by its models. Returns the labels of its response's tokens, if those are counted.
-    pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> Option<Labels> {
+    /// Counts a routed request by its models, unless they are new: clients choose their names, so a response
+    /// has to show first that a server knows the model.
+    pub(crate) fn count_models(&mut self, request: &RequestModels<'_>) -> RequestLabels {
         let model = if request.model.is_empty() { NO_MODEL } else { request.model };
         let models = [request.asked.unwrap_or(NO_MODEL), model];
-        self.requests.increment(&models);
+        let new = self.requests.increment_known(&models);
         if let Some(resource) = request.rewrite {
             self.rewrites.increment(&[resource, request.model]);
         }
-        self.tokens.is_some().then(|| Labels::new(&models))
+        RequestLabels { new, tokens: self.tokens.is_some().then(|| Labels::new(&models)) }
+    }
+
+    /// Counts a request of new models, to which a server has responded without an error.
+    pub(crate) fn count_new_models(&mut self, models: &Labels) {
+        self.requests.add(models, 1);
+    }
+
+    /// Forgets the models that no request used for an hour.
+    pub(crate) fn age_models(&mut self, now: Duration) {
+        if self.models_pause.contains(now) {
+            return;
+        }
+        self.models_pause = Period::new(now, MODELS_STEP);
+        self.requests.age();
+        if let Some(tokens) = &mut self.tokens {
+            tokens.age();
+        }
     }
 
     /// Counts a response whose cached tokens were predicted, by the labels of its tokens.
@@ -399,8 +449,9 @@ impl<M: MetricSink> Metrics<M> {
             &self.encoder_cache_hits,
         ];
         let rejected = self.rejected.iter().map(|(_, counter)| counter);
+        let errors = self.response_errors.iter().map(|(_, counter)| counter);
         let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);
-        counters.into_iter().chain(rejected).chain(fallbacks).for_each(Counter::flush);
+        counters.into_iter().chain(rejected).chain(errors).chain(fallbacks).for_each(Counter::flush);
         for counter in [&self.picks, &self.requests, &self.rewrites] {
             counter.flush();
         }

@@ -1,7 +1,8 @@
 //! Metrics with labels.
 //!
 //! A worker keeps at most [`MAX_SERIES`] series of one metric, like the EPP; further values are added up
-//! under the value `other`. For series of models, the sink limits all workers together in the same way.
+//! under the value `other`. Series of models that no request used for an hour are forgotten. For series of
+//! models, the sink limits all workers together in the same way.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -15,7 +16,14 @@ pub const MAX_SERIES: usize = 1000;
 struct SeriesMap<M: MetricSink, T> {
     sink: M,
     family: M::Family,
-    by_labels: HashMap<String, T>,
+    by_labels: HashMap<String, Series<T>>,
+}
+
+#[derive(Debug)]
+struct Series<T> {
+    metric: T,
+    /// Calls of [`SeriesMap::age`] since it was used last.
+    age: u8,
 }
 
 impl<M: MetricSink, T> SeriesMap<M, T> {
@@ -27,7 +35,22 @@ impl<M: MetricSink, T> SeriesMap<M, T> {
         let Self { sink, family, by_labels } = self;
         let is_beyond_limit = by_labels.len() >= MAX_SERIES && !by_labels.contains_key(labels.suffix());
         let labels = if is_beyond_limit { &labels.other() } else { labels };
-        by_labels.entry_ref(labels.suffix()).or_insert_with(|| make(sink, family, labels))
+        let made = || Series { metric: make(sink, family, labels), age: 0 };
+        let series = by_labels.entry_ref(labels.suffix()).or_insert_with(made);
+        series.age = 0;
+        &mut series.metric
+    }
+
+    /// Forgets the series that were not used since the last three calls, so that others get their places.
+    fn age(&mut self, last_use: impl Fn(&T)) {
+        self.by_labels.retain(|_, series| {
+            series.age += 1;
+            let is_kept = series.age < 3;
+            if !is_kept {
+                last_use(&series.metric);
+            }
+            is_kept
+        });
     }
 }
 
@@ -50,22 +73,42 @@ impl<M: MetricSink> LabelledCounter<M> {
         series.get_or_make(labels, Counter::new).increment();
     }
 
+    /// Increments the counter of these values if there is one, or else returns the labels to [add](Self::add)
+    /// to later.
+    pub(crate) fn increment_known(&mut self, values: &[&str]) -> Option<Labels> {
+        let Self { series, labels } = self;
+        labels.set(values);
+        match series.by_labels.get_mut(labels.suffix()) {
+            Some(known) => {
+                known.age = 0;
+                known.metric.increment();
+                None
+            }
+            None => Some(labels.clone()),
+        }
+    }
+
+    /// As [`SeriesMap::age`].
+    pub(crate) fn age(&mut self) {
+        self.series.age(Counter::flush);
+    }
+
     pub(crate) fn add(&mut self, labels: &Labels, count: u64) {
         self.series.get_or_make(labels, Counter::new).add(count);
     }
 
     /// Adds the pending counts to the proxy's counters.
     pub(crate) fn flush(&self) {
-        self.series.by_labels.values().for_each(Counter::flush);
+        self.series.by_labels.values().for_each(|series| series.metric.flush());
     }
 
     /// Forgets the counters of all other values of its one label, after a last flush, so that new values get theirs.
     pub(crate) fn keep<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
         let kept: HashSet<String> = values.map(|value| Labels::new(&[value]).suffix().to_owned()).collect();
-        self.series.by_labels.retain(|suffix, counter| {
+        self.series.by_labels.retain(|suffix, series| {
             let is_kept = kept.contains(suffix);
             if !is_kept {
-                counter.flush();
+                series.metric.flush();
             }
             is_kept
         });
@@ -79,6 +122,11 @@ pub(crate) struct LabelledHistogram<M: MetricSink>(SeriesMap<M, Histogram<M>>);
 impl<M: MetricSink> LabelledHistogram<M> {
     pub(crate) fn new(sink: &M, family: M::Family) -> Self {
         Self(SeriesMap::new(sink, family))
+    }
+
+    /// As [`SeriesMap::age`].
+    pub(crate) fn age(&mut self) {
+        self.0.age(|_| {});
     }
 
     /// Adds a value, without a flush.
@@ -110,7 +158,7 @@ impl<M: MetricSink> LabelledGauge<M> {
         self.0.by_labels.retain(|suffix, gauge| {
             let is_set = sums.contains_key(suffix);
             if !is_set {
-                gauge.set(0);
+                gauge.metric.set(0);
             }
             is_set
         });

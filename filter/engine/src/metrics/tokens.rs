@@ -94,6 +94,20 @@ impl<M: MetricSink> TokenMetrics<M> {
         self.wrong_predictions.add(&labels, u64::from(cached.is_wrong()));
     }
 
+    /// Forgets models that no response used for [some calls](LabelledCounter::age).
+    pub(crate) fn age(&mut self) {
+        for amounts in [&mut self.input, &mut self.output, &mut self.cached] {
+            amounts.each.age();
+            amounts.total.age();
+        }
+        for histogram in
+            [&mut self.time_per_token, &mut self.time_per_further_token, &mut self.prediction_errors]
+        {
+            histogram.age();
+        }
+        self.wrong_predictions.age();
+    }
+
     /// Adds the pending counts to the proxy's counters.
     pub(crate) fn flush(&self) {
         for amounts in [&self.input, &self.output, &self.cached] {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
-use endpoint_picker::response::usage::is_stream;
+use endpoint_picker::response::reader::is_stream;
 
 use super::client_response::ClientResponse;
 use super::event::{Event, OtherOutput};

@@ -6,7 +6,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::StateChange;
 use endpoint_picker_wire::CHANGES_FORMAT;
-use endpoint_picker_wire::changes::{self, Changes, EndpointLoad, Failure};
+use endpoint_picker_wire::changes::{self, Changes, EndpointLoad, Failure, Recovery};
 use hashbrown::HashMap;
 
 use super::importer::MAX_FAILURE_AGE;
@@ -129,7 +129,11 @@ fn add(message: &mut Changes, change: Change, now: Duration) {
         Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } } if age(at) <= MAX_FAILURE_AGE => {
             message.failures.push(Failure { endpoint, age_ms: age_ms(at) });
         }
-        // Failures that are too old. The outbox collects no other kind.
+        Change::Endpoint { endpoint, kind: ChangeKind::Recovered { at } } if age(at) <= MAX_FAILURE_AGE => {
+            let failures_before = u32::try_from(message.failures.len()).unwrap_or(u32::MAX);
+            message.recoveries.push(Recovery { endpoint, age_ms: age_ms(at), failures_before });
+        }
+        // Failures and recoveries that are too old. The outbox collects no other kind.
         Change::Endpoint { .. } => {}
     }
 }
@@ -198,17 +202,21 @@ mod tests {
     fn changes_have_their_ages_and_old_failures_are_left_out() {
         let state = |plugin, at, words| Change::State(StateChange { plugin, endpoint: 1, at, words });
         let failed = |at| Change::Endpoint { endpoint: 1, kind: ChangeKind::Failed { at } };
+        let recovered = |at| Change::Endpoint { endpoint: 1, kind: ChangeKind::Recovered { at } };
         let changes = vec![
             state(4, at(7), vec![1, 2]),
             state(5, at(0), vec![]),
             state(4, at(10), vec![3]),
             failed(at(9)),
             failed(at(0).saturating_sub(MAX_FAILURE_AGE)),
+            recovered(at(10)),
+            recovered(at(0).saturating_sub(MAX_FAILURE_AGE)),
         ];
         let message = exporter().next(changes, [].into_iter(), at(10)).unwrap();
         let state = |plugin, age_ms, words| changes::StateChange { endpoint: 1, plugin, age_ms, words };
         assert_eq!(message.plugins, [4, 5]);
         assert_eq!(message.states, [state(0, 3, vec![1, 2]), state(1, 10, vec![]), state(0, 0, vec![3])]);
         assert_eq!(message.failures, [Failure { endpoint: 1, age_ms: 1 }]);
+        assert_eq!(message.recoveries, [Recovery { endpoint: 1, age_ms: 0, failures_before: 1 }]);
     }
 }

@@ -7,7 +7,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::state::StateChange;
 use endpoint_picker::state::in_flight::{is_other_proxy, sender_of_proxy};
-use endpoint_picker_wire::changes::{self, Changes, Delivery, EndpointLoad, Failure};
+use endpoint_picker_wire::changes::{self, Changes, Delivery, EndpointLoad, Failure, Recovery};
 use endpoint_picker_wire::{CHANGES_FORMAT, DecodeError, Message};
 use hashbrown::HashMap;
 
@@ -17,7 +17,7 @@ use crate::ledger::{Change, ChangeKind, Ledger};
 /// The loads of a proxy that was not read from for this long are dropped. Proxies send every 250 ms at least.
 const EXPIRY: Duration = Duration::from_millis(1500);
 
-/// Failures that are older do not count: an endpoint is avoided for no longer than about that.
+/// Failures and recoveries that are older do not count: an endpoint is avoided for no longer than about that.
 pub(super) const MAX_FAILURE_AGE: Duration = Duration::from_millis(500);
 
 /// Maximum number of other proxies.
@@ -305,8 +305,8 @@ fn bounded(load: &EndpointLoad) -> Load {
     Load { requests: load.requests.min(MAX_LOAD), tokens: load.tokens.min(MAX_LOAD) }
 }
 
-/// Takes the changes of states and the failures out of a message. Changes of an endpoint's state before its caches were empty do not
-/// count.
+/// Takes the changes of states, the failures and the recoveries out of a message. Changes of an endpoint's
+/// state before its caches were empty do not count.
 fn events(
     message: &mut Changes,
     made: Made,
@@ -335,12 +335,24 @@ fn events(
         }
         add(age, Change::State(change));
     }
-    for &Failure { endpoint, age_ms } in &message.failures {
+    let mut add_event = |endpoint, age_ms, kind: fn(Duration) -> ChangeKind| {
         let age = Duration::from_millis(age_ms);
         let at = at(age);
         if now.saturating_sub(at) <= MAX_FAILURE_AGE {
-            add(age, Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } });
+            add(age, Change::Endpoint { endpoint, kind: kind(at) });
         }
+    };
+    let mut recoveries = message.recoveries.iter().peekable();
+    for (place, &Failure { endpoint, age_ms }) in message.failures.iter().enumerate() {
+        let is_before =
+            |it: &&Recovery| usize::try_from(it.failures_before).is_ok_and(|count| count <= place);
+        while let Some(&Recovery { endpoint, age_ms, .. }) = recoveries.next_if(is_before) {
+            add_event(endpoint, age_ms, |at| ChangeKind::Recovered { at });
+        }
+        add_event(endpoint, age_ms, |at| ChangeKind::Failed { at });
+    }
+    for &Recovery { endpoint, age_ms, .. } in recoveries {
+        add_event(endpoint, age_ms, |at| ChangeKind::Recovered { at });
     }
     Ok(changes)
 }

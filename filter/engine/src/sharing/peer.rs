@@ -69,10 +69,10 @@ impl Outbox {
     pub fn wants<Words>(change: &Change<Words>) -> bool {
         let Change::Endpoint { kind, .. } = change else { return true };
         match kind {
-            ChangeKind::Failed { .. } | ChangeKind::Restarted { .. } => true,
-            // Another proxy avoids an endpoint only briefly, or until its own request gets a response.
-            ChangeKind::Answered { .. }
-            | ChangeKind::Served { .. }
+            // A proxy whose own clients prove nothing about an endpoint learns from others that it works
+            // again.
+            ChangeKind::Failed { .. } | ChangeKind::Recovered { .. } | ChangeKind::Restarted { .. } => true,
+            ChangeKind::Served { .. }
             | ChangeKind::Cached(_)
             | ChangeKind::Started(_)
             | ChangeKind::Ended(_)

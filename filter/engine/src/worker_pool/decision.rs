@@ -165,6 +165,7 @@ impl PoolView {
             changes.extend(states.into_iter().map(Change::State));
             decision.expectations.append(&mut shadow.decision.expectations);
             decision.usage_predictions.append(&mut shadow.decision.usage_predictions);
+            decision.sent_prompts.append(&mut shadow.decision.sent_prompts);
         }
         let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
         (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)

@@ -13,7 +13,7 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
-use endpoint_picker::state::prefix::UsagePrediction;
+use endpoint_picker::state::prefix::{SentPrompt, UsagePrediction};
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
@@ -128,20 +128,22 @@ pub struct Assignment {
     pub limits: Option<ResponseLimits>,
     /// The usage that its response is predicted to have; none if only a part of the prompt was read.
     pub usage_predictions: Few<UsagePrediction>,
+    /// The prompts that endpoints were not sent before, until the response shows whether they are cached now.
+    pub sent_prompts: Few<SentPrompt>,
     /// The time of the decision.
     pub at: Duration,
     /// The place among the other pools of the one that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
     pub(crate) handed_over: Option<usize>,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,
-    /// Chunks of its response so far, without the last one.
+    /// Chunks of its response since the first output, without the last one.
     pub(crate) chunks: u64,
 }
 
-/// The first chunk of a response that shows how long its server takes.
+/// The first output of a response that shows how long its server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FirstChunk {
-    /// When it came.
+pub(crate) struct FirstToken {
+    /// When its chunk came.
     pub(crate) at: Duration,
     /// The time since the decision, if the response is a stream of tokens.
     pub(crate) took: Option<Duration>,
@@ -152,11 +154,11 @@ pub(crate) struct FirstChunk {
 /// How far the response to a request has come, for plugins that learn from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ResponseProgress {
-    /// Its first chunk has not come.
+    /// Its first output has not come.
     #[default]
     Awaited,
-    /// Its first chunk has come. It is that of a response that shows how long its server takes if it is known.
-    Begun(Option<FirstChunk>),
+    /// Its first output has come, or its first error. If it is known, it shows how long its server takes.
+    Begun(Option<FirstToken>),
     /// It is complete. It shows how long its server takes if it is known.
     Complete(Option<CompleteResponse>),
 }
@@ -166,7 +168,7 @@ pub(crate) enum ResponseProgress {
 pub struct AssignedLoad {
     /// The endpoint's key.
     pub endpoint: u64,
-    /// Ends with the first chunk of the response.
+    /// Ends with the first output of the response.
     pub prefill: Load,
     /// Ends with the response.
     pub response: Load,
@@ -207,9 +209,10 @@ impl PoolView {
         let pool = self.pool();
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
-                let Decision { reservations, expectations, limits, usage_predictions, .. } = decision;
+                let Decision { reservations, expectations, limits, usage_predictions, sent_prompts, .. } =
+                    decision;
                 let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
-                let assignment = Assignment { limits, usage_predictions, ..assignment };
+                let assignment = Assignment { limits, usage_predictions, sent_prompts, ..assignment };
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
             }
             None => (
@@ -255,6 +258,7 @@ impl PoolView {
             assignment: Assignment {
                 limits: decision.limits,
                 usage_predictions: decision.usage_predictions,
+                sent_prompts: decision.sent_prompts,
                 ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)
             },
             prompt: decision.prompt,

@@ -8,6 +8,7 @@ use endpoint_picker::fallback::{self, FallbackReason};
 use endpoint_picker::headers::Headers;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::body::Api;
+use endpoint_picker::response::outcome::ServerOutcome;
 
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::MetricSink;
@@ -28,8 +29,8 @@ pub struct OtherPool<S> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherResponse {
     pub(crate) address: SocketAddr,
-    /// Whether the server sent no response, or an error of its own; `None` if the trailers of its gRPC response will show it.
-    pub(crate) is_failure: Option<bool>,
+    /// The proof that its head gives; `None` if the rest will show it.
+    pub(crate) outcome: Option<ServerOutcome>,
     /// It comes from the first attempt: the proxy does not follow the pick.
     pub(crate) is_elsewhere: bool,
     /// When its head came.
@@ -83,7 +84,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// Moves the load of a request to the other pool that responds to it, if one has the endpoint. Returns the endpoint's key. The
     /// destinations of this pool have failed before, and are avoided from now on.
     pub(crate) fn hand_over(&mut self, assignment: &mut Assignment, response: OtherResponse) -> Option<u64> {
-        let OtherResponse { address, is_failure, is_elsewhere, at } = response;
+        let OtherResponse { address, outcome, is_elsewhere, at } = response;
         let mut others = self.others.iter_mut().enumerate();
         let (place, endpoint, other) = others.find_map(|(place, OtherPool { store, .. })| {
             let endpoint = store.view().endpoint_at(address).map(Endpoint::key)?;
@@ -100,12 +101,13 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         let event = |endpoint, kind| Change::Endpoint { endpoint, kind };
         let failed = assignment.destinations.iter().filter(|_| !is_elsewhere);
         own_changes.extend(failed.map(|&failed| event(failed, ChangeKind::Failed { at })));
-        match is_failure {
-            Some(true) => changes.push(event(endpoint, ChangeKind::Failed { at })),
-            Some(false) if other.read(|ledger| ledger.is_failing(endpoint)) => {
-                changes.push(event(endpoint, ChangeKind::Answered { at }));
+        own_changes.extend(assignment.retract(|_| true));
+        match outcome {
+            Some(ServerOutcome::Failed) => changes.push(event(endpoint, ChangeKind::Failed { at })),
+            Some(ServerOutcome::Served) if other.read(|ledger| ledger.is_failing(endpoint)) => {
+                changes.push(event(endpoint, ChangeKind::Recovered { at }));
             }
-            Some(false) | None => {}
+            Some(ServerOutcome::Served | ServerOutcome::Neutral) | None => {}
         }
         other.apply(changes);
         self.store.apply(own_changes);

@@ -4,6 +4,7 @@ pub mod decision;
 pub mod directive;
 mod elsewhere;
 pub mod fallback;
+pub(crate) mod kept_connections;
 pub mod store;
 
 use core::time::Duration;
@@ -24,6 +25,7 @@ use crate::worker_pool::decision::{Draws, Routing};
 use crate::worker_pool::directive::Directive;
 use crate::worker_pool::elsewhere::ElsewhereWatch;
 use crate::worker_pool::fallback::OtherPool;
+use crate::worker_pool::kept_connections::KeptConnections;
 use crate::worker_pool::store::PoolStore;
 
 /// Time between two flushes of the metrics.
@@ -44,6 +46,7 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The list: places in `others`.
     pub(crate) fallback: Vec<usize>,
     pub(crate) draws: Draws,
+    pub(crate) kept_connections: KeptConnections,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
     picked_pool: Arc<Endpoints>,
@@ -62,6 +65,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             others: Vec::new(),
             fallback: Vec::new(),
             draws: Draws::new(seed),
+            kept_connections: KeptConnections::default(),
             elsewhere: ElsewhereWatch::default(),
             picked_pool: Arc::default(),
             flush_pause: Period::default(),
@@ -153,15 +157,17 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also
     /// sets the gauges that all workers have in common.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
-        let Self { store, metrics, elsewhere, picked_pool, flush_pause, .. } = self;
+        let Self { store, metrics, elsewhere, picked_pool, flush_pause, kept_connections, .. } = self;
         if flush_pause.contains(now) {
             return;
         }
         *flush_pause = Period::new(now, FLUSH_PERIOD);
         metrics.flush();
+        metrics.age_models(now);
         let view = store.view();
         if !Arc::ptr_eq(view.pool(), picked_pool) {
             metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::printed_address));
+            kept_connections.keep(|endpoint| view.pool().index_of(endpoint).is_some());
             *picked_pool = Arc::clone(view.pool());
         }
         if is_leader {

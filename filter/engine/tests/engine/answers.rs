@@ -76,13 +76,15 @@ fn endpoints_that_were_tried_before_the_one_that_answers_have_failed() {
 }
 
 #[test]
-fn an_answer_ends_the_avoidance() {
+fn a_generation_ends_the_avoidance() {
     let mut fixture = Fixture::new();
     let mut failing = fixture.routed();
     let mut other = fixture.routed();
     failing.answer(&mut fixture, 1, &[(":status", "500")]);
     assert_eq!(fixture.avoided(), [1]);
     other.answer(&mut fixture, 1, OK);
+    assert_eq!(fixture.avoided(), [1], "servers send the head of a stream before they generate");
+    other.chunk(&mut fixture, "text", false);
     assert_eq!(fixture.avoided(), [0; 0]);
 }
 

@@ -196,6 +196,12 @@ impl Request {
         self.exchange.response_headers(&mut fixture.pool, &mut self.proxy, false);
     }
 
+    /// The first endpoint serves it.
+    pub(crate) fn served(mut self, fixture: &mut Fixture) {
+        self.answer(fixture, 1, &[(":status", "200")]);
+        self.chunk(fixture, "text", true);
+    }
+
     /// A chunk of the answer arrives; returns the chunk that the client gets.
     pub(crate) fn chunk(&mut self, fixture: &mut Fixture, chunk: &str, is_last: bool) -> String {
         self.proxy.chunk = chunk.as_bytes().to_vec();

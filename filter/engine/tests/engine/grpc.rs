@@ -222,6 +222,7 @@ fn only_a_header_names_the_model() {
         request.head(&mut fixture);
         assert_eq!(request.body(&mut fixture, &generate(40), true), Flow::Continue);
         assert_eq!(request.proxy.request_body, generate(40), "the message stays as it is");
+        request.served(&mut fixture);
     }
     assert_eq!(fixture.counted("model_requests|none|none"), 1);
     assert_eq!(fixture.counted("model_requests|none|m"), 1);
@@ -288,12 +289,14 @@ fn tokens_and_times_are_counted_from_the_messages() {
     let mut fixture = fixture(&json!({"countTokens": true}));
     let mut request = routed(&mut fixture);
     request.answer(&mut fixture, 1, OK);
-    request.proxy.now.set(START + Duration::from_millis(30));
+    request.proxy.now.set(START + Duration::from_millis(10));
     let first = frame(b"\x0a\x07\x0a\x01\x05\x10\x09\x18\x01");
     let complete = frame(b"\x12\x06\x18\x09\x20\x03\x28\x04");
     chunk(&mut request, &mut fixture, &first[..6]);
+    request.proxy.now.set(START + Duration::from_millis(30));
+    chunk(&mut request, &mut fixture, &[&first[6..], &complete[..3]].concat());
     request.proxy.now.set(START + Duration::from_millis(70));
-    chunk(&mut request, &mut fixture, &[&first[6..], &complete].concat());
+    chunk(&mut request, &mut fixture, &complete[3..]);
     trailers(&mut request, &mut fixture, "0");
     let histograms = fixture.sink.values(MetricKind::Histogram);
     assert_eq!(histograms["first_byte_ms"], [30]);

@@ -37,7 +37,7 @@ fn latency<T>(fixture: &Fixture, read: impl FnOnce(&LatencyState) -> T) -> T {
         .read(|ledger| read(key.iter().find_map(|&key| ledger.states().of::<LatencyState>(key)).unwrap()))
 }
 
-fn slopes(fixture: &Fixture) -> Slopes {
+pub(crate) fn slopes(fixture: &Fixture) -> Slopes {
     latency(fixture, |state| state.slopes(PRIOR))
 }
 
@@ -53,9 +53,9 @@ fn send(fixture: &mut Fixture, number: usize) -> (Request, u8) {
 fn respond(fixture: &mut Fixture, (mut request, from): (Request, u8), head: &[(&str, &str)], ms: u64) {
     request.answer(fixture, from, head);
     request.proxy.now.set(START + Duration::from_millis(ms));
-    request.chunk(fixture, "a", false);
+    request.chunk(fixture, "data: a\n\n", false);
     request.proxy.now.set(START + Duration::from_millis(ms + 500));
-    request.chunk(fixture, "b", true);
+    request.chunk(fixture, "data: b\n\n", true);
 }
 
 #[test]

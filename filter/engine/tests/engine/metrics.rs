@@ -108,7 +108,7 @@ fn a_client_cannot_make_series_without_end_or_forge_labels() {
     let mut fixture = Fixture::new();
     for number in 0..1100 {
         let body = format!(r#"{{"model": "m{number}", "prompt": "hi"}}"#);
-        fixture.post(TEXT, &[], &body).exchange.end(&mut fixture.pool);
+        fixture.post(TEXT, &[], &body).served(&mut fixture);
     }
     fixture.pool.publish_metrics(false, START);
     let series = fixture.sink.names().into_iter().filter(|name| name.starts_with("model_requests|"));
@@ -119,7 +119,7 @@ fn a_client_cannot_make_series_without_end_or_forge_labels() {
     let long = "x".repeat(200);
     for model in ["a|b\\n", long.as_str()] {
         let body = format!(r#"{{"model": "{model}", "prompt": "hi"}}"#);
-        fixture.post(TEXT, &[], &body);
+        fixture.post(TEXT, &[], &body).served(&mut fixture);
     }
     fixture.pool.publish_metrics(false, START);
     assert_eq!(fixture.sink.get("model_requests|a_b_|a_b_"), 1);
@@ -150,7 +150,7 @@ fn the_name_of_a_model_has_no_empty_part() {
     let mut fixture = Fixture::new();
     for model in ["..", ".", "a..b.", "llama-3.1", ".hidden"] {
         let body = format!(r#"{{"model": "{model}", "prompt": "hi"}}"#);
-        fixture.post(TEXT, &[], &body).exchange.end(&mut fixture.pool);
+        fixture.post(TEXT, &[], &body).served(&mut fixture);
     }
     fixture.pool.publish_metrics(false, START);
     for label in ["__", "_", "a_.b_", "llama-3.1", ".hidden"] {

@@ -137,8 +137,9 @@ fn the_body_has_the_priority_of_the_policy_and_not_the_clients() {
 #[test]
 fn models_and_rewrites_are_counted() {
     let mut fixture = renaming();
-    fixture.post(TEXT, &[], BODY);
-    fixture.post(TEXT, &[], BODY);
+    for _ in 0..2 {
+        fixture.post(TEXT, &[], BODY).served(&mut fixture);
+    }
     assert_eq!(fixture.counted("model_requests|m|canary"), 2);
     assert_eq!(fixture.counted("rewrites|rule|canary"), 2);
     assert_eq!(fixture.counted("picks|10.0.0.1:8000"), 2);
@@ -149,6 +150,7 @@ fn a_request_that_names_no_model_is_counted_as_none() {
     let mut fixture = Fixture::new();
     let request = fixture.post("/anything/else", &[], "");
     assert!(request.destination().is_some());
+    request.served(&mut fixture);
     assert_eq!(fixture.counted("model_requests|none|none"), 1);
 }
 

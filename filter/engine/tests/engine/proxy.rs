@@ -46,6 +46,8 @@ pub(crate) struct FakeProxy {
     pub(crate) details: &'static str,
     pub(crate) response_headers: Vec<(String, Vec<u8>)>,
     pub(crate) chunk: Vec<u8>,
+    /// The number of reads of response chunks.
+    pub(crate) chunk_reads: Cell<usize>,
     pub(crate) response_trailers: Vec<(String, Vec<u8>)>,
     /// How often the queue has resumed the request.
     pub(crate) resumes: Arc<AtomicUsize>,
@@ -209,6 +211,7 @@ impl Proxy for FakeProxy {
     }
 
     fn response_chunk(&self) -> Result<Cow<'_, [u8]>> {
+        self.chunk_reads.set(self.chunk_reads.get() + 1);
         self.check("response_chunk").map(|()| self.chunk.as_slice().into())
     }
 

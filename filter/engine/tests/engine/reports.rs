@@ -84,7 +84,7 @@ fn a_report_has_the_failures_and_the_waits_for_the_first_byte_of_each_endpoint()
         let mut request = fixture.routed();
         request.proxy.now.set(START + Duration::from_millis(milliseconds));
         request.answer(&mut fixture, 1, headers);
-        request.chunk(&mut fixture, "data", false);
+        request.chunk(&mut fixture, "data: 1\n\n", false);
         request.proxy.now.set(START + 1000 * SECOND);
         request.chunk(&mut fixture, "data", true);
     }

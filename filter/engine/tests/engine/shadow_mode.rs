@@ -231,7 +231,8 @@ fn a_model_that_the_other_picker_has_named_is_not_rewritten_again() {
     let model = v1::InferenceModel { name: "m".to_owned(), priority: 0, targets: vec![] };
     let policy = v1::Policy { rewrite_rules: vec![rule], inference_models: vec![model], ..fewest_waiting() };
     let mut fixture = Fixture::with_policy(&config(&json!({})), policy);
-    sent_to(&mut fixture, 1, r#"{"model": "stable", "prompt": "hi"}"#);
+    let request = sent_to(&mut fixture, 1, r#"{"model": "stable", "prompt": "hi"}"#);
+    request.served(&mut fixture);
     assert_eq!(counts(&mut fixture), [1, 0, 0, 0, 0, 0]);
     assert_eq!(fixture.counted("model_requests|stable|stable"), 1);
 }

@@ -178,7 +178,7 @@ fn a_message_with_the_greatest_numbers_silences_the_proxy_of_that_name_until_its
 }
 
 #[test]
-fn a_failure_in_one_proxy_is_avoided_in_the_other_and_its_own_answers_end_that() {
+fn a_failure_in_one_proxy_is_avoided_in_the_other_and_a_recovery_in_either_ends_that() {
     let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
     let mut agent = AgentFeed::new(9);
     round(&mut agent, &mut [&mut one, &mut two], START);
@@ -187,10 +187,27 @@ fn a_failure_in_one_proxy_is_avoided_in_the_other_and_its_own_answers_end_that()
     round(&mut agent, &mut [&mut one, &mut two], now);
     assert!(two.peer.ledger().is_failing(key(2)));
     assert!(two.peer.ledger().avoided()[1].contains(now));
-    two.peer.apply([change(2, ChangeKind::Answered { at: now })]);
+    two.peer.apply([change(2, ChangeKind::Recovered { at: now + TICK })]);
     round(&mut agent, &mut [&mut two, &mut one], now + TICK);
     assert!(!two.peer.ledger().is_failing(key(2)));
-    assert!(one.peer.ledger().is_failing(key(2)), "it learns from answers of its own");
+    assert!(!one.peer.ledger().is_failing(key(2)), "clients of the other proxy show it too");
+}
+
+#[test]
+fn failures_and_recoveries_of_one_message_have_one_order() {
+    for (kinds, is_failing) in [("FR", false), ("RF", true), ("FRF", true), ("FRFR", false), ("RRFF", true)] {
+        let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+        let mut agent = AgentFeed::new(9);
+        round(&mut agent, &mut [&mut one, &mut two], START);
+        // All in one millisecond.
+        let at = START + TICK;
+        let kind =
+            |letter| if letter == 'F' { ChangeKind::Failed { at } } else { ChangeKind::Recovered { at } };
+        one.peer.apply(kinds.chars().map(|letter| change(2, kind(letter))));
+        round(&mut agent, &mut [&mut one, &mut two], at);
+        let failing = [&one, &two].map(|proxy| proxy.peer.ledger().is_failing(key(2)));
+        assert_eq!(failing, [is_failing; 2], "{kinds}");
+    }
 }
 
 #[test]

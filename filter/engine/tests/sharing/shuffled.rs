@@ -141,6 +141,7 @@ fn messages(steps: &[Step], keys: [u64; 3]) -> Vec<(Changes, Duration)> {
             plugins: keys.to_vec(),
             states: [prompt, session, cold].into_iter().flatten().collect(),
             failures: vec![],
+            recoveries: vec![],
         };
         (changes, Duration::from_millis(END_MS - step.at_ms))
     };

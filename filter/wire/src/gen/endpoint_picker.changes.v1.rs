@@ -86,6 +86,9 @@ pub struct Changes {
     pub plugins: ::prost::alloc::vec::Vec<u64>,
     #[prost(message, repeated, tag = "13")]
     pub states: ::prost::alloc::vec::Vec<StateChange>,
+    /// Endpoints that have served a generation after they had failed requests.
+    #[prost(message, repeated, tag = "14")]
+    pub recoveries: ::prost::alloc::vec::Vec<Recovery>,
 }
 /// All that the sender has in flight at an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -119,6 +122,17 @@ pub struct Failure {
     pub endpoint: u64,
     #[prost(uint64, tag = "2")]
     pub age_ms: u64,
+}
+/// The endpoint has served a generation, so it is not avoided any more unless it has failed since.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Recovery {
+    #[prost(fixed64, tag = "1")]
+    pub endpoint: u64,
+    #[prost(uint64, tag = "2")]
+    pub age_ms: u64,
+    /// The number of `failures` in the message that came before.
+    #[prost(uint32, tag = "3")]
+    pub failures_before: u32,
 }
 /// An entry of a pool's stream of readings in a store that several agents share: an agent scrapes for the others.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -41,7 +41,7 @@ pub struct Report {
     pub prompt_blocks: u64,
     #[prost(uint64, tag = "15")]
     pub prompt_blocks_matched: u64,
-    /// How long the first byte of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
+    /// How long the first output of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
     #[prost(message, optional, tag = "16")]
     pub first_token: ::core::option::Option<Waits>,
     /// Streams that the setting resumeStreams of the pool covers. Absent without that setting.
@@ -64,7 +64,7 @@ pub struct EndpointReport {
     /// The endpoint is avoided because a request to it failed.
     #[prost(bool, tag = "5")]
     pub failing: bool,
-    /// Requests that failed there, and how long the first byte of each body took, from the choice of the endpoint on. Both counted as `picks`.
+    /// Requests that failed there, and how long the first output of each body took, from the choice of the endpoint on. Both counted as `picks`.
     #[prost(uint64, tag = "6")]
     pub failures: u64,
     #[prost(message, optional, tag = "7")]

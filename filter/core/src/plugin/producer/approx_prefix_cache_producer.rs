@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{PrefixIndex, TokenScale, UsagePrediction, model_key};
+use crate::state::prefix::{PrefixIndex, SentPrompt, TokenScale, UsagePrediction, model_key};
 use crate::state::{PluginState, StateChange};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
@@ -84,6 +85,15 @@ impl Recorder for ApproxPrefixCacheProducer {
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
         self.record_blocks(cycle, routed, PrefixIndex::fresh)
+    }
+
+    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
+        let Some(index) = cycle.state::<PrefixIndex>() else { return Few::new() };
+        let sent = changes.iter().filter_map(|change| {
+            let endpoint = cycle.pool.index_of(change.endpoint)?;
+            SentPrompt::of(change, index, endpoint)
+        });
+        sent.collect()
     }
 
     /// Predicts nothing where an endpoint gets blocks from another one that computes the prompt: its cache does not show what it was sent.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 /// matches. With `add_estimated_output_tokens` also
 /// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`).
 ///
-/// The prompt's tokens, and everything that the profile named `prefill` added, are released with the first chunk of the response;
-/// the rest when it ends. With `add_estimated_output_tokens` the other profiles' tokens are all
-/// released at the end. The EPP releases abandoned requests after five minutes; here every stream has an end.
+/// The prompt's tokens, and everything that the profile named `prefill` added, are released with the first
+/// output of the response; the rest when it ends. With `add_estimated_output_tokens` the other profiles'
+/// tokens are all released at the end. The EPP releases abandoned requests after five minutes; here every
+/// stream has an end.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct InflightLoadProducer {

@@ -8,7 +8,7 @@ use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
 use crate::state::latency::Expectation;
-use crate::state::prefix::{PrefixMatch, UsagePrediction};
+use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
 use crate::state::{PluginState, StateChange};
 
 /// Remembers where requests went.
@@ -22,6 +22,13 @@ pub trait Recorder: Debug + Send + Sync {
     /// Expectations of a routed request at its endpoints, if the plugin learns from the response.
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
         let _ = (cycle, routed);
+        Few::new()
+    }
+
+    /// The prompts in these changes of the plugin that their endpoints were not sent before, if the plugin
+    /// has an index of prompts.
+    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
+        let _ = (cycle, changes);
         Few::new()
     }
 

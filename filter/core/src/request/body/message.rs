@@ -3,7 +3,7 @@
 use super::{Api, Body, BodyError, Options};
 use crate::grpc::{PREFIX, Prefix};
 use crate::protobuf::{Malformed, Payload};
-use crate::response::usage::ResponseMessage;
+use crate::response::reader::ResponseMessage;
 
 /// Reads the first message of a body, or the part of it that has arrived.
 pub(super) type ReadMessage = for<'a> fn(Payload<'a>, &Options<'_>) -> Result<Body<'a>, MessageError>;

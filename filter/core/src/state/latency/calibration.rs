@@ -35,7 +35,7 @@ pub struct Calibration {
     tokens: Moments,
     /// The slopes of these moments.
     token_slopes: Slopes,
-    /// The margin of predicted times to the first chunk, or to the end of the response.
+    /// The margin of predicted times to the first output, or to the end of the response.
     margin: Margin,
     /// The margin of predicted times of a token.
     token_margin: Margin,
@@ -53,12 +53,13 @@ impl Calibration {
     }
 
     /// Milliseconds for each token after the first at an endpoint with this many other requests in flight, in the mean: the regression of
-    /// the time to the first chunk, with nothing to read.
+    /// the time to the first output, with nothing to read.
     pub fn token_time(&self, requests: f64) -> f64 {
         self.token_slopes.predict(0.0, requests)
     }
 
-    /// The factor of predicted times to the first chunk, or to the end of the response, whichever is predicted; 0.25..=16.
+    /// The factor of predicted times to the first output, or to the end of the response, whichever is
+    /// predicted; 0.25..=16.
     pub fn margin(&self) -> f64 {
         self.margin.0
     }

@@ -43,9 +43,9 @@ pub(super) enum LatencyChange {
         prompt: u64,
         /// The model, if it is an adapter; 0 if it is none.
         adapter: u64,
-        /// Whether its first chunk came.
+        /// Whether its first output came.
         is_answered: bool,
-        /// Time from the first chunk of a complete response to its end.
+        /// Time from the first output of a complete response to its end.
         rest: Option<Duration>,
         /// The part that only a predictor learns from.
         predicted: Option<PredictedEnd>,
@@ -59,7 +59,7 @@ pub(super) struct PredictedEnd {
     pub(super) token_limit: u32,
     /// Requests in flight when it was sent, and the time of a token after the first.
     pub(super) token: Option<Sample>,
-    /// The time to the end of the response, and the predicted time to its first chunk.
+    /// The time to the end of the response, and the predicted time to its first output.
     pub(super) whole: Option<Outcome>,
 }
 
@@ -207,11 +207,11 @@ pub struct Expectation {
     pub(crate) prompt: u64,
     /// The model, if it is an adapter; 0 if it is none.
     pub(crate) adapter: u64,
-    /// Tokens that the endpoint has to read until its first chunk.
+    /// Tokens that the endpoint has to read until its first output.
     pub(crate) tokens: f64,
     /// Other requests in flight there.
     pub(crate) requests: f64,
-    /// Milliseconds to its first chunk.
+    /// Milliseconds to its first output.
     pub(crate) milliseconds: f64,
     /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint reads.
     pub(crate) is_sample: bool,
@@ -225,7 +225,8 @@ pub struct Expectation {
 /// How the times of a request were predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictedTimes {
-    /// Whether the time to the end of the response was predicted, and not the time to the first chunk of a stream.
+    /// Whether the time to the end of the response was predicted, and not the time to the first output of a
+    /// stream.
     pub(crate) is_whole: bool,
     /// The client's limit for each further token in microseconds; 0 without one.
     pub(crate) token_limit: u32,
@@ -236,7 +237,7 @@ pub(crate) struct PredictedTimes {
 pub struct CompleteResponse {
     /// Time from the decision to its end.
     pub whole: Duration,
-    /// Time from its first chunk to its end, if it is a stream of tokens.
+    /// Time from its first output to its end, if it is a stream of tokens.
     pub rest: Option<Duration>,
     /// Its chunks. Each counts as a token, as in the EPP.
     pub chunks: u64,
@@ -263,13 +264,14 @@ impl Expectation {
         self.endpoint
     }
 
-    /// The expected milliseconds from the decision to the first chunk.
+    /// The expected milliseconds from the decision to the first output.
     pub fn milliseconds(&self) -> f64 {
         self.milliseconds
     }
 
-    /// The change when the first chunk of the response comes at this time. `took` is the time since the decision, if the response is a
-    /// stream of tokens from the expected endpoint; other responses show nothing.
+    /// The change when the first output of the response comes at this time. `took` is the time since the
+    /// decision, if the response is a stream of tokens from the expected endpoint; other responses show
+    /// nothing.
     pub fn answered(&self, at: Duration, took: Option<Duration>) -> StateChange {
         let sample = took.filter(|_| self.is_sample).map(|took| Sample {
             tokens: self.tokens,
@@ -284,7 +286,7 @@ impl Expectation {
         self.change(at, LatencyChange::Answered { sample, outcome })
     }
 
-    /// The change when the request is over. `is_answered`: its first chunk came. `response`: it is complete.
+    /// The change when the request is over. `is_answered`: its first output came. `response`: it is complete.
     pub fn ended(&self, at: Duration, is_answered: bool, response: Option<&CompleteResponse>) -> StateChange {
         let Self { prompt, adapter, requests, .. } = *self;
         let rest = response.and_then(|response| response.rest);

@@ -17,7 +17,7 @@ pub struct EndpointState {
     pub(super) unanswered: u64,
     /// Tokens of the prompts in flight.
     pub(super) context: u64,
-    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
+    /// When the endpoint last sent a first output, or got a request while it had none to read.
     pub(super) reads_since: Duration,
     /// Adapters in flight, with their requests.
     in_flight: Vec<(u64, u64)>,
@@ -66,7 +66,7 @@ impl EndpointState {
         self.recent.iter().rev().take(count).any(|&known| known == adapter)
     }
 
-    /// When the endpoint last sent a first chunk, or got a request while it had none to read.
+    /// When the endpoint last sent a first output, or got a request while it had none to read.
     pub fn reads_since(&self) -> Duration {
         self.reads_since
     }

@@ -1,4 +1,4 @@
-//! Everything that a proxy learns about the time to the first chunk of its responses.
+//! Everything that a proxy learns about the time to the first output of its responses.
 
 mod calibration;
 mod change;
@@ -27,10 +27,10 @@ use crate::pool::reading::Reading;
 /// Time over which arrivals are averaged.
 const ARRIVALS_OVER: Duration = Duration::from_secs(10);
 
-/// Weight of the newest in the means of uncached tokens, and of times from the first chunk to the end.
+/// Weight of the newest in the means of uncached tokens, and of times from the first output to the end.
 const MEAN_WEIGHT: f64 = 0.01;
 
-/// Milliseconds from the first chunk of a response to its end, before the first one.
+/// Milliseconds from the first output of a response to its end, before the first one.
 const FIRST_REST: f64 = 1_000.0;
 
 /// Milliseconds that a request keeps its place in addition.
@@ -123,7 +123,7 @@ impl LatencyState {
         }
     }
 
-    /// The milliseconds to a first chunk, as they were learnt from a prior.
+    /// The milliseconds to a first output, as they were learnt from a prior.
     pub fn slopes(&self, prior: f64) -> Slopes {
         // The configuration may have changed since the state began.
         if prior.to_bits() == self.prior.to_bits() { self.slopes } else { self.moments.slopes(prior) }
@@ -139,7 +139,7 @@ impl LatencyState {
         self.rest + PLACE_EXTRA
     }
 
-    /// Milliseconds from the first chunk of a response to its end, a mean.
+    /// Milliseconds from the first output of a response to its end, a mean.
     pub fn time_to_end(&self) -> f64 {
         self.rest
     }

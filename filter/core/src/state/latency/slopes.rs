@@ -1,4 +1,4 @@
-//! How long a server takes to its first chunk, learnt from the chunks that came.
+//! How long a server takes to its first output, learnt from the chunks that came.
 
 /// Time constant of the weights: a sample of this many milliseconds counts half. Predictions of long times are wrong by more.
 const HALF_WEIGHT: f64 = 50.0;
@@ -24,14 +24,14 @@ const MAX_FACTOR: f64 = 4.0;
 /// A prediction in milliseconds below which times are cut as if it was this.
 const SHORT: f64 = 20.0;
 
-/// One response: what was in its way, and how long its first chunk took.
+/// One response: what was in its way, and how long its first output took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Tokens to read, including the request's own.
     pub tokens: f64,
     /// Other requests in flight.
     pub requests: f64,
-    /// Milliseconds from the choice of the endpoint to the first chunk.
+    /// Milliseconds from the choice of the endpoint to the first output.
     pub milliseconds: f64,
 }
 
@@ -58,7 +58,8 @@ pub struct Moments {
     ny: f64,
 }
 
-/// Milliseconds to the first chunk: `intercept` + `per_token` · tokens to read + `per_request` · requests in flight.
+/// Milliseconds to the first output: `intercept` + `per_token` · tokens to read + `per_request` · requests in
+/// flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slopes {
     /// Milliseconds for each token to read.

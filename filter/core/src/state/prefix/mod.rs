@@ -17,9 +17,11 @@ pub mod key;
 mod log;
 mod prediction;
 mod recent;
+mod sent;
 mod usage;
 
 pub use prediction::{CachedTokens, ERROR_BOUNDS, PredictionErrors, PredictionSource, UsagePrediction};
+pub use sent::SentPrompt;
 pub use usage::TokenScale;
 pub(crate) use usage::model_key;
 
@@ -31,6 +33,7 @@ use hashbrown::HashTable;
 
 use self::log::{Arena, Log, Slot, stored};
 use self::recent::Additions;
+use self::sent::{RETRACTION, Retraction};
 use self::usage::{ModelTokens, SAMPLE, Share, UsageSample};
 use super::PluginState;
 
@@ -156,6 +159,11 @@ impl PrefixIndex {
         self.newest(endpoint, chain, additions.since(since).min(*fresh))
     }
 
+    /// How many of a prompt's first blocks `endpoint` was sent.
+    fn known(&self, endpoint: usize, chain: &[u64]) -> usize {
+        self.newest(endpoint, chain, usize::MAX)
+    }
+
     /// The number of a prompt's first blocks that are in the last `places` of an endpoint's log.
     fn newest(&self, endpoint: usize, chain: &[u64], places: usize) -> usize {
         let Self { heads, arena, logs, .. } = self;
@@ -189,6 +197,27 @@ impl PrefixIndex {
             let left = logs[endpoint].log.remove(arena, head, matched);
             self.note(left);
             rest = &rest[matched..];
+        }
+    }
+
+    /// Takes back the new blocks of an addition. They are in the run of that addition, or in one that begins
+    /// with them if the blocks before were added again. Where another prompt has cut them elsewhere, they
+    /// stay until they are evicted.
+    fn retract(&mut self, endpoint: usize, Retraction { first, known, new }: Retraction) {
+        let Some(known) = usize::try_from(known).ok().filter(|_| endpoint < self.logs.len()) else { return };
+        for (head, kept) in [(new, 0), (first, known)] {
+            let Self { heads, arena, logs, .. } = self;
+            let Ok(entry) = heads.find_entry(stored(head), begins(arena, endpoint, head)) else { continue };
+            let run: Vec<u64> = arena.run(*entry.get()).collect();
+            if run.get(kept) != Some(&stored(new)) {
+                continue;
+            }
+            let (head, _) = entry.remove();
+            let log = &mut logs[endpoint].log;
+            log.remove(arena, head, run.len());
+            let left = u16::try_from(endpoint).ok().and_then(|index| log.push(arena, index, &run[..kept]));
+            self.note(left);
+            return;
         }
     }
 
@@ -324,6 +353,7 @@ impl PluginState for PrefixIndex {
         match words {
             [] => false,
             [SAMPLE, sample @ ..] => UsageSample::read(sample).is_some(),
+            [RETRACTION, range @ ..] => Retraction::read(range).is_some(),
             _ => true,
         }
     }
@@ -334,6 +364,11 @@ impl PluginState for PrefixIndex {
             [SAMPLE, sample @ ..] => {
                 if let Some(sample) = UsageSample::read(sample) {
                     self.learn(endpoint, at, &sample);
+                }
+            }
+            [RETRACTION, range @ ..] => {
+                if let Some(range) = Retraction::read(range) {
+                    self.retract(endpoint, range);
                 }
             }
             [capacity, chain @ ..] => {

@@ -237,7 +237,7 @@ impl Worker<'_> {
         let endpoint = self.rng.below(4);
         let kind = match self.rng.below(4) {
             0 => ChangeKind::Failed { at: now },
-            1 => ChangeKind::Answered { at: now },
+            1 => ChangeKind::Recovered { at: now },
             2 => ChangeKind::Served { first_byte: Duration::from_millis(30), is_streamed: true },
             _ => {
                 self.restarts += 1;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::parameters::{Backend, Indexer, KvEvents, TokenProcessor};
+use crate::Few;
 use crate::cached_prefixes::{CachedPrompt, CachedRun, TierWeights};
 use crate::input::cycle::Cycle;
 use crate::plugin::{
@@ -15,7 +16,7 @@ use crate::plugin::{
 };
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{PrefixIndex, PrefixMatch, UsagePrediction};
+use crate::state::prefix::{PrefixIndex, PrefixMatch, SentPrompt, UsagePrediction};
 use crate::state::{PluginState, StateChange};
 
 /// Maximum of the time for which a prompt that was just sent counts as cached.
@@ -159,6 +160,10 @@ impl Recorder for PrecisePrefixCacheProducer {
         let since = cycle.now.saturating_sub(self.ttl() / FRESH_SHARE);
         self.approximate
             .record_blocks(cycle, routed, |index, endpoint, list| index.fresh_since(endpoint, list, since))
+    }
+
+    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
+        self.approximate.sent_prompts(cycle, changes)
     }
 
     fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {

@@ -6,7 +6,7 @@ use crate::pool::reading::Reading;
 use crate::state::latency::{EndpointState, Expectation, LatencyState, Sent, Slopes};
 use crate::state::prefix::PrefixMatch;
 
-/// Share of the tokens before a request that can have been read since the last first chunk, at most.
+/// Share of the tokens before a request that can have been read since the last first output, at most.
 const MAX_READ: f64 = 0.8;
 
 /// Weight of the requests that come while the prompt is read.
@@ -244,7 +244,7 @@ impl<'a> Costs<'a> {
         sent.words()
     }
 
-    /// The expected milliseconds to the first chunk of the endpoint's response.
+    /// The expected milliseconds to the first output of the endpoint's response.
     pub(in crate::plugin) fn first_chunk(&self, endpoint: usize) -> f64 {
         self.milliseconds(&self.terms(endpoint, self.requests(endpoint)))
     }
@@ -256,7 +256,7 @@ impl<'a> Costs<'a> {
 
     /// The expectations of a routed request.
     pub(in crate::plugin) fn expectations(&self, routed: &Routed<'_>) -> impl Iterator<Item = Expectation> {
-        // With an endpoint that computes the prompt for another, the first chunk shows the speed of neither.
+        // With an endpoint that computes the prompt for another, the first output shows the speed of neither.
         let is_one = routed.endpoints().nth(1).is_none();
         routed.endpoints().map(move |endpoint| self.expectation(endpoint, is_one))
     }

@@ -1,4 +1,4 @@
-//! `expected-latency-scorer`: the sooner an endpoint is expected to send its first chunk, the better.
+//! `expected-latency-scorer`: the sooner an endpoint is expected to send its first output, the better.
 
 mod cost;
 
@@ -15,8 +15,8 @@ use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::latency::{Expectation, LatencyState};
 use crate::state::{PluginState, StateChange};
 
-/// 1 / (1 + cost / 1000): the cost is the expected time to the first chunk of the response and the delay of other requests, in
-/// milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
+/// 1 / (1 + cost / 1000): the cost is the expected time to the first output of the response and the delay of
+/// other requests, in milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
 ///
 /// Everything that the cost depends on is counted by the proxy, read from the servers or [learnt](LatencyState) from responses.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

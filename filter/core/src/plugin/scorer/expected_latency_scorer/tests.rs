@@ -33,7 +33,7 @@ fn fixture(in_flight: &[(u64, u64)]) -> Fixture {
     fixture
 }
 
-/// A state in which every endpoint has sent its last first chunk this many milliseconds ago.
+/// A state in which every endpoint has sent its last first output this many milliseconds ago.
 fn answered_ago(endpoints: usize, ms: u64) -> PluginStates {
     let mut state = state();
     for endpoint in 0..endpoints {

@@ -16,7 +16,7 @@ pub(super) mod vllm_grpc;
 
 use super::object::{Format, Model, Refusal, Rules};
 use super::{Body, BodyError, Options};
-use crate::response::usage::ResponseMessage;
+use crate::response::reader::ResponseMessage;
 
 /// Declares the APIs, one a line: the name and the type that reads its bodies.
 macro_rules! apis {
@@ -110,7 +110,8 @@ impl Api {
         self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
-    /// Whether a server's engine works for the response. Where only the model of a body is read, some requests count tokens.
+    /// Whether a server's engine works for the response. Where only the model of a body is read, some
+    /// requests count tokens.
     pub fn is_generation(self) -> bool {
         match self {
             Self::Chat

@@ -6,7 +6,7 @@ use crate::request::body::message::{MessageError, Messages};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Body, Options, Parser};
 use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt, Text};
-use crate::response::usage::ResponseMessage;
+use crate::response::reader::ResponseMessage;
 
 /// `Generate`: `tokenized` or `text`, `sampling_params.max_tokens` and `stream`.
 #[derive(Default)]

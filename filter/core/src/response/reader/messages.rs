@@ -1,9 +1,9 @@
-//! Usage in the messages of a gRPC response.
+//! Usage, output and errors in the messages of a gRPC response.
 
-use super::scanner::Scanner;
-use super::{MAX_TOKENS, Usage};
+use super::scanner::{Found, Scanner};
 use crate::grpc::{PREFIX, Prefix};
 use crate::protobuf::{Field, FieldUse, MessageScanner, Visitor};
+use crate::response::usage::{MAX_TOKENS, Usage};
 
 /// The message with the usage in responses of an API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ impl MessageReader {
         }
     }
 
-    /// Reads the next chunk, and merges the usage of each message that ends in it.
-    pub(super) fn read(&mut self, mut chunk: &[u8], usage: &mut Usage) {
+    /// Reads the next chunk, and merges the usage and the findings of each message that ends in it.
+    pub(super) fn read(&mut self, mut chunk: &[u8], usage: &mut Usage, found: &mut Found) {
         while !chunk.is_empty() {
             if self.prefix.len() < PREFIX {
                 let missing = PREFIX - self.prefix.len();
@@ -65,7 +65,11 @@ impl MessageReader {
             self.left -= part.len();
             chunk = rest;
             if self.left == 0 {
-                usage.merge(self.counts.end());
+                let (of_message, mut found_in_message) = self.counts.end();
+                usage.merge(of_message);
+                // The content of a compressed message is not known, and each message of a model has output.
+                found_in_message.has_output |= self.is_compressed || self.counts.is_output();
+                found.merge(found_in_message);
                 self.scanner = MessageScanner::default();
                 self.prefix.clear();
             }
@@ -74,12 +78,21 @@ impl MessageReader {
 }
 
 impl Counts {
-    /// Ends the message, and returns its usage.
-    fn end(&mut self) -> Usage {
-        if let Some(usage) = core::mem::take(&mut self.json).finish() {
+    /// Ends the message, and returns its usage and the findings in its JSON.
+    fn end(&mut self) -> (Usage, Found) {
+        let (usage, found) = core::mem::take(&mut self.json).finish();
+        if let Some(usage) = usage {
             self.usage.merge(usage);
         }
-        core::mem::take(&mut self.usage)
+        (core::mem::take(&mut self.usage), found)
+    }
+
+    /// Whether each message is output of the model, without regard to JSON in it.
+    fn is_output(&self) -> bool {
+        match self.message {
+            ResponseMessage::Generate | ResponseMessage::Embed => true,
+            ResponseMessage::HttpBody => false,
+        }
     }
 }
 

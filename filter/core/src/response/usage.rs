@@ -1,27 +1,15 @@
-//! The token counts in a response, read while the response passes through the proxy.
+//! The token counts in a response.
 //!
 //! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat, completions and
 //! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
 //! Anthropic's messages (`cache_read_input_tokens`); in events also the usage of `response` and of `message`. Later numbers that
 //! are not zero replace earlier ones. Unlike in the EPP, usage is found wherever the response is cut into chunks.
-//!
-//! Only usage is kept of a response, so a response or a line of it may have any length.
-
-mod messages;
-mod scanner;
 
 use core::time::Duration;
 
-use memchr::memchr;
-use messages::MessageReader;
-pub use messages::ResponseMessage;
-use scanner::Scanner;
 use serde::de::MapAccess;
 
 use crate::json::{self, Number, Pass, Reader, Str, key, value};
-
-/// The beginning of a line with data in a stream of events.
-const DATA: &[u8] = b"data:";
 
 /// The token counts of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +44,7 @@ impl Usage {
         mean(since_first, self.output.saturating_sub(1))
     }
 
-    fn merge(&mut self, later: Self) {
+    pub(super) fn merge(&mut self, later: Self) {
         let Self { input, output, total, cached, beyond_input } = later;
         let fields =
             [(&mut self.input, input), (&mut self.output, output), (&mut self.beyond_input, beyond_input)];
@@ -76,124 +64,11 @@ fn mean(time: Duration, tokens: u64) -> Option<Duration> {
     time.checked_div(u32::try_from(tokens).ok()?)
 }
 
-/// Reads the usage of one response.
-#[derive(Clone, Debug)]
-pub struct UsageReader {
-    scanner: Scanner,
-    encoding: Encoding,
-    usage: Usage,
-}
-
-#[derive(Clone, Debug)]
-enum Encoding {
-    /// One JSON text.
-    Json,
-    /// Lines of events.
-    Events(Line),
-    /// Messages of gRPC.
-    Messages(Box<MessageReader>),
-}
-
-/// The line of a stream of events that is being read.
-#[derive(Clone, Copy, Debug)]
-enum Line {
-    /// Only this many bytes of the line were received; they are the beginning of [`DATA`].
-    Begins(usize),
-    Data,
-    /// A comment, the name of an event or an empty line.
-    Other,
-}
-
-/// Whether a response of this `content-type` is a stream of events.
-pub fn is_stream(content_type: &[u8]) -> bool {
-    media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
-}
-
-fn media_type(content_type: &[u8]) -> &[u8] {
-    content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
-}
-
-impl UsageReader {
-    /// A reader for a response of this `content-type` and `content-encoding`. `None` if the response is neither JSON nor a stream of
-    /// events, or is compressed.
-    pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
-        let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
-        let encoding = if is_stream(content_type) {
-            Encoding::Events(Line::Begins(0))
-        } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
-            Encoding::Json
-        } else {
-            return None;
-        };
-        is_plain.then(|| Self::of(encoding))
-    }
-
-    /// A reader for a response of gRPC, whose usage is in messages of this type.
-    pub fn of_messages(message: ResponseMessage) -> Self {
-        Self::of(Encoding::Messages(Box::new(MessageReader::new(message))))
-    }
-
-    fn of(encoding: Encoding) -> Self {
-        Self { scanner: Scanner::default(), encoding, usage: Usage::default() }
-    }
-
-    /// Reads the next chunk of the response.
-    pub fn read_chunk(&mut self, chunk: &[u8]) {
-        match &mut self.encoding {
-            Encoding::Json => self.scanner.read(chunk),
-            Encoding::Events(_) => self.read_lines(chunk),
-            Encoding::Messages(reader) => reader.read(chunk, &mut self.usage),
-        }
-    }
-
-    fn read_lines(&mut self, mut chunk: &[u8]) {
-        while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
-            self.read_part_of_line(line);
-            self.end_text();
-            self.encoding = Encoding::Events(Line::Begins(0));
-            chunk = chunk.get(line.len() + 1..).unwrap_or_default();
-        }
-        // The rest is a line that the next chunk continues.
-        self.read_part_of_line(chunk);
-    }
-
-    /// Ends the response and returns its usage.
-    pub fn finish(mut self) -> Usage {
-        self.end_text();
-        self.usage
-    }
-
-    fn read_part_of_line(&mut self, mut part: &[u8]) {
-        let Encoding::Events(line) = &mut self.encoding else { return };
-        if let Line::Begins(received) = *line {
-            let missing = DATA.get(received..).unwrap_or_default();
-            *line = if let Some(text) = part.strip_prefix(missing) {
-                part = text;
-                Line::Data
-            } else if missing.starts_with(part) {
-                Line::Begins(received + part.len())
-            } else {
-                Line::Other
-            };
-        }
-        if let Line::Data = line {
-            self.scanner.read(part);
-        }
-    }
-
-    /// Ends a JSON text, whose usage counts if the text was complete.
-    fn end_text(&mut self) {
-        if let Some(usage) = core::mem::take(&mut self.scanner).finish() {
-            self.usage.merge(usage);
-        }
-    }
-}
-
 /// A thousand times the longest context of any model: a larger number is not a number of tokens.
-const MAX_TOKENS: u64 = 1_000_000_000;
+pub(super) const MAX_TOKENS: u64 = 1_000_000_000;
 
 /// Reads the object. Text that is not JSON has no usage.
-fn read_usage(object: &[u8]) -> Usage {
+pub(super) fn read_usage(object: &[u8]) -> Usage {
     let text = core::str::from_utf8(object).unwrap_or_default();
     json::read(text, Fields).unwrap_or_default()
 }

@@ -1,0 +1,161 @@
+//! Reads a response while it passes through the proxy: its token counts, the first output of the model, and
+//! errors.
+//!
+//! The first token of a response is in the first event that carries output. A comment and an event of
+//! bookkeeping, such as `response.created` or `message_start`, come before the server's engine has begun. An
+//! event that is not known to be bookkeeping counts as output, so servers of other kinds have a first token
+//! too.
+//!
+//! Only these are kept of a response, so a response or a line of it may have any length.
+
+mod error;
+mod messages;
+mod scanner;
+
+use memchr::memchr;
+use messages::MessageReader;
+pub use messages::ResponseMessage;
+use scanner::{Found, Scanner};
+
+use super::outcome::ResponseError;
+use super::usage::Usage;
+
+/// The beginning of a line with data in a stream of events.
+const DATA: &[u8] = b"data:";
+
+/// Reads one response.
+#[derive(Clone, Debug)]
+pub struct ResponseReader {
+    scanner: Scanner,
+    encoding: Encoding,
+    usage: Usage,
+    found: Found,
+}
+
+#[derive(Clone, Debug)]
+enum Encoding {
+    /// One JSON text.
+    Json,
+    /// Lines of events.
+    Events(Line),
+    /// Messages of gRPC.
+    Messages(Box<MessageReader>),
+}
+
+/// The line of a stream of events that is being read.
+#[derive(Clone, Copy, Debug)]
+enum Line {
+    /// Only this many bytes of the line were received; they are the beginning of [`DATA`].
+    Begins(usize),
+    Data,
+    /// A comment, the name of an event or an empty line.
+    Other,
+}
+
+/// Whether a response of this `content-type` is a stream of events.
+pub fn is_stream(content_type: &[u8]) -> bool {
+    media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
+}
+
+fn media_type(content_type: &[u8]) -> &[u8] {
+    content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+impl ResponseReader {
+    /// A reader for a response of this `content-type` and `content-encoding`. `None` if the response is
+    /// neither JSON nor a stream of events, or is compressed.
+    pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
+        let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let encoding = if is_stream(content_type) {
+            Encoding::Events(Line::Begins(0))
+        } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
+            Encoding::Json
+        } else {
+            return None;
+        };
+        is_plain.then(|| Self::of(encoding))
+    }
+
+    /// A reader for a response of gRPC, whose usage is in messages of this type.
+    pub fn of_messages(message: ResponseMessage) -> Self {
+        Self::of(Encoding::Messages(Box::new(MessageReader::new(message))))
+    }
+
+    fn of(encoding: Encoding) -> Self {
+        Self { scanner: Scanner::default(), encoding, usage: Usage::default(), found: Found::default() }
+    }
+
+    /// Reads the next chunk of the response.
+    pub fn read_chunk(&mut self, chunk: &[u8]) {
+        match &mut self.encoding {
+            Encoding::Json => self.scanner.read(chunk),
+            Encoding::Events(_) => self.read_lines(chunk),
+            Encoding::Messages(reader) => reader.read(chunk, &mut self.usage, &mut self.found),
+        }
+    }
+
+    /// Whether output of the model has come. A response that is one JSON text is output, unless it begins
+    /// with an error.
+    pub fn has_output(&self) -> bool {
+        match self.encoding {
+            Encoding::Json => self.error().is_none() && (self.found.has_output || self.scanner.has_begun()),
+            Encoding::Events(_) | Encoding::Messages(_) => self.found.has_output,
+        }
+    }
+
+    /// The first error in the response.
+    pub fn error(&self) -> Option<ResponseError> {
+        self.found.error.or(self.scanner.found().error)
+    }
+
+    fn read_lines(&mut self, mut chunk: &[u8]) {
+        while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
+            self.read_part_of_line(line);
+            self.end_text();
+            self.encoding = Encoding::Events(Line::Begins(0));
+            chunk = chunk.get(line.len() + 1..).unwrap_or_default();
+        }
+        // The rest is a line that the next chunk continues.
+        self.read_part_of_line(chunk);
+    }
+
+    /// Ends the response, whose last line may lack its end.
+    pub fn end(&mut self) {
+        let has_output = self.has_output();
+        self.end_text();
+        self.found.has_output |= has_output;
+    }
+
+    /// Ends the response and returns its usage.
+    pub fn finish(mut self) -> Usage {
+        self.end();
+        self.usage
+    }
+
+    fn read_part_of_line(&mut self, mut part: &[u8]) {
+        let Encoding::Events(line) = &mut self.encoding else { return };
+        if let Line::Begins(received) = *line {
+            let missing = DATA.get(received..).unwrap_or_default();
+            *line = if let Some(text) = part.strip_prefix(missing) {
+                part = text;
+                Line::Data
+            } else if missing.starts_with(part) {
+                Line::Begins(received + part.len())
+            } else {
+                Line::Other
+            };
+        }
+        if let Line::Data = line {
+            self.scanner.read(part);
+        }
+    }
+
+    /// Ends a JSON text, whose usage counts if the text was complete.
+    fn end_text(&mut self) {
+        let (usage, found) = core::mem::take(&mut self.scanner).finish();
+        if let Some(usage) = usage {
+            self.usage.merge(usage);
+        }
+        self.found.merge(found);
+    }
+}

@@ -1,0 +1,91 @@
+//! The proof that a response gives about its server, while it passes.
+
+use endpoint_picker::response::outcome::{ResponseError, ServerOutcome};
+
+use super::Exchange;
+use super::served::{judge, outcome_of_trailers};
+use crate::metrics::MetricSink;
+use crate::proxy::Proxy;
+use crate::worker_pool::WorkerPool;
+use crate::worker_pool::directive::FirstToken;
+use crate::worker_pool::store::PoolStore;
+
+impl Exchange {
+    /// The first output of the response has come.
+    pub(super) fn begin_output(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        first: Option<FirstToken>,
+    ) {
+        if let Some(first) = first {
+            pool.metrics.record_first_token(&self.assignment, &first);
+        }
+        self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
+        if let Some(endpoint) = self.response.judged {
+            pool.kept_connections.served(endpoint, self.assignment.at);
+            self.judge(pool, proxy, endpoint, ServerOutcome::Served);
+        }
+    }
+
+    /// An error has come in the body of a response with status 2xx: in place of output, or after it.
+    pub(super) fn take_error(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        error: ResponseError,
+    ) {
+        pool.metrics.count_response_error(error);
+        if let Some(endpoint) = self.response.judged.take() {
+            self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
+        }
+        self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+    }
+
+    /// The trailers of a gRPC response have arrived, and show whether it is served.
+    pub(super) fn judge_by_trailers(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+    ) {
+        let Some(endpoint) = self.response.judged.take().filter(|_| self.response.is_grpc) else { return };
+        match outcome_of_trailers(proxy, self.head.kind) {
+            Ok(Some(outcome)) => {
+                self.judge(pool, proxy, endpoint, outcome);
+                if outcome != ServerOutcome::Served {
+                    self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => log::error!("{error}; whether the endpoint failed is not known"),
+        }
+    }
+
+    /// The server of the response has cut it, and is avoided.
+    pub(super) fn avoid_server(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+    ) {
+        if let Some(endpoint) = self.response.served_by {
+            self.judge(pool, proxy, endpoint, ServerOutcome::CUT);
+            self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+        }
+    }
+
+    /// The response of this endpoint has proved this.
+    fn judge(
+        &self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        proxy: &impl Proxy,
+        endpoint: u64,
+        outcome: ServerOutcome,
+    ) {
+        if outcome == ServerOutcome::Failed {
+            pool.kept_connections.failed(endpoint);
+        }
+        if let Err(error) = judge(pool.store_of(self.assignment.handed_over), proxy, endpoint, outcome) {
+            log::error!("{error}; a response counts neither for its endpoint nor against it");
+        }
+    }
+}
