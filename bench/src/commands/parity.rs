@@ -39,7 +39,7 @@ pub(super) struct Flags {
 fn rules(text: &str) -> Result<EppRules, String> {
     EppRules::ALL
         .into_iter()
-        .find(|rules| rules.as_str() == text)
+        .find(|rules| !rules.is_own() && rules.as_str() == text)
         .ok_or_else(|| "allowed: v0.10, main".to_owned())
 }
 

@@ -1,22 +1,26 @@
-//! The version of the EPP whose rules decide.
+//! The rules that decide where ours and those of the EPP's versions differ.
 
-/// The version of the EPP whose rules decide where versions differ. All differences are in `docs/reference/rules/README.md`.
+/// The rules that decide where they differ: our own, or those of a version of the EPP. The differences between versions are in
+/// `docs/reference/rules/README.md`, those of our own rules in `docs/reference/differences.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EppRules {
-    /// The release v0.10.
+    /// Our own, and those of the release v0.10 where the EPP's versions differ.
     #[default]
+    Own,
+    /// The release v0.10.
     V010,
     /// The main branch after it.
     Main,
 }
 
 impl EppRules {
-    /// Both versions.
-    pub const ALL: [Self; 2] = [Self::V010, Self::Main];
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Own, Self::V010, Self::Main];
 
     /// As flags and annotations name it.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Own => "own",
             Self::V010 => "v0.10",
             Self::Main => "main",
         }
@@ -25,5 +29,10 @@ impl EppRules {
     /// Whether the rules of the main branch decide.
     pub fn is_main(self) -> bool {
         self == Self::Main
+    }
+
+    /// Whether our own rules decide.
+    pub fn is_own(self) -> bool {
+        self == Self::Own
     }
 }

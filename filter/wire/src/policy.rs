@@ -37,6 +37,7 @@ fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
     let pipeline =
         pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis));
     pipeline.with_epp_rules(match policy.epp_rules() {
+        v1::EppRules::Own => EppRules::Own,
         v1::EppRules::V010 => EppRules::V010,
         v1::EppRules::Main => EppRules::Main,
     })

@@ -39,7 +39,7 @@ pub struct Options {
     pub neutral_score_after: Option<Duration>,
     /// How long an endpoint is avoided after its first failure; zero: not at all.
     pub avoid_failing: Duration,
-    /// The version of the EPP whose rules decide, for pools without an annotation.
+    /// The rules that decide where ours and those of the EPP's versions differ, for pools without an annotation.
     pub epp_rules: EppRules,
     /// Limits on files.
     pub file_limits: FileLimits,
@@ -59,9 +59,10 @@ impl Options {
     }
 }
 
-/// A version of the EPP as the filter receives it.
+/// The rules as the filter receives them.
 fn on_the_wire(rules: EppRules) -> v1::EppRules {
     match rules {
+        EppRules::Own => v1::EppRules::Own,
         EppRules::V010 => v1::EppRules::V010,
         EppRules::Main => v1::EppRules::Main,
     }

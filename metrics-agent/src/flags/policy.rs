@@ -36,8 +36,9 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
-    /// The version of the EPP whose rules decide where versions differ. A pool's annotation endpoint-picker/epp-rules takes its place.
-    #[arg(long, value_name = "v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
+    /// The rules that decide where ours and those of the EPP's versions differ. A pool's annotation endpoint-picker/epp-rules takes
+    /// their place.
+    #[arg(long, value_name = "own|v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
     epp_rules: EppRules,
 
     /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys

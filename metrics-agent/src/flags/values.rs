@@ -26,10 +26,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(allowed)
 }
 
-/// A version of the EPP.
+/// Our own rules, or those of a version of the EPP.
 pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
     let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == text);
-    known.ok_or_else(|| format!("allowed are {}", EppRules::ALL.map(EppRules::as_str).join(" and ")))
+    known.ok_or_else(|| format!("allowed are {}", EppRules::ALL.map(EppRules::as_str).join(", ")))
 }
 
 /// A number with its unit, `ms` or `s`; from 0s to one hour.

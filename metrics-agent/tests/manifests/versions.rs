@@ -149,14 +149,16 @@ fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
         let options = Options { epp_rules: flag, ..options() };
         Plan::read(&[file("m.yaml", &text)], &options).map(|plan| plan.pools[0].policy.epp_rules())
     };
-    let [older, main] = [v1::EppRules::V010, v1::EppRules::Main];
+    let [own, older, main] = [v1::EppRules::Own, v1::EppRules::V010, v1::EppRules::Main];
+    assert_eq!(rules("", EppRules::default()).unwrap(), own);
     assert_eq!(rules("", EppRules::V010).unwrap(), older);
     assert_eq!(rules("other: main", EppRules::Main).unwrap(), main);
     assert_eq!(rules("endpoint-picker/epp-rules: main", EppRules::V010).unwrap(), main);
     assert_eq!(rules("endpoint-picker/epp-rules: v0.10", EppRules::Main).unwrap(), older);
+    assert_eq!(rules("endpoint-picker/epp-rules: own", EppRules::Main).unwrap(), own);
     assert_eq!(
         rules("endpoint-picker/epp-rules: v1", EppRules::Main).unwrap_err().to_string(),
-        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are v0.10 and main"
+        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are own, v0.10, main"
     );
 }
 

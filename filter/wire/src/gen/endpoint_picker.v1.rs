@@ -68,7 +68,7 @@ pub struct Policy {
     /// A configuration that decides on the same requests without effect. Absent: none.
     #[prost(message, optional, tag = "11")]
     pub shadow_config: ::core::option::Option<PickerConfig>,
-    /// The version of the EPP whose rules decide where versions differ.
+    /// The rules that decide where ours and those of the EPP's versions differ.
     #[prost(enumeration = "EppRules", tag = "12")]
     pub epp_rules: i32,
     /// Why every request is answered with 503, as the answer names it. Absent: requests are decided.
@@ -286,12 +286,13 @@ pub struct Lora {
     #[prost(uint32, tag = "3")]
     pub max: u32,
 }
-/// A version of the EPP.
+/// Our own rules, or those of a version of the EPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum EppRules {
-    V010 = 0,
+    Own = 0,
     Main = 1,
+    V010 = 2,
 }
 impl EppRules {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -300,15 +301,17 @@ impl EppRules {
     /// (if the ProtoBuf definition does not change) and safe for programmatic use.
     pub fn as_str_name(&self) -> &'static str {
         match self {
-            Self::V010 => "EPP_RULES_V0_10",
+            Self::Own => "EPP_RULES_OWN",
             Self::Main => "EPP_RULES_MAIN",
+            Self::V010 => "EPP_RULES_V0_10",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
-            "EPP_RULES_V0_10" => Some(Self::V010),
+            "EPP_RULES_OWN" => Some(Self::Own),
             "EPP_RULES_MAIN" => Some(Self::Main),
+            "EPP_RULES_V0_10" => Some(Self::V010),
             _ => None,
         }
     }

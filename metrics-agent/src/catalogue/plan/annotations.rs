@@ -5,7 +5,7 @@ use endpoint_picker::epp_rules::EppRules;
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::fields::Texts;
 
-/// The annotation that names the version of the EPP whose rules decide.
+/// The annotation that names the rules that decide: our own, or those of a version of the EPP.
 const EPP_RULES: &str = "endpoint-picker/epp-rules";
 
 /// The annotation that names other pools of the namespace, which take requests for which the pool has no room.
@@ -14,11 +14,11 @@ pub(super) const FALLBACK: &str = "endpoint-picker/fallback";
 /// Maximum number of other pools, as in the native module's configuration.
 const MAX_FALLBACK: usize = 8;
 
-/// The version that a pool's annotations name; `None`: the agent's flag decides.
+/// The rules that a pool's annotations name; `None`: the agent's flag decides.
 pub(super) fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
     let Some(given) = annotations.0.get(EPP_RULES) else { return Ok(None) };
     let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == given);
-    let allowed = EppRules::ALL.map(EppRules::as_str).join(" and ");
+    let allowed = EppRules::ALL.map(EppRules::as_str).join(", ");
     known
         .map(Some)
         .ok_or_else(|| format!("{EPP_RULES:?}: {} is unknown; allowed are {allowed}", quoted(given)))

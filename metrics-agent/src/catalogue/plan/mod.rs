@@ -261,7 +261,7 @@ impl PoolPlan {
             ..flags.clone()
         };
         let dialects = match self.policy.epp_rules() {
-            v1::EppRules::V010 => scraping.dialects.clone(),
+            v1::EppRules::Own | v1::EppRules::V010 => scraping.dialects.clone(),
             v1::EppRules::Main => scraping.dialects.with_match_unit().into(),
         };
         let source = |(kind, source): (SourceKind, &SourceScraping)| DataSource {

@@ -109,7 +109,8 @@ fn policy(policy: &v1::Policy) -> String {
         v1::FailureMode::FailClose => "FailClose",
     };
     let rules = match policy.epp_rules() {
-        v1::EppRules::V010 => "",
+        v1::EppRules::Own => "",
+        v1::EppRules::V010 => "; the rules of the EPP's release v0.10",
         v1::EppRules::Main => "; the rules of the EPP's main branch",
     };
     format!(
