@@ -9,7 +9,8 @@ use serde::de::DeserializeSeed;
 use value::Read;
 
 pub(crate) use string::{
-    Match, OpenString, end_of_string, escaped_unit, match_literal, without_lone_surrogates,
+    Match, OpenString, end_of_string, escaped_unit, match_literal, with_finite_numbers,
+    without_lone_surrogates,
 };
 pub(crate) use value::{Number, Pass, Reader, Str, element, key, pass_array, pass_object, raw_value, value};
 

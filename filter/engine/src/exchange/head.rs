@@ -104,8 +104,16 @@ impl RequestHead {
     /// change before it arrives.
     pub(super) fn find_api(&mut self, pipeline: &Pipeline) -> core::result::Result<Api, BodyError> {
         let api = pipeline.api(request_path(self.headers().get(":path"), self.headers()))?;
-        self.api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
+        // The data of a tunnel and the messages of an unknown service are conversations: they are not held.
+        let is_conversation = opens_tunnel(self.headers()) || self.is_grpc && api == Api::ModelOnly;
+        self.api = if is_conversation { Api::Raw } else { api };
         Ok(self.api)
+    }
+
+    /// The error of a body that is read and has a content encoding; `None`: it has none, or is one of gRPC, whose messages have their own.
+    pub(super) fn encoding_error(&self) -> Option<BodyError> {
+        let encoding = content_encoding(self.headers()).filter(|_| !self.api.reads_first_message())?;
+        Some(BodyError::Encoded { encoding: encoding.to_owned() })
     }
 
     /// The length of the body, if the client has sent it.
@@ -130,6 +138,12 @@ impl RequestHead {
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.has(name)
     }
+}
+
+/// The encoding of a request's body, if its head declares one.
+pub(crate) fn content_encoding(headers: Headers<'_>) -> Option<&str> {
+    let encoding = headers.get("content-encoding").map(str::trim)?;
+    (!encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")).then_some(encoding)
 }
 
 /// The head of a response.

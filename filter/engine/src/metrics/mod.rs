@@ -62,7 +62,7 @@ pub struct Metrics<M: MetricSink> {
     abstained_no_snapshot: Counter<M>,
     abstained_body_too_large: Counter<M>,
     abstained_body_compressed: Counter<M>,
-    rejected: [(Code, Counter<M>); 6],
+    rejected: [(Code, Counter<M>); 7],
     /// Snapshots that arrived and can be used.
     snapshots: Counter<M>,
     snapshot_failures: Counter<M>,
@@ -187,6 +187,7 @@ impl<M: MetricSink> Metrics<M> {
                 Code::NotFound,
                 Code::PreconditionFailed,
                 Code::PayloadTooLarge,
+                Code::UnsupportedMediaType,
                 Code::ResourceExhausted,
                 Code::ServiceUnavailable,
             ]

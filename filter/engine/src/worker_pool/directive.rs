@@ -263,7 +263,11 @@ impl PoolView {
             request_headers: decision.headers,
             response_headers: decision.response_headers,
             assignment: Assignment {
-                ranks: decision.ranks.iter().filter_map(|&rank| Some(pool.as_slice().get(rank)?.key())).collect(),
+                ranks: decision
+                    .ranks
+                    .iter()
+                    .filter_map(|&rank| Some(pool.as_slice().get(rank)?.key()))
+                    .collect(),
                 limits: decision.limits,
                 usage_predictions: decision.usage_predictions,
                 ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)

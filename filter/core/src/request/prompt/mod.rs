@@ -17,7 +17,7 @@ use std::borrow::Cow;
 pub use hash::{BlockHashes, block_hashes};
 pub(crate) use media::audio_tokens;
 pub use media::{Frames, Media, Resolution, TokensPerImage, VideoEstimate, VideoHints};
-pub(crate) use pieces::{Part, Pieces, Text};
+pub(crate) use pieces::{Part, Pieces, PromptList, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
 
@@ -97,6 +97,12 @@ impl<'a> Prompt<'a> {
             }
         }
         Self { lists, tokens, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
+    }
+
+    /// The prompts of a list.
+    pub(crate) fn of_list(list: PromptList<'a>) -> Self {
+        let PromptList { lists, tokens, is_cut, items, .. } = list;
+        Self { lists, tokens, is_cut, items }
     }
 
     /// The same prompt, which borrows nothing.

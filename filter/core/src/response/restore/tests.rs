@@ -100,7 +100,10 @@ fn the_name_is_replaced_where_an_api_has_it_in_any_spelling() {
         (r#"{"model":"llama\u002dcan\u0061ry"}"#, r#"{"model":"llama"}"#),
         (r#"{"a":"\\","model":"llama-canary"}"#, r#"{"a":"\\","model":"llama"}"#),
         (r#"{"a":"\"{","model":"llama-canary"}"#, r#"{"a":"\"{","model":"llama"}"#),
-        ("event: \"model\"\ndata: {\"model\":\"llama-canary\"}", "event: \"model\"\ndata: {\"model\":\"llama\"}"),
+        (
+            "event: \"model\"\ndata: {\"model\":\"llama-canary\"}",
+            "event: \"model\"\ndata: {\"model\":\"llama\"}",
+        ),
         (r#"{"model"::"llama-canary"}"#, r#"{"model"::"llama-canary"}"#),
         (r#"{"text":"\"model\":\"llama-canary\""}"#, r#"{"text":"\"model\":\"llama-canary\""}"#),
         (r#"{"root":"llama-canary"}"#, r#"{"root":"llama-canary"}"#),
