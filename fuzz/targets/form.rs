@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 const OTHER: &str = "other \"model\"\\\n";
 
 fn read<'a>(form: &'a [u8], options: &Options<'_>) -> Result<Body<'a>, BodyError> {
-    Body::read_bytes(form, Api::Upload, options)
+    Body::read_bytes(form, Api::ModelOnly, options)
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     for cut in 0..form.len().min(1_000) {
-        let Some(beginning) = complete(form[..cut].to_vec(), Api::Upload, &options) else { continue };
+        let Some(beginning) = complete(form[..cut].to_vec(), Api::ModelOnly, &options) else { continue };
         let model = read(&beginning, &options).expect("as good as the whole").model;
         assert!(model.is_none() || model == whole.model);
     }

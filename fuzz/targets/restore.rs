@@ -1,7 +1,7 @@
 //! The client's model name in answers: the input is the served model, the client's, the lengths of chunks, each on a line, and
 //! an answer.
 //!
-//! However the answer is cut, what comes out is what a plain search and replace gives.
+//! However the answer is cut, the name is replaced where a walk through its objects finds it.
 #![no_main]
 
 use endpoint_picker::response::restore::Restore;
@@ -40,30 +40,65 @@ fn in_chunks(mut restore: Restore, chunks: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn replaced(answer: &[u8], target: &str, name: &str) -> Vec<u8> {
+/// Walks through the objects of the answer with the key that leads to each of them.
+fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut left = answer;
-    while let Some((first, rest)) = left.split_first() {
-        if let Some((before, after)) = around_name(left, target) {
-            out.extend_from_slice(before);
-            out.extend(serde_json::to_vec(name).unwrap_or_default());
-            left = after;
-        } else {
-            out.push(*first);
-            left = rest;
+    let mut path: Vec<&[u8]> = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let mut end = at + 1;
+        match (text[at], path.len()) {
+            (b'{', _) => path.push(b""),
+            (b'}', 1..) => drop(path.pop()),
+            (b'"', depth @ 1..) => {
+                end = end_of_text(text, at);
+                let value = value_behind(text, end);
+                let key = text[at..end].strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
+                let is_held = depth == 2 && matches!(path[1], b"response" | b"message");
+                match (key, value.and_then(|value| text.get(value))) {
+                    (Some(b"model"), Some(b'"')) if depth == 1 || is_held => {
+                        let value = value.unwrap();
+                        end = end_of_text(text, value);
+                        let mut strings =
+                            serde_json::Deserializer::from_slice(&text[value..]).into_iter::<String>();
+                        if strings.next().is_some_and(|found| found.is_ok_and(|found| found == target)) {
+                            out.extend_from_slice(&text[at..value]);
+                            out.extend(serde_json::to_vec(name).unwrap_or_default());
+                            at = value + strings.byte_offset();
+                            continue;
+                        }
+                    }
+                    (Some(key @ (b"response" | b"message")), Some(b'{')) if depth == 1 => {
+                        end = value.unwrap() + 1;
+                        path.push(key);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
         }
+        out.extend_from_slice(&text[at..end]);
+        at = end;
     }
     out
 }
 
-/// What stands before and after the target's name in a text that begins with its key.
-fn around_name<'t>(text: &'t [u8], target: &str) -> Option<(&'t [u8], &'t [u8])> {
-    let blanks = |text: &'t [u8]| text.trim_ascii_start();
-    let colon = blanks(text.strip_prefix(b"\"model\"")?);
-    // A form feed is a blank to Rust and not to JSON.
-    let value = blanks(colon.strip_prefix(b":")?);
-    let before = &text[..text.len() - value.len()];
-    let mut strings = serde_json::Deserializer::from_slice(value).into_iter::<String>();
-    let is_found = !before.contains(&b'\x0c') && strings.next()?.ok()? == target;
-    is_found.then(|| (before, &value[strings.byte_offset()..]))
+/// The offset behind the string that begins at this offset, or behind the text.
+fn end_of_text(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// The offset of the value behind a key that ends at this offset.
+fn value_behind(text: &[u8], end: usize) -> Option<usize> {
+    let skip = |from: usize| from + text[from..].iter().take_while(|byte| b" \t\n\r".contains(byte)).count();
+    let colon = skip(end);
+    (text.get(colon) == Some(&b':')).then(|| skip(colon + 1))
 }

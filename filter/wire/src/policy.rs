@@ -112,6 +112,7 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         targets: targets(model.targets),
     };
     Policy {
+        requires_model: policy.epp_rules() != v1::EppRules::Own,
         failure_mode,
         objectives: Objectives::new(policy.objectives.into_iter().map(|it| (it.name, it.priority))),
         rewrites: Rewrites::new(policy.rewrite_rules.into_iter().map(rule)),
@@ -172,6 +173,7 @@ mod tests {
                 priority: -1,
                 targets: vec![core_target("n", Some(u32::MAX))],
             }]),
+            requires_model: true,
             emit_endpoint_scores: true,
             avoid_failing: Duration::from_millis(250),
             refusal: Some("a reason".to_owned()),

@@ -121,9 +121,13 @@ impl ScrapeError {
     pub(super) fn is_of_another_server(&self) -> bool {
         match self {
             Self::Status(status) => status.is_client_error() || status.is_redirection(),
+            Self::Redirect(..) | Self::NoMetrics(_) => true,
             Self::MaybeTls(error) => error.is_of_another_server(),
-            Self::NoMetrics => true,
-            Self::Connection(_) | Self::TooManySeries(_) | Self::Timeout(_) => false,
+            Self::Connection(_)
+            | Self::TooManySeries(_)
+            | Self::Timeout(_)
+            | Self::Encoding(_)
+            | Self::Gzip(_) => false,
         }
     }
 
@@ -150,7 +154,7 @@ impl ScrapeError {
 
 impl Reason {
     /// All reasons.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Refused,
         Self::Unreachable,
         Self::Connect,
@@ -296,7 +300,7 @@ mod tests {
     #[test]
     fn a_client_error_or_a_text_without_metrics_is_as_of_another_server() {
         let status = |status: u16| ScrapeError::Status(StatusCode::from_u16(status).unwrap());
-        for other in [status(404), status(301), status(401).with_scheme(Scheme::Http), ScrapeError::NoMetrics]
+        for other in [status(404), status(301), status(401).with_scheme(Scheme::Http), ScrapeError::NoMetrics(UnreadBody::default())]
         {
             assert!(other.is_of_another_server(), "{other}");
         }

@@ -67,7 +67,7 @@ impl Pipeline {
             handler,
             detector,
             profiles,
-            parsers,
+            parsers: parsers.by_segments(EppRules::default().is_own()),
             providers,
             flow_control,
             deciders: plugins.slots(|roles| roles.decider.clone()),

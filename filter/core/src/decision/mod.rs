@@ -95,6 +95,8 @@ pub struct Decision {
     pub runs: Vec<ProfileRun>,
     /// Which of `runs` named the destination.
     pub primary: Option<usize>,
+    /// The rank that was picked at each endpoint of the outcome, where the ranks of a server share a port; else empty.
+    pub ranks: Vec<usize>,
     /// The readings were too old to be used.
     pub is_stale: bool,
     /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none without one.
@@ -234,6 +236,7 @@ impl Decision {
             outcome,
             runs: vec![],
             primary: None,
+            ranks: vec![],
             is_stale: false,
             prompt: PromptBlocks::default(),
             media: MediaCount::default(),

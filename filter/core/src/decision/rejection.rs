@@ -10,7 +10,7 @@ use crate::request::body::BodyError;
 /// Maximum length of a name that is repeated to the client, in characters; names come from clients and may have the length of a body.
 const MAX_NAME_LENGTH: usize = 256;
 
-/// The EPP's error codes that a decision can end in.
+/// The EPP's error codes that a decision can end in, and one of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The request is malformed.
@@ -21,6 +21,8 @@ pub enum Code {
     PreconditionFailed,
     /// The body is larger than the proxy may hold while the choice waits for it.
     PayloadTooLarge,
+    /// The body has an encoding that cannot be read.
+    UnsupportedMediaType,
     /// The request was dropped on purpose.
     ResourceExhausted,
     /// No endpoint can serve.
@@ -35,6 +37,7 @@ impl Code {
             Self::NotFound => 404,
             Self::PreconditionFailed => 412,
             Self::PayloadTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
             Self::ResourceExhausted => 429,
             Self::ServiceUnavailable => 503,
         }
@@ -43,7 +46,7 @@ impl Code {
     /// The status that clients of gRPC get.
     pub fn grpc_status(self) -> Status {
         match self {
-            Self::BadRequest => Status::INVALID_ARGUMENT,
+            Self::BadRequest | Self::UnsupportedMediaType => Status::INVALID_ARGUMENT,
             Self::NotFound => Status::NOT_FOUND,
             Self::PreconditionFailed => Status::FAILED_PRECONDITION,
             Self::PayloadTooLarge | Self::ResourceExhausted => Status::RESOURCE_EXHAUSTED,
@@ -58,6 +61,7 @@ impl Code {
             Self::NotFound => "NotFound",
             Self::PreconditionFailed => "PreconditionFailed",
             Self::PayloadTooLarge => "PayloadTooLarge",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
             Self::ResourceExhausted => "ResourceExhausted",
             Self::ServiceUnavailable => "ServiceUnavailable",
         }
@@ -85,11 +89,15 @@ pub enum DroppedReason {
 /// make by themselves.
 const RETRY_WITHOUT_ENDPOINTS: Duration = Duration::from_secs(10);
 
+/// Time after which a client may retry when the bodies of others leave no room: most bodies arrive within it.
+const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
+
 impl DroppedReason {
     /// Time after which the client may retry, as far as it follows from the reason alone.
     fn retry_after(self) -> Option<Duration> {
         match self {
             Self::NoEndpoints => Some(RETRY_WITHOUT_ENDPOINTS),
+            Self::HeldBodies => Some(RETRY_FOR_ROOM),
             Self::Saturated | Self::TtlExpired | Self::ContextCancelled | Self::Evicted => None,
         }
     }
@@ -125,7 +133,20 @@ pub struct Rejection {
 impl From<BodyError> for Rejection {
     /// The rejection of a body that is refused.
     fn from(error: BodyError) -> Self {
-        Self::bad_request(error.to_string())
+        let code = match &error {
+            BodyError::Encoded { .. } => Code::UnsupportedMediaType,
+            BodyError::NoParser { .. }
+            | BodyError::UnsupportedPath { .. }
+            | BodyError::NotUtf8 { .. }
+            | BodyError::NotAForm { .. }
+            | BodyError::NoMessage
+            | BodyError::Compressed
+            | BodyError::Message { .. }
+            | BodyError::NotAnObject { .. }
+            | BodyError::Invalid { .. }
+            | BodyError::NoModel => Code::BadRequest,
+        };
+        Self::new(code, error.to_string())
     }
 }
 
@@ -221,8 +242,7 @@ impl Rejection {
     /// have arrived.
     pub fn too_many_bodies() -> Self {
         let message = "the proxy holds too many request bodies at the same time";
-        let rejection = Self::new(Code::ServiceUnavailable, message).with_reason(DroppedReason::HeldBodies);
-        Self { retry_after: Some(Duration::from_secs(1)), ..rejection }
+        Self::new(Code::ServiceUnavailable, message).with_reason(DroppedReason::HeldBodies)
     }
 
     /// The profile's filters dropped every candidate.

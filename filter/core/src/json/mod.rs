@@ -11,7 +11,8 @@ use value::Read;
 
 pub(crate) use name::Name;
 pub(crate) use string::{
-    Match, OpenString, end_of_string, escaped_unit, match_literal, without_lone_surrogates,
+    Match, OpenString, end_of_string, escaped_unit, match_literal, with_finite_numbers,
+    without_lone_surrogates,
 };
 pub(crate) use value::{
     Number, Pass, Reader, Str, element, key, key_by, pass_array, pass_object, raw_value, value,

@@ -74,6 +74,45 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     String::from_utf8(replaced?).ok()
 }
 
+/// Replaces each number that is not finite (`NaN`, `Infinity`, `-Infinity`, `1e999`), as Python writes and reads them, by a fraction and
+/// blanks of the same length. `None` if there are none.
+pub(crate) fn with_finite_numbers(json: &str) -> Option<String> {
+    let bytes = json.as_bytes();
+    let mut replaced: Option<Vec<u8>> = None;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if byte == b'"' {
+            at = end_of_string(bytes, at + 1).unwrap_or(bytes.len());
+            continue;
+        }
+        let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        let word = json.get(at..).unwrap_or_default();
+        let length = word.bytes().take_while(|byte| is_part(&byte)).count();
+        let word = word.get(..length).unwrap_or_default();
+        let digits = word.strip_prefix('-').unwrap_or(word);
+        let is_infinite = match digits {
+            "NaN" | "Infinity" => true,
+            _ => {
+                digits.starts_with(|first: char| first.is_ascii_digit())
+                    && digits.parse().is_ok_and(f64::is_infinite)
+            }
+        };
+        if is_infinite {
+            let target = replaced.get_or_insert_with(|| bytes.to_vec());
+            for (place, byte) in target
+                .iter_mut()
+                .skip(at)
+                .take(length)
+                .zip(b"0.5".iter().chain([&b' '; 8].into_iter().cycle()))
+            {
+                *place = *byte;
+            }
+        }
+        at += length.max(1);
+    }
+    replaced.and_then(|replaced| String::from_utf8(replaced).ok())
+}
+
 /// Whether a JSON text begins with a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {

@@ -92,7 +92,8 @@ impl Pipeline {
         let flow_control = self
             .flow_control
             .map(|config| flow_control::Config { service_decays_in_use: epp_rules.is_main(), ..config });
-        Self { flow_control, providers: Providers { epp_rules, ..self.providers }, ..self }
+        let parsers = self.parsers.by_segments(epp_rules.is_own());
+        Self { flow_control, parsers, providers: Providers { epp_rules, ..self.providers }, ..self }
     }
 
     /// The rules of the queue, without bands for the priorities of objectives; `None`: requests do not wait.
@@ -152,7 +153,9 @@ impl Pipeline {
             headers.get("x-llm-d-video-resolution"),
         );
         let content_type = headers.get("content-type");
-        Options { keep_bytes: self.max_prompt_bytes(), media: self.media, video, content_type }
+        let refuses_as_epp = !self.providers.epp_rules.is_own();
+        let keep_bytes = self.max_prompt_bytes();
+        Options { keep_bytes, media: self.media, video, content_type, refuses_as_epp }
     }
 
     /// The plugins that report a number of each response to the proxy.

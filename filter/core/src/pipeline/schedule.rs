@@ -142,7 +142,7 @@ impl Pipeline {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
         if let Some(port) = schedule.primary_port {
-            endpoints = through_port(port, &endpoints, cycle);
+            (endpoints, decision.ranks) = through_port(port, &endpoints, cycle);
         }
         let stages = self.stages(&decision.runs);
         decision.reservations = self.reservations(cycle, &stages);
@@ -232,15 +232,15 @@ fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
     MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng)
 }
 
-/// The endpoints at this port of the ranks' servers, or the rank where the pool has none. All ranks of a server share one endpoint, which
-/// is listed once: another attempt would go to the same server.
-fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> Vec<usize> {
+/// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of each. All ranks of a server
+/// share one endpoint, which is listed once, for its first rank: another attempt would go to the same server.
+fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> (Vec<usize>, Vec<usize>) {
     let mut listed = HashSet::new();
     let endpoints = ranks.iter().map(|&rank| {
         let address = (cycle.endpoint(rank).address().ip(), port.get()).into();
-        cycle.pool.index_at(address).unwrap_or(rank)
+        (cycle.pool.index_at(address).unwrap_or(rank), rank)
     });
-    endpoints.filter(|endpoint| listed.insert(*endpoint)).collect()
+    endpoints.filter(|(endpoint, _)| listed.insert(*endpoint)).unzip()
 }
 
 /// Images, videos and audio that were sent to the endpoint before, by the first producer that remembers them.

@@ -38,6 +38,8 @@ pub struct Policy {
     pub rewrites: Rewrites,
     /// The models that exist.
     pub inference_models: InferenceModels,
+    /// Whether a request without a model is rejected, as the EPP does, where its API has a model.
+    pub requires_model: bool,
     /// Write the endpoints' scores to the request's metadata, for later filters.
     pub emit_endpoint_scores: bool,
     /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it is not avoided.
@@ -57,7 +59,8 @@ impl Policy {
 
     /// The resolution of a request to an API whose bodies name models; its body names `asked`.
     ///
-    /// Rejects with 400 without a model, and with 404 if there are [`InferenceModels`] and the model is not one of them.
+    /// Rejects with 400 without a model where one is required or there are [`InferenceModels`], and with 404 if the model is not one of
+    /// these. Else a server without a model in the request serves its own.
     pub fn resolve<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -68,7 +71,7 @@ impl Policy {
         let rewritten = self.rewrites.target(headers, asked, rng);
         let model = rewritten.map_or(asked, |rewritten| rewritten.model);
         let rewrite = rewritten.and_then(|rewritten| rewritten.resource);
-        if model.is_empty() {
+        if model.is_empty() && (self.requires_model || !self.inference_models.is_empty()) {
             return Err(Rejection::bad_request(BodyError::NoModel.to_string()));
         }
         let objective = self.objectives.priority(headers);
@@ -147,13 +150,10 @@ impl Policy {
         api.names_model() && (!api.may_lack_model() || self.depends_on_models(headers))
     }
 
-    /// Whether a body that cannot be read is passed on as a body without a model. It is refused where models
-    /// must exist, because the server might read a model that the picker cannot. A form is refused too: its
-    /// model could not be replaced.
-    pub fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
-        api.may_lack_model()
-            && self.inference_models.is_empty()
-            && !matches!(error, BodyError::NotAForm { .. })
+    /// Whether a body that cannot be read is passed on as a body without a model. It is refused where models must exist or may be
+    /// replaced, because the server might read a model that the picker cannot.
+    pub fn passes_unread(&self, api: Api, headers: Headers<'_>) -> bool {
+        api.may_lack_model() && !self.depends_on_models(headers)
     }
 
     fn depends_on_models(&self, headers: Headers<'_>) -> bool {

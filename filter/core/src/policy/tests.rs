@@ -52,7 +52,8 @@ fn model(policy: &Policy, request_headers: &[(&str, &str)], asked: Option<&str>)
 const NO_MODEL: (u16, &str) = (400, "model not found in request body");
 
 fn assert_no_model(policy: &Policy, request_headers: &[(&str, &str)], asked: Option<&str>) {
-    let (status, message) = outcome(policy, request_headers, asked).unwrap_err();
+    let policy = Policy { requires_model: true, ..policy.clone() };
+    let (status, message) = outcome(&policy, request_headers, asked).unwrap_err();
     assert_eq!((status, &*message), NO_MODEL);
 }
 
@@ -281,7 +282,7 @@ fn a_body_is_needed_if_the_decision_depends_on_it() {
             (Api::Raw, false),
             (Api::SglangGenerate, false),
             (Api::ModelOnly, for_its_model),
-            (Api::Upload, for_its_model),
+            (Api::ChatBatch, for_its_model),
             (Api::Invocations, for_its_model),
         ] {
             assert_eq!(policy.needs_model(api, headers), expected, "{api:?}");
@@ -290,31 +291,28 @@ fn a_body_is_needed_if_the_decision_depends_on_it() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_passed_on_unless_its_model_must_exist() {
-    let json = BodyError::NotAnObject { api: Api::ModelOnly, cause: "x".to_owned() };
-    let form = BodyError::NotAForm { cause: "x" };
+fn a_body_that_cannot_be_read_is_passed_on_unless_its_model_must_exist_or_may_be_replaced() {
     let rewriting = rewriting(&[rule(&["a"], &["b"])]);
-    for api in [Api::CountTokens, Api::ModelOnly, Api::Upload, Api::Invocations] {
-        assert!(Policy::default().passes_unread(api, &json));
-        assert!(rewriting.passes_unread(api, &json));
-        assert!(!early_api().passes_unread(api, &json), "the server might read a model in it");
-        assert!(!rewriting.passes_unread(api, &form), "the model could not be replaced");
+    let headers = Headers::default();
+    for api in [Api::CountTokens, Api::ModelOnly, Api::Invocations, Api::ChatBatch] {
+        assert!(Policy::default().passes_unread(api, headers));
+        assert!(!rewriting.passes_unread(api, headers), "the server might read a model in it");
+        assert!(!early_api().passes_unread(api, headers), "the server might read a model in it");
     }
     for api in [Api::Chat, Api::Generate, Api::SglangGenerate] {
-        assert!(!Policy::default().passes_unread(api, &json));
+        assert!(!Policy::default().passes_unread(api, headers));
     }
 }
 
 #[test]
-fn priorities_of_requests_are_known_before_their_bodies_unless_models_have_some() {
-    let objectives = Objectives::new([("urgent".to_owned(), 5)]);
-    let policy = Policy { objectives: objectives.clone(), ..Policy::default() };
-    let urgent = headers(&[("x-llm-d-inference-objective", "urgent")]);
-    assert_eq!(policy.early_priority(Headers(&urgent)), Some(5));
-    assert_eq!(policy.early_priority(Headers::default()), Some(0));
-    let inference_models = InferenceModels::new([inference_model("m", -1, &[])]);
-    let policy = Policy { objectives, inference_models, ..Policy::default() };
-    assert_eq!(policy.early_priority(Headers(&urgent)), Some(5));
-    assert_eq!(policy.early_priority(Headers::default()), None);
-    assert_eq!(policy.priorities().collect::<Vec<_>>(), [5, -1]);
+fn a_request_without_a_model_is_served_by_the_servers_own_unless_models_are_known() {
+    let model = |policy: &Policy| {
+        let resolved = policy.resolve(Headers::default(), None, &mut SplitMix64::new(SEED));
+        resolved.map(|resolution| resolution.model.to_owned()).map_err(|rejection| rejection.code)
+    };
+    assert_eq!(model(&Policy::default()), Ok(String::new()));
+    assert_eq!(model(&rewriting(&[rule(&["a"], &["b"])])), Ok(String::new()));
+    assert_eq!(model(&rewriting(&[rule(&[], &["b"])])), Ok("b".to_owned()));
+    assert_eq!(model(&early_api()), Err(Code::BadRequest));
+    assert_eq!(model(&Policy { requires_model: true, ..Policy::default() }), Err(Code::BadRequest));
 }

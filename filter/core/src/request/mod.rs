@@ -16,7 +16,7 @@ use crate::request::subset::Subset;
 /// The model and priority that an operator's policy gives a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelResolution<'a> {
-    /// The model that is to serve it, never empty.
+    /// The model that is to serve it; empty if the server is to serve its own.
     pub model: &'a str,
     /// Below zero: sheddable while the pool is saturated.
     pub priority: i32,

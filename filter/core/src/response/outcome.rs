@@ -32,13 +32,18 @@ pub enum RequestKind {
     WithoutBody,
 }
 
+/// Segments of paths at which an engine works, of APIs of whose bodies only the model is read: OpenAI's for audio and images.
+const GENERATING: [&str; 2] = ["/audio/", "/images/"];
+
 impl RequestKind {
     /// The kind of a request to this API at this path.
     pub fn of(api: Api, path: &str, has_body: bool) -> Self {
         let path = path.split('?').next().unwrap_or_default();
         let is_rendering = path.trim_end_matches('/').ends_with("/render");
+        let is_generation = api.is_generation()
+            || api == Api::ModelOnly && GENERATING.iter().any(|segment| path.contains(segment));
         match has_body {
-            true if api.is_generation() && !is_rendering => Self::Generation,
+            true if is_generation && !is_rendering => Self::Generation,
             true => Self::OtherWork,
             false => Self::WithoutBody,
         }
@@ -144,7 +149,7 @@ mod tests {
             (Api::Messages, "/v1/messages", RequestKind::Generation),
             (Api::SglangGenerate, "/generate", RequestKind::Generation),
             (Api::GrpcGenerate, "/vllm.grpc.engine.VllmEngine/Generate", RequestKind::Generation),
-            (Api::Upload, "/v1/audio/transcriptions", RequestKind::Generation),
+            (Api::ModelOnly, "/v1/audio/transcriptions", RequestKind::Generation),
             (Api::CountTokens, "/v1/messages/count_tokens", RequestKind::OtherWork),
             (Api::ModelOnly, "/tokenize", RequestKind::OtherWork),
             (Api::Conversations, "/v1/conversations", RequestKind::OtherWork),

@@ -15,7 +15,7 @@ fn options(content_type: &str) -> Options<'_> {
 }
 
 fn read_as<'a>(body: &'a [u8], content_type: &str) -> Result<Body<'a>, BodyError> {
-    Body::read_bytes(body, Api::Upload, &options(content_type))
+    Body::read_bytes(body, Api::ModelOnly, &options(content_type))
 }
 
 /// A part with this head.
@@ -190,15 +190,16 @@ fn an_ambiguous_content_type_is_refused() {
 #[test]
 fn an_upload_of_another_type_is_json() {
     let json = br#"{"input":"hi","model":"tts-1"}"#;
-    for content_type in [None, Some("application/json"), Some("multipart/mixed; boundary=b0")] {
+    let types = [None, Some("application/json"), Some("multipart/mixed; boundary=b0"), Some("text/plain")];
+    for content_type in types {
         let read =
-            Body::read_bytes(json, Api::Upload, &Options { content_type, ..Options::default() }).unwrap();
+            Body::read_bytes(json, Api::ModelOnly, &Options { content_type, ..Options::default() }).unwrap();
         assert_eq!((read.model.as_deref(), read.is_form), (Some("tts-1"), false));
         assert_eq!(&json[read.model_span.unwrap()], b"\"tts-1\"");
     }
-    // Only uploads are forms.
     let body = form(&[field("model", "m")]);
-    assert!(Body::read_bytes(body.as_bytes(), Api::ModelOnly, &options(TYPE)).is_err());
+    let read = Body::read_bytes(body.as_bytes(), Api::Chat, &options(TYPE));
+    assert!(read.is_err(), "the body of a chat is no form");
 }
 
 #[test]
@@ -206,12 +207,12 @@ fn the_beginning_of_a_form_has_the_model_as_soon_as_its_field_is_whole() {
     let model = form(&[field("language", "de"), field("model", "m"), part(FILE_HEAD, "RIFF")]);
     let known_from = model.find("\r\n--b0\r\nContent-Disposition: form-data; name=\"file\"").unwrap() + 8;
     for end in 0..=model.len() {
-        let completed = complete(model.as_bytes()[..end].to_vec(), Api::Upload, &options(TYPE));
+        let completed = complete(model.as_bytes()[..end].to_vec(), Api::ModelOnly, &options(TYPE));
         let read = completed.as_deref().map(|bytes| read_as(bytes, TYPE).unwrap());
         let model = read.and_then(|read| read.model).map(Cow::into_owned);
         assert_eq!(model.as_deref(), (end >= known_from).then_some("m"), "{end} bytes");
     }
-    assert_eq!(complete(model.into_bytes(), Api::Upload, &options("multipart/form-data")), None);
+    assert_eq!(complete(model.into_bytes(), Api::ModelOnly, &options("multipart/form-data")), None);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod media;
 mod messages;
 mod model_span;
 mod oracle;
+mod own_rules;
 mod paths;
 mod refusals;
 mod renaming;

@@ -46,12 +46,12 @@ fn a_path_is_matched_as_servers_read_it() {
         ("/v1/messages/x/../count_tokens", Api::CountTokens),
         ("//generate", Api::SglangGenerate),
         // Decoded once: no server has a route for these.
-        ("/v1/chat/completion%2573", Api::Raw),
-        ("/v1/chat/completions%3Fx", Api::Raw),
-        ("/v1/chat/completions/..", Api::Raw),
+        ("/v1/chat/completion%2573", Api::ModelOnly),
+        ("/v1/chat/completions%3Fx", Api::ModelOnly),
+        ("/v1/chat/completions/..", Api::ModelOnly),
         // Not percent-encoded, or not in UTF-8.
-        ("/v1/chat/completion%7", Api::Raw),
-        ("/v1/chat/completion%ff", Api::Raw),
+        ("/v1/chat/completion%7", Api::ModelOnly),
+        ("/v1/chat/completion%ff", Api::ModelOnly),
         ("/v1/chat%ff/completions", Api::Completions),
     ] {
         assert_eq!(parsers.api(path), Ok(api), "{path}");
@@ -87,7 +87,7 @@ fn methods_of_grpc_are_read_if_their_parser_is_configured() {
         ("/google.cloud.aiplatform.v1beta1.PredictionService/StreamRawPredict", Api::VertexStreamRawPredict),
     ] {
         assert_eq!(parsers.api(path), Ok(api), "{path}");
-        assert_eq!(Parsers::default().api(path), Ok(Api::Raw), "{path}");
+        assert_eq!(Parsers::default().api(path), Ok(Api::ModelOnly), "{path}");
     }
     let error = parsers.api("/vllm.grpc.engine.VllmEngine/Abort").unwrap_err();
     assert_eq!(
@@ -98,7 +98,7 @@ fn methods_of_grpc_are_read_if_their_parser_is_configured() {
 
 #[test]
 fn an_unclaimed_path_goes_through_unread_by_default() {
-    assert_eq!(Parsers::default().api("/v1/models/load"), Ok(Api::Raw));
+    assert_eq!(Parsers::default().api("/v1/models/load"), Ok(Api::ModelOnly));
     assert_eq!(Parsers::new(&[]), Parsers::default());
 }
 
@@ -111,7 +111,7 @@ fn an_unclaimed_path_is_refused_when_no_parser_takes_everything() {
 #[test]
 fn parsers_after_one_that_takes_everything_have_no_effect() {
     let parsers = Parsers::new(&[Parser::Anthropic, Parser::Passthrough, Parser::OpenAi]);
-    assert_eq!(parsers.api("/v1/completions"), Ok(Api::Raw));
+    assert_eq!(parsers.api("/v1/completions"), Ok(Api::ModelOnly));
     assert_eq!(parsers.api("/v1/messages"), Ok(Api::Messages));
 }
 
@@ -153,8 +153,8 @@ fn paths_with_a_model_are_recognized_when_every_path_is_accepted() {
         ("/tokenize", Api::ModelOnly),
         ("/detokenize/", Api::ModelOnly),
         ("/v1/tokenize?x", Api::ModelOnly),
-        ("/detokenize_info", Api::Raw),
-        ("/retokenize", Api::Raw),
+        ("/detokenize_info", Api::ModelOnly),
+        ("/retokenize", Api::ModelOnly),
         ("/rerank", Api::ModelOnly),
         ("/v1/rerank", Api::ModelOnly),
         ("/v2/rerank/", Api::ModelOnly),
@@ -165,14 +165,14 @@ fn paths_with_a_model_are_recognized_when_every_path_is_accepted() {
         ("/pooling", Api::ModelOnly),
         ("/v2/embed", Api::ModelOnly),
         ("/invocations", Api::Invocations),
-        ("/v1/audio/transcriptions", Api::Upload),
-        ("/v1/audio/translations", Api::Upload),
-        ("/v1/audio/speech", Api::Upload),
-        ("/v1/images/edits", Api::Upload),
-        ("/v1/images/variations", Api::Upload),
-        ("/v1/audio", Api::Raw),
-        ("/v1/edits", Api::Raw),
-        ("/reinvocations", Api::Raw),
+        ("/v1/audio/transcriptions", Api::ModelOnly),
+        ("/v1/audio/translations", Api::ModelOnly),
+        ("/v1/audio/speech", Api::ModelOnly),
+        ("/v1/images/edits", Api::ModelOnly),
+        ("/v1/images/variations", Api::ModelOnly),
+        ("/v1/audio", Api::ModelOnly),
+        ("/v1/edits", Api::ModelOnly),
+        ("/reinvocations", Api::ModelOnly),
     ] {
         assert_eq!(Parsers::default().api(path), Ok(api), "{path}");
         assert!(Parsers::new(&[Parser::OpenAi]).api(path).is_err(), "{path}");

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::grpc::has_messages;
 use endpoint_picker::headers::{HeaderList, Headers};
-use endpoint_picker::request::body::{Api, Options, Reading, complete, opens_tunnel, request_path};
+use endpoint_picker::request::body::{
+    Api, BodyError, Options, Reading, complete, opens_tunnel, request_path,
+};
 
 use crate::budget::{Budget, KeptBytes, UsedBytes};
 use crate::config::{Limits, UnreadBody};
+use crate::exchange::content_encoding;
 use crate::metrics::{Labels, Metric, MetricKind, MetricSink};
 use crate::pool_view::PoolView;
 use crate::proxy::error_body::{ErrorResponse, further_headers};
@@ -120,6 +123,17 @@ impl<M: MetricSink> BodyRouter<M> {
         // It is counted by the pool of its route, or again below.
         awaited.held.release();
         let Limits { max_held_bytes, unread_body, .. } = self.limits;
+        if let Some(encoding) = content_encoding(Headers(&awaited.headers)) {
+            self.count(Outcome::Malformed);
+            return match unread_body {
+                UnreadBody::Reject => {
+                    let error = BodyError::Encoded { encoding: encoding.to_owned() };
+                    self.respond(proxy, &Rejection::from(error));
+                    None
+                }
+                UnreadBody::Abstain => Some(route(proxy, None)),
+            };
+        }
         while is_whole || awaited.until <= size {
             let options = self.options(&awaited.headers);
             let length = if is_whole { usize::MAX } else { awaited.until };
@@ -199,6 +213,10 @@ impl<M: MetricSink> BodyRouter<M> {
 
     fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: Outcome) {
         self.count(outcome);
+        self.respond(proxy, rejection);
+    }
+
+    fn respond(&self, proxy: &mut impl Proxy, rejection: &Rejection) {
         let ErrorResponse { header, body } = ErrorResponse::new(rejection, false);
         let more = further_headers(rejection);
         let headers: Vec<_> = [&header].into_iter().chain(&more).map(|(name, it)| (*name, &**it)).collect();

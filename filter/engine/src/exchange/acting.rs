@@ -266,7 +266,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             && pipeline.marks_responses()
             && let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address))
         {
-            response.headers.extend(pipeline.response_headers(endpoint));
+            // The port that a server's ranks share does not name the rank that has the session.
+            let rank = exchange.assignment.rank_at(endpoint.key()).and_then(|key| view.pool().of_key(key));
+            response.headers.extend(pipeline.response_headers(rank.unwrap_or(endpoint)));
         }
         // Errors and the proxy's own responses do not show how long a model takes to its first output.
         if served.by.is_some() && head.status < 400 && served.outcome != Some(ServerOutcome::Failed) {

@@ -13,14 +13,14 @@ use endpoint_picker::grpc::{PREFIX, Prefix};
 use endpoint_picker::policy::{Member, name_model_in_form, with_members};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
-use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete};
+use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete, has_no_model};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::restore::Restore;
 
 use super::head::{RequestHead, subset_hint};
 use super::other_picker::RoutedRequest;
 use super::queueing::QueuePlace;
-use crate::config::UnreadBody;
+use crate::config::{Limits, UnreadBody};
 use crate::metrics::{MetricSink, RequestLabels, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
@@ -131,7 +131,13 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return self.without_body().map(Some);
         }
         let api = match api {
-            Ok(api) if view.policy().needs_body(api, self.head.headers()) => return Ok(None),
+            Ok(api) if view.policy().needs_body(api, self.head.headers()) => {
+                match self.head.encoding_error() {
+                    None => return Ok(None),
+                    Some(_) if self.passes_unread(api) => api,
+                    Some(error) => return Ok(Some(self.refused(error))),
+                }
+            }
             Ok(api) => api,
             Err(error) => return Ok(Some(error.into())),
         };
@@ -163,7 +169,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let is_read = read.is_ok();
         let body = match read {
             Ok(body) => body,
-            Err(error) if self.passes_unread(api, error) => &unread,
+            Err(_) if self.passes_unread(api) => &unread,
             Err(error) => return Ok((self.refused(error.clone()), None)),
         };
         let asked = body.model.as_deref();
@@ -223,6 +229,15 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Some(_) => api.names_model() && !api.may_lack_model(),
         };
         let options = self.view.body_options(headers);
+        if api == Api::ModelOnly && has_no_model(&self.body(length)?, api, &options) {
+            return self.by_beginning_of_body(&Body::default(), length).map(Peek::Decided);
+        }
+        let Limits { peek_bytes, max_held_bytes, .. } = self.pool.config.limits;
+        if length < peek_bytes {
+            return Ok(Peek::More(peek_bytes));
+        }
+        // A prompt that has not arrived by then is not awaited: a server may do without it.
+        let is_last = length >= max_held_bytes;
         let (completed, own);
         let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
             read.ok()
@@ -234,6 +249,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         };
         let unread = Body::default();
         let body = match read {
+            Some(body) if body.lacks_prompt && !is_last && !api.may_lack_model() => return Ok(more),
             Some(body) => body,
             None if api.may_lack_model() && !needs_model => &unread,
             None => return Ok(more),
@@ -297,7 +313,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     /// The decision for a request whose body is refused.
     fn refused(&mut self, error: BodyError) -> Decided {
         match self.pool.config.limits.unread_body {
-            UnreadBody::Abstain if error == BodyError::Compressed => self.abstain(Abstention::BodyCompressed),
+            UnreadBody::Abstain if matches!(error, BodyError::Compressed | BodyError::Encoded { .. }) => {
+                self.abstain(Abstention::BodyCompressed)
+            }
             UnreadBody::Abstain | UnreadBody::Reject => error.into(),
         }
     }
@@ -319,9 +337,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
 
     /// Whether a body that cannot be read counts as a body without a model: a server may read bodies that the
     /// picker cannot read.
-    fn passes_unread(&self, api: Api, error: &BodyError) -> bool {
+    fn passes_unread(&self, api: Api) -> bool {
         match self.other {
-            None => self.view.policy().passes_unread(api, error),
+            None => self.view.policy().passes_unread(api, self.head.headers()),
             Some(_) => api.may_lack_model(),
         }
     }
@@ -341,7 +359,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Some(_) if api.takes_model_from_header() => {
                 policy.resolve_at(api, headers, asked, &mut self.pool.draws.acting)
             }
-            Some(_) if asked.is_none() && api.names_model() && !api.may_lack_model() => {
+            Some(_)
+                if asked.is_none() && api.names_model() && !api.may_lack_model() && policy.requires_model =>
+            {
                 Err(BodyError::NoModel.into())
             }
             Some(_) => Ok(policy.resolve_routed(headers, asked)),

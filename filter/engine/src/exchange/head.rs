@@ -114,10 +114,18 @@ impl RequestHead {
     ) -> core::result::Result<Api, BodyError> {
         let path = request_path(self.headers().get(":path"), self.headers());
         let api = pipeline.api(path)?;
-        let api = if opens_tunnel(self.headers()) { Api::Raw } else { api };
+        // The data of a tunnel and the messages of an unknown service are conversations: they are not held.
+        let is_conversation = opens_tunnel(self.headers()) || self.is_grpc && api == Api::ModelOnly;
+        let api = if is_conversation { Api::Raw } else { api };
         self.kind = RequestKind::of(api, path, has_body);
         self.api = api;
         Ok(api)
+    }
+
+    /// The error of a body that is read and has a content encoding; `None`: it has none, or is one of gRPC, whose messages have their own.
+    pub(super) fn encoding_error(&self) -> Option<BodyError> {
+        let encoding = content_encoding(self.headers()).filter(|_| !self.api.reads_first_message())?;
+        Some(BodyError::Encoded { encoding: encoding.to_owned() })
     }
 
     /// The length of the body, if the client has sent it.
@@ -142,6 +150,12 @@ impl RequestHead {
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.has(name)
     }
+}
+
+/// The encoding of a request's body, if its head declares one.
+pub(crate) fn content_encoding(headers: Headers<'_>) -> Option<&str> {
+    let encoding = headers.get("content-encoding").map(str::trim)?;
+    (!encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")).then_some(encoding)
 }
 
 /// The head of a response.

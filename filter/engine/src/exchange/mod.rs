@@ -15,6 +15,7 @@ mod response;
 mod served;
 
 pub use acting::refuse_withheld_body;
+pub(crate) use head::content_encoding;
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use endpoint_picker::decision::Abstention;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::grpc::PREFIX;
-use endpoint_picker::request::body::Reading;
+use endpoint_picker::request::body::{Api, Reading};
 
 use self::decider::{Decider, Peek};
 use self::head::{RequestHead, RequestOwner};
@@ -441,8 +442,12 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         }
         // Found again after a wait in the queue: the rules may have changed with a newer snapshot.
         let api = self.exchange.head.find_api(&view.topology().pipeline, has_body);
-        if self.exchange.head.api.reads_first_message() {
+        let head = &self.exchange.head;
+        if head.api.reads_first_message() {
             self.exchange.progress = Progress::Reading { until: PREFIX };
+        } else if head.api == Api::ModelOnly && !view.body_options(head.headers()).is_declared_json() {
+            // The first byte shows whether there is a model to wait for.
+            self.exchange.progress = Progress::Reading { until: 1 };
         }
         let mut decider = self.decider(view);
         let decided = if has_body {

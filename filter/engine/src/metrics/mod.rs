@@ -68,7 +68,7 @@ pub struct Metrics<M: MetricSink> {
     abstained_no_snapshot: Counter<M>,
     abstained_body_too_large: Counter<M>,
     abstained_body_compressed: Counter<M>,
-    rejected: [(Code, Counter<M>); 6],
+    rejected: [(Code, Counter<M>); 7],
     /// Requests, among those that were rejected, whose bodies had no room among all that are held.
     pub(crate) rejected_held_bodies: Counter<M>,
     /// Snapshots that arrived and can be used.
@@ -212,6 +212,7 @@ impl<M: MetricSink> Metrics<M> {
                 Code::NotFound,
                 Code::PreconditionFailed,
                 Code::PayloadTooLarge,
+                Code::UnsupportedMediaType,
                 Code::ResourceExhausted,
                 Code::ServiceUnavailable,
             ]

@@ -66,9 +66,11 @@ fn error_body(rejection: &Rejection) -> Vec<u8> {
 fn error_type(code: Code) -> &'static str {
     match code {
         Code::ResourceExhausted => "rate_limit_error",
-        Code::BadRequest | Code::NotFound | Code::PreconditionFailed | Code::PayloadTooLarge => {
-            "invalid_request_error"
-        }
+        Code::BadRequest
+        | Code::NotFound
+        | Code::PreconditionFailed
+        | Code::PayloadTooLarge
+        | Code::UnsupportedMediaType => "invalid_request_error",
         Code::ServiceUnavailable => "server_error",
     }
 }
@@ -84,6 +86,7 @@ mod tests {
             (Code::NotFound, "5"),
             (Code::PreconditionFailed, "9"),
             (Code::PayloadTooLarge, "8"),
+            (Code::UnsupportedMediaType, "3"),
             (Code::ResourceExhausted, "8"),
             (Code::ServiceUnavailable, "14"),
         ] {
@@ -100,6 +103,7 @@ mod tests {
             (Code::NotFound, "invalid_request_error"),
             (Code::PreconditionFailed, "invalid_request_error"),
             (Code::PayloadTooLarge, "invalid_request_error"),
+            (Code::UnsupportedMediaType, "invalid_request_error"),
             (Code::ResourceExhausted, "rate_limit_error"),
             (Code::ServiceUnavailable, "server_error"),
         ] {

@@ -120,6 +120,8 @@ impl Route {
 pub struct Assignment {
     /// Keys of the endpoints that the request may go to, in the order in which they are tried.
     pub destinations: Few<u64>,
+    /// The key of the rank that was picked at each of the destinations, where the ranks of a server share a port; else empty.
+    pub ranks: Few<u64>,
     /// The load that it has in flight.
     pub loads: Few<AssignedLoad>,
     /// Expectations of it, by plugins that learn from the response.
@@ -199,6 +201,14 @@ impl Assignment {
     }
 }
 
+impl Assignment {
+    /// The key of the rank that was picked at this destination; `None` where an endpoint is one rank.
+    pub(crate) fn rank_at(&self, destination: u64) -> Option<u64> {
+        let mut ranks = self.destinations.iter().zip(&self.ranks);
+        ranks.find_map(|(&key, &rank)| (key == destination).then_some(rank))
+    }
+}
+
 impl PoolView {
     /// Turns a decision of this view into instructions for the proxy.
     pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
@@ -256,6 +266,11 @@ impl PoolView {
             request_headers: decision.headers,
             response_headers: decision.response_headers,
             assignment: Assignment {
+                ranks: decision
+                    .ranks
+                    .iter()
+                    .filter_map(|&rank| Some(pool.as_slice().get(rank)?.key()))
+                    .collect(),
                 limits: decision.limits,
                 usage_predictions: decision.usage_predictions,
                 sent_prompts: decision.sent_prompts,

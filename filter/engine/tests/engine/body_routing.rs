@@ -150,8 +150,8 @@ fn a_model_cannot_write_a_header_of_its_own() {
 #[test]
 fn a_body_that_is_not_an_object_is_rejected() {
     let routing = Routing::new(Limits::default());
-    for body in ["{", "[]", "\"m\"", "x"] {
-        let mut request = routing.request("/anything", &[]);
+    for (path, body) in [("/anything", "{"), ("/anything", "x"), (CHAT, "[]"), (CHAT, "\"m\"")] {
+        let mut request = routing.request(path, &[]);
         assert_eq!(routing.body(&mut request, body.as_bytes(), true), Step::Rejected(400), "{body}");
         let answer = request.proxy.local_answer.unwrap();
         assert_eq!(answer.headers, [("content-type".to_owned(), "application/json".to_owned())]);
@@ -257,7 +257,8 @@ fn the_pool_decides_by_the_reading_that_found_its_route() {
 
 #[test]
 fn the_pool_refuses_and_renames_by_that_reading() {
-    let mut fixture = Fixture::new();
+    let policy = v1::Policy { epp_rules: v1::EppRules::V010.into(), ..fewest_waiting() };
+    let mut fixture = Fixture::with_policy(&json!({}), policy);
     let (proxy, _) = through(&mut fixture, CHAT, r#"{"model": "lora"}"#, true);
     assert_eq!(proxy.local_answer.unwrap().status, 400, "a chat without messages");
     assert_eq!(proxy.request_headers.iter().filter(|(name, _)| name == MODEL_NAME).count(), 1);

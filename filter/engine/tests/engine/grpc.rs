@@ -194,7 +194,7 @@ fn refusals_have_the_status_that_clients_of_grpc_read() {
     let mut withheld = fixture.request(GENERATE, &[GRPC]);
     refuse_withheld_body(&fixture.pool, &mut withheld.proxy).unwrap();
     assert_eq!(withheld.rejection().headers, [("grpc-status".to_owned(), "14".to_owned())]);
-    let json = fixture.post(TEXT, &[("content-type", "application/json")], "{}");
+    let json = fixture.post(TEXT, &[("content-type", "application/json")], "{");
     assert_eq!(json.rejection().headers[0].1, "application/json");
 }
 

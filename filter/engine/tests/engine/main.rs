@@ -28,6 +28,7 @@ mod polls;
 mod prefixes;
 mod proxy;
 mod queue;
+mod ranks;
 mod reports;
 mod resumption;
 mod shadow_mode;

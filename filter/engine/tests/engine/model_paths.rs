@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, fewest_waiting};
 
-const JSON_PATHS: [&str; 10] = [
+const JSON_PATHS: [&str; 16] = [
     "/rerank",
     "/v1/rerank",
     "/v2/rerank",
@@ -16,6 +16,12 @@ const JSON_PATHS: [&str; 10] = [
     "/pooling",
     "/v2/embed",
     "/v1/audio/speech",
+    "/v1/responses/compact",
+    "/v1/moderations",
+    "/completion",
+    "/v1/videos",
+    "/a/path/of/tomorrow",
+    "/v1/chat/completions/batch",
     "/invocations",
 ];
 
@@ -63,9 +69,12 @@ fn an_unknown_model_is_404_on_every_path_that_names_one() {
         assert!(known.destination().is_some(), "{path}");
         let none = fixture.post(path, &[], r#"{"query":"q","documents":["d"]}"#);
         assert!(none.destination().is_some(), "{path}: the server has one model of its own");
-        // Python reads these, and a server might serve the model.
-        for unreadable in [r#"{"model":"secret","x":NaN}"#, "model=secret", ""] {
+        // A server might read a model in these.
+        for unreadable in ["model=secret", r#"{"model":"secret"} x"#, "{\0\"\0"] {
             assert_eq!(fixture.post(path, &[], unreadable).rejection().status, 400, "{path}: {unreadable}");
+        }
+        for python in [r#"{"model":"secret","x":NaN}"#, "\u{feff}{\"model\":\"secret\"}"] {
+            assert_eq!(fixture.post(path, &[], python).rejection().status, 404, "{path}: {python}");
         }
     }
     for upload in [form("secret", "RIFF"), form_with_model_last("secret", "RIFF")] {
@@ -100,10 +109,116 @@ fn a_model_is_replaced_on_every_path_that_names_one() {
         assert_eq!(String::from_utf8_lossy(&request.proxy.request_body), expected);
         assert_eq!(request.proxy.request_header("content-length"), Some(&*expected.len().to_string()));
     }
-    // A form in which the model could not be replaced is refused; JSON is left to the server, which refuses it too.
+    // A body in which the model could not be replaced is refused.
     let refused = fixture.post(TRANSCRIPTIONS, &FORM, "--b0\r\n");
     assert_eq!(refused.rejection().status, 400);
-    assert!(fixture.post("/rerank", &[], "not JSON").destination().is_some());
+    for path in JSON_PATHS {
+        let utf16: Vec<u8> = r#"{"model":"m"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for body in [b"not JSON", &utf16[..], b"\xff\xfe{\0"] {
+            let mut request = fixture.request(path, &[]);
+            request.head(&mut fixture);
+            request.body(&mut fixture, body, true);
+            assert_eq!(request.rejection().status, 400, "{path}: {body:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_of_another_type_passes_unless_it_is_json_all_the_same() {
+    let limits = json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8192}});
+    for content_type in ["application/octet-stream", "text/plain", "application/x-www-form-urlencoded"] {
+        let headers = [("content-type", content_type)];
+        let mut fixture = with_models(&limits);
+        for (first, flow) in
+            [(&b"\0binary"[..], Flow::Continue), (b"model=secret", Flow::Continue), (b"{", Flow::Hold)]
+        {
+            let mut request = fixture.request("/files", &headers);
+            assert_eq!(request.head(&mut fixture), Flow::Hold);
+            assert_eq!(request.body(&mut fixture, first, false), flow, "{content_type}: {first:?}");
+        }
+        let unknown = fixture.post("/completion", &headers, r#" {"model":"secret"}"#);
+        assert_eq!(unknown.rejection().status, 404, "{content_type}");
+        assert!(fixture.post("/completion", &headers, r#"{"model":"known"}"#).destination().is_some());
+        for no_model in ["[1]", "", " ", "3"] {
+            assert!(fixture.post("/sleep", &[], no_model).destination().is_some(), "{no_model}");
+        }
+    }
+    // A call of gRPC is a conversation, which the client may begin by waiting.
+    let mut fixture = with_models(&limits);
+    let mut call = fixture.request("/a.Service/Method", &[("content-type", "application/grpc")]);
+    assert_eq!(call.head(&mut fixture), Flow::Continue);
+}
+
+#[test]
+fn a_compressed_body_is_refused_with_its_encoding_or_left_to_the_proxy() {
+    let body = "\u{1}\u{8b}";
+    for encoding in ["gzip", "zstd", "br, gzip"] {
+        let headers = [("content-type", "application/json"), ("content-encoding", encoding)];
+        let mut fixture = with_models(&json!({}));
+        for path in JSON_PATHS.into_iter().chain([crate::fixture::CHAT]) {
+            let request = fixture.post(path, &headers, body);
+            let rejection = request.rejection();
+            assert_eq!(rejection.status, 415, "{path}");
+            let error: serde_json::Value = serde_json::from_str(&rejection.body).unwrap();
+            assert!(error["error"]["message"].as_str().unwrap().contains(encoding), "{error}");
+        }
+        let abstains = json!({"limits": {"unreadBody": "Abstain"}});
+        let mut fixture = with_models(&abstains);
+        let mut request = fixture.request(crate::fixture::CHAT, &headers);
+        assert_eq!(request.head(&mut fixture), Flow::Continue);
+        assert_eq!(fixture.counted("abstained|body_compressed"), 1);
+        // Where the decision does not depend on the body, it passes.
+        let mut fixture = Fixture::new();
+        assert!(fixture.post("/tokenize", &headers, body).destination().is_some());
+        assert!(fixture.post("/invocations", &headers, body).destination().is_some());
+    }
+    let mut fixture = Fixture::new();
+    let plain = [("content-encoding", "identity")];
+    let request = fixture.post(crate::fixture::TEXT, &plain, r#"{"model":"m","prompt":"hi"}"#);
+    assert!(request.destination().is_some());
+}
+
+#[test]
+fn a_body_that_servers_read_is_routed_and_renamed() {
+    let mut fixture = renaming(&json!({}));
+    for (path, body, expected) in [
+        (
+            crate::fixture::TEXT,
+            r#"{"model":"m","prompt_embeds":"AA=="}"#,
+            r#"{"model":"canary","prompt_embeds":"AA=="}"#,
+        ),
+        (
+            crate::fixture::TEXT,
+            "\u{feff}{\"model\":\"m\",\"x\":NaN}",
+            "\u{feff}{\"model\":\"canary\",\"x\":NaN}",
+        ),
+        ("/v1/embeddings", r#"{"model":"m","messages":[]}"#, r#"{"model":"canary","messages":[]}"#),
+        (crate::fixture::CHAT, r#"{"messages":[]}"#, r#"{"messages":[]}"#),
+    ] {
+        let request = fixture.post(path, &[], body);
+        assert!(request.destination().is_some(), "{body}");
+        assert_eq!(String::from_utf8_lossy(&request.proxy.request_body), expected);
+    }
+    let mut fixture = with_models(&json!({}));
+    let request = fixture.post(crate::fixture::CHAT, &[], r#"{"messages":[]}"#);
+    assert_eq!(request.rejection().status, 400, "the server's own model need not be one of the pool's");
+}
+
+#[test]
+fn a_long_body_is_not_decided_before_its_prompt_has_come() {
+    let mut fixture = Fixture::with_config(&json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8192}}));
+    let body = format!(r#"{{"model":"m","x":"{}","prompt":"hi there"}}"#, "a".repeat(3000));
+    let mut request = fixture.request(crate::fixture::TEXT, &[]);
+    request.head(&mut fixture);
+    assert_eq!(request.body(&mut fixture, &body.as_bytes()[..2048], false), Flow::Hold);
+    assert_eq!(request.body(&mut fixture, &body.as_bytes()[2048..], true), Flow::Continue);
+    let tokens: u64 = fixture.loads().iter().map(|load| load.tokens).sum();
+    assert!(tokens >= 2, "{tokens} tokens");
+    // A body without a prompt is decided when no more of it can be held.
+    let mut request = fixture.request(crate::fixture::TEXT, &[]);
+    request.head(&mut fixture);
+    let body = format!(r#"{{"model":"m","x":"{}"#, "a".repeat(9000));
+    assert_eq!(request.body(&mut fixture, body.as_bytes(), false), Flow::Continue);
 }
 
 #[test]
@@ -125,10 +240,11 @@ fn a_long_upload_streams_as_soon_as_its_model_is_known() {
 }
 
 #[test]
-fn where_nothing_depends_on_models_only_invocations_are_read_and_none_is_refused() {
+fn where_nothing_depends_on_models_only_bodies_with_prompts_are_read_and_none_is_refused() {
     let limits = json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8192}});
     let mut fixture = Fixture::with_config(&limits);
-    for path in JSON_PATHS.into_iter().filter(|path| *path != "/invocations").chain([TRANSCRIPTIONS]) {
+    let has_prompt = |path: &&str| ["/invocations", "/v1/chat/completions/batch"].contains(path);
+    for path in JSON_PATHS.into_iter().filter(|path| !has_prompt(path)).chain([TRANSCRIPTIONS]) {
         let mut request = fixture.request(path, &FORM);
         assert_eq!(request.head(&mut fixture), Flow::Continue, "{path}");
         assert!(request.destination().is_some());

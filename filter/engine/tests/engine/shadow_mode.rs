@@ -157,7 +157,7 @@ fn what_cannot_be_compared_passes_and_is_counted() {
 #[test]
 fn a_request_that_the_rules_reject_is_counted_and_passes() {
     let mut fixture = shadow();
-    for body in ["{", "[]", r#"{"prompt": "without a model"}"#] {
+    for body in ["{", "[]", "x"] {
         sent_to(&mut fixture, 1, body);
     }
     assert_eq!(counts(&mut fixture), [0, 0, 3, 3, 0, 0]);

@@ -20,6 +20,11 @@ pub enum BodyError {
         /// The path, without its query.
         path: String,
     },
+    /// The body is compressed, or encoded in another way that its head declares.
+    Encoded {
+        /// The content encodings.
+        encoding: String,
+    },
     /// The body is not text in UTF-8.
     NotUtf8 {
         /// Offset of the first byte that does not belong to a character.
@@ -78,6 +83,9 @@ pub enum Fault {
 // The value comes from JSON, which has no NaN.
 impl Eq for Fault {}
 
+/// Maximum length of an encoding that is repeated to the client, in characters.
+const MAX_ENCODING_LENGTH: usize = 64;
+
 impl core::error::Error for BodyError {}
 
 impl fmt::Display for Fault {
@@ -94,6 +102,10 @@ impl fmt::Display for BodyError {
         match self {
             Self::NoParser { path } => write!(f, "no parser registered matching path suffix for: {path}"),
             Self::UnsupportedPath { api, path } => write!(f, "{}: {path}", api.rules().not_served),
+            Self::Encoded { encoding } => {
+                let shown: String = encoding.chars().take(MAX_ENCODING_LENGTH).collect();
+                write!(f, "the request body has the content encoding {shown:?}, which cannot be read")
+            }
             Self::NotUtf8 { offset } => {
                 write!(f, "request body is not UTF-8: invalid byte at offset {offset}")
             }

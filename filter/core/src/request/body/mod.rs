@@ -36,8 +36,11 @@ pub struct Options<'h> {
     pub media: Media,
     /// Properties of this request's videos, from its headers.
     pub video: VideoHints,
-    /// The request's content type, by which an upload is a form or JSON.
+    /// The request's content type, by which a body is a form or JSON.
     pub content_type: Option<&'h str>,
+    /// Whether a body that the EPP refuses is refused. If not, the model and as much as possible of the prompt is read of every
+    /// body that a server can read.
+    pub refuses_as_epp: bool,
 }
 
 impl Options<'_> {
@@ -47,13 +50,26 @@ impl Options<'_> {
             self.content_type.filter(|content_type| api.rules().may_be_form && is_form(content_type));
         content_type.map(Boundary::of)
     }
+
+    /// Whether the body is JSON by its content type. Servers take one without a type for JSON.
+    pub fn is_declared_json(&self) -> bool {
+        let Some(content_type) = self.content_type else { return true };
+        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        matches!(&*kind, "application/json" | "text/json") || kind.ends_with("+json")
+    }
 }
 
 impl Default for Options<'_> {
-    /// Keeps 131 072 tokens, the default of the EPP's prefix producer.
+    /// Keeps 131 072 tokens, the default of the EPP's prefix producer, and refuses as the EPP does.
     fn default() -> Self {
         let keep_bytes = 131_072 * crate::request::prompt::BYTES_PER_TOKEN;
-        Self { keep_bytes, media: Media::default(), video: VideoHints::default(), content_type: None }
+        Self {
+            keep_bytes,
+            media: Media::default(),
+            video: VideoHints::default(),
+            content_type: None,
+            refuses_as_epp: true,
+        }
     }
 }
 
@@ -78,6 +94,8 @@ pub struct Body<'a> {
     pub cache_salt: Option<Cow<'a, str>>,
     /// The prompt.
     pub prompt: Prompt<'a>,
+    /// Whether it lacks the prompt that bodies of its API have. The EPP refuses such a body.
+    pub lacks_prompt: bool,
 }
 
 impl<'a> Body<'a> {
@@ -89,7 +107,8 @@ impl<'a> Body<'a> {
         if let Some(boundary) = options.boundary(api) {
             return form::read(bytes, &boundary?);
         }
-        if api == Api::Raw {
+        let is_empty = api.rules().may_be_form && without_mark(bytes).is_empty();
+        if api == Api::Raw || is_empty || has_no_model(bytes, api, options) {
             return Ok(Self::default());
         }
         Self::read(utf8(bytes)?, api, options)
@@ -114,14 +133,32 @@ impl<'a> Body<'a> {
         if let Some(messages) = &api.rules().messages {
             return messages.read_whole(text.as_bytes(), api, options);
         }
+        let mark = text.strip_prefix(BYTE_ORDER_MARK).filter(|_| !options.refuses_as_epp);
+        let Some(rest) = mark else { return Self::read_json(text, api, options) };
+        Self::read_json(rest, api, options).map(|body| body.behind(text.len() - rest.len()))
+    }
+
+    fn read_json(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
         let mut read = api.read(text, options);
-        // Halves of pairs are rare, and `serde_json` refuses them: only a refused body is searched for them.
-        if let Err(BodyError::NotAnObject { .. }) = read
-            && let Some(text) = json::without_lone_surrogates(text)
-        {
-            read = api.read(&text, options).map(Body::into_owned);
+        // Texts that `serde_json` alone refuses are rare: only a refused body is searched for their cause.
+        if let Err(BodyError::NotAnObject { .. }) = read {
+            let paired = json::without_lone_surrogates(text);
+            let finite = if options.refuses_as_epp {
+                None
+            } else {
+                json::with_finite_numbers(paired.as_deref().unwrap_or(text))
+            };
+            if let Some(text) = finite.or(paired) {
+                read = api.read(&text, options).map(Body::into_owned);
+            }
         }
         read
+    }
+
+    /// The same body behind this number of bytes.
+    fn behind(self, bytes: usize) -> Self {
+        let moved = |span: Option<Range<usize>>| span.map(|span| span.start + bytes..span.end + bytes);
+        Self { model_span: moved(self.model_span), priority_span: moved(self.priority_span), ..self }
     }
 
     fn into_owned(self) -> Body<'static> {
@@ -135,6 +172,7 @@ impl<'a> Body<'a> {
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
             prompt: self.prompt.into_owned(),
+            lacks_prompt: self.lacks_prompt,
         }
     }
 }
@@ -148,6 +186,22 @@ pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<V
         Some(boundary) => form::complete(beginning, &boundary.ok()?),
         None => beginning::complete(beginning).map(String::into_bytes),
     }
+}
+
+/// The mark that some clients write before a text in UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Whether a body of any type that begins with these bytes names no model, because it is neither JSON nor a form. Some servers read
+/// JSON of any content type, so a text that begins like an object counts as JSON.
+pub fn has_no_model(beginning: &[u8], api: Api, options: &Options<'_>) -> bool {
+    let may_be_other =
+        api.rules().may_be_form && options.boundary(api).is_none() && !options.is_declared_json();
+    may_be_other && without_mark(beginning).first().is_some_and(|&first| first != b'{')
+}
+
+/// The text of a body behind blanks and the mark of its encoding.
+fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body).trim_ascii_start()
 }
 
 fn utf8(body: &[u8]) -> Result<&str, BodyError> {

@@ -46,7 +46,11 @@ pub(super) trait Format<'a>: Default {
     /// Reads a body of the API, which is JSON.
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
         let (body, prompt) = read_parts::<Self>(text, options)?;
-        Ok(Body { prompt: prompt?, ..body })
+        match prompt {
+            Ok(prompt) => Ok(Body { prompt, ..body }),
+            Err(refusal) if options.refuses_as_epp => Err(refusal),
+            Err(_) => Ok(Body { lacks_prompt: true, ..body }),
+        }
     }
 }
 
@@ -54,9 +58,11 @@ pub(super) trait Format<'a>: Default {
 pub(super) struct Rules {
     /// The parser that claims the paths.
     pub(super) parser: Parser,
-    /// The ends of the API's paths. `passthrough-parser` claims whole segments, of which `*` stands for any; the other parsers, as in
-    /// the EPP, any text with such an end.
+    /// The ends of the API's paths. `passthrough-parser` claims whole segments; the other parsers, as in the EPP, any text with such
+    /// an end, unless our own rules decide.
     pub(super) paths: &'static [&'static str],
+    /// The segment that is before the end of a path by our own rules, unless the end is the whole path; `None`: any.
+    pub(super) follows: Option<&'static str>,
     /// Whether a claimed path is served: some parsers check it more strictly than by its end.
     pub(super) serves: fn(&str) -> bool,
     /// The model in bodies.
@@ -100,6 +106,7 @@ impl Rules {
         Self {
             parser,
             paths,
+            follows: None,
             serves: |_| true,
             model: Model::Required,
             messages: None,
@@ -146,6 +153,7 @@ pub(super) fn read_parts<'a, F: Format<'a>>(
     }
     let prompt = match (fields.prompt(&scope), scope.take_fault()) {
         (Some(prompt), None) => Ok(prompt),
+        (Some(prompt), Some(_)) if !options.refuses_as_epp => Ok(prompt),
         (_, fault) => Err(Refusal::Invalid(fault)),
     };
     Ok((body, prompt))
@@ -159,7 +167,11 @@ struct Top<'s, 'c, 'a, F> {
 }
 
 impl<'a, F: Format<'a>> Top<'_, '_, 'a, F> {
-    fn not(type_name: &str) -> Result<(Body<'a>, F), String> {
+    /// The outcome for a value of another type: it names no model, and has nothing else that is read where only the model is.
+    fn not(self, type_name: &str) -> Result<(Body<'a>, F), String> {
+        if F::RULES.model == Model::Only {
+            return Ok((self.body, self.fields));
+        }
         Err(format!("body must be a JSON object, not {type_name}"))
     }
 }
@@ -168,7 +180,7 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
     type Value = Result<(Body<'a>, F), String>;
 
     fn other(self) -> Self::Value {
-        Self::not("another value")
+        self.not("another value")
     }
 
     // For the EPP, null is an object without members.
@@ -177,20 +189,20 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
     }
 
     fn boolean(self, _: bool) -> Self::Value {
-        Self::not("a boolean")
+        self.not("a boolean")
     }
 
     fn number(self, _: Number) -> Self::Value {
-        Self::not("a number")
+        self.not("a number")
     }
 
     fn string(self, _: Str<'a, '_>) -> Self::Value {
-        Self::not("a string")
+        self.not("a string")
     }
 
     fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Self::Value, A::Error> {
         pass_array(array)?;
-        Ok(Self::not("an array"))
+        Ok(self.not("an array"))
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {

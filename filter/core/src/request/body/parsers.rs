@@ -78,6 +78,8 @@ pub struct Parsers {
     parsers: Vec<Parser>,
     /// The ends of paths that these parsers claim, each with its API.
     claims: Vec<(&'static str, Api)>,
+    /// Whether paths are compared by whole segments.
+    by_segments: bool,
 }
 
 impl Default for Parsers {
@@ -105,11 +107,17 @@ impl Parsers {
         }
         let claiming = parsers.iter().filter(|parser| **parser != Parser::Passthrough);
         let claims = claiming.flat_map(|parser| parser.claims()).collect();
-        Self { parsers, claims }
+        Self { parsers, claims, by_segments: false }
     }
 
-    /// The API of a path, [as the server reads it](as_served). The longest claimed end decides, also one that does not
-    /// begin at a `/`; among equal ones the parser configured first.
+    /// Compares paths by whole segments, as our own rules do; `false`: by any end, as the EPP does.
+    #[must_use]
+    pub fn by_segments(self, by_segments: bool) -> Self {
+        Self { by_segments, ..self }
+    }
+
+    /// The API of a path, [as the server reads it](as_served). The longest claimed end decides, among equal ones the parser
+    /// configured first.
     pub fn api(&self, path: &str) -> Result<Api, BodyError> {
         let path = without_query(path);
         let served_path = as_served(path);
@@ -118,7 +126,12 @@ impl Parsers {
 
         let mut best: Option<(&str, Api)> = None;
         for &(claim, api) in &self.claims {
-            if trimmed.ends_with(claim) && best.is_none_or(|(longest, _)| claim.len() > longest.len()) {
+            let is_end = if self.by_segments {
+                is_end_by_segments(trimmed, claim, api)
+            } else {
+                trimmed.ends_with(claim)
+            };
+            if is_end && best.is_none_or(|(longest, _)| claim.len() > longest.len()) {
                 best = Some((claim, api));
             }
         }
@@ -131,17 +144,27 @@ impl Parsers {
             None => {
                 let mut claims = Parser::Passthrough.claims();
                 let claim = claims.find(|(claim, _)| ends_with_segments(trimmed, claim));
-                Ok(claim.map_or(Api::Raw, |(_, api)| api))
+                Ok(claim.map_or(Api::ModelOnly, |(_, api)| api))
             }
         }
     }
 }
 
-/// Whether `path` ends with the segments of `end`, in which `*` matches any segment.
+/// Whether `path` ends with the segments of `end`.
 fn ends_with_segments(path: &str, end: &str) -> bool {
-    let mut segments = path.rsplit('/');
-    end.rsplit('/')
-        .all(|expected| segments.next().is_some_and(|segment| expected == "*" || segment == expected))
+    path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+/// Whether the path is one of `api`, which claims this end, by our own rules. A method of gRPC is in a service of any package, whose
+/// name is no segment of its own.
+fn is_end_by_segments(path: &str, end: &str, api: Api) -> bool {
+    if api.rules().messages.is_some() {
+        return path.ends_with(end);
+    }
+    let Some(before) = path.strip_suffix(end) else { return false };
+    let Some(before) = before.strip_suffix('/') else { return before.is_empty() };
+    let last = before.rsplit('/').next().unwrap_or_default();
+    api.rules().follows.is_none_or(|follows| before.is_empty() || last == follows)
 }
 
 /// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is

@@ -14,15 +14,16 @@ pub struct Reading<'b> {
     keep_bytes: usize,
     media: Media,
     video: VideoHints,
+    refuses_as_epp: bool,
     body: Result<Body<'b>, BodyError>,
 }
 
 impl<'b> Reading<'b> {
     /// Reads a body, or its completed beginning.
     pub fn new(bytes: &'b [u8], is_whole: bool, api: Api, options: &Options<'_>) -> Self {
-        let &Options { keep_bytes, media, video, .. } = options;
+        let &Options { keep_bytes, media, video, refuses_as_epp, .. } = options;
         let body = Body::read_bytes(bytes, api, options);
-        Self { bytes, is_whole, api, keep_bytes, media, video, body }
+        Self { bytes, is_whole, api, keep_bytes, media, video, refuses_as_epp, body }
     }
 
     /// The bytes that were read.
@@ -39,7 +40,9 @@ impl<'b> Reading<'b> {
     pub fn body(&self, api: Api, options: &Options<'_>) -> Option<Result<&Body<'b>, &BodyError>> {
         let has_media = self.body.as_ref().is_ok_and(|body| body.prompt.has_media());
         let counts_alike = !has_media || (self.media == options.media && self.video == options.video);
-        let is_same = self.api == api && self.keep_bytes >= options.keep_bytes && counts_alike;
+        let refuses_alike = self.refuses_as_epp == options.refuses_as_epp;
+        let is_same =
+            self.api == api && self.keep_bytes >= options.keep_bytes && counts_alike && refuses_alike;
         is_same.then_some(self.body.as_ref())
     }
 
@@ -52,7 +55,8 @@ impl<'b> Reading<'b> {
         match &self.body {
             Ok(body) => Ok(model_of(body, self.bytes)),
             Err(
-                error @ (BodyError::NotUtf8 { .. }
+                error @ (BodyError::Encoded { .. }
+                | BodyError::NotUtf8 { .. }
                 | BodyError::NotAForm { .. }
                 | BodyError::NoMessage
                 | BodyError::Compressed
@@ -65,7 +69,9 @@ impl<'b> Reading<'b> {
                 | BodyError::NoParser { .. }
                 | BodyError::UnsupportedPath { .. },
             ) => {
-                let body = Body::read_bytes(self.bytes, Api::ModelOnly, options)?;
+                // The body is JSON, whatever its content type.
+                let options = Options { content_type: None, ..*options };
+                let body = Body::read_bytes(self.bytes, Api::ModelOnly, &options)?;
                 Ok(model_of(&body, self.bytes).map(|model| Cow::Owned(model.into_owned())))
             }
         }
@@ -116,9 +122,13 @@ mod tests {
     #[test]
     fn a_body_that_is_not_an_object_has_no_model() {
         for text in ["", "{", "[]", "x", "3", r#"{"model": "m"} x"#] {
-            for api in [Api::ModelOnly, Api::Chat] {
-                assert!(matches!(model(api, text), Err(BodyError::NotAnObject { .. })), "{text} for {api:?}");
-            }
+            assert!(matches!(model(Api::Chat, text), Err(BodyError::NotAnObject { .. })), "{text}");
+        }
+        for text in ["{", "x", r#"{"model": "m"} x"#] {
+            assert!(matches!(model(Api::ModelOnly, text), Err(BodyError::NotAnObject { .. })), "{text}");
+        }
+        for text in ["", " ", "[]", "3"] {
+            assert_eq!(model(Api::ModelOnly, text), Ok(None), "{text}");
         }
         let options = Options::default();
         let reading = Reading::new(b"{\"model\": \"\xff\"}", true, Api::Chat, &options);

@@ -20,7 +20,7 @@ pub use media::{
     Frames, MAX_IMAGE_TOKENS, MAX_VIDEO_TOKENS, Media, MediaTokens, Resolution, TokensPerImage,
     VideoEstimate, VideoHints,
 };
-pub(crate) use pieces::{Part, Pieces, Text};
+pub(crate) use pieces::{Part, Pieces, PromptList, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
 
@@ -102,6 +102,12 @@ impl<'a> Prompt<'a> {
             }
         }
         Self { lists, tokens, claimed: 0, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
+    }
+
+    /// The prompts of a list.
+    pub(crate) fn of_list(list: PromptList<'a>) -> Self {
+        let PromptList { lists, tokens, claimed, is_cut, items, .. } = list;
+        Self { lists, tokens, claimed, is_cut, items }
     }
 
     /// The same prompt, which borrows nothing.

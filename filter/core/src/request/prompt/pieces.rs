@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{BYTES_PER_TOKEN, MediaTokens, Piece};
+use super::{BYTES_PER_TOKEN, List, MIN_PROMPT, MediaTokens, Piece, WHOLE_PROMPTS};
 use crate::json::Str;
 
 /// Maximum length of texts that are joined to one [`Piece`], which takes more memory than a short text.
@@ -203,6 +203,41 @@ impl<'a> Pieces<'a> {
                 append_text(last, text);
             }
             _ => self.pieces.push(piece),
+        }
+    }
+}
+
+/// Several independent prompts, each as the pieces of one list. The first are kept, within the bound for all.
+#[derive(Debug)]
+pub(crate) struct PromptList<'a> {
+    pub(super) lists: Vec<List<'a>>,
+    pub(super) tokens: u64,
+    pub(super) claimed: u64,
+    pub(super) is_cut: bool,
+    pub(super) items: Vec<u64>,
+    limit: usize,
+    room: usize,
+}
+
+impl<'a> PromptList<'a> {
+    /// No prompt yet; `limit` bytes of each are kept.
+    pub(crate) fn new(limit: usize) -> Self {
+        let room = limit.saturating_mul(WHOLE_PROMPTS);
+        Self { lists: Vec::new(), tokens: 0, claimed: 0, is_cut: false, items: Vec::new(), limit, room }
+    }
+
+    /// Adds a prompt.
+    pub(crate) fn push(&mut self, prompt: Pieces<'a>) {
+        self.tokens = self.tokens.saturating_add(prompt.tokens());
+        self.claimed = self.claimed.saturating_add(prompt.claimed());
+        let kept = self.limit.saturating_sub(prompt.room).max(MIN_PROMPT);
+        let (pieces, is_cut, items) = prompt.into_parts();
+        let items = items.into_iter().take(MAX_ITEMS.saturating_sub(self.items.len()));
+        self.items.extend(items);
+        self.is_cut |= is_cut || self.room == 0;
+        if self.room > 0 && !pieces.is_empty() {
+            self.room = self.room.saturating_sub(kept);
+            self.lists.push(List { pieces, is_cut });
         }
     }
 }

@@ -1,15 +1,14 @@
 //! The client's model name, put back into responses of a model that took its place.
 //!
-//! As in the EPP, bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, anywhere in plain and in streamed responses.
-//! Unlike in the EPP, there may be blanks around the colon, the server may spell its name with any escapes of JSON, the name is
-//! found however the response is cut into chunks, and the client's name is escaped as JSON requires.
+//! Bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, in plain and in streamed responses, where APIs have the name: at the
+//! top level of a JSON object, in its `response` (the events of OpenAI's responses), and in its `message` (those of Anthropic's
+//! messages). At any other place the text is the model's, such as the input of a tool. The EPP replaces it there too, and misses what
+//! is found here: there may be blanks around the colon, the server may spell its name with any escapes of JSON, the name is found
+//! however the response is cut into chunks, and the client's name is escaped as JSON requires.
 
-use memchr::memchr;
+use memchr::{memchr, memchr3};
 
-use crate::json::{Match, match_literal, quoted};
-
-/// The key before the colon.
-const KEY: &[u8] = br#""model""#;
+use crate::json::{Match, OpenString, match_literal, quoted};
 
 /// Maximum length of a name that is put back, in bytes: a client's name of megabytes must not be repeated in every event of a stream.
 const MAX_NAME_LENGTH: usize = 4096;
@@ -20,38 +19,70 @@ pub struct Restore {
     target: String,
     /// The client's name, with quotes.
     name: Vec<u8>,
+    /// The number of objects around the next byte.
+    depth: u32,
+    /// Whether the object at depth 2 is the value of [`Key::Holder`].
+    is_held_object: bool,
     position: Position,
     /// The end of the last chunk, if it is the beginning of the target's name. Never longer than the longest spelling of that
     /// name.
     held: Vec<u8>,
 }
 
-/// The part of the pattern that ends before the next byte.
-#[derive(Clone, Copy, Debug)]
-enum Position {
-    /// This many bytes of the key.
-    Key(usize),
-    /// The key and some blanks.
-    KeyAndBlanks,
-    /// The key, the colon, and blanks around it.
-    Colon,
+/// A key that leads to the name of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// `model`.
+    Model,
+    /// `response` or `message`, whose object has the name.
+    Holder,
 }
 
-impl Position {
-    /// The position behind `byte`, which does not begin the value of the key.
-    fn after(self, byte: u8) -> Self {
-        match (self, byte) {
-            (Self::Key(matched), _) if KEY.get(matched) == Some(&byte) => Self::Key(matched + 1),
-            // The quote at the end of one key may be the one at the beginning of the next.
-            (Self::Key(matched), _) if matched == KEY.len() && KEY.get(1) == Some(&byte) => Self::Key(2),
-            (Self::Key(matched), b':') if matched == KEY.len() => Self::Colon,
-            (Self::Key(matched), b' ' | b'\t' | b'\n' | b'\r') if matched == KEY.len() => Self::KeyAndBlanks,
-            (Self::KeyAndBlanks, b':') => Self::Colon,
-            (Self::KeyAndBlanks | Self::Colon, b' ' | b'\t' | b'\n' | b'\r') => self,
-            (_, b'"') => Self::Key(1),
-            _ => Self::Key(0),
+/// The place of the next byte.
+#[derive(Clone, Copy, Debug)]
+enum Position {
+    /// In no string, and not behind a key.
+    Between,
+    /// In a string that may be a key.
+    Key(KeyText),
+    /// In another string.
+    Text(OpenString),
+    /// Behind the key, and maybe blanks.
+    AfterKey(Key),
+    /// Behind the key, the colon, and maybe blanks around it.
+    AfterColon(Key),
+}
+
+/// The beginning of a string that may be a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyText {
+    bytes: [u8; KeyText::LONGEST],
+    length: usize,
+}
+
+impl KeyText {
+    /// The length of the longest key.
+    const LONGEST: usize = 8;
+
+    /// The text with one more byte; `None` if it is longer than every key.
+    fn with(mut self, byte: u8) -> Option<Self> {
+        *self.bytes.get_mut(self.length)? = byte;
+        self.length += 1;
+        Some(self)
+    }
+
+    /// The key, at this depth.
+    fn key(&self, depth: u32) -> Option<Key> {
+        match self.bytes.get(..self.length)? {
+            b"model" => Some(Key::Model),
+            b"response" | b"message" if depth == 1 => Some(Key::Holder),
+            _ => None,
         }
     }
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 impl Restore {
@@ -62,7 +93,9 @@ impl Restore {
         (is_needed && name.len() <= MAX_NAME_LENGTH).then(|| Self {
             target: target.to_owned(),
             name: quoted(name),
-            position: Position::Key(0),
+            depth: 0,
+            is_held_object: false,
+            position: Position::Between,
             held: Vec::new(),
         })
     }
@@ -87,36 +120,48 @@ impl Restore {
         let (mut done, mut end) = (0, text.len());
         let mut at = 0;
         while let Some(&byte) = text.get(at) {
-            match (self.position, byte) {
-                // Outside of a key, only a quote matters: the bytes before it are skipped at once.
-                (Position::Key(0), _) => {
-                    let Some(quote) = text.get(at..).and_then(|rest| memchr(b'"', rest)) else { break };
-                    at += quote + 1;
-                    self.position = Position::Key(1);
-                    continue;
+            let rest = text.get(at..).unwrap_or_default();
+            // The next position, and the number of bytes before it.
+            let (position, length) = match self.position {
+                Position::Between => {
+                    let Some(found) = self.next_of_structure(rest) else { break };
+                    (self.enter(rest.get(found).copied()), found + 1)
                 }
-                (Position::Colon, b'"') => {
-                    match match_literal(text.get(at..).unwrap_or_default(), &self.target) {
-                        Match::Whole(length) => {
-                            out.extend_from_slice(text.get(done..at).unwrap_or_default());
-                            out.extend_from_slice(&self.name);
-                            at += length;
-                            done = at;
-                            self.position = Position::Key(0);
-                            continue;
-                        }
-                        // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
-                        Match::Beginning if !is_last => {
-                            end = at;
-                            break;
-                        }
-                        Match::Beginning | Match::None => {}
+                Position::Text(mut open) => match open.end(rest) {
+                    Some(length) => (Position::Between, length),
+                    None => (Position::Text(open), rest.len()),
+                },
+                Position::Key(text) if byte == b'"' => {
+                    (text.key(self.depth).map_or(Position::Between, Position::AfterKey), 1)
+                }
+                Position::Key(text) => match text.with(byte).filter(|_| byte != b'\\') {
+                    Some(text) => (Position::Key(text), 1),
+                    None => (Position::Text(OpenString::default()), 0),
+                },
+                Position::AfterKey(key) if byte == b':' => (Position::AfterColon(key), 1),
+                Position::AfterKey(_) | Position::AfterColon(_) if is_blank(byte) => (self.position, 1),
+                Position::AfterColon(Key::Holder) if byte == b'{' => {
+                    (self.depth, self.is_held_object) = (2, true);
+                    (Position::Between, 1)
+                }
+                Position::AfterColon(Key::Model) if byte == b'"' => match match_literal(rest, &self.target) {
+                    Match::Whole(length) => {
+                        out.extend_from_slice(text.get(done..at).unwrap_or_default());
+                        out.extend_from_slice(&self.name);
+                        done = at + length;
+                        (Position::Between, length)
                     }
-                }
-                _ => {}
-            }
-            self.position = self.position.after(byte);
-            at += 1;
+                    // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
+                    Match::Beginning if !is_last => {
+                        end = at;
+                        break;
+                    }
+                    Match::Beginning | Match::None => (Position::Text(OpenString::default()), 1),
+                },
+                Position::AfterKey(_) | Position::AfterColon(_) => (Position::Between, 0),
+            };
+            self.position = position;
+            at += length;
         }
         // Most chunks are passed on as they are, without a copy.
         if !was_holding && done == 0 && end == text.len() {
@@ -125,6 +170,28 @@ impl Restore {
         out.extend_from_slice(text.get(done..end).unwrap_or_default());
         self.held = text.get(end..).unwrap_or_default().to_vec();
         Some(out)
+    }
+
+    /// The offset of the next byte that begins a string, or begins or ends an object. Outside of objects there are no strings: the
+    /// lines of an event are not JSON.
+    fn next_of_structure(&self, text: &[u8]) -> Option<usize> {
+        if self.depth == 0 { memchr(b'{', text) } else { memchr3(b'"', b'{', b'}', text) }
+    }
+
+    /// The position behind such a byte.
+    fn enter(&mut self, byte: Option<u8>) -> Position {
+        match byte {
+            Some(b'{') => {
+                self.depth = self.depth.saturating_add(1);
+                self.is_held_object &= self.depth != 2;
+            }
+            Some(b'}') => self.depth -= 1,
+            _ if self.depth == 1 || self.depth == 2 && self.is_held_object => {
+                return Position::Key(KeyText::default());
+            }
+            _ => return Position::Text(OpenString::default()),
+        }
+        Position::Between
     }
 
     /// Whether bytes are held back.

@@ -18,52 +18,92 @@ fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     sent
 }
 
-/// The same response by the rule in its simplest form: at every offset, search for the key, a colon among blanks, and a JSON string
-/// that is the target's name.
+/// The same response by the rule in its simplest form: walks through the objects with the key that leads to each of them.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
+    let mut path: Vec<&[u8]> = Vec::new();
     let mut at = 0;
     while at < text.len() {
-        if let Some((from, to)) = find_name(&text[at..], target) {
-            out.extend_from_slice(&text[at..at + from]);
-            out.extend(serde_json::to_string(name).unwrap().bytes());
-            at += to;
-        } else {
-            out.push(text[at]);
-            at += 1;
+        let mut end = at + 1;
+        match (text[at], path.len()) {
+            (b'{', _) => path.push(b""),
+            (b'}', 1..) => drop(path.pop()),
+            (b'"', depth @ 1..) => {
+                end = end_of_text(text, at);
+                let value = value_behind(text, end);
+                let key = text[at..end].strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
+                let is_held = depth == 2 && matches!(path[1], b"response" | b"message");
+                match (key, value.and_then(|value| text.get(value))) {
+                    (Some(b"model"), Some(b'"')) if depth == 1 || is_held => {
+                        let value = value.unwrap();
+                        end = end_of_text(text, value);
+                        let mut strings =
+                            serde_json::Deserializer::from_slice(&text[value..]).into_iter::<String>();
+                        if strings.next().is_some_and(|found| found.is_ok_and(|found| found == target)) {
+                            out.extend_from_slice(&text[at..value]);
+                            out.extend(serde_json::to_string(name).unwrap().bytes());
+                            at = value + strings.byte_offset();
+                            continue;
+                        }
+                    }
+                    (Some(key @ (b"response" | b"message")), Some(b'{')) if depth == 1 => {
+                        end = value.unwrap() + 1;
+                        path.push(key);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
         }
+        out.extend_from_slice(&text[at..end]);
+        at = end;
     }
     out
 }
 
-/// The offsets of the name in a text that begins with its key.
-fn find_name(text: &[u8], target: &str) -> Option<(usize, usize)> {
-    let colon = text.strip_prefix(KEY)?.trim_ascii_start();
-    let value = colon.strip_prefix(b":")?.trim_ascii_start();
-    let from = text.len() - value.len();
-    let mut strings = serde_json::Deserializer::from_slice(value).into_iter::<String>();
-    // A form feed is a blank to Rust and not to JSON.
-    let found = !text[..from].contains(&b'\x0c') && strings.next()?.ok()? == target;
-    found.then(|| (from, from + strings.byte_offset()))
+/// The offset behind the string that begins at this offset, or behind the text.
+fn end_of_text(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// The offset of the value behind a key that ends at this offset.
+fn value_behind(text: &[u8], end: usize) -> Option<usize> {
+    let skip = |from: usize| from + text[from..].iter().take_while(|&&byte| is_blank(byte)).count();
+    let colon = skip(end);
+    (text.get(colon) == Some(&b':')).then(|| skip(colon + 1))
 }
 
 #[test]
-fn every_occurrence_in_any_spelling_is_replaced_and_nothing_else() {
+fn the_name_is_replaced_where_an_api_has_it_in_any_spelling() {
     for (text, expected) in [
         (r#"{"id":"1","model":"llama-canary"}"#, r#"{"id":"1","model":"llama"}"#),
         (r#"{"model": "llama-canary"}"#, r#"{"model": "llama"}"#),
         (r#"{"model":"llama-canary"}{"model": "llama-canary"}"#, r#"{"model":"llama"}{"model": "llama"}"#),
         (r#"{"message":{"model":"llama-canary"}}"#, r#"{"message":{"model":"llama"}}"#),
-        (r#""model""model":"llama-canary""#, r#""model""model":"llama""#),
+        (
+            r#"{"response" : {"id":{"a":1},"model":"llama-canary"},"model":"llama-canary"}"#,
+            r#"{"response" : {"id":{"a":1},"model":"llama"},"model":"llama"}"#,
+        ),
         (r#"{"model":"llama"}"#, r#"{"model":"llama"}"#),
         (r#"{"model":"llama-canary-2"}"#, r#"{"model":"llama-canary-2"}"#),
         (r#"{"model":  "llama-canary"}"#, r#"{"model":  "llama"}"#),
         (r#"{"model" :"llama-canary"}"#, r#"{"model" :"llama"}"#),
         ("{\"model\"\n:\r\n\t\"llama-canary\"}", "{\"model\"\n:\r\n\t\"llama\"}"),
         (r#"{"model":"llama\u002dcan\u0061ry"}"#, r#"{"model":"llama"}"#),
-        (r#"{"model"model":"llama-canary"}"#, r#"{"model"model":"llama"}"#),
-        (r#"{"model":"model":"llama-canary"}"#, r#"{"model":"model":"llama"}"#),
-        (r#"{"model" "model" : "llama-canary"}"#, r#"{"model" "model" : "llama"}"#),
+        (r#"{"a":"\\","model":"llama-canary"}"#, r#"{"a":"\\","model":"llama"}"#),
+        (r#"{"a":"\"{","model":"llama-canary"}"#, r#"{"a":"\"{","model":"llama"}"#),
+        (
+            "event: \"model\"\ndata: {\"model\":\"llama-canary\"}",
+            "event: \"model\"\ndata: {\"model\":\"llama\"}",
+        ),
         (r#"{"model"::"llama-canary"}"#, r#"{"model"::"llama-canary"}"#),
         (r#"{"text":"\"model\":\"llama-canary\""}"#, r#"{"text":"\"model\":\"llama-canary\""}"#),
         (r#"{"root":"llama-canary"}"#, r#"{"root":"llama-canary"}"#),
@@ -72,6 +112,27 @@ fn every_occurrence_in_any_spelling_is_replaced_and_nothing_else() {
     ] {
         let got = sent(restore(), &[text.as_bytes()]).concat();
         assert_eq!(String::from_utf8(got).unwrap(), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_same_text_in_the_output_of_a_model_stays() {
+    for text in [
+        // The input of a tool, whole and in an event.
+        r#"{"content":[{"type":"tool_use","input":{"model":"llama-canary"}}]}"#,
+        r#"{"content_block":{"type":"tool_use","input":{"model":"llama-canary"}}}"#,
+        r#"{"message":{"content":[{"input":{"model":"llama-canary"}}]}}"#,
+        r#"{"message":{"input":{"message":{"model":"llama-canary"}}}}"#,
+        r#"{"message":[{"model":"llama-canary"}]}"#,
+        r#"{"response":{"output":[{"arguments":{"model":"llama-canary"}}]}}"#,
+        r#"{"output":{"response":{"model":"llama-canary"}}}"#,
+        r#"{"choices":[{"message":{"model":"llama-canary"}}]}"#,
+        r#"{"messages":{"model":"llama-canary"}}"#,
+        r#"{"message":{},"other":{"model":"llama-canary"}}"#,
+        r#""model":"llama-canary""#,
+    ] {
+        let got = sent(restore(), &[text.as_bytes()]).concat();
+        assert_eq!(String::from_utf8(got).unwrap(), text);
     }
 }
 
@@ -114,6 +175,7 @@ fn only_the_beginning_of_the_name_waits_for_the_next_chunk() {
         ("data: {\"a\":\"", ""),
         ("data: {\"model\":", "\""),
         ("data: {}\n\n", ""),
+        ("data: {\"message\":{\"model\":", "\"llama"),
     ] {
         let mut restore = restore();
         let chunk = format!("{at_once}{held}");
@@ -170,6 +232,13 @@ fn texts(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
         " ".to_owned(),
         ":".to_owned(),
         "data: {}\n\n".to_owned(),
+        "{".to_owned(),
+        "{".to_owned(),
+        "}".to_owned(),
+        ",".to_owned(),
+        "\"response\":{".to_owned(),
+        "\"message\" : {".to_owned(),
+        "\"input\":{".to_owned(),
     ];
     let part = prop_oneof![
         4 => proptest::sample::select(near).prop_map(String::into_bytes),

@@ -158,12 +158,12 @@ fn parsers() {
     assert_eq!(api(Some("sglanghttp-parser"), "/generate"), Ok(Api::SglangGenerate));
     let generate = "/vllm.grpc.engine.VllmEngine/Generate";
     assert_eq!(api(Some("vllmgrpc-parser"), generate), Ok(Api::GrpcGenerate));
-    assert_eq!(api(None, generate), Ok(Api::Raw));
+    assert_eq!(api(None, generate), Ok(Api::ModelOnly));
     let chat = "/google.cloud.aiplatform.v1beta1.PredictionService/ChatCompletions";
     assert_eq!(api(Some("vertexai-parser"), chat), Ok(Api::VertexChat));
     assert_eq!(api(None, "/tokenize"), Ok(Api::ModelOnly));
-    assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::Upload));
-    assert_eq!(api(None, "/v1/models/load"), Ok(Api::Raw));
+    assert_eq!(api(None, "/v1/audio/transcriptions"), Ok(Api::ModelOnly));
+    assert_eq!(api(None, "/v1/models/load"), Ok(Api::ModelOnly));
 }
 
 #[test]

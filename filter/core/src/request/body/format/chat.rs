@@ -76,7 +76,7 @@ fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
 }
 
 /// A string, or the prompt's parts from an array of blocks.
-enum Content<'a> {
+pub(super) enum Content<'a> {
     Text(Text<'a>),
     Blocks(Pieces<'a>),
 }
@@ -156,10 +156,20 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
 
     fn null(self) {}
 
+    // vLLM takes a string among the blocks for a text.
+    fn string(self, value: Str<'a, '_>) {
+        if self.scope.options.refuses_as_epp {
+            return self.other();
+        }
+        self.pieces.text(self.scope.text_of(value));
+    }
+
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
         let Self { scope, pieces } = self;
         let rule = "a block's type and text must be strings";
         let mut kind = None;
+        // The type of a block without one, as vLLM finds it.
+        let mut implied = None;
         let mut text = Text::default();
         let (mut image, mut video) = (Asset::default(), Asset::default());
         let mut audio = Asset::default();
@@ -167,16 +177,24 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
             match &*name {
                 "type" => kind = value(&mut object, scope.name(rule))?,
                 "text" => text = value(&mut object, scope.text(rule))?,
-                "image_url" => image = value(&mut object, AssetReader { scope, fields: &["url"] })?,
-                "video_url" => video = value(&mut object, AssetReader { scope, fields: &["url"] })?,
+                "image_url" => {
+                    implied = Some("image_url");
+                    image = value(&mut object, AssetReader { scope, fields: &["url"] })?;
+                }
+                "video_url" => {
+                    implied = Some("video_url");
+                    video = value(&mut object, AssetReader { scope, fields: &["url"] })?;
+                }
                 "input_audio" => {
+                    implied = Some("input_audio");
                     audio = value(&mut object, AssetReader { scope, fields: &["data", "format"] })?;
                 }
                 _ => value(&mut object, Pass)?,
             }
         }
         let options = scope.options;
-        match kind.as_deref().unwrap_or_default() {
+        let implied = implied.filter(|_| !options.refuses_as_epp);
+        match kind.as_deref().or(implied).unwrap_or_default() {
             "text" => pieces.text(text),
             "image_url" => {
                 let url = image.first();
@@ -231,6 +249,14 @@ impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
 
     fn null(self) -> Self::Value {
         Asset::default()
+    }
+
+    // vLLM takes a string for the URL.
+    fn string(self, value: Str<'a, '_>) -> Self::Value {
+        if self.scope.options.refuses_as_epp {
+            return self.other();
+        }
+        Asset([Some(value.into_cow()), None])
     }
 
     fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {

@@ -2,12 +2,14 @@
 
 use serde::de::MapAccess;
 
+use super::chat::Content;
 use super::given::{Encoded, Given, GivenReader, Prompts};
+use super::messages::MessageList;
 use crate::json::{Pass, value};
 use crate::request::body::Parser;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::object::{Format, Rules};
-use crate::request::prompt::Prompt;
+use crate::request::prompt::{Pieces, Prompt};
 
 #[derive(Default)]
 pub(super) struct Completions<'a> {
@@ -49,6 +51,8 @@ impl<'a> Format<'a> for Completions<'a> {
 #[derive(Default)]
 pub(super) struct Embeddings<'a> {
     input: Option<Given<'a>>,
+    /// A chat in the place of the input, which vLLM embeds and the EPP does not know.
+    messages: Option<Pieces<'a>>,
 }
 
 impl<'a> Format<'a> for Embeddings<'a> {
@@ -65,13 +69,17 @@ impl<'a> Format<'a> for Embeddings<'a> {
     ) -> Result<(), A::Error> {
         match name {
             "input" => self.input = value(object, GivenReader { scope, strings: Encoded::default() })?,
+            "messages" if !scope.options.refuses_as_epp => {
+                self.messages = value(object, MessageList::<Content<'_>>::new(scope))?;
+            }
             _ => value(object, Pass)?,
         }
         Ok(())
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        self.input.map(|given| given.prompt(scope))
+        let chat = self.messages.map(Prompt::one);
+        self.input.map(|given| given.prompt(scope)).or(chat)
     }
 }
 

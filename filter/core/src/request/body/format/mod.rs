@@ -4,6 +4,7 @@
 
 pub(super) mod anthropic;
 pub(super) mod chat;
+pub(super) mod chat_batch;
 pub(super) mod completions;
 pub(super) mod generate;
 mod given;
@@ -80,12 +81,11 @@ apis! {
     VertexStreamRawPredict = vertex::VertexStreamRawPredict,
     /// `/invocations`, as on Amazon's platform for models, whose bodies are chats, completions, embeddings, or others.
     Invocations = invocations::Invocations,
-    /// Other paths with a model: `/tokenize` and `/detokenize`, `/rerank`, `/score`, `/classify`, `/pooling` and `/embed`; only the
-    /// model is read.
+    /// vLLM's batches of chats.
+    ChatBatch = chat_batch::ChatBatch<'_>,
+    /// Any other path; of a body that is JSON or a form, only the model is read.
     ModelOnly = model_only::ModelOnly,
-    /// OpenAI audio and edits of images, whose bodies are forms or JSON; only the model is read.
-    Upload = model_only::Upload,
-    /// Any other; the body is passed on unread.
+    /// No API: the body is passed on unread.
     Raw = model_only::Raw,
 }
 
@@ -128,7 +128,7 @@ impl Api {
             | Self::VertexRawPredict
             | Self::VertexStreamRawPredict
             | Self::Invocations
-            | Self::Upload => true,
+            | Self::ChatBatch => true,
             Self::Conversations | Self::CountTokens | Self::ModelOnly | Self::Raw => false,
         }
     }

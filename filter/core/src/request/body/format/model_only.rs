@@ -3,15 +3,12 @@
 use crate::request::body::object::{Format, Model, Refusal, Rules};
 use crate::request::body::{Body, Options, Parser};
 
-/// Paths of inference servers with a model in the body.
+/// Any other path: servers have many with a model in the body, and get new ones.
 #[derive(Default)]
 pub(super) struct ModelOnly;
 
 impl Format<'_> for ModelOnly {
-    const RULES: Rules = Rules::model_only(
-        Parser::Passthrough,
-        &["tokenize", "detokenize", "rerank", "score", "classify", "pooling", "embed"],
-    );
+    const RULES: Rules = Rules { may_be_form: true, ..Rules::model_only(Parser::Passthrough, &[]) };
 }
 
 /// Anthropic's count of tokens.
@@ -23,21 +20,6 @@ impl<'a> Format<'a> for CountTokens {
         serves: |path| path.ends_with("/messages/count_tokens"),
         not_served: "unsupported API endpoint",
         ..Rules::model_only(Parser::Anthropic, &["messages/count_tokens"])
-    };
-
-    fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
-        ModelOnly::read(text, options)
-    }
-}
-
-/// OpenAI's uploads of audio and images.
-#[derive(Default)]
-pub(super) struct Upload;
-
-impl<'a> Format<'a> for Upload {
-    const RULES: Rules = Rules {
-        may_be_form: true,
-        ..Rules::model_only(Parser::Passthrough, &["audio/*", "images/edits", "images/variations"])
     };
 
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {

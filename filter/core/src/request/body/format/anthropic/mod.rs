@@ -23,6 +23,7 @@ pub(super) struct Messages<'a> {
 
 impl<'a> Format<'a> for Messages<'a> {
     const RULES: Rules = Rules {
+        follows: Some("v1"),
         serves: |path| path.ends_with("/messages"),
         not_served: "unsupported API endpoint",
         not_an_object: "error unmarshaling request body: ",

@@ -1,0 +1,74 @@
+//! Batches of chats: several lists of messages with the same parameters.
+
+use serde::de::{MapAccess, SeqAccess};
+
+use super::chat::Content;
+use super::messages::MessageList;
+use crate::json::{Pass, Reader, element, value};
+use crate::request::body::field::{IfCount, Scope};
+use crate::request::body::object::{Format, Model, Refusal, Rules, read_parts};
+use crate::request::body::{Body, Options, Parser};
+use crate::request::prompt::{Pieces, Prompt, PromptList};
+
+/// vLLM's `chat/completions/batch`: `messages` has a list for each chat.
+#[derive(Default)]
+pub(super) struct ChatBatch<'a> {
+    chats: Option<PromptList<'a>>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+}
+
+impl<'a> Format<'a> for ChatBatch<'a> {
+    const RULES: Rules =
+        Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["chat/completions/batch"]) };
+
+    fn member<A: MapAccess<'a>>(
+        &mut self,
+        name: &str,
+        object: &mut A,
+        scope: &Scope<'_, 'a>,
+    ) -> Result<(), A::Error> {
+        match name {
+            "messages" => self.chats = value(object, Chats { scope })?,
+            "max_tokens" => self.max_tokens = value(object, IfCount)?,
+            "max_completion_tokens" => self.max_completion_tokens = value(object, IfCount)?,
+            _ => value(object, Pass)?,
+        }
+        Ok(())
+    }
+
+    fn max_output_tokens(&self) -> Option<u64> {
+        self.max_completion_tokens.or(self.max_tokens)
+    }
+
+    fn prompt(self, _: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+        self.chats.map(Prompt::of_list)
+    }
+
+    /// Reads a body, of which none is refused for its fields: the EPP passes it on.
+    fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
+        let (body, prompt) = read_parts::<Self>(text, options)?;
+        Ok(Body { lacks_prompt: prompt.is_err(), prompt: prompt.unwrap_or_default(), ..body })
+    }
+}
+
+/// The chats of a batch; `None` if they are not an array.
+struct Chats<'s, 'c, 'a> {
+    scope: &'s Scope<'c, 'a>,
+}
+
+impl<'a> Reader<'a> for Chats<'_, '_, 'a> {
+    type Value = Option<PromptList<'a>>;
+
+    fn other(self) -> Self::Value {
+        None
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut chats = PromptList::new(self.scope.options.keep_bytes);
+        while let Some(chat) = element(&mut array, MessageList::<Content<'_>>::new(self.scope))? {
+            chats.push(chat.unwrap_or_else(|| Pieces::new(0)));
+        }
+        Ok(Some(chats))
+    }
+}
