@@ -17,7 +17,7 @@ use std::borrow::Cow;
 pub use hash::{BlockHashes, block_hashes};
 pub(crate) use media::audio_tokens;
 pub use media::{Frames, Media, Resolution, TokensPerImage, VideoEstimate, VideoHints};
-pub(crate) use pieces::{Part, Pieces, PromptList, Text};
+pub(crate) use pieces::{MAX_ITEMS, Part, Pieces, PromptList, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
 
@@ -58,6 +58,7 @@ pub struct Prompt<'a> {
     is_cut: bool,
     /// The hashes of the first 256 images, videos and audio, kept or not.
     items: Vec<u64>,
+    has_media: bool,
 }
 
 /// Byte limit of all prompts of a request, as a multiple of the limit of one.
@@ -69,11 +70,11 @@ pub(crate) const MIN_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
-        let tokens = pieces.tokens();
+        let (tokens, has_media) = (pieces.tokens(), pieces.has_media());
         let (pieces, is_cut, items) = pieces.into_parts();
         let list = List { pieces, is_cut };
         let lists = if list.pieces.is_empty() { Vec::new() } else { vec![list] };
-        Self { lists, tokens, is_cut, items }
+        Self { lists, tokens, is_cut, items, has_media }
     }
 
     /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
@@ -96,13 +97,13 @@ impl<'a> Prompt<'a> {
                 lists.push(List { pieces, is_cut });
             }
         }
-        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
+        Self { lists, tokens, is_cut: is_any_cut || seen < tokens, items: Vec::new(), has_media: false }
     }
 
     /// The prompts of a list.
     pub(crate) fn of_list(list: PromptList<'a>) -> Self {
-        let PromptList { lists, tokens, is_cut, items, .. } = list;
-        Self { lists, tokens, is_cut, items }
+        let PromptList { lists, tokens, is_cut, items, has_media, .. } = list;
+        Self { lists, tokens, is_cut, items, has_media }
     }
 
     /// The same prompt, which borrows nothing.
@@ -116,7 +117,9 @@ impl<'a> Prompt<'a> {
             .lists
             .into_iter()
             .map(|List { pieces, is_cut }| List { pieces: pieces.into_iter().map(owned).collect(), is_cut });
-        Prompt { lists: lists.collect(), tokens: self.tokens, is_cut: self.is_cut, items: self.items }
+        let lists = lists.collect();
+        let Self { tokens, is_cut, items, has_media, .. } = self;
+        Prompt { lists, tokens, is_cut, items, has_media }
     }
 
     /// The number of tokens, with those that were not kept.
@@ -124,9 +127,9 @@ impl<'a> Prompt<'a> {
         self.tokens
     }
 
-    /// Whether the prompt has images, videos or audio, kept or not.
+    /// Whether the prompt has images, videos or audio, kept or not, with a hash or without.
     pub fn has_media(&self) -> bool {
-        !self.items.is_empty()
+        self.has_media
     }
 
     /// XXH64 of the content of each image, video and audio, as the request has them, of the first 256.

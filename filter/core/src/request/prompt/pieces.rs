@@ -9,7 +9,7 @@ use crate::json::Str;
 const JOINED: usize = 256;
 
 /// Maximum number of images, videos and audio of a prompt whose hashes are kept.
-const MAX_ITEMS: usize = 256;
+pub(crate) const MAX_ITEMS: usize = 256;
 
 /// A text, or its beginning if the rest was not kept.
 #[derive(Clone, Debug, Default)]
@@ -95,11 +95,20 @@ pub(crate) struct Pieces<'a> {
     is_cut: bool,
     /// The hashes of the first images, videos and audio.
     items: Vec<u64>,
+    /// Whether there are images, videos or audio, with a hash or without.
+    has_media: bool,
 }
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { pieces: Vec::new(), extent: Extent::default(), room: limit, is_cut: false, items: Vec::new() }
+        Self {
+            pieces: Vec::new(),
+            extent: Extent::default(),
+            room: limit,
+            is_cut: false,
+            items: Vec::new(),
+            has_media: false,
+        }
     }
 
     pub(crate) fn text(&mut self, text: Text<'a>) {
@@ -113,13 +122,19 @@ impl<'a> Pieces<'a> {
     }
 
     pub(crate) fn media(&mut self, content_hash: u64, count: u64) {
-        if self.items.len() < MAX_ITEMS {
-            self.items.push(content_hash);
-        }
+        self.placeholder(Some(content_hash));
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The EPP's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the placeholder is the low half")]
         self.push_within_limit(Piece::Media { token: content_hash as u32, count });
+    }
+
+    /// An image, a video or audio whose tokens are among the token ids. Without a hash it cannot be found in a cache.
+    pub(crate) fn placeholder(&mut self, hash: Option<u64>) {
+        self.has_media = true;
+        if self.items.len() < MAX_ITEMS {
+            self.items.extend(hash);
+        }
     }
 
     /// `ids` are the first of `count` token ids.
@@ -143,12 +158,17 @@ impl<'a> Pieces<'a> {
             self.push_within_limit(piece);
         }
         self.is_cut |= other.is_cut;
+        self.has_media |= other.has_media;
         let room = MAX_ITEMS.saturating_sub(self.items.len());
         self.items.extend(other.items.into_iter().take(room));
     }
 
     pub(crate) fn tokens(&self) -> u64 {
         self.extent.tokens()
+    }
+
+    pub(super) fn has_media(&self) -> bool {
+        self.has_media
     }
 
     /// The tokens, whether they are cut, and the hashes of images, videos and audio.
@@ -197,6 +217,7 @@ pub(crate) struct PromptList<'a> {
     pub(super) tokens: u64,
     pub(super) is_cut: bool,
     pub(super) items: Vec<u64>,
+    pub(super) has_media: bool,
     limit: usize,
     room: usize,
 }
@@ -205,12 +226,13 @@ impl<'a> PromptList<'a> {
     /// No prompt yet; `limit` bytes of each are kept.
     pub(crate) fn new(limit: usize) -> Self {
         let room = limit.saturating_mul(WHOLE_PROMPTS);
-        Self { lists: Vec::new(), tokens: 0, is_cut: false, items: Vec::new(), limit, room }
+        Self { lists: Vec::new(), tokens: 0, is_cut: false, items: Vec::new(), has_media: false, limit, room }
     }
 
     /// Adds a prompt.
     pub(crate) fn push(&mut self, prompt: Pieces<'a>) {
         self.tokens = self.tokens.saturating_add(prompt.tokens());
+        self.has_media |= prompt.has_media;
         let kept = self.limit.saturating_sub(prompt.room).max(MIN_PROMPT);
         let (pieces, is_cut, items) = prompt.into_parts();
         let items = items.into_iter().take(MAX_ITEMS.saturating_sub(self.items.len()));
