@@ -300,8 +300,12 @@ mod tests {
     #[test]
     fn a_client_error_or_a_text_without_metrics_is_as_of_another_server() {
         let status = |status: u16| ScrapeError::Status(StatusCode::from_u16(status).unwrap());
-        for other in [status(404), status(301), status(401).with_scheme(Scheme::Http), ScrapeError::NoMetrics(UnreadBody::default())]
-        {
+        for other in [
+            status(404),
+            status(301),
+            status(401).with_scheme(Scheme::Http),
+            ScrapeError::NoMetrics(UnreadBody::default()),
+        ] {
             assert!(other.is_of_another_server(), "{other}");
         }
         for own in [status(500), status(503), ScrapeError::Timeout(Duration::from_secs(1))] {

@@ -38,3 +38,27 @@ fn a_bad_token_id_beyond_the_limit_is_found_all_the_same() {
         "invalid generate request: token_ids[300000]: invalid value 0.5"
     );
 }
+
+#[test]
+fn placeholders_of_features_are_images_with_the_hashes_in_their_places() {
+    let items = |features: &str| {
+        let json = format!(r#"{{"model":"m","token_ids":[1,2],"features":{features}}}"#);
+        let prompt = read(Api::Generate, &json).unwrap().prompt;
+        assert_eq!(prompt.token_count(), 2, "{features}");
+        (prompt.has_media(), prompt.items().len())
+    };
+    let placeholder = r#"{"offset":0,"length":1}"#;
+    for (hashes, placeholders, expected) in [
+        (r#"{"image":["a","b"]}"#, format!(r#"{{"image":[{placeholder},{placeholder}]}}"#), (true, 2)),
+        (r#"{"image":["a"],"audio":["c"]}"#, format!(r#"{{"audio":[{placeholder}]}}"#), (true, 1)),
+        (r#"{"image":["",1]}"#, format!(r#"{{"image":[{placeholder},{placeholder}]}}"#), (true, 0)),
+        ("{}", format!(r#"{{"image":[{placeholder}]}}"#), (true, 0)),
+        (r#"{"image":["a"]}"#, "{}".to_owned(), (false, 0)),
+        ("7", "[]".to_owned(), (false, 0)),
+    ] {
+        let features = format!(r#"{{"mm_hashes":{hashes},"mm_placeholders":{placeholders}}}"#);
+        assert_eq!(items(&features), expected, "{features}");
+    }
+    assert_eq!(items("null"), (false, 0));
+    assert_eq!(items("5"), (false, 0));
+}

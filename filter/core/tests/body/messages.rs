@@ -63,6 +63,26 @@ fn token_ids_are_the_tokens_of_the_prompt() {
 }
 
 #[test]
+fn placeholders_of_images_among_token_ids_have_the_hashes_in_their_places() {
+    let placeholder = payload(5, &[number(1, 0), number(2, 1)].concat());
+    let request = |parts: &[&[u8]]| {
+        let inputs = payload(7, &parts.concat());
+        frame(&[tokenized(&[1, 2, 3]), inputs].concat())
+    };
+    let (first, second) = (payload(6, b"a"), payload(6, b"b"));
+    for (body, expected) in [
+        (request(&[&placeholder, &placeholder, &first, &second]), (true, 2)),
+        (request(&[&first, &placeholder]), (true, 1)),
+        (request(&[&placeholder]), (true, 0)),
+        (request(&[&first]), (false, 0)),
+    ] {
+        let prompt = read_bytes(&body, Api::GrpcGenerate).unwrap().prompt;
+        assert_eq!((prompt.has_media(), prompt.items().len()), expected);
+        assert_eq!(prompt.token_count(), 3);
+    }
+}
+
+#[test]
 fn equal_token_ids_have_equal_blocks_in_every_api() {
     let ids: Vec<u32> = (0..200).collect();
     let body = generate(&tokenized(&ids));

@@ -20,7 +20,7 @@ pub use media::{
     Frames, MAX_IMAGE_TOKENS, MAX_VIDEO_TOKENS, Media, MediaTokens, Resolution, TokensPerImage,
     VideoEstimate, VideoHints,
 };
-pub(crate) use pieces::{Part, Pieces, PromptList, Text};
+pub(crate) use pieces::{MAX_ITEMS, Part, Pieces, PromptList, Text};
 
 pub(crate) use image::{resolution_of_base64, resolution_of_data_url};
 
@@ -63,6 +63,7 @@ pub struct Prompt<'a> {
     is_cut: bool,
     /// The hashes of the first 256 images, videos and audio, kept or not.
     items: Vec<u64>,
+    has_media: bool,
 }
 
 /// Byte limit of all prompts of a request, as a multiple of the limit of one.
@@ -74,11 +75,11 @@ pub(crate) const MIN_PROMPT: usize = 64 * BYTES_PER_TOKEN;
 impl<'a> Prompt<'a> {
     /// A prompt of one list of tokens.
     pub(crate) fn one(pieces: Pieces<'a>) -> Self {
-        let (tokens, claimed) = (pieces.tokens(), pieces.claimed());
+        let (tokens, claimed, has_media) = (pieces.tokens(), pieces.claimed(), pieces.has_media());
         let (pieces, is_cut, items) = pieces.into_parts();
         let list = List { pieces, is_cut };
         let lists = if list.pieces.is_empty() { Vec::new() } else { vec![list] };
-        Self { lists, tokens, claimed, is_cut, items }
+        Self { lists, tokens, claimed, is_cut, items, has_media }
     }
 
     /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
@@ -101,13 +102,14 @@ impl<'a> Prompt<'a> {
                 lists.push(List { pieces, is_cut });
             }
         }
-        Self { lists, tokens, claimed: 0, is_cut: is_any_cut || seen < tokens, items: Vec::new() }
+        let is_cut = is_any_cut || seen < tokens;
+        Self { lists, tokens, claimed: 0, is_cut, items: Vec::new(), has_media: false }
     }
 
     /// The prompts of a list.
     pub(crate) fn of_list(list: PromptList<'a>) -> Self {
-        let PromptList { lists, tokens, claimed, is_cut, items, .. } = list;
-        Self { lists, tokens, claimed, is_cut, items }
+        let PromptList { lists, tokens, claimed, is_cut, items, has_media, .. } = list;
+        Self { lists, tokens, claimed, is_cut, items, has_media }
     }
 
     /// The same prompt, which borrows nothing.
@@ -117,11 +119,11 @@ impl<'a> Prompt<'a> {
             Piece::Media { token, count } => Piece::Media { token, count },
             Piece::Ids(ids) => Piece::Ids(ids),
         };
-        let Self { lists, tokens, claimed, is_cut, items } = self;
+        let Self { lists, tokens, claimed, is_cut, items, has_media } = self;
         let lists = lists
             .into_iter()
             .map(|List { pieces, is_cut }| List { pieces: pieces.into_iter().map(owned).collect(), is_cut });
-        Prompt { lists: lists.collect(), tokens, claimed, is_cut, items }
+        Prompt { lists: lists.collect(), tokens, claimed, is_cut, items, has_media }
     }
 
     /// The number of tokens, with those that were not kept.
@@ -135,9 +137,9 @@ impl<'a> Prompt<'a> {
         self.tokens.saturating_sub(self.claimed)
     }
 
-    /// Whether the prompt has images, videos or audio, kept or not.
+    /// Whether the prompt has images, videos or audio, kept or not, with a hash or without.
     pub fn has_media(&self) -> bool {
-        !self.items.is_empty()
+        self.has_media
     }
 
     /// XXH64 of the content of each image, video and audio, as the request has them, of the first 256.

@@ -9,7 +9,7 @@ use crate::json::Str;
 const JOINED: usize = 256;
 
 /// Maximum number of images, videos and audio of a prompt whose hashes are kept.
-const MAX_ITEMS: usize = 256;
+pub(crate) const MAX_ITEMS: usize = 256;
 
 /// A text, or its beginning if the rest was not kept.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +97,8 @@ pub(crate) struct Pieces<'a> {
     is_cut: bool,
     /// The hashes of the first images, videos and audio.
     items: Vec<u64>,
+    /// Whether there are images, videos or audio, with a hash or without.
+    has_media: bool,
 }
 
 impl<'a> Pieces<'a> {
@@ -108,6 +110,7 @@ impl<'a> Pieces<'a> {
             room: limit,
             is_cut: false,
             items: Vec::new(),
+            has_media: false,
         }
     }
 
@@ -124,13 +127,19 @@ impl<'a> Pieces<'a> {
     pub(crate) fn media(&mut self, content_hash: u64, tokens: impl Into<MediaTokens>) {
         let MediaTokens { count, claimed } = tokens.into();
         self.claimed = self.claimed.saturating_add(claimed);
-        if self.items.len() < MAX_ITEMS {
-            self.items.push(content_hash);
-        }
+        self.placeholder(Some(content_hash));
         self.extent.add_aligned(count.saturating_mul(BYTES_PER_TOKEN as u64));
         // The EPP's placeholder is the low half of the hash.
         #[expect(clippy::cast_possible_truncation, reason = "the placeholder is the low half")]
         self.push_within_limit(Piece::Media { token: content_hash as u32, count });
+    }
+
+    /// An image, a video or audio whose tokens are among the token ids. Without a hash it cannot be found in a cache.
+    pub(crate) fn placeholder(&mut self, hash: Option<u64>) {
+        self.has_media = true;
+        if self.items.len() < MAX_ITEMS {
+            self.items.extend(hash);
+        }
     }
 
     /// `ids` are the first of `count` token ids.
@@ -155,6 +164,7 @@ impl<'a> Pieces<'a> {
             self.push_within_limit(piece);
         }
         self.is_cut |= other.is_cut;
+        self.has_media |= other.has_media;
         let room = MAX_ITEMS.saturating_sub(self.items.len());
         self.items.extend(other.items.into_iter().take(room));
     }
@@ -166,6 +176,10 @@ impl<'a> Pieces<'a> {
     /// Tokens that only the client's word gives the list.
     pub(super) fn claimed(&self) -> u64 {
         self.claimed
+    }
+
+    pub(super) fn has_media(&self) -> bool {
+        self.has_media
     }
 
     /// The tokens, whether they are cut, and the hashes of images, videos and audio.
@@ -215,6 +229,7 @@ pub(crate) struct PromptList<'a> {
     pub(super) claimed: u64,
     pub(super) is_cut: bool,
     pub(super) items: Vec<u64>,
+    pub(super) has_media: bool,
     limit: usize,
     room: usize,
 }
@@ -223,13 +238,23 @@ impl<'a> PromptList<'a> {
     /// No prompt yet; `limit` bytes of each are kept.
     pub(crate) fn new(limit: usize) -> Self {
         let room = limit.saturating_mul(WHOLE_PROMPTS);
-        Self { lists: Vec::new(), tokens: 0, claimed: 0, is_cut: false, items: Vec::new(), limit, room }
+        Self {
+            lists: Vec::new(),
+            tokens: 0,
+            claimed: 0,
+            is_cut: false,
+            items: Vec::new(),
+            has_media: false,
+            limit,
+            room,
+        }
     }
 
     /// Adds a prompt.
     pub(crate) fn push(&mut self, prompt: Pieces<'a>) {
         self.tokens = self.tokens.saturating_add(prompt.tokens());
         self.claimed = self.claimed.saturating_add(prompt.claimed());
+        self.has_media |= prompt.has_media;
         let kept = self.limit.saturating_sub(prompt.room).max(MIN_PROMPT);
         let (pieces, is_cut, items) = prompt.into_parts();
         let items = items.into_iter().take(MAX_ITEMS.saturating_sub(self.items.len()));

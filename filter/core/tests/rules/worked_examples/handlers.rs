@@ -96,6 +96,11 @@ fn always_disagg_multimodal_decider() {
     let image = json!([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]);
     assert_eq!(headers(&image), [("x-encoder-hosts-ports", "192.168.1.2:8000".to_owned())]);
     assert_eq!(headers(&json!("text")), []);
+    let features =
+        json!({"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset": 0, "length": 1}]}});
+    let body = json!({"model": "m", "token_ids": [1, 2, 3], "features": features}).to_string();
+    let decision = staged(&handler, &["decode", "encode"]).send_body(Api::Generate, &body, &[]);
+    assert_eq!(decision.headers, [("x-encoder-hosts-ports", "192.168.1.2:8000".to_owned())]);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use serde::de::{MapAccess, SeqAccess};
+use xxhash_rust::xxh64::xxh64;
 
 use super::given::{Ids, token_id};
-use crate::json::{Number, Pass, Reader, element, key, value};
+use crate::json::{Number, Pass, Reader, Str, element, key, pass_array, value};
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Fault, Parser};
-use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt};
+use crate::request::prompt::{BYTES_PER_TOKEN, MAX_ITEMS, Pieces, Prompt};
 
 impl Ids {
     fn prompt<'a>(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
@@ -19,11 +20,12 @@ impl Ids {
     }
 }
 
-/// vLLM: `token_ids` and `sampling_params.max_tokens`.
+/// vLLM: `token_ids`, `sampling_params.max_tokens`, and the placeholders and hashes of `features`.
 #[derive(Default)]
 pub(super) struct Generate {
     ids: Ids,
     max_tokens: Option<u64>,
+    features: Features,
 }
 
 impl<'a> Format<'a> for Generate {
@@ -44,6 +46,7 @@ impl<'a> Format<'a> for Generate {
         match name {
             "token_ids" => self.ids = value(object, TokenIds { scope })?,
             "sampling_params" => self.max_tokens = value(object, Limit("max_tokens"))?,
+            "features" => self.features = value(object, FeaturesReader)?,
             _ => value(object, Pass)?,
         }
         Ok(())
@@ -54,7 +57,11 @@ impl<'a> Format<'a> for Generate {
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
-        self.ids.prompt(scope)
+        let mut pieces = Pieces::new(scope.options.keep_bytes);
+        let Self { ids: Ids { ids, count }, features, .. } = self;
+        pieces.ids(ids, count);
+        features.add_to(&mut pieces);
+        (count > 0).then(|| Prompt::one(pieces))
     }
 }
 
@@ -113,6 +120,137 @@ impl<'a> Format<'a> for SglangGenerate<'a> {
             scope.fault(Fault::Field("input_ids cannot be empty"));
         }
         ids.prompt(scope)
+    }
+}
+
+/// Images, videos and audio whose tokens are among the token ids, by modality. A placeholder without a hash has none.
+#[derive(Default)]
+struct Features {
+    /// The modality's name, and the hashes of its items.
+    hashes: Vec<(String, Vec<u64>)>,
+    /// The modality's name, and the number of its placeholders.
+    placeholders: Vec<(String, u64)>,
+}
+
+impl Features {
+    /// Adds an item for each placeholder, with the hash in the same place.
+    fn add_to(&self, pieces: &mut Pieces<'_>) {
+        for (modality, count) in &self.placeholders {
+            let hashes = self.hashes.iter().rfind(|(name, _)| name == modality).map(|(_, hashes)| hashes);
+            let mut hashes = hashes.into_iter().flatten().copied();
+            for _ in 0..*count {
+                pieces.placeholder(hashes.next().filter(|&hash| hash != NO_HASH));
+            }
+        }
+    }
+}
+
+/// The place of a hash that is empty or not a string.
+const NO_HASH: u64 = 0;
+
+/// Identifies an item by the hash that the client gives it.
+pub(super) fn item_of(hash: &str) -> u64 {
+    if hash.is_empty() { NO_HASH } else { xxh64(hash.as_bytes(), 0) }
+}
+
+struct FeaturesReader;
+
+impl<'a> Reader<'a> for FeaturesReader {
+    type Value = Features;
+
+    fn other(self) -> Features {
+        Features::default()
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Features, A::Error> {
+        let mut features = Features::default();
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "mm_hashes" => features.hashes = value(&mut object, ByModality(Hashes))?,
+                "mm_placeholders" => features.placeholders = value(&mut object, ByModality(Count))?,
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        Ok(features)
+    }
+}
+
+/// Maximum number of modalities that are read.
+const MAX_MODALITIES: usize = 16;
+
+/// An object with a value for each modality.
+struct ByModality<R>(R);
+
+impl<'a, R: Reader<'a> + Copy> Reader<'a> for ByModality<R> {
+    type Value = Vec<(String, R::Value)>;
+
+    fn other(self) -> Self::Value {
+        Vec::new()
+    }
+
+    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut modalities = Vec::new();
+        while let Some(name) = key(&mut object)? {
+            if modalities.len() == MAX_MODALITIES {
+                value(&mut object, Pass)?;
+                continue;
+            }
+            let of_modality = value(&mut object, self.0)?;
+            modalities.push((name.into_owned(), of_modality));
+        }
+        Ok(modalities)
+    }
+}
+
+/// The items of an array of hashes.
+#[derive(Clone, Copy)]
+struct Hashes;
+
+impl<'a> Reader<'a> for Hashes {
+    type Value = Vec<u64>;
+
+    fn other(self) -> Self::Value {
+        Vec::new()
+    }
+
+    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = element(&mut array, Hash)? {
+            if items.len() < MAX_ITEMS {
+                items.push(item);
+            }
+        }
+        Ok(items)
+    }
+}
+
+struct Hash;
+
+impl<'a> Reader<'a> for Hash {
+    type Value = u64;
+
+    fn other(self) -> u64 {
+        NO_HASH
+    }
+
+    fn string(self, value: Str<'a, '_>) -> u64 {
+        item_of(&value)
+    }
+}
+
+/// The length of an array.
+#[derive(Clone, Copy)]
+struct Count;
+
+impl<'a> Reader<'a> for Count {
+    type Value = u64;
+
+    fn other(self) -> u64 {
+        0
+    }
+
+    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<u64, A::Error> {
+        pass_array(array)
     }
 }
 

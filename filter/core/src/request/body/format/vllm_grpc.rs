@@ -1,14 +1,15 @@
 //! vLLM's own service of gRPC, whose requests have a text or token ids, and no model.
 
+use super::generate::item_of;
 use super::given::Ids;
 use crate::protobuf::{Malformed, Payload, Value};
 use crate::request::body::message::{MessageError, Messages};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Body, Options, Parser};
-use crate::request::prompt::{BYTES_PER_TOKEN, Pieces, Prompt, Text};
+use crate::request::prompt::{BYTES_PER_TOKEN, MAX_ITEMS, Pieces, Prompt, Text};
 use crate::response::reader::ResponseMessage;
 
-/// `Generate`: `tokenized` or `text`, `sampling_params.max_tokens` and `stream`.
+/// `Generate`: `tokenized` or `text`, `sampling_params.max_tokens`, `stream` and `mm_inputs`.
 #[derive(Default)]
 pub(super) struct GrpcGenerate;
 
@@ -76,13 +77,45 @@ impl<'a> Input<'a> {
         Ok(Self::Ids(ids))
     }
 
-    fn prompt(self, options: &Options<'_>) -> Prompt<'a> {
+    /// The prompt. Images belong to token ids, among which their tokens are.
+    fn prompt(self, options: &Options<'_>, images: &Images<'_>) -> Prompt<'a> {
         let mut pieces = Pieces::new(options.keep_bytes);
         match self {
-            Self::Ids(Ids { ids, count }) => pieces.ids(ids, count),
+            Self::Ids(Ids { ids, count }) => {
+                pieces.ids(ids, count);
+                images.add_to(&mut pieces);
+            }
             Self::Text(text) => pieces.text(text),
         }
         Prompt::one(pieces)
+    }
+}
+
+/// `MultimodalInputs`: placeholders of images, and the hashes of the first.
+#[derive(Default)]
+struct Images<'a> {
+    placeholders: usize,
+    hashes: Vec<&'a str>,
+}
+
+impl<'a> Images<'a> {
+    /// Adds those of a message. Several messages of one field are joined.
+    fn add(&mut self, inputs: Payload<'a>) -> Result<(), Malformed> {
+        for field in inputs.fields() {
+            match field? {
+                (5, Value::Payload(_)) => self.placeholders += 1,
+                (6, Value::Payload(hash)) if self.hashes.len() < MAX_ITEMS => self.hashes.push(hash.text()?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add_to(&self, pieces: &mut Pieces<'_>) {
+        for index in 0..self.placeholders {
+            let hash = self.hashes.get(index).filter(|hash| !hash.is_empty());
+            pieces.placeholder(hash.map(|hash| item_of(hash)));
+        }
     }
 }
 
@@ -95,6 +128,7 @@ fn low_half(number: u64) -> u32 {
 fn read_generate<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a>, MessageError> {
     let mut body = Body::default();
     let mut input = None;
+    let mut images = Images::default();
     for field in request.fields() {
         match field? {
             (2, Value::Payload(tokenized)) => input = Some(Input::add_ids(input, tokenized, options)?),
@@ -110,10 +144,11 @@ fn read_generate<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body
                 }
             }
             (5, Value::Number(stream)) => body.stream = stream != 0,
+            (7, Value::Payload(inputs)) => images.add(inputs)?,
             _ => {}
         }
     }
-    body.prompt = input.ok_or(MessageError::NoInput)?.prompt(options);
+    body.prompt = input.ok_or(MessageError::NoInput)?.prompt(options, &images);
     Ok(body)
 }
 
@@ -124,6 +159,6 @@ fn read_embed<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a
             input = Some(Input::add_ids(input, tokenized, options)?);
         }
     }
-    let prompt = input.ok_or(MessageError::NoInput)?.prompt(options);
+    let prompt = input.ok_or(MessageError::NoInput)?.prompt(options, &Images::default());
     Ok(Body { prompt, ..Body::default() })
 }
