@@ -10,6 +10,7 @@ use endpoint_picker::response::outcome::ServerOutcome;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
+use super::response::Judged;
 use super::served::Served;
 use super::{Flow, Progress, Turn};
 use crate::budget::KeptBytes;
@@ -275,7 +276,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             response.awaited_since = Some(exchange.assignment.at);
             response.served_by = served.endpoint;
         }
-        response.judged = served.endpoint.filter(|_| served.outcome.is_none());
+        let judged = served.endpoint.filter(|_| served.outcome.is_none());
+        response.judged = judged.map(|endpoint| Judged { endpoint, is_by_trailers: head.is_grpc });
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
         response.is_sample = exchange.assignment.learns_from_usage();
         if mode == Mode::Pick {

@@ -3,6 +3,7 @@
 use endpoint_picker::response::outcome::{ResponseError, ServerOutcome};
 
 use super::Exchange;
+use super::response::Judged;
 use super::served::{judge, outcome_of_trailers};
 use crate::metrics::MetricSink;
 use crate::proxy::Proxy;
@@ -22,7 +23,7 @@ impl Exchange {
             pool.metrics.record_first_token(&self.assignment, &first);
         }
         self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
-        if let Some(endpoint) = self.response.judged {
+        if let Some(Judged { endpoint, .. }) = self.response.judged {
             pool.kept_connections.served(endpoint, self.assignment.at);
             self.judge(pool, proxy, endpoint, ServerOutcome::Served);
         }
@@ -36,7 +37,7 @@ impl Exchange {
         error: ResponseError,
     ) {
         pool.metrics.count_response_error(error);
-        if let Some(endpoint) = self.response.judged.take() {
+        if let Some(Judged { endpoint, .. }) = self.response.judged.take() {
             self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
         }
         self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
@@ -48,7 +49,8 @@ impl Exchange {
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &impl Proxy,
     ) {
-        let Some(endpoint) = self.response.judged.take().filter(|_| self.response.is_grpc) else { return };
+        let judged = self.response.judged.take().filter(|judged| judged.is_by_trailers);
+        let Some(Judged { endpoint, .. }) = judged else { return };
         match outcome_of_trailers(proxy, self.head.kind) {
             Ok(Some(outcome)) => {
                 self.judge(pool, proxy, endpoint, outcome);

@@ -38,9 +38,7 @@ pub(super) struct Response {
     /// The labels of its tokens in metrics; `None` if they are not counted there.
     pub(super) models: Option<Labels>,
     /// The endpoint, by its key, about which the body or its trailers show whether it serves the request.
-    pub(super) judged: Option<u64>,
-    /// Its trailers have a status of gRPC.
-    pub(super) is_grpc: bool,
+    pub(super) judged: Option<Judged>,
     /// The body that the client gets in the place of the proxy's.
     pub(super) replacement: Option<Vec<u8>>,
     /// Its tokens are read for the queue's policies, too.
@@ -53,8 +51,8 @@ pub(super) struct Response {
     reader: Option<ResponseReader>,
     /// Its usage is read; `None`: it is not.
     tokens: Option<TokenTimes>,
-    /// An error has come.
-    has_error: bool,
+    /// The first error in it.
+    error: Option<ResponseError>,
     /// Its usage, once it has ended.
     pub(super) usage: Option<Usage>,
 }
@@ -77,7 +75,6 @@ impl Response {
             metrics.count_new_models(&new);
         }
         let models = models.tokens;
-        self.is_grpc = head.is_grpc;
         self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
         let reads_usage =
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
@@ -139,7 +136,8 @@ impl Response {
     fn findings<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &Metrics<M>) -> ChunkFindings {
         let (has_output, error) =
             self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));
-        let error = error.filter(|_| !core::mem::replace(&mut self.has_error, error.is_some()));
+        let error = error.filter(|_| self.error.is_none());
+        self.error = self.error.or(error);
         let mut findings = ChunkFindings { has_output, first: None, error };
         if has_output
             && let Some(since) = self.awaited_since.take()
@@ -224,6 +222,15 @@ impl Response {
             }
         }
     }
+}
+
+/// The endpoint of a response whose head does not show whether it serves the request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    /// Its key.
+    pub(super) endpoint: u64,
+    /// The trailers have a status of gRPC.
+    pub(super) is_by_trailers: bool,
 }
 
 /// The findings in a chunk of a response.

@@ -114,7 +114,7 @@ impl World {
         let mut last = [None; CONVERSATIONS];
         let mut turns = [0; CONVERSATIONS];
         let mut stayed = 0;
-        let begins = (0..CONVERSATIONS).map(|n| (self.now + Duration::from_millis(40) * n as u32, n));
+        let begins = (0..CONVERSATIONS).map(|n| (self.now + Duration::from_millis(40 * n as u64), n));
         let mut events: BinaryHeap<_> = begins.map(|(at, n)| Reverse((at, n, Event::Sent))).collect();
         while let Some(Reverse((at, conversation, event))) = events.pop() {
             self.now = at;
@@ -127,11 +127,12 @@ impl World {
                 let server = &mut servers[place];
                 let tokens = 6000 + 400 * turn;
                 let cached = server.cached.insert(conversation, tokens).unwrap_or(0);
-                let first = server.free_at.max(at) + Duration::from_micros(100) * (tokens - cached) as u32;
+                let first = server.free_at.max(at) + Duration::from_micros(100 * (tokens - cached) as u64);
                 server.free_at = first + REST;
                 server.requests += 1;
                 let head = [(":status", "200"), ("content-type", "text/event-stream")];
-                request.answer(&mut self.fixture, place as u8 + 1, &head);
+                let number = if place == 0 { 1 } else { 2 };
+                request.answer(&mut self.fixture, number, &head);
                 open.insert(conversation, (request, place));
                 if !client.announcement.is_empty() {
                     events.push(Reverse((at + ANNOUNCED, conversation, Event::Announced)));
