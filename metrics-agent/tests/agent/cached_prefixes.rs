@@ -185,7 +185,7 @@ async fn a_poll_without_a_place_to_wait_gets_what_there_is() {
     }
     let whole = decode(&agent.get(PATH).await);
     let poll = format!("{PATH}?log={}&version={}&wait_ms=30000", whole.log, whole.version);
-    let response = tokio::time::timeout(DEADLINE, agent.get(&poll)).await.expect("it does not wait");
+    let response = timeout(DEADLINE, agent.get(&poll)).await.expect("it does not wait");
     assert_eq!(response.status, 204);
 }
 

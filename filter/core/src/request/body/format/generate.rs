@@ -196,7 +196,7 @@ impl<'a, R: Reader<'a> + Copy> Reader<'a> for ByModality<R> {
                 continue;
             }
             let of_modality = value(&mut object, self.0)?;
-            modalities.push((name.into_owned(), of_modality));
+            modalities.push(((*name).to_owned(), of_modality));
         }
         Ok(modalities)
     }
