@@ -1,10 +1,11 @@
-//! The rules that decide where ours and those of the EPP's versions differ.
+//! The rules that decide where ours differ from the EPP's, and its versions from each other.
 
-/// The rules that decide where they differ: our own, or those of a version of the EPP. The differences between versions are in
-/// `docs/reference/rules/README.md`, those of our own rules in `docs/reference/differences.md`.
+/// The rules that decide where they differ: our own, or those of a version of the EPP. The differences
+/// between versions are in `docs/reference/rules/README.md`, those of our own rules in
+/// `docs/reference/differences.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EppRules {
-    /// Our own, and those of the release v0.10 where the EPP's versions differ.
+    /// Our own, and the rules of v0.10 where the EPP's versions differ.
     #[default]
     Own,
     /// The release v0.10.

@@ -39,7 +39,8 @@ pub struct Options {
     pub neutral_score_after: Option<Duration>,
     /// How long an endpoint is avoided after its first failure; zero: not at all.
     pub avoid_failing: Duration,
-    /// The rules that decide where ours and those of the EPP's versions differ, for pools without an annotation.
+    /// The rules that decide where ours differ from the EPP's, and its versions from each other, for pools
+    /// without an annotation.
     pub epp_rules: EppRules,
     /// Limits on files.
     pub file_limits: FileLimits,

@@ -36,8 +36,8 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 
-    /// The rules that decide where ours and those of the EPP's versions differ. A pool's annotation endpoint-picker/epp-rules takes
-    /// their place.
+    /// The rules that decide where ours differ from the EPP's, and its versions from each other. A pool's
+    /// annotation endpoint-picker/epp-rules takes their place.
     #[arg(long, value_name = "own|v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
     epp_rules: EppRules,
 

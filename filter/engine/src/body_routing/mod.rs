@@ -112,7 +112,7 @@ impl<M: MetricSink> BodyRouter<M> {
             return match unread_body {
                 UnreadBody::Reject => {
                     let error = BodyError::Encoded { encoding: encoding.to_owned() };
-                    self.respond(proxy, &Rejection::from(error));
+                    respond(proxy, &Rejection::from(error));
                     None
                 }
                 UnreadBody::Abstain => Some(route(proxy, None)),
@@ -194,20 +194,21 @@ impl<M: MetricSink> BodyRouter<M> {
 
     fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: Outcome) {
         self.count(outcome);
-        self.respond(proxy, rejection);
-    }
-
-    fn respond(&self, proxy: &mut impl Proxy, rejection: &Rejection) {
-        let ErrorResponse { header: (name, value), body } = ErrorResponse::new(rejection, false);
-        let sent = proxy.send_response(rejection.code.status(), &[(name, &value)], &body);
-        if let Err(error) = sent {
-            log::error!("{error}; the request is held");
-        }
+        respond(proxy, rejection);
     }
 
     fn count(&self, outcome: Outcome) {
         if let Some(Some(series)) = self.outcomes.get(outcome as usize) {
             self.sink.add(series, 1);
         }
+    }
+}
+
+/// Responds to a request in the place of its pool.
+fn respond(proxy: &mut impl Proxy, rejection: &Rejection) {
+    let ErrorResponse { header: (name, value), body } = ErrorResponse::new(rejection, false);
+    let sent = proxy.send_response(rejection.code.status(), &[(name, &value)], &body);
+    if let Err(error) = sent {
+        log::error!("{error}; the request is held");
     }
 }

@@ -68,7 +68,7 @@ pub struct Policy {
     /// A configuration that decides on the same requests without effect. Absent: none.
     #[prost(message, optional, tag = "11")]
     pub shadow_config: ::core::option::Option<PickerConfig>,
-    /// The rules that decide where ours and those of the EPP's versions differ.
+    /// The rules that decide where ours differ from the EPP's, and its versions from each other.
     #[prost(enumeration = "EppRules", tag = "12")]
     pub epp_rules: i32,
     /// Why every request is answered with 503, as the answer names it. Absent: requests are decided.
