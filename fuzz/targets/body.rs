@@ -1,7 +1,7 @@
 //! Request bodies of every API: the input is a path, a line's end, and a body.
 //!
-//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; and renaming a
-//! model changes nothing else of a body.
+//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; our own rules
+//! refuse nothing that the EPP's take; and renaming a model changes nothing else of a body.
 #![no_main]
 
 use endpoint_picker::policy::{Member, with_members};
@@ -31,6 +31,12 @@ fuzz_target!(|input: &[u8]| {
             (Err(whole), Err(cut)) => assert_eq!(whole.to_string(), cut.to_string()),
             (whole, cut) => panic!("{whole:?} is not {cut:?}"),
         }
+    }
+    let own = Options { keep_bytes: usize::MAX, refuses_as_epp: false, ..Options::default() };
+    match (&whole, Body::read(text, api, &own)) {
+        (Ok(whole), Ok(own)) => assert_eq!((&whole.model, &whole.model_span), (&own.model, &own.model_span)),
+        (Ok(whole), Err(refusal)) => panic!("our own rules refuse {whole:?}: {refusal}"),
+        (Err(_), _) => {}
     }
     if let Ok(whole) = whole
         && api.names_model()

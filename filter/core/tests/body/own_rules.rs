@@ -106,7 +106,7 @@ fn a_batch_of_chats_has_the_prompts_of_its_chats() {
         let body = chat(content);
         let prompt = Body::read(&body, Api::Chat, &Options::default()).unwrap().prompt;
         (
-            prompt.lists().to_vec().iter().map(|list| format!("{list:?}")).collect::<String>(),
+            prompt.lists().iter().map(|list| format!("{list:?}")).collect::<Vec<_>>().concat(),
             prompt.token_count(),
         )
     });

@@ -128,7 +128,7 @@ impl<M: MetricSink> BodyRouter<M> {
             return match unread_body {
                 UnreadBody::Reject => {
                     let error = BodyError::Encoded { encoding: encoding.to_owned() };
-                    self.respond(proxy, &Rejection::from(error));
+                    respond(proxy, &Rejection::from(error));
                     None
                 }
                 UnreadBody::Abstain => Some(route(proxy, None)),
@@ -213,22 +213,23 @@ impl<M: MetricSink> BodyRouter<M> {
 
     fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: Outcome) {
         self.count(outcome);
-        self.respond(proxy, rejection);
-    }
-
-    fn respond(&self, proxy: &mut impl Proxy, rejection: &Rejection) {
-        let ErrorResponse { header, body } = ErrorResponse::new(rejection, false);
-        let more = further_headers(rejection);
-        let headers: Vec<_> = [&header].into_iter().chain(&more).map(|(name, it)| (*name, &**it)).collect();
-        let sent = proxy.send_response(rejection.code.status(), &headers, &body);
-        if let Err(error) = sent {
-            log::error!("{error}; the request is held");
-        }
+        respond(proxy, rejection);
     }
 
     fn count(&self, outcome: Outcome) {
         if let Some(Some(series)) = self.outcomes.get(outcome as usize) {
             self.sink.add(series, 1);
         }
+    }
+}
+
+/// Responds to a request in the place of its pool.
+fn respond(proxy: &mut impl Proxy, rejection: &Rejection) {
+    let ErrorResponse { header, body } = ErrorResponse::new(rejection, false);
+    let more = further_headers(rejection);
+    let headers: Vec<_> = [&header].into_iter().chain(&more).map(|(name, it)| (*name, &**it)).collect();
+    let sent = proxy.send_response(rejection.code.status(), &headers, &body);
+    if let Err(error) = sent {
+        log::error!("{error}; the request is held");
     }
 }

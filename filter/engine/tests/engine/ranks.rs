@@ -13,7 +13,7 @@ const TOKEN: &str = "x-session-token";
 fn fixture(handler: v1::Plugin) -> Fixture {
     let scorers = [("queue-scorer", Some(1.0)), ("session-affinity-scorer", Some(3.0))];
     let mut config = picker_config(&scorers);
-    config.profiles[0].name = "decode".to_owned();
+    "decode".clone_into(&mut config.profiles[0].name);
     config.plugins.push(handler);
     let rank = |server: u8, port: u16| v1::Endpoint {
         name: format!("default/server-{server}-{port}"),

@@ -149,12 +149,12 @@ fn a_server_that_ends_a_stream_without_its_marker_or_does_not_respond_is_avoided
 
     // A server's own error passes.
     let request = sent(&config);
-    let error = [(":status", "503"), ("x-envoy-upstream-service-time", "3")];
+    let error = [(":status", "500"), ("x-envoy-upstream-service-time", "3")];
     request.call_head(1, &error);
-    request.call_chunk(1, "busy");
+    request.call_chunk(1, "broken");
     request.call_end(1, false);
     let own = request.own();
-    assert_eq!((own.head.unwrap()[":status"].as_str(), own.body.as_str()), ("503", "busy"));
+    assert_eq!((own.head.unwrap()[":status"].as_str(), own.body.as_str()), ("500", "broken"));
     assert!(own.is_complete);
 
     let request = sent(&config);
@@ -186,7 +186,7 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     request.call_head(1, &HEAD);
     request.call_chunk(1, &word("one"));
     request.call_end(1, true);
-    request.call_head(2, &[(":status", "500"), ("x-envoy-upstream-service-time", "3")]);
+    request.call_head(2, &[(":status", "400"), ("x-envoy-upstream-service-time", "3")]);
     assert!(request.own().reset.is_some(), "the server refuses the continuation");
 
     let missing = pool("resumed-4", &json!({"cluster": "missing"}));

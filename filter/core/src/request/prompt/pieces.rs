@@ -221,7 +221,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Several independent prompts, each as one list. The first are kept, within the bound for all.
+/// Several independent prompts, each one list of tokens. The first are kept, within the bound for all.
 #[derive(Debug)]
 pub(crate) struct PromptList<'a> {
     pub(super) lists: Vec<List<'a>>,

@@ -208,9 +208,11 @@ impl<'a> Cycle<'a> {
     /// A request has no more tokens in flight at an endpoint than its KV cache has.
     pub(super) fn max_request_tokens(&self, endpoint: usize) -> u64 {
         let reading = self.reading(endpoint);
-        match [reading.num_blocks, reading.block_size].map(|number| u64::from(number.unwrap_or_default())) {
-            [0, _] | [_, 0] => 1 << 20,
-            [blocks, size] => blocks * size,
+        let [blocks, size] = [reading.num_blocks, reading.block_size].map(Option::unwrap_or_default);
+        let of_blocks = u64::from(blocks) * u64::from(size);
+        match reading.cache_tokens.unwrap_or(of_blocks) {
+            0 => 1 << 20,
+            tokens => tokens,
         }
     }
 

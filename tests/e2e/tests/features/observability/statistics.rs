@@ -15,7 +15,7 @@ async fn pool_status_and_reason_are_labels() {
     let stack = Stack::builder().start().await;
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::OK);
     let rejected = format!("{CHAT}?rejected");
-    assert_eq!(stack.post(&rejected, &json!({"messages": []})).await.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(stack.post(&rejected, &json!([])).await.status(), StatusCode::BAD_REQUEST);
     assert_eq!(stack.logged(&rejected).await["details"], "endpoint_picker_rejected");
     let statistics = complete_statistics(&stack).await;
     let value = |series: &str| statistics.value::<u64>(series).unwrap();

@@ -140,17 +140,21 @@ async fn answers_that_cannot_be_read_or_need_no_change_pass_as_they_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_apis_that_are_read_only_for_their_model_are_rewritten_too() {
     let fixture = PolicyFixture::start(rewriting()).await;
-    for path in ["/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/rerank", "/invocations"] {
+    for path in
+        ["/tokenize", "/v1/responses/compact", "/v1/messages/count_tokens", "/v1/rerank", "/invocations"]
+    {
         for (sent, expected) in [
             (r#"{"tokens":[1],"model":"llama"}"#, r#"{"tokens":[1],"model":"llama-canary"}"#),
             (r#"{"prompt": "hi"}"#, r#"{"prompt": "hi"}"#),
-            ("not JSON", "not JSON"),
         ] {
             fixture.post(&client::http1(), path, sent).await;
             let received = fixture.received();
             assert_eq!(received.body, expected, "{path}");
             assert!(received.header(DESTINATION).is_some(), "{path}");
         }
+        // A server might read a model that could not be replaced.
+        let refused = fixture.post(&client::http1(), path, "not JSON").await;
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{path}");
     }
     let form = |model: &str| {
         let file =

@@ -139,6 +139,7 @@ impl EnginePicker {
     pub(super) fn first_token(&mut self, number: usize, now: Duration) {
         if let Some(InFlight { exchange, proxy, .. }) = self.requests.get_mut(&number) {
             proxy.now = START + now;
+            "data: {\"choices\":[{\"text\":\"a\"}]}\n\n".clone_into(&mut proxy.chunk);
             exchange.response_headers(&mut self.pool, proxy, false);
             exchange.response_body(&mut self.pool, proxy, false);
         }
