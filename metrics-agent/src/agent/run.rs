@@ -45,9 +45,7 @@ pub async fn run(
     listeners: Listeners,
     stop: CancellationToken,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    if let Some(eds) = &settings.eds {
-        eds.check()?;
-    }
+    settings.eds.iter().try_for_each(eds::Target::check)?;
     let metrics = Metrics::new();
     let (tasks, mut ended) = Tasks::new();
     let limits = settings.options.file_limits;

@@ -238,7 +238,7 @@ fn the_queues_of_tritons_models_are_added_up() {
 fn ranks_of_sglang(values: &[(&str, &[(&str, f64)])]) -> String {
     let capture = include_str!("../captures/sglang-0.5.23-busy.prom");
     let series = |line: &str| -> Vec<String> {
-        let Some((name, rest)) = line.split_once("{") else { return vec![line.to_owned()] };
+        let Some((name, rest)) = line.split_once('{') else { return vec![line.to_owned()] };
         let Some((_, values)) = values.iter().find(|(of, _)| *of == name) else {
             return vec![line.to_owned()];
         };

@@ -73,10 +73,10 @@ impl<L: LineReader> TextReader<L> {
 }
 
 fn read_line(line: &[u8], values: &mut impl LineReader, series: &mut usize, is_first: &mut bool) {
-    let line = match core::mem::take(is_first) {
-        true => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
-        false => line,
-    };
+    let line = Some(line)
+        .filter(|_| core::mem::take(is_first))
+        .and_then(|line| line.strip_prefix(BYTE_ORDER_MARK))
+        .unwrap_or(line);
     *series += usize::from(!matches!(line.first(), None | Some(b'#')));
     values.read_line(line);
 }

@@ -30,7 +30,7 @@ pub(super) struct Declared {
 pub(super) enum Reader {
     /// The filter, which decides with it. The parameters are sent as text.
     Filter {
-        plugin: AnyPlugin,
+        plugin: Box<AnyPlugin>,
         parameters: Json,
     },
     Agent(AgentPlugin),
@@ -93,7 +93,7 @@ impl Declared {
     pub(super) fn by_type(type_name: &str) -> Option<Self> {
         let parameters = Json::Object(serde_json::Map::new());
         let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it)).ok()?;
-        let reader = Reader::Filter { plugin, parameters };
+        let reader = Reader::Filter { plugin: Box::new(plugin), parameters };
         Some(Self { name: type_name.to_owned(), type_name: type_name.to_owned(), path: None, reader })
     }
 
@@ -144,7 +144,7 @@ impl Reader {
         path.former = former_paths;
         let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it))?;
         plugin.check().map_err(Invalid::parameters)?;
-        Ok(Self::Filter { plugin, parameters: without_nulls(parameters) })
+        Ok(Self::Filter { plugin: Box::new(plugin), parameters: without_nulls(parameters) })
     }
 
     fn is_alpha(&self) -> bool {

@@ -250,7 +250,7 @@ async fn clients_of_http_10_are_served_with_and_without_a_host() {
             assert!(response.trim_end_matches('\0').ends_with(end), "{response}");
         }
     }
-    let requests: Vec<_> = stack.servers().iter().flat_map(|server| server.requests()).collect();
+    let requests: Vec<_> = stack.servers().iter().flat_map(ModelServer::requests).collect();
     let picked = requests.iter().filter(|request| request.header(DESTINATION).is_some());
     assert_eq!(picked.count(), 4, "the picker has chosen each server");
 }
