@@ -179,7 +179,7 @@ async fn start_config(
     within(COUNTED, counts).await.map_err(anyhow::Error::msg)
 }
 
-/// Puts filters before the router, in place of all others.
+/// Puts filters before the router in place of all others, or before these if no picker is among them.
 fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
     let module = Filter::Wasm.module()?;
     let mut filters = filters.as_array().context("a list")?.clone();
@@ -188,8 +188,13 @@ fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
             *file = module.to_str().context("UTF-8")?.into();
         }
     }
+    let is_picker =
+        |filter: &Value| filter["name"].as_str().is_some_and(|name| name.starts_with("endpoint-picker"));
+    let has_picker = filters.iter().any(is_picker);
     let shipped = manager(config)?["http_filters"].as_array_mut().context("HTTP filters")?;
-    filters.push(shipped.pop().context("a router")?);
+    // Without a picker they are for the place before it.
+    let rest = if has_picker { shipped.len().saturating_sub(1) } else { 0 };
+    filters.extend(shipped.drain(rest..));
     *shipped = filters;
     Ok(())
 }
