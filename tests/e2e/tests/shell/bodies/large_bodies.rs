@@ -163,7 +163,10 @@ async fn the_bodies_of_many_connections_are_held_within_the_room_for_all() {
     let mut requests: FuturesUnordered<_> = (0..CONNECTIONS).map(|_| post(body.clone())).collect();
     let held = ROOM / BODY;
     for _ in held..CONNECTIONS {
-        assert_eq!(requests.next().await.unwrap().unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+        // Envoy closes the connection of a client that still sends, which may then miss the response.
+        if let Ok(status) = requests.next().await.unwrap() {
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        }
     }
     until_counted(&stack, "rejected_held_bodies", (CONNECTIONS - held) as u64).await;
     let used = stack.envoy().peak_memory().unwrap() - before;
