@@ -10,7 +10,7 @@ async fn a_body_that_is_refused_is_answered_as_the_filter_answers_it() {
     for (body, path, reason) in [
         ("{\"model\":", "/v1/chat/completions", "answered 400 BadRequest: "),
         ("[]", "/v1/chat/completions", "body must be a JSON object, not an array"),
-        ("{\"model\":\"m\"}", "/v1/completions", "answered 400 BadRequest: "),
+        ("{\"model\":\"m\"} x", "/v1/completions", "answered 400 BadRequest: "),
     ] {
         fixture.write("bad.json", body);
         let (output, code) = fixture.explain_body("bad.json", &["--path", path]).await;
