@@ -7,6 +7,7 @@
 
 use crate::grpc::Status;
 use crate::request::body::Api;
+use crate::response::reader::ResponseError;
 
 /// The proof that a response gives about the server that it came from, or should have come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +86,6 @@ impl ServerOutcome {
             (ResponseError::Client, _) | (ResponseError::Server, RequestKind::WithoutBody) => Self::Neutral,
         }
     }
-}
-
-/// The side whose fault an error in the body of a response is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseError {
-    /// The server's, or an unknown one's.
-    Server,
-    /// The client's: the error names a status from 400 to 499, or a type that servers send with one.
-    Client,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The first output of a response, and errors in its body, with events as servers write them.
 
-use endpoint_picker::response::outcome::ResponseError;
+use endpoint_picker::response::reader::ResponseError;
 use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;

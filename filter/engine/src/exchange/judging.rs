@@ -1,6 +1,7 @@
 //! The proof that a response gives about its server, while it passes.
 
-use endpoint_picker::response::outcome::{ResponseError, ServerOutcome};
+use endpoint_picker::response::outcome::ServerOutcome;
+use endpoint_picker::response::reader::ResponseError;
 
 use super::Exchange;
 use super::response::Judged;

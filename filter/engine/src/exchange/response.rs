@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::plugin::{NotReported, Reporter};
-use endpoint_picker::response::outcome::{RequestKind, ResponseError};
-use endpoint_picker::response::reader::{ResponseReader, is_stream};
+use endpoint_picker::response::outcome::RequestKind;
+use endpoint_picker::response::reader::{ResponseError, ResponseReader, is_stream};
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::Usage;
 

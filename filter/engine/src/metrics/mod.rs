@@ -19,7 +19,7 @@ use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::period::Period;
 use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::response::outcome::ResponseError;
+use endpoint_picker::response::reader::ResponseError;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker::state::prefix::CachedTokens;
 use endpoint_picker_wire::report;

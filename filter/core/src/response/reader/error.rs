@@ -3,7 +3,15 @@
 use serde::de::MapAccess;
 
 use crate::json::{self, Number, Pass, Reader, Str, key, value};
-use crate::response::outcome::ResponseError;
+
+/// The side whose fault an error in the body of a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseError {
+    /// The server's, or an unknown one's.
+    Server,
+    /// The client's: the error names a status from 400 to 499, or a type that servers send with one.
+    Client,
+}
 
 /// Types of errors that servers send with a status from 400 to 499, and in a stream without any. vLLM's and
 /// SGLang's, OpenAI's and Anthropic's.

@@ -12,12 +12,12 @@ mod error;
 mod messages;
 mod scanner;
 
+pub use error::ResponseError;
 use memchr::memchr;
 use messages::MessageReader;
 pub use messages::ResponseMessage;
 use scanner::{Found, Scanner};
 
-use super::outcome::ResponseError;
 use super::usage::Usage;
 
 /// The beginning of a line with data in a stream of events.

@@ -1,8 +1,7 @@
 //! Finds usage, output and errors in a JSON text that comes in chunks, and keeps nothing else of it.
 
-use super::error::read_error;
+use super::error::{ResponseError, read_error};
 use crate::json::OpenString;
-use crate::response::outcome::ResponseError;
 use crate::response::usage::{Usage, read_usage};
 
 /// A longer `usage` or `error` is not read. OpenAI's usage, with all details, takes 400 bytes.
