@@ -2,9 +2,11 @@
 
 use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
 use endpoint_picker_e2e::statistics::{complete_statistics, statistics};
+use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_model_server::Behaviour;
+use endpoint_picker_harness::subset_hint;
+use endpoint_picker_model_server::{BEHAVE, Behaviour};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -51,6 +53,51 @@ async fn an_error_under_status_200_is_counted_and_its_server_is_avoided() {
             1 => Ok(()),
             found => Err(found),
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_all_but_generations_stays_avoided() {
+    let stack = Stack::builder()
+        .workers(2)
+        .agent_flags(&["--avoid-failing", "60s"])
+        .filter_before_picker(subset_hint::filter());
+    let mut stack = stack.start().await;
+    prefer(&stack, BAD).await;
+    stack.kill_agent();
+    let client = client::http1();
+    let bad = &stack.servers()[BAD];
+    bad.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
+    assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    // Requests that no other server may serve get past the avoidance: a list of models, and a chat that is refused.
+    let only_bad = subset_hint::list(&[bad.endpoint()]);
+    for (request, behaviour, status) in [
+        (client.get(stack.url("/v1/models")), "slow", StatusCode::OK),
+        (client.post(stack.url(CHAT)).json(&fresh_chat()), "400", StatusCode::BAD_REQUEST),
+    ] {
+        bad.take_requests();
+        for _ in 0..6 {
+            let request = request.try_clone().unwrap().header(subset_hint::HEADER, &only_bad);
+            assert_eq!(request.header(BEHAVE, behaviour).send().await.unwrap().status(), status);
+        }
+        assert_eq!(bad.take_requests().len(), 6);
+        for _ in 0..8 {
+            let response = stack.post(CHAT, &fresh_chat()).await;
+            assert_eq!(
+                response.status(),
+                StatusCode::OK,
+                "after a response of {status}, another server serves"
+            );
+        }
+    }
+    // A generation that it serves ends the avoidance.
+    let chat = client.post(stack.url(CHAT)).json(&fresh_chat()).header(subset_hint::HEADER, &only_bad);
+    assert_eq!(chat.header(BEHAVE, "slow").send().await.unwrap().status(), StatusCode::OK);
+    bad.behave(Behaviour::Answer);
+    eventually("the server is picked again", async || {
+        let response = stack.post(CHAT, &fresh_chat()).await;
+        if stack.served_by(&response) == BAD { Ok(()) } else { Err("it is not") }
     })
     .await;
 }
