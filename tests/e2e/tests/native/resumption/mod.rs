@@ -24,6 +24,9 @@ const FAILING: usize = 0;
 /// The server that is picked when that one has failed.
 const SECOND: usize = 1;
 
+/// Streams while all servers are avoided.
+const STREAMS_PAST_A_DEAD_SERVER: usize = 30;
+
 /// Bytes of a response before the place where it is cut.
 const BEGINNING: usize = 1000;
 
@@ -180,6 +183,29 @@ async fn a_refusal_before_the_first_response_goes_to_the_next_server_and_an_erro
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert!(response.text().await.unwrap().contains("error"), "the server's own response");
     assert_eq!(request_counts(&stack), [1, 0, 0]);
+}
+
+/// A server that is dead, while all servers are avoided, costs no stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_streams_go_past_a_dead_server_while_all_are_avoided() {
+    let stack = builder().agent_flags(&["--avoid-failing", "60s"]).start().await;
+    prefer(&stack, FAILING).await;
+    let [dead, healthy @ ..] = stack.servers() else { panic!("there are servers") };
+    dead.refuse().await.unwrap();
+    assert!(receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap().is_done);
+    for _ in 0..STREAMS_PAST_A_DEAD_SERVER {
+        for server in healthy {
+            server.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
+        }
+        for _ in healthy {
+            let response = stack.post(CHAT, &fresh_chat()).await;
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        for server in healthy {
+            server.behave(Behaviour::Answer);
+        }
+        assert!(receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap().is_done);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
