@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Requests in a row of which none goes to a pod that requests have left: by chance of four pods, once in 10^6 times.
+const IN_A_ROW: usize = 48;
+
 /// A time in which a pod is not of the pool.
 struct Absence {
     pod: String,
@@ -76,9 +79,11 @@ async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
     eventually(&format!("requests leave {pod}"), async || {
         let load = Load::start(&installation.url("/v1/chat/completions"), CLIENTS, PAUSE);
         let begin = Instant::now();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let answers = load.stop().await;
-        if answers.by_pod().contains_key(pod) { Err(format!("{:?}", answers.by_pod())) } else { Ok(begin) }
+        let by_pod = answers.by_pod();
+        let have_left = !by_pod.contains_key(pod) && by_pod.values().sum::<usize>() >= IN_A_ROW;
+        if have_left { Ok(begin) } else { Err(format!("{by_pod:?}")) }
     })
     .await
 }
