@@ -112,8 +112,7 @@ pub async fn run(
         left_out_metrics: metrics.discovery.left_out.clone(),
     };
     let api_metrics = metrics.api;
-    let access =
-        Access { hosts: settings.allowed_hosts, clients: credentials.clients, metrics: api_metrics.clone() };
+    let access = Access::new(settings.allowed_hosts, credentials.clients, api_metrics.clone());
     let state = Arc::new(ApiState {
         clock,
         pools,

@@ -1,6 +1,7 @@
 //! Which clients may use the API.
 
 pub mod credentials;
+mod turns;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use credentials::ClientRequirements;
+use turns::Turns;
 
 use super::error_response;
 use super::metrics::ApiMetrics;
@@ -29,11 +31,12 @@ pub enum Right {
 #[derive(Debug)]
 pub struct Access {
     /// The allowed values of the `host` header.
-    pub hosts: AllowedHosts,
+    hosts: AllowedHosts,
     /// The certificates and tokens that clients need.
-    pub clients: ClientRequirements,
+    clients: ClientRequirements,
     /// Counts refusals.
-    pub metrics: ApiMetrics,
+    metrics: ApiMetrics,
+    turns: Turns,
 }
 
 /// Facts about the connection of a request.
@@ -60,6 +63,11 @@ enum AccessRefusal {
 }
 
 impl Access {
+    /// These requirements.
+    pub fn new(hosts: AllowedHosts, clients: ClientRequirements, metrics: ApiMetrics) -> Self {
+        Self { hosts, clients, metrics, turns: Turns::default() }
+    }
+
     /// The greatest right of a client that needs `needed`.
     fn right(&self, needed: Right, peer: Option<Peer>, headers: &HeaderMap) -> Result<Right, AccessRefusal> {
         match (self.refusal(Right::Write, peer, headers), needed) {
@@ -151,7 +159,8 @@ impl AccessRefusal {
     }
 }
 
-/// Passes a request on with the right that its client has, or refuses it. A client that may write keeps its connection.
+/// Passes a request on with the right that its client has, or refuses it. A client that may write keeps its connection; requests
+/// of others wait for their turn.
 pub(in crate::api) async fn check(
     State((access, right)): State<(Arc<Access>, Right)>,
     mut request: Request,
@@ -164,8 +173,9 @@ pub(in crate::api) async fn check(
             return refusal.response();
         }
     };
-    if let Some(place) = request.extensions().get::<Place>().filter(|_| has == Right::Write) {
-        place.keep();
+    match has {
+        Right::Write => request.extensions().get::<Place>().into_iter().for_each(Place::keep),
+        Right::Read => access.turns.take().await,
     }
     request.extensions_mut().insert(has);
     next.run(request).await
@@ -228,7 +238,7 @@ mod tests {
     ) -> [Option<AccessRefusal>; 2] {
         let clients = ClientRequirements { certificate, unauthenticated, ..ClientRequirements::default() };
         let metrics = ApiMetrics::register(&mut Registry::default());
-        let access = Access { hosts: AllowedHosts::default(), clients, metrics };
+        let access = Access::new(AllowedHosts::default(), clients, metrics);
         let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static("metrics-agent"))]);
         [Right::Read, Right::Write].map(|right| access.refusal(right, Some(peer), &headers))
     }
