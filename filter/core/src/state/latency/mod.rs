@@ -5,6 +5,7 @@ mod change;
 mod endpoint;
 mod places;
 mod slopes;
+mod speed;
 
 pub use calibration::Calibration;
 pub use change::{CompleteResponse, Expectation};
@@ -21,6 +22,7 @@ use self::calibration::Outcome;
 use self::change::{LatencyChange, PredictedEnd};
 use self::endpoint::NOTHING;
 use self::places::Places;
+use self::speed::MeanSpeed;
 use super::{Observation, PluginState};
 use crate::pool::reading::Reading;
 
@@ -67,6 +69,8 @@ pub struct LatencyState {
     /// The slopes of these moments and this prior.
     slopes: Slopes,
     endpoints: Vec<EndpointState>,
+    /// The mean of the speeds of the endpoints.
+    speed: MeanSpeed,
     places: Places,
     /// The greatest number of adapters that a server holds at once.
     max_adapters: u32,
@@ -111,6 +115,7 @@ impl LatencyState {
             moments: Moments::default(),
             slopes: Slopes::before(prior),
             endpoints: Vec::new(),
+            speed: MeanSpeed::default(),
             places: Places::default(),
             max_adapters: 0,
             adapters: HashSet::new(),
@@ -194,11 +199,15 @@ impl LatencyState {
         self.endpoints.get_mut(endpoint)
     }
 
-    fn learn(&mut self, sample: Option<Sample>, outcome: Option<Outcome>) {
+    fn learn(&mut self, endpoint: usize, sample: Option<Sample>, outcome: Option<Outcome>) {
         if let Some(outcome) = outcome {
             self.calibration.learn(outcome);
         }
         if let Some(sample) = sample.filter(|sample| sample.is_plausible(self.prior)) {
+            let expected = self.slopes.predict(sample.tokens, sample.requests);
+            if let Some(state) = self.endpoints.get_mut(endpoint) {
+                self.speed.learn(&mut state.speed, &sample, expected);
+            }
             self.moments.add(&sample, self.prior);
             self.slopes = self.moments.slopes(self.prior);
         }
@@ -270,7 +279,7 @@ impl PluginState for LatencyState {
             }
             LatencyChange::Answered { sample, outcome } => {
                 state.answered(at);
-                self.learn(sample, outcome);
+                self.learn(endpoint, sample, outcome);
             }
             LatencyChange::Ended { prompt, adapter, is_answered, rest, predicted } => {
                 state.ended(prompt, adapter, is_answered, predicted.map(|end| end.token_limit));
@@ -290,7 +299,7 @@ impl PluginState for LatencyState {
                 if let Some(state) = self.endpoint(endpoint) {
                     state.reads_since = state.reads_since.max(at);
                 }
-                self.learn(sample, outcome);
+                self.learn(endpoint, sample, outcome);
             }
             LatencyChange::Ended { rest, predicted, .. } => self.learn_end(predicted, rest),
         }
@@ -307,6 +316,7 @@ impl PluginState for LatencyState {
                 *moved = state;
             }
         }
+        self.speed = MeanSpeed::of(self.endpoints.iter().map(|state| &state.speed));
     }
 
     fn observe(&mut self, observation: &Observation<'_>) {

@@ -16,8 +16,8 @@ use crate::world::Prompt;
 pub(super) struct Seen {
     /// Time, uncached tokens.
     arrivals: Vec<(Duration, f64)>,
-    /// Tokens to read, requests, milliseconds: of each first chunk, with the milliseconds that were expected.
-    samples: Vec<[f64; 3]>,
+    /// Tokens to read, requests, milliseconds: of each first chunk, with the endpoint that sent it.
+    samples: Vec<([f64; 3], usize)>,
     /// Milliseconds from the first chunk to the end.
     rests: Vec<f64>,
     /// Times that were predicted, actual and predicted.
@@ -184,11 +184,33 @@ fn milliseconds(from: Duration, to: Duration) -> f64 {
 }
 
 impl Seen {
-    /// The line of the samples whose tokens a server can have read, at most twenty times as fast as is
-    /// expected at first.
+    /// The samples whose tokens a server can have read, at most twenty times as fast as is expected at first,
+    /// and the endpoints that sent them.
+    fn plausible(&self, c0: f64) -> (Vec<[f64; 3]>, Vec<usize>) {
+        let is_plausible = |&&([x, _, y], _): &&([f64; 3], usize)| y >= x * c0 / 20.0;
+        self.samples.iter().filter(is_plausible).copied().unzip()
+    }
+
+    /// The line of these samples.
     fn line(&self, c0: f64) -> Line {
-        let is_plausible = |&&[x, _, y]: &&[f64; 3]| y >= x * c0 / 20.0;
-        learn(&self.samples.iter().filter(is_plausible).copied().collect::<Vec<_>>(), c0).0
+        learn(&self.plausible(c0).0, c0).0
+    }
+
+    /// The factor of an endpoint's times, as its last sample has left it.
+    fn speed(&self, c0: f64, of: usize) -> f64 {
+        let (samples, endpoints) = self.plausible(c0);
+        let Some(last) = endpoints.iter().rposition(|&endpoint| endpoint == of) else { return 1.0 };
+        let (_, expected) = learn(&samples, c0);
+        let mut means = BTreeMap::new();
+        for (at, &endpoint) in endpoints.iter().enumerate().take(last + 1) {
+            let others = means.values().sum::<f64>() / f64::max(means.len() as f64, 1.0);
+            let first = if means.is_empty() { 1.0 } else { others };
+            let part = (samples[at][2] / expected[at].max(1.0)).clamp(0.25, 4.0);
+            let mean = means.entry(endpoint).or_insert(first);
+            *mean = 0.98 * *mean + 0.02 * part;
+        }
+        let factor = (means[&of] * means.len() as f64 / means.values().sum::<f64>()).clamp(0.25, 4.0);
+        if factor > 1.1 || factor < 1.0 / 1.1 { factor } else { 1.0 }
     }
 
     /// The line of times of tokens, and these times with what was predicted.
@@ -271,13 +293,13 @@ impl Seen {
     /// The first chunk of the response to the request of this number has come.
     pub(super) fn begin(&mut self, number: usize, now: Duration) {
         let Self { endpoints, samples, outcomes, .. } = self;
-        for endpoint in endpoints.values_mut() {
+        for (&index, endpoint) in endpoints.iter_mut() {
             let is_first = |sent: &&mut Sent| sent.number == number && sent.answered.is_none();
             for sent in endpoint.in_flight.iter_mut().filter(is_first) {
                 sent.answered = Some(now);
                 endpoint.reads_since = endpoint.reads_since.max(now);
                 if let Some([x, n]) = sent.sample {
-                    samples.extend(sample([x, n, milliseconds(sent.at, now)]));
+                    samples.extend(sample([x, n, milliseconds(sent.at, now)]).map(|sample| (sample, index)));
                 }
                 if let Some(predicted) = sent.predicted.filter(|it| it.responds && it.is_text && !it.is_whole)
                 {
@@ -331,7 +353,7 @@ impl Cycle<'_> {
     pub(super) fn first_chunk(&self, plugin: &Plugin, seen: &Seen, endpoint: usize) -> f64 {
         let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, seen, endpoint, 0.0);
         let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
-        seen.line(c0).at(to_read, requests) + adapter + wait
+        seen.speed(c0, endpoint) * seen.line(c0).at(to_read, requests) + adapter + wait
     }
 
     pub(super) fn requests_there(&self, seen: &Seen, endpoint: usize) -> f64 {
@@ -349,13 +371,13 @@ impl Cycle<'_> {
 
     fn terms(&self, plugin: &Plugin, seen: &Seen, endpoint: usize, mean_requests: f64) -> Terms {
         let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
-        let Line { c, b, .. } = seen.line(c0);
+        let (Line { c, b, .. }, speed) = (seen.line(c0), seen.speed(c0, endpoint));
         let (reading, load, state) = (self.reading(endpoint), self.load(endpoint), seen.endpoint(endpoint));
         let requests = self.requests_there(seen, endpoint);
         let uncached = (self.missing_tokens(plugin.prefixes(), endpoint) as f64).max(1.0);
         let mut backlog = load.tokens as f64 * seen.elsewhere();
         let since = self.situation.since(state.reads_since).as_secs_f64() * 1e3;
-        backlog -= (0.8 * backlog).min(since / c);
+        backlog -= (0.8 * backlog).min(since / (c * speed));
         if let Some(then) = state.at_reading {
             backlog += (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0) * seen.uncached();
         }
@@ -392,9 +414,8 @@ impl Cycle<'_> {
         let pool = self.situation.pool.as_slice().len() as f64;
         let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
         let ratio = if mean_requests > 0.0 { requests / mean_requests } else { 0.0 };
-        let cost = (backlog * c + uncached * c + adapter) * (1.0 + ratio + arrivals * uncached * c / 1_000.0)
-            + b * requests
-            + wait;
+        let delayed = 1.0 + ratio + arrivals * uncached * c / 1_000.0;
+        let cost = speed * ((backlog * c + uncached * c + adapter) * delayed + b * requests) + wait;
         Terms { to_read: backlog + uncached, requests, adapter, wait, cost }
     }
 

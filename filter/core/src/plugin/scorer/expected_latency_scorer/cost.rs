@@ -85,6 +85,8 @@ pub(super) struct Terms {
     pub(super) adapter: f64,
     /// Milliseconds for a place and for memory.
     pub(super) wait: f64,
+    /// The factor of its times.
+    pub(super) speed: f64,
     /// Milliseconds, rounded to half of one.
     pub(super) cost: f64,
 }
@@ -158,10 +160,11 @@ impl<'a> Costs<'a> {
         let own = uncached * per_token;
         // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
         let delayed = 1.0 + requests * self.decoding_share + self.arrivals * own;
-        let cost = (backlog * per_token + own + adapter) * delayed + per_request * requests + wait;
+        let speed = state.speed();
+        let cost = speed * ((backlog * per_token + own + adapter) * delayed + per_request * requests) + wait;
         // The sum with the smallest number without a fraction is rounded, far faster than by a call.
         let doubled = (2.0 * cost + TIE + NO_FRACTION) - NO_FRACTION;
-        Terms { backlog, uncached, requests, adapter, wait, cost: doubled / 2.0 }
+        Terms { backlog, uncached, requests, adapter, wait, speed, cost: doubled / 2.0 }
     }
 
     /// Tokens of the request that the endpoint has not cached; it computes one in any case.
@@ -175,7 +178,7 @@ impl<'a> Costs<'a> {
         if tokens > 0.0 {
             let since = self.cycle.now.saturating_sub(state.reads_since());
             let since = since.as_secs() as f64 * 1e3 + f64::from(since.subsec_nanos()) * 1e-6;
-            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond);
+            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond / state.speed());
         }
         if let (Some(waiting @ 1..), Some(then)) = (reading.waiting, state.at_reading()) {
             tokens += (waiting as f64 - then.unanswered).max(0.0) * self.state.uncached();
@@ -250,8 +253,8 @@ impl<'a> Costs<'a> {
     }
 
     fn milliseconds(&self, terms: &Terms) -> f64 {
-        let Terms { backlog, uncached, requests, adapter, wait, .. } = *terms;
-        self.slopes.predict(backlog + uncached, requests) + adapter + wait
+        let Terms { backlog, uncached, requests, adapter, wait, speed, .. } = *terms;
+        speed * self.slopes.predict(backlog + uncached, requests) + adapter + wait
     }
 
     /// The expectations of a routed request.
@@ -282,11 +285,11 @@ impl<'a> Costs<'a> {
 
     /// The terms of a cost in words, with the names of the rule.
     pub(super) fn explain(&self, terms: &Terms) -> String {
-        let Terms { backlog, uncached, requests, adapter, wait, cost } = *terms;
+        let Terms { backlog, uncached, requests, adapter, wait, speed, cost } = *terms;
         let Slopes { per_token, per_request, .. } = self.slopes;
         let places = self.places.map_or_else(|| "unknown".to_owned(), |places| places.to_string());
         format!(
-            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} c {per_token:.4} b {per_request:.3} M {places}"
+            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
         )
     }
 }

@@ -43,6 +43,21 @@ fn answered_ago(endpoints: usize, ms: u64) -> PluginStates {
     PluginStates::only(Box::new(state))
 }
 
+fn expectation(adapter: u64) -> Expectation {
+    Expectation {
+        plugin: 0,
+        endpoint: 0,
+        prompt: 0,
+        adapter,
+        tokens: 0.0,
+        requests: 0.0,
+        milliseconds: 0.0,
+        is_sample: false,
+        has_media: false,
+        predicted: None,
+    }
+}
+
 fn costs(fixture: &Fixture, scorer: &ExpectedLatencyScorer) -> Vec<f64> {
     fixture.scores(scorer).into_iter().map(|score| (1.0 / score - 1.0) * 1_000.0).collect()
 }
@@ -92,6 +107,35 @@ fn costs_that_differ_by_less_than_half_a_millisecond_are_equal() {
     fixture.states = answered_ago(3, 0);
     let costs = default_costs(&fixture);
     assert_near(&[costs[0], costs[2]], &[costs[1], costs[1] + 2.5]);
+}
+
+#[test]
+fn a_server_that_takes_longer_than_the_others_costs_more() {
+    let mut fixture = fixture(&[(0, 800); 3]);
+    let mut state = state();
+    for endpoint in [0, 1, 2].into_iter().cycle().take(900) {
+        let tokens = 1_000.0;
+        let took = tokens * C * if endpoint == 1 { 2.0 } else { 1.0 };
+        let expected = Expectation { tokens, requests: 3.0, is_sample: true, ..expectation(0) };
+        let took = Duration::from_secs_f64(took / 1e3);
+        state.apply(endpoint, NOW, &expected.answered(NOW, Some(took)).words);
+    }
+    let speeds = [0, 1, 2].map(|endpoint| state.at(endpoint).speed());
+    assert!(speeds[1] > 1.4 && speeds[0] < 0.8, "{speeds:?}");
+    let per_token = state.slopes(C).per_token;
+    fixture.states = PluginStates::only(Box::new(state));
+    // Nothing has been read since the last first output.
+    let all = speeds.map(|speed| (2.0 * speed * 928.0 * per_token).round() / 2.0);
+    assert_near(&default_costs(&fixture), &all);
+    let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 1));
+    assert!(text.as_ref().unwrap().contains(&format!(" r {:.2} ", speeds[1])), "{text:?}");
+    // Its times are expected to be longer, too.
+    let expected = fixture.with_cycle(|cycle| {
+        let nothing = LatencyState::new(C);
+        let costs = Costs::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS, cycle, &nothing);
+        [0, 1].map(|endpoint| costs.first_chunk(endpoint) / speeds[endpoint])
+    });
+    assert_near(&expected[..1], &expected[1..]);
 }
 
 #[test]
@@ -195,18 +239,6 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
     for (endpoint, adapter) in [(1, sql), (2, sql), (2, a), (4, a), (4, b)] {
         state.apply(endpoint, NOW, &sent(adapter));
     }
-    let expectation = |adapter| Expectation {
-        plugin: 0,
-        endpoint: 0,
-        prompt: 0,
-        adapter,
-        tokens: 0.0,
-        requests: 0.0,
-        milliseconds: 0.0,
-        is_sample: false,
-        has_media: false,
-        predicted: None,
-    };
     state.apply(2, NOW, &expectation(sql).ended(NOW, false, None).words);
     fixture.states = PluginStates::only(Box::new(state));
     // The five requests that the state counts as arrivals make waiting a little dearer.
@@ -246,7 +278,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
 fn the_terms_are_explained() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 0));
-    let expected = "78.5 ms: p 80 U 128 n 3.0 L 0 W 0 c 0.1250 b 0.100 M unknown";
+    let expected = "78.5 ms: p 80 U 128 n 3.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown";
     assert_eq!(text.as_deref(), Some(expected));
 }
 
