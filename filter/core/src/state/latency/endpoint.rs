@@ -61,7 +61,12 @@ pub struct AtReading {
 impl EndpointState {
     /// Whether requests of the adapter are in flight, and how many adapters are.
     pub fn adapters_in_flight(&self, adapter: u64) -> (bool, usize) {
-        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.in_flight.len())
+        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.adapters())
+    }
+
+    /// Adapters that requests in flight have.
+    pub(super) fn adapters(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Whether the adapter is among the last `count` that were sent here.

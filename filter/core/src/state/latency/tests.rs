@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::plugin::fixture::assert_near;
 use crate::pool::load::Load;
-use crate::pool::reading::Lora;
+use crate::pool::reading::{Lora, Reading};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 

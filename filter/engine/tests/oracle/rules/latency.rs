@@ -26,6 +26,10 @@ pub(super) struct Seen {
     tokens: Vec<[f64; 2]>,
     /// Requests at the servers over those that were known, at each snapshot.
     elsewhere: Vec<f64>,
+    /// The models of streams, in the order of their ends.
+    streams: Vec<String>,
+    /// Models that a server runs at once, as first chunks show.
+    at_once: f64,
     endpoints: BTreeMap<usize, EndpointSeen>,
     /// The time at which a request last waited anywhere, and the places.
     waited: Duration,
@@ -57,6 +61,7 @@ pub(super) struct Sent {
     number: usize,
     at: Duration,
     prompt: f64,
+    /// The model, if it may be an adapter.
     adapter: Option<String>,
     /// Tokens to read and requests, if its time shows the speed of the endpoint.
     sample: Option<[f64; 2]>,
@@ -292,9 +297,10 @@ impl Seen {
 
     /// The first chunk of the response to the request of this number has come.
     pub(super) fn begin(&mut self, number: usize, now: Duration) {
-        let Self { endpoints, samples, outcomes, .. } = self;
+        let Self { endpoints, samples, outcomes, at_once, .. } = self;
         for (&index, endpoint) in endpoints.iter_mut() {
             let is_first = |sent: &&mut Sent| sent.number == number && sent.answered.is_none();
+            let begins = endpoint.in_flight.iter_mut().any(|sent| is_first(&sent));
             for sent in endpoint.in_flight.iter_mut().filter(is_first) {
                 sent.answered = Some(now);
                 endpoint.reads_since = endpoint.reads_since.max(now);
@@ -306,13 +312,17 @@ impl Seen {
                     outcomes.extend(outcome(milliseconds(sent.at, now), predicted.first));
                 }
             }
+            if begins {
+                let running = endpoint.adapters_in_flight().len().saturating_sub(endpoint.unanswered());
+                *at_once = (running as f64).max(*at_once - 0.001);
+            }
         }
     }
 
     /// The request of this number is over, and the response was a stream if it has begun.
     pub(super) fn end(&mut self, number: usize, now: Duration) {
         let rest = self.rest() - 30.0;
-        let Self { endpoints, rests, outcomes, tokens, .. } = self;
+        let Self { endpoints, rests, outcomes, tokens, streams, .. } = self;
         for endpoint in endpoints.values_mut() {
             for sent in endpoint.in_flight.iter().filter(|sent| sent.number == number) {
                 if let (Some(answered), Some(predicted)) =
@@ -329,6 +339,7 @@ impl Seen {
                     }
                 }
                 rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
+                streams.extend(sent.answered.and(sent.adapter.clone().or(Some(String::new()))));
             }
             endpoint.in_flight.retain(|sent| sent.number != number);
         }
@@ -363,10 +374,20 @@ impl Cycle<'_> {
         now.max(at_server.min(1e4) + since)
     }
 
-    /// The adapter that the model is, if a server has reported it.
-    fn adapter(&self, seen: &Seen) -> Option<String> {
+    /// The model, if it may be an adapter: a server has reported it, or none reports adapters.
+    fn counted(&self, seen: &Seen) -> Option<String> {
         let is_known = self.states.adapters.contains(self.spec.model) && !seen.endpoints.is_empty();
-        is_known.then(|| self.spec.model.to_owned())
+        (is_known || !self.states.has_lora).then(|| self.spec.model.to_owned())
+    }
+
+    /// The adapter that the model is. Where none is reported, each model is one when streams of two have ended
+    /// and half of the responses are streams, in a mean that begins with none.
+    fn adapter(&self, seen: &Seen) -> Option<String> {
+        let mut models: Vec<&String> = seen.streams.iter().filter(|model| !model.is_empty()).collect();
+        models.dedup();
+        let share = mean(0.0, 0.01, seen.streams.iter().map(|_| 1.0));
+        let is_shown = self.states.has_lora || models.len() > 1 && share >= 0.5;
+        self.counted(seen).filter(|_| is_shown)
     }
 
     fn terms(&self, plugin: &Plugin, seen: &Seen, endpoint: usize, mean_requests: f64) -> Terms {
@@ -388,7 +409,8 @@ impl Cycle<'_> {
             if lora.running.contains(&adapter) || state.adapters_in_flight().contains(&&adapter) {
                 return 0.0;
             }
-            let max = if lora.max > 0 { lora.max } else { self.states.max_adapters }.max(1) as usize;
+            let shown = if self.states.has_lora { f64::from(self.states.max_adapters) } else { seen.at_once };
+            let max = if lora.max > 0 { f64::from(lora.max) } else { shown }.round().max(1.0) as usize;
             let others = if seen.elsewhere() > 1.0 { lora.running.len() } else { 0 };
             let load = plugin.number("loraLoadMs", 40.0);
             if state.adapters_in_flight().len().max(others) >= max {
@@ -450,7 +472,7 @@ impl Cycle<'_> {
             let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0 && is_text;
             let max = self.max_request_tokens(target);
             let missing = self.missing_tokens(plugin.prefixes(), target).min(max) as f64;
-            let model = self.adapter(&before);
+            let model = self.counted(&before);
             seen.arrivals.push((now, missing));
             let endpoint = seen.endpoints.entry(target).or_default();
             if endpoint.unanswered() == 0 {

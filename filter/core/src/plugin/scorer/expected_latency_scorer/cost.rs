@@ -240,7 +240,7 @@ impl<'a> Costs<'a> {
         let sent = Sent {
             uncached: missing.min(self.cycle.max_request_tokens(endpoint)),
             prompt: self.prompt(endpoint),
-            adapter: self.adapter.unwrap_or(0),
+            adapter: self.state.counted(self.cycle.request.model),
             is_alone: self.cycle.load(endpoint).requests == 0,
             token_limit,
         };
@@ -273,7 +273,7 @@ impl<'a> Costs<'a> {
             plugin: self.cycle.plugin,
             endpoint: self.cycle.endpoint(endpoint).key(),
             prompt: self.prompt(endpoint),
-            adapter: self.adapter.unwrap_or(0),
+            adapter: self.state.counted(self.cycle.request.model),
             tokens: backlog + uncached,
             requests,
             milliseconds: self.milliseconds(&terms),

@@ -8,7 +8,7 @@ use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW, assert_near, prompt_of};
 use crate::pool::load::Load;
 use crate::pool::reading::{Lora, Reading};
-use crate::state::latency::Sent;
+use crate::state::latency::{CompleteResponse, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
 use crate::state::{Observation, PluginStates};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -252,6 +252,64 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
 }
 
 #[test]
+fn without_readings_a_model_costs_its_loading_where_others_run() {
+    let mut fixture = fixture(&[(0, 0); 4]);
+    let mut state = state();
+    let [sql, legal, law] = ["sql", "legal", "law"].map(adapter_key);
+    let send = |state: &mut LatencyState, endpoint, adapter| {
+        let sent = Sent { uncached: 0, prompt: 0, adapter, is_alone: false, token_limit: None };
+        state.apply(endpoint, Duration::ZERO, &sent.words());
+    };
+    let answer = |state: &mut LatencyState, endpoint| {
+        state.apply(endpoint, Duration::ZERO, &expectation(0).answered(Duration::ZERO, None).words);
+    };
+    let end = |state: &mut LatencyState, endpoint, adapter| {
+        let response = CompleteResponse { rest: Some(Duration::from_secs(1)), ..CompleteResponse::default() };
+        let ended = expectation(adapter).ended(Duration::ZERO, true, Some(&response));
+        state.apply(endpoint, Duration::ZERO, &ended.words);
+    };
+    for _ in 0..100 {
+        for adapter in [sql, legal] {
+            send(&mut state, 3, adapter);
+            answer(&mut state, 3);
+            end(&mut state, 3, adapter);
+        }
+    }
+    // In flight; the last one there; another in flight; the last one there is another.
+    send(&mut state, 0, sql);
+    send(&mut state, 1, sql);
+    answer(&mut state, 1);
+    end(&mut state, 1, sql);
+    send(&mut state, 2, legal);
+    let costs_of = |state: LatencyState, fixture: &mut Fixture| {
+        fixture.states = PluginStates::only(Box::new(state));
+        default_costs(fixture)
+    };
+    fixture.request.model = "sql";
+    let rest = state.rest();
+    let waits = 16.0 + 40.0 + rest / 2.0;
+    let all = costs_of(state, &mut fixture);
+    assert_near(&all, &[16.0, 16.0, (2.0 * waits).round() / 2.0, 56.0]);
+    // Two run at once there: a third does not wait, unless more are in flight.
+    let mut state = self::state();
+    for _ in 0..100 {
+        for adapter in [sql, legal] {
+            send(&mut state, 3, adapter);
+        }
+        answer(&mut state, 3);
+        answer(&mut state, 3);
+        for adapter in [sql, legal] {
+            end(&mut state, 3, adapter);
+        }
+    }
+    send(&mut state, 2, legal);
+    send(&mut state, 1, legal);
+    send(&mut state, 1, law);
+    let all = costs_of(state, &mut fixture);
+    assert_near(&all, &[56.0, (2.0 * waits).round() / 2.0, 56.0, 16.0]);
+}
+
+#[test]
 fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let stage = Stage { profile: "default", picked: &[0] };
@@ -262,7 +320,14 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     assert_eq!(changes.len(), 1);
     assert_eq!(
         changes[0].words,
-        Sent { uncached: 128, prompt: 128, adapter: 0, is_alone: false, token_limit: None }.words()
+        Sent {
+            uncached: 128,
+            prompt: 128,
+            adapter: adapter_key(fixture.request.model),
+            is_alone: false,
+            token_limit: None
+        }
+        .words()
     );
     // A fifth of 400 tokens is left after a long time.
     assert_near(&[expected[0].milliseconds()], &[(80.0 + 128.0) * C + 3.0 * B]);
