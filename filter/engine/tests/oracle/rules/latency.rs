@@ -371,7 +371,14 @@ impl Cycle<'_> {
         let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
         let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
         let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
-        now.max(at_server.min(1e4) + since)
+        now + (at_server.min(1e4) + since - now).max(0.0) * self.correction(endpoint)
+    }
+
+    /// The share of what a reading shows beyond the known loads that counts at its age.
+    fn correction(&self, endpoint: usize) -> f64 {
+        let updated = self.reading(endpoint).updated;
+        let age = updated.map_or(0.0, |updated| milliseconds(updated, self.situation.now));
+        1.0 / (1.0 + (age / 200.0).powi(2))
     }
 
     /// The model, if it may be an adapter: a server has reported it, or none reports adapters.
@@ -400,7 +407,8 @@ impl Cycle<'_> {
         let since = self.situation.since(state.reads_since).as_secs_f64() * 1e3;
         backlog -= (0.8 * backlog).min(since / (c * speed));
         if let Some(then) = state.at_reading {
-            backlog += (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0) * seen.uncached();
+            let unknown = (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0);
+            backlog += unknown * self.correction(endpoint) * seen.uncached();
         }
         backlog = backlog.min(1e7);
         let rest = seen.rest();

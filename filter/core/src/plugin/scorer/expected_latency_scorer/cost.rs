@@ -21,6 +21,11 @@ const KV_SLOPE: f64 = 20.0;
 /// Rests of requests that a request waits for memory, at most.
 const MAX_KV_WAITS: f64 = 4.0;
 
+/// Seconds of age at which a reading corrects loads by half of what it shows. Requests of a prompt's length
+/// come and go within some 200 ms; and with readings that are older, proxies that do not share their loads
+/// would all send their requests to the server that was free when the reading was taken.
+const HALF_AGE: f64 = 0.2;
+
 /// 2^52: a number of this size has no fraction.
 const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
 
@@ -135,7 +140,8 @@ impl<'a> Costs<'a> {
         self.state
     }
 
-    /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
+    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others send
+    /// there too.
     pub(in crate::plugin) fn requests(&self, endpoint: usize) -> f64 {
         let known = self.cycle.comparable_load(endpoint).requests;
         let Reading { waiting, running, .. } = *self.cycle.reading(endpoint);
@@ -145,7 +151,15 @@ impl<'a> Costs<'a> {
             .at(endpoint)
             .at_reading()
             .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests);
-        known.max(at_reading.min(MAX_REQUESTS) + since)
+        let unknown = at_reading.min(MAX_REQUESTS) + since - known;
+        if unknown > 0.0 { known + unknown * self.correction(endpoint) } else { known }
+    }
+
+    /// The share of what its reading shows that corrects the loads of an endpoint: 1 for a new reading.
+    fn correction(&self, endpoint: usize) -> f64 {
+        let age = self.cycle.reading(endpoint).updated.map(|updated| self.cycle.now.saturating_sub(updated));
+        let ages = age.map_or(0.0, |age| age.as_secs_f64() / HALF_AGE);
+        1.0 / (1.0 + ages * ages)
     }
 
     /// The cost of an endpoint with this many requests in flight.
@@ -181,7 +195,10 @@ impl<'a> Costs<'a> {
             tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond / state.speed());
         }
         if let (Some(waiting @ 1..), Some(then)) = (reading.waiting, state.at_reading()) {
-            tokens += (waiting as f64 - then.unanswered).max(0.0) * self.state.uncached();
+            let unknown = waiting as f64 - then.unanswered;
+            if unknown > 0.0 {
+                tokens += unknown * self.correction(endpoint) * self.state.uncached();
+            }
         }
         tokens.min(MAX_TOKENS)
     }

@@ -182,6 +182,29 @@ fn requests_that_wait_and_are_not_known_have_a_backlog() {
 }
 
 #[test]
+fn the_older_a_reading_the_less_it_corrects_loads() {
+    let cost = |age_ms| {
+        let mut fixture = fixture(&[(0, 0), (0, 0)]);
+        let updated = Some(NOW.saturating_sub(Duration::from_millis(age_ms)));
+        fixture.readings[1] = Reading { updated, waiting: Some(4), running: Some(4), ..Reading::default() };
+        let mut state = state();
+        let sent = Sent { uncached: 100, prompt: 100, adapter: 0, is_alone: true, token_limit: None };
+        state.apply(1, NOW, &sent.words());
+        observe(&mut state, &fixture.readings, &[]);
+        fixture.states = PluginStates::only(Box::new(state));
+        default_costs(&fixture)[1]
+    };
+    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean is half of these.
+    let expected = |share: f64| {
+        let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
+        let cost = (300.0 * share + 128.0) * C * (1.0 + 2.0 + arrivals) + 8.0 * share * B;
+        (2.0 * cost).round() / 2.0
+    };
+    let all = [0, 50, 200, 1_000].map(cost);
+    assert_near(&all, &[1.0, 16.0 / 17.0, 0.5, 1.0 / 26.0].map(expected));
+}
+
+#[test]
 fn a_request_waits_for_memory() {
     let with_usage = |kv_usage, blocks| {
         let mut fixture = fixture(&[(0, 0)]);
