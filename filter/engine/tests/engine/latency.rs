@@ -1,6 +1,7 @@
 //! What plugins learn from the time to the first chunk of a response.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::state::latency::{LatencyState, Slopes};
@@ -43,8 +44,13 @@ pub(crate) fn slopes(fixture: &Fixture) -> Slopes {
 
 /// A prompt of 1000 tokens that no server was sent, and the number of the endpoint that gets it.
 fn send(fixture: &mut Fixture, number: usize) -> (Request, u8) {
+    send_to("m", fixture, number)
+}
+
+/// The same for a model.
+fn send_to(model: &str, fixture: &mut Fixture, number: usize) -> (Request, u8) {
     let prompt = format!("{number:05}").repeat(800);
-    let request = fixture.post(TEXT, &[], &json!({"model": "m", "prompt": prompt}).to_string());
+    let request = fixture.post(TEXT, &[], &json!({"model": model, "prompt": prompt}).to_string());
     let endpoint = request.destination().unwrap().as_bytes()[7] - b'0';
     (request, endpoint)
 }
@@ -101,6 +107,32 @@ fn other_responses_teach_nothing() {
     assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.at(endpoint).context())), [0; 3]);
 }
 
+/// The servers of the last twenty of 400 responses to each of these models, one request after another.
+fn servers(models: &[&str], head: &[(&str, &str)]) -> Vec<BTreeSet<u8>> {
+    let mut fixture = fixture();
+    let mut servers = vec![BTreeSet::new(); models.len()];
+    for number in 0..400 {
+        for (model, servers) in models.iter().zip(&mut servers) {
+            let (request, from) = send_to(model, &mut fixture, number);
+            if number >= 380 {
+                servers.insert(from);
+            }
+            respond(&mut fixture, (request, from), head, 40);
+        }
+    }
+    servers
+}
+
+#[test]
+fn without_readings_streams_show_which_server_has_loaded_an_adapter() {
+    let of_three = servers(&["sql", "legal", "law"], STREAM);
+    assert!(of_three.iter().all(|servers| servers.len() == 1), "{of_three:?}");
+    assert_eq!(of_three.into_iter().flatten().collect::<BTreeSet<_>>().len(), 3);
+    assert_eq!(servers(&["base"], STREAM)[0].len(), 3, "one model is no adapter");
+    let whole = servers(&["sql", "legal", "law"], WHOLE);
+    assert!(whole.iter().all(|servers| servers.len() == 3), "other responses do not show it: {whole:?}");
+}
+
 #[test]
 fn a_stream_that_breaks_off_does_not_teach_how_long_responses_last() {
     let mut fixture = fixture();
@@ -122,5 +154,5 @@ fn the_terms_of_a_score_are_explained() {
     let mut request = fixture.post(TEXT, &[("x-why", SECRET)], &body);
     request.answer(&mut fixture, 1, STREAM);
     let text = request.proxy.response_header(EXPLANATION).unwrap();
-    assert!(text.contains("ms: p 0 U 64 n 0.0 L 0 W 0 c 0.1250 b 0.100 M unknown"), "{text}");
+    assert!(text.contains("ms: p 0 U 64 n 0.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown"), "{text}");
 }

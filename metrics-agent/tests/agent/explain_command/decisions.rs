@@ -49,7 +49,7 @@ async fn terms_of_scores_are_printed_below_the_table() {
             .unwrap_or_else(|| panic!("{table}"))
     };
     assert!(terms(0).contains(" n 5.0 ") && terms(1).contains(" n 1.0 "), "{table}");
-    assert!(terms(1).ends_with(" c 0.1250 b 0.100 M unknown"), "{table}");
+    assert!(terms(1).ends_with(" r 1.00 c 0.1250 b 0.100 M unknown"), "{table}");
     assert_eq!(row(&table, fixture.address(1))[3..], ["picked"], "{table}");
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Sent {
     pub(crate) uncached: u64,
     /// Tokens of the prompt.
     pub(crate) prompt: u64,
-    /// The model, if it is an adapter; 0 if it is none.
+    /// The key of the model, if it may be an adapter; 0 if it is none.
     pub(crate) adapter: u64,
     /// Whether nothing else was in flight there: earlier requests have ended, also those of workers that vanished.
     pub(crate) is_alone: bool,
@@ -41,7 +41,7 @@ pub(super) enum LatencyChange {
     Ended {
         /// Tokens of the prompt.
         prompt: u64,
-        /// The model, if it is an adapter; 0 if it is none.
+        /// The key of the model, if it may be an adapter; 0 if it is none.
         adapter: u64,
         /// Whether its first output came.
         is_answered: bool,
@@ -205,7 +205,7 @@ pub struct Expectation {
     pub(crate) endpoint: u64,
     /// Tokens of the prompt.
     pub(crate) prompt: u64,
-    /// The model, if it is an adapter; 0 if it is none.
+    /// The key of the model, if it may be an adapter; 0 if it is none.
     pub(crate) adapter: u64,
     /// Tokens that the endpoint has to read until its first output.
     pub(crate) tokens: f64,

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::calibration::TokenLimits;
 use super::change::Sent;
 use super::places::Row;
+use super::speed::Speed;
 
 /// Adapters of one endpoint that are kept; servers hold far fewer.
 pub(super) const MAX_RECENT: usize = 64;
@@ -28,6 +29,7 @@ pub struct EndpointState {
     pub(super) at_reading: Option<AtReading>,
     /// The token limits of requests that a predictor has sent.
     token_limits: TokenLimits,
+    pub(super) speed: Speed,
 }
 
 /// An endpoint without requests and readings.
@@ -40,6 +42,7 @@ pub(super) static NOTHING: EndpointState = EndpointState {
     row: Row::NEW,
     at_reading: None,
     token_limits: TokenLimits::NONE,
+    speed: Speed::NEW,
 };
 
 /// The load in flight at an endpoint when its newest reading arrived.
@@ -58,7 +61,12 @@ pub struct AtReading {
 impl EndpointState {
     /// Whether requests of the adapter are in flight, and how many adapters are.
     pub fn adapters_in_flight(&self, adapter: u64) -> (bool, usize) {
-        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.in_flight.len())
+        (self.in_flight.iter().any(|&(known, _)| known == adapter), self.adapters())
+    }
+
+    /// Adapters that requests in flight have.
+    pub(super) fn adapters(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Whether the adapter is among the last `count` that were sent here.
@@ -79,6 +87,11 @@ impl EndpointState {
     /// The load in flight when the newest reading arrived; `None` before the first one.
     pub fn at_reading(&self) -> Option<&AtReading> {
         self.at_reading.as_ref()
+    }
+
+    /// Its times to first outputs over the times of the other endpoints, 0.25..=4; 1 for an equal endpoint.
+    pub fn speed(&self) -> f64 {
+        self.speed.factor()
     }
 
     /// The lowest limit for each further token of the requests in flight that a predictor has sent; `None`: none

@@ -1,11 +1,14 @@
 //! Everything that a proxy learns about the time to the first output of its responses.
 
+mod adapters;
 mod calibration;
 mod change;
 mod endpoint;
 mod places;
 mod slopes;
+mod speed;
 
+pub use adapters::adapter_key;
 pub use calibration::Calibration;
 pub use change::{CompleteResponse, Expectation};
 pub(crate) use change::{PredictedTimes, Sent};
@@ -14,15 +17,13 @@ pub use slopes::{Moments, Sample, Slopes};
 
 use core::time::Duration;
 
-use hashbrown::HashSet;
-use xxhash_rust::xxh64::xxh64;
-
+use self::adapters::Adapters;
 use self::calibration::Outcome;
 use self::change::{LatencyChange, PredictedEnd};
 use self::endpoint::NOTHING;
 use self::places::Places;
+use self::speed::MeanSpeed;
 use super::{Observation, PluginState};
-use crate::pool::reading::Reading;
 
 /// Time over which arrivals are averaged.
 const ARRIVALS_OVER: Duration = Duration::from_secs(10);
@@ -49,14 +50,6 @@ const ELSEWHERE: (f64, f64) = (1.3, 16.0);
 /// 50 ms or less often.
 const SAME_READING: Duration = Duration::from_millis(25);
 
-/// Adapters that are known; more are not.
-const MAX_ADAPTERS: usize = 4096;
-
-/// Identifies an adapter by its name; never 0.
-pub fn adapter_key(name: &str) -> u64 {
-    xxh64(name.as_bytes(), 0).max(1)
-}
-
 /// The state of an `expected-latency-scorer`: what requests of this proxy are doing at the endpoints, and what was learnt from
 /// responses and readings.
 #[derive(Debug)]
@@ -67,11 +60,10 @@ pub struct LatencyState {
     /// The slopes of these moments and this prior.
     slopes: Slopes,
     endpoints: Vec<EndpointState>,
+    /// The mean of the speeds of the endpoints.
+    speed: MeanSpeed,
     places: Places,
-    /// The greatest number of adapters that a server holds at once.
-    max_adapters: u32,
-    /// Adapters that servers have reported.
-    adapters: HashSet<u64>,
+    adapters: Adapters,
     /// Mean of uncached tokens of requests.
     uncached: f64,
     /// Mean of milliseconds from first chunk to end.
@@ -111,9 +103,9 @@ impl LatencyState {
             moments: Moments::default(),
             slopes: Slopes::before(prior),
             endpoints: Vec::new(),
+            speed: MeanSpeed::default(),
             places: Places::default(),
-            max_adapters: 0,
-            adapters: HashSet::new(),
+            adapters: Adapters::default(),
             uncached: 0.0,
             rest: FIRST_REST,
             elsewhere: 1.0,
@@ -169,17 +161,21 @@ impl LatencyState {
         self.arrivals.at(now) * self.sharing
     }
 
-    /// The key of a model that is an adapter; `None` for one that no server has reported as such.
+    /// The key of a model that is an adapter, by servers' readings or, without such readings, because servers
+    /// respond to several models.
     pub fn adapter(&self, model: &str) -> Option<u64> {
-        if self.adapters.is_empty() {
-            return None;
-        }
-        Some(adapter_key(model)).filter(|key| self.adapters.contains(key))
+        self.adapters.key(model)
+    }
+
+    /// The key by which the requests of a model are counted, to know the adapters that servers hold; 0: they
+    /// are not.
+    pub fn counted(&self, model: &str) -> u64 {
+        self.adapters.counted(model)
     }
 
     /// The greatest number of adapters that a server holds at once; 0 if none is known.
     pub fn max_adapters(&self) -> u32 {
-        self.max_adapters
+        self.adapters.max()
     }
 
     /// The state of the endpoint.
@@ -194,11 +190,15 @@ impl LatencyState {
         self.endpoints.get_mut(endpoint)
     }
 
-    fn learn(&mut self, sample: Option<Sample>, outcome: Option<Outcome>) {
+    fn learn(&mut self, endpoint: usize, sample: Option<Sample>, outcome: Option<Outcome>) {
         if let Some(outcome) = outcome {
             self.calibration.learn(outcome);
         }
         if let Some(sample) = sample.filter(|sample| sample.is_plausible(self.prior)) {
+            let expected = self.slopes.predict(sample.tokens, sample.requests);
+            if let Some(state) = self.endpoints.get_mut(endpoint) {
+                self.speed.learn(&mut state.speed, &sample, expected);
+            }
             self.moments.add(&sample, self.prior);
             self.slopes = self.moments.slopes(self.prior);
         }
@@ -232,18 +232,6 @@ impl LatencyState {
         self.arrivals.add(at);
     }
 
-    /// Takes in the adapters of a server.
-    fn learn_adapters(&mut self, reading: &Reading) {
-        let Some(lora) = &reading.lora else { return };
-        self.max_adapters = self.max_adapters.max(lora.max);
-        for name in lora.running.iter().chain(&lora.waiting) {
-            if self.adapters.len() >= MAX_ADAPTERS {
-                return;
-            }
-            self.adapters.insert(adapter_key(name));
-        }
-    }
-
     /// Takes in the requests at the servers, those that this proxy knows of, and its own.
     fn learn_elsewhere(&mut self, there: f64, known: f64, own: f64) {
         for (mean, all, part) in [(&mut self.elsewhere, there, known), (&mut self.sharing, known, own)] {
@@ -270,10 +258,15 @@ impl PluginState for LatencyState {
             }
             LatencyChange::Answered { sample, outcome } => {
                 state.answered(at);
-                self.learn(sample, outcome);
+                let (adapters, unanswered) = (state.adapters(), state.unanswered);
+                self.adapters.answered(adapters, unanswered);
+                self.learn(endpoint, sample, outcome);
             }
             LatencyChange::Ended { prompt, adapter, is_answered, rest, predicted } => {
                 state.ended(prompt, adapter, is_answered, predicted.map(|end| end.token_limit));
+                if is_answered {
+                    self.adapters.ended(adapter, rest.is_some());
+                }
                 self.learn_end(predicted, rest);
             }
         }
@@ -290,7 +283,7 @@ impl PluginState for LatencyState {
                 if let Some(state) = self.endpoint(endpoint) {
                     state.reads_since = state.reads_since.max(at);
                 }
-                self.learn(sample, outcome);
+                self.learn(endpoint, sample, outcome);
             }
             LatencyChange::Ended { rest, predicted, .. } => self.learn_end(predicted, rest),
         }
@@ -307,6 +300,7 @@ impl PluginState for LatencyState {
                 *moved = state;
             }
         }
+        self.speed = MeanSpeed::of(self.endpoints.iter().map(|state| &state.speed));
     }
 
     fn observe(&mut self, observation: &Observation<'_>) {
@@ -338,7 +332,7 @@ impl PluginState for LatencyState {
             if let Some(state) = self.endpoint(index) {
                 state.row = row;
             }
-            self.learn_adapters(reading);
+            self.adapters.read(reading);
         }
         if is_new {
             self.learn_elsewhere(there, known, own);

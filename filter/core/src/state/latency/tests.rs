@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::plugin::fixture::assert_near;
 use crate::pool::load::Load;
-use crate::pool::reading::Lora;
+use crate::pool::reading::{Lora, Reading};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
@@ -104,6 +104,54 @@ fn first_chunks_teach_the_time_per_token_and_others_do_not() {
     }
     assert!(other.slopes(PRIOR).predict(700.0, 2.0) < 45.0, "another proxy's responses teach, too");
     assert_eq!(other.at(3).context(), 0);
+}
+
+/// The words of a first output that took this part of the expected time.
+fn answered(state: &LatencyState, part: f64) -> Vec<u64> {
+    let expected = expectation(0);
+    let took = part * state.slopes(PRIOR).predict(expected.tokens, expected.requests);
+    expected.answered(at(1), Some(Duration::from_secs_f64(took / 1e3))).words
+}
+
+#[test]
+fn a_server_that_takes_longer_than_the_others_is_known_here_and_in_other_proxies() {
+    let (mut state, mut other) = (LatencyState::new(PRIOR), LatencyState::new(PRIOR));
+    for endpoint in [0, 1, 2].into_iter().cycle().take(600) {
+        let words = answered(&state, if endpoint == 1 { 1.6 } else { 0.8 });
+        state.apply(endpoint, at(1), &words);
+        other.merge(endpoint, at(1), &words);
+    }
+    let speeds = |state: &LatencyState| [0, 1, 2, 3].map(|endpoint| state.at(endpoint).speed());
+    let [fast, slow, third, unknown] = speeds(&state);
+    assert!((1.4..1.6).contains(&slow) && (0.7..0.8).contains(&fast), "{:?}", speeds(&state));
+    assert!((third - fast).abs() < 0.01 && unknown.to_bits() == 1.0_f64.to_bits(), "{:?}", speeds(&state));
+    assert_near(&speeds(&other), &speeds(&state));
+    // The slow server gets another place, and one of the others leaves.
+    state.remap(&[Some(2), Some(0), None]);
+    assert_near(&speeds(&state), &[slow, 1.0, fast, 1.0]);
+    let words = answered(&state, 1.0);
+    state.apply(1, at(2), &words);
+    assert_near(&[state.at(1).speed()], &[1.0]);
+}
+
+#[test]
+fn the_order_in_which_samples_of_other_proxies_arrive_hardly_matters() {
+    let samples: Vec<(usize, f64)> = (0..600).map(|n| (n % 3, if n % 3 == 1 { 1.6 } else { 0.8 })).collect();
+    let speeds = |samples: &[(usize, f64)]| {
+        let mut state = LatencyState::new(PRIOR);
+        for &(endpoint, part) in samples {
+            let took = Duration::from_secs_f64(part * 0.1);
+            state.merge(endpoint, at(1), &expectation(0).answered(at(1), Some(took)).words);
+        }
+        [0, 1, 2].map(|endpoint| state.at(endpoint).speed())
+    };
+    let reversed: Vec<_> = samples.iter().rev().copied().collect();
+    let late: Vec<_> = samples.chunks(40).flat_map(|part| part.iter().rev().copied()).collect();
+    let in_order = speeds(&samples);
+    for shuffled in [speeds(&reversed), speeds(&late)] {
+        let is_near = in_order.iter().zip(shuffled).all(|(one, other)| (one - other).abs() < 0.1);
+        assert!(is_near, "{in_order:?} {shuffled:?}");
+    }
 }
 
 #[test]
@@ -318,6 +366,7 @@ proptest! {
             prop_assert!(per_token > 0.0 && state.uncached() >= 0.0 && state.rest() >= 0.0);
         }
         prop_assert!(state.endpoints.iter().all(|endpoint| endpoint.recent.len() <= endpoint::MAX_RECENT));
+        prop_assert!(state.endpoints.iter().all(|endpoint| (0.25..=4.0).contains(&endpoint.speed())));
     }
 }
 

@@ -16,8 +16,8 @@ use crate::world::Prompt;
 pub(super) struct Seen {
     /// Time, uncached tokens.
     arrivals: Vec<(Duration, f64)>,
-    /// Tokens to read, requests, milliseconds: of each first chunk, with the milliseconds that were expected.
-    samples: Vec<[f64; 3]>,
+    /// Tokens to read, requests, milliseconds: of each first chunk, with the endpoint that sent it.
+    samples: Vec<([f64; 3], usize)>,
     /// Milliseconds from the first chunk to the end.
     rests: Vec<f64>,
     /// Times that were predicted, actual and predicted.
@@ -26,6 +26,10 @@ pub(super) struct Seen {
     tokens: Vec<[f64; 2]>,
     /// Requests at the servers over those that were known, at each snapshot.
     elsewhere: Vec<f64>,
+    /// The models of streams, in the order of their ends.
+    streams: Vec<String>,
+    /// Models that a server runs at once, as first chunks show.
+    at_once: f64,
     endpoints: BTreeMap<usize, EndpointSeen>,
     /// The time at which a request last waited anywhere, and the places.
     waited: Duration,
@@ -57,6 +61,7 @@ pub(super) struct Sent {
     number: usize,
     at: Duration,
     prompt: f64,
+    /// The model, if it may be an adapter.
     adapter: Option<String>,
     /// Tokens to read and requests, if its time shows the speed of the endpoint.
     sample: Option<[f64; 2]>,
@@ -184,11 +189,33 @@ fn milliseconds(from: Duration, to: Duration) -> f64 {
 }
 
 impl Seen {
-    /// The line of the samples whose tokens a server can have read, at most twenty times as fast as is
-    /// expected at first.
+    /// The samples whose tokens a server can have read, at most twenty times as fast as is expected at first,
+    /// and the endpoints that sent them.
+    fn plausible(&self, c0: f64) -> (Vec<[f64; 3]>, Vec<usize>) {
+        let is_plausible = |&&([x, _, y], _): &&([f64; 3], usize)| y >= x * c0 / 20.0;
+        self.samples.iter().filter(is_plausible).copied().unzip()
+    }
+
+    /// The line of these samples.
     fn line(&self, c0: f64) -> Line {
-        let is_plausible = |&&[x, _, y]: &&[f64; 3]| y >= x * c0 / 20.0;
-        learn(&self.samples.iter().filter(is_plausible).copied().collect::<Vec<_>>(), c0).0
+        learn(&self.plausible(c0).0, c0).0
+    }
+
+    /// The factor of an endpoint's times, as its last sample has left it.
+    fn speed(&self, c0: f64, of: usize) -> f64 {
+        let (samples, endpoints) = self.plausible(c0);
+        let Some(last) = endpoints.iter().rposition(|&endpoint| endpoint == of) else { return 1.0 };
+        let (_, expected) = learn(&samples, c0);
+        let mut means = BTreeMap::new();
+        for (at, &endpoint) in endpoints.iter().enumerate().take(last + 1) {
+            let others = means.values().sum::<f64>() / f64::max(means.len() as f64, 1.0);
+            let first = if means.is_empty() { 1.0 } else { others };
+            let part = (samples[at][2] / expected[at].max(1.0)).clamp(0.25, 4.0);
+            let mean = means.entry(endpoint).or_insert(first);
+            *mean = 0.98 * *mean + 0.02 * part;
+        }
+        let factor = (means[&of] * means.len() as f64 / means.values().sum::<f64>()).clamp(0.25, 4.0);
+        if factor > 1.1 || factor < 1.0 / 1.1 { factor } else { 1.0 }
     }
 
     /// The line of times of tokens, and these times with what was predicted.
@@ -270,19 +297,24 @@ impl Seen {
 
     /// The first chunk of the response to the request of this number has come.
     pub(super) fn begin(&mut self, number: usize, now: Duration) {
-        let Self { endpoints, samples, outcomes, .. } = self;
-        for endpoint in endpoints.values_mut() {
+        let Self { endpoints, samples, outcomes, at_once, .. } = self;
+        for (&index, endpoint) in endpoints.iter_mut() {
             let is_first = |sent: &&mut Sent| sent.number == number && sent.answered.is_none();
+            let begins = endpoint.in_flight.iter_mut().any(|sent| is_first(&sent));
             for sent in endpoint.in_flight.iter_mut().filter(is_first) {
                 sent.answered = Some(now);
                 endpoint.reads_since = endpoint.reads_since.max(now);
                 if let Some([x, n]) = sent.sample {
-                    samples.extend(sample([x, n, milliseconds(sent.at, now)]));
+                    samples.extend(sample([x, n, milliseconds(sent.at, now)]).map(|sample| (sample, index)));
                 }
                 if let Some(predicted) = sent.predicted.filter(|it| it.responds && it.is_text && !it.is_whole)
                 {
                     outcomes.extend(outcome(milliseconds(sent.at, now), predicted.first));
                 }
+            }
+            if begins {
+                let running = endpoint.adapters_in_flight().len().saturating_sub(endpoint.unanswered());
+                *at_once = (running as f64).max(*at_once - 0.001);
             }
         }
     }
@@ -290,7 +322,7 @@ impl Seen {
     /// The request of this number is over, and the response was a stream if it has begun.
     pub(super) fn end(&mut self, number: usize, now: Duration) {
         let rest = self.rest() - 30.0;
-        let Self { endpoints, rests, outcomes, tokens, .. } = self;
+        let Self { endpoints, rests, outcomes, tokens, streams, .. } = self;
         for endpoint in endpoints.values_mut() {
             for sent in endpoint.in_flight.iter().filter(|sent| sent.number == number) {
                 if let (Some(answered), Some(predicted)) =
@@ -307,6 +339,7 @@ impl Seen {
                     }
                 }
                 rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
+                streams.extend(sent.answered.and(sent.adapter.clone().or(Some(String::new()))));
             }
             endpoint.in_flight.retain(|sent| sent.number != number);
         }
@@ -331,33 +364,51 @@ impl Cycle<'_> {
     pub(super) fn first_chunk(&self, plugin: &Plugin, seen: &Seen, endpoint: usize) -> f64 {
         let Terms { to_read, requests, adapter, wait, .. } = self.terms(plugin, seen, endpoint, 0.0);
         let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
-        seen.line(c0).at(to_read, requests) + adapter + wait
+        seen.speed(c0, endpoint) * seen.line(c0).at(to_read, requests) + adapter + wait
     }
 
     pub(super) fn requests_there(&self, seen: &Seen, endpoint: usize) -> f64 {
         let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
         let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
         let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
-        now.max(at_server.min(1e4) + since)
+        now + (at_server.min(1e4) + since - now).max(0.0) * self.correction(endpoint)
     }
 
-    /// The adapter that the model is, if a server has reported it.
-    fn adapter(&self, seen: &Seen) -> Option<String> {
+    /// The share of what a reading shows beyond the known loads that counts at its age.
+    fn correction(&self, endpoint: usize) -> f64 {
+        let updated = self.reading(endpoint).updated;
+        let age = updated.map_or(0.0, |updated| milliseconds(updated, self.situation.now));
+        1.0 / (1.0 + (age / 200.0).powi(2))
+    }
+
+    /// The model, if it may be an adapter: a server has reported it, or none reports adapters.
+    fn counted(&self, seen: &Seen) -> Option<String> {
         let is_known = self.states.adapters.contains(self.spec.model) && !seen.endpoints.is_empty();
-        is_known.then(|| self.spec.model.to_owned())
+        (is_known || !self.states.has_lora).then(|| self.spec.model.to_owned())
+    }
+
+    /// The adapter that the model is. Where none is reported, each model is one when streams of two have ended
+    /// and half of the responses are streams, in a mean that begins with none.
+    fn adapter(&self, seen: &Seen) -> Option<String> {
+        let mut models: Vec<&String> = seen.streams.iter().filter(|model| !model.is_empty()).collect();
+        models.dedup();
+        let share = mean(0.0, 0.01, seen.streams.iter().map(|_| 1.0));
+        let is_shown = self.states.has_lora || models.len() > 1 && share >= 0.5;
+        self.counted(seen).filter(|_| is_shown)
     }
 
     fn terms(&self, plugin: &Plugin, seen: &Seen, endpoint: usize, mean_requests: f64) -> Terms {
         let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
-        let Line { c, b, .. } = seen.line(c0);
+        let (Line { c, b, .. }, speed) = (seen.line(c0), seen.speed(c0, endpoint));
         let (reading, load, state) = (self.reading(endpoint), self.load(endpoint), seen.endpoint(endpoint));
         let requests = self.requests_there(seen, endpoint);
         let uncached = (self.missing_tokens(plugin.prefixes(), endpoint) as f64).max(1.0);
         let mut backlog = load.tokens as f64 * seen.elsewhere();
         let since = self.situation.since(state.reads_since).as_secs_f64() * 1e3;
-        backlog -= (0.8 * backlog).min(since / c);
+        backlog -= (0.8 * backlog).min(since / (c * speed));
         if let Some(then) = state.at_reading {
-            backlog += (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0) * seen.uncached();
+            let unknown = (reading.waiting.unwrap_or(0) as f64 - then.unanswered).max(0.0);
+            backlog += unknown * self.correction(endpoint) * seen.uncached();
         }
         backlog = backlog.min(1e7);
         let rest = seen.rest();
@@ -366,7 +417,8 @@ impl Cycle<'_> {
             if lora.running.contains(&adapter) || state.adapters_in_flight().contains(&&adapter) {
                 return 0.0;
             }
-            let max = if lora.max > 0 { lora.max } else { self.states.max_adapters }.max(1) as usize;
+            let shown = if self.states.has_lora { f64::from(self.states.max_adapters) } else { seen.at_once };
+            let max = if lora.max > 0 { f64::from(lora.max) } else { shown }.round().max(1.0) as usize;
             let others = if seen.elsewhere() > 1.0 { lora.running.len() } else { 0 };
             let load = plugin.number("loraLoadMs", 40.0);
             if state.adapters_in_flight().len().max(others) >= max {
@@ -392,9 +444,8 @@ impl Cycle<'_> {
         let pool = self.situation.pool.as_slice().len() as f64;
         let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
         let ratio = if mean_requests > 0.0 { requests / mean_requests } else { 0.0 };
-        let cost = (backlog * c + uncached * c + adapter) * (1.0 + ratio + arrivals * uncached * c / 1_000.0)
-            + b * requests
-            + wait;
+        let delayed = 1.0 + ratio + arrivals * uncached * c / 1_000.0;
+        let cost = speed * ((backlog * c + uncached * c + adapter) * delayed + b * requests) + wait;
         Terms { to_read: backlog + uncached, requests, adapter, wait, cost }
     }
 
@@ -429,7 +480,7 @@ impl Cycle<'_> {
             let is_sample = targets.len() == 1 && adapter <= 0.0 && wait <= 0.0 && is_text;
             let max = self.max_request_tokens(target);
             let missing = self.missing_tokens(plugin.prefixes(), target).min(max) as f64;
-            let model = self.adapter(&before);
+            let model = self.counted(&before);
             seen.arrivals.push((now, missing));
             let endpoint = seen.endpoints.entry(target).or_default();
             if endpoint.unanswered() == 0 {

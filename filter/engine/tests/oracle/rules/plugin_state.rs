@@ -75,6 +75,8 @@ pub(super) struct PluginStates {
     /// Adapters that servers have reported, and the most that one holds.
     pub(super) adapters: BTreeSet<String>,
     pub(super) max_adapters: u32,
+    /// Whether readings show adapters.
+    pub(super) has_lora: bool,
     /// The numbers of the requests in flight, oldest first, and how many there have been.
     pub(super) in_flight: Vec<usize>,
     pub(super) sent: usize,
@@ -89,7 +91,7 @@ impl PluginStates {
 
     /// Time passes, and responses begin and end.
     pub(super) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
-        let Self { latency, adapters, max_adapters, in_flight, .. } = self;
+        let Self { latency, adapters, max_adapters, has_lora, in_flight, .. } = self;
         for &number in in_flight.iter().take(step.begin) {
             for seen in latency.values_mut() {
                 seen.begin(number, situation.now);
@@ -104,6 +106,7 @@ impl PluginStates {
             let Some(lora) = &reading.lora else { continue };
             adapters.extend(lora.running.iter().chain(&lora.waiting).cloned());
             *max_adapters = (*max_adapters).max(lora.max);
+            *has_lora = true;
         }
         for seen in latency.values_mut() {
             seen.observe(situation.readings, situation.loads);

@@ -21,6 +21,11 @@ const KV_SLOPE: f64 = 20.0;
 /// Rests of requests that a request waits for memory, at most.
 const MAX_KV_WAITS: f64 = 4.0;
 
+/// Seconds of age at which a reading corrects loads by half of what it shows. Requests of a prompt's length
+/// come and go within some 200 ms; and with readings that are older, proxies that do not share their loads
+/// would all send their requests to the server that was free when the reading was taken.
+const HALF_AGE: f64 = 0.2;
+
 /// 2^52: a number of this size has no fraction.
 const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
 
@@ -85,6 +90,8 @@ pub(super) struct Terms {
     pub(super) adapter: f64,
     /// Milliseconds for a place and for memory.
     pub(super) wait: f64,
+    /// The factor of its times.
+    pub(super) speed: f64,
     /// Milliseconds, rounded to half of one.
     pub(super) cost: f64,
 }
@@ -133,7 +140,8 @@ impl<'a> Costs<'a> {
         self.state
     }
 
-    /// Requests in flight at the endpoint: those that are known, or more if its reading shows that others send there too.
+    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others send
+    /// there too.
     pub(in crate::plugin) fn requests(&self, endpoint: usize) -> f64 {
         let known = self.cycle.comparable_load(endpoint).requests;
         let Reading { waiting, running, .. } = *self.cycle.reading(endpoint);
@@ -143,7 +151,15 @@ impl<'a> Costs<'a> {
             .at(endpoint)
             .at_reading()
             .map_or(0.0, |then| self.cycle.load(endpoint).requests as f64 - then.requests);
-        known.max(at_reading.min(MAX_REQUESTS) + since)
+        let unknown = at_reading.min(MAX_REQUESTS) + since - known;
+        if unknown > 0.0 { known + unknown * self.correction(endpoint) } else { known }
+    }
+
+    /// The share of what its reading shows that corrects the loads of an endpoint: 1 for a new reading.
+    fn correction(&self, endpoint: usize) -> f64 {
+        let age = self.cycle.reading(endpoint).updated.map(|updated| self.cycle.now.saturating_sub(updated));
+        let ages = age.map_or(0.0, |age| age.as_secs_f64() / HALF_AGE);
+        1.0 / (1.0 + ages * ages)
     }
 
     /// The cost of an endpoint with this many requests in flight.
@@ -158,10 +174,11 @@ impl<'a> Costs<'a> {
         let own = uncached * per_token;
         // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
         let delayed = 1.0 + requests * self.decoding_share + self.arrivals * own;
-        let cost = (backlog * per_token + own + adapter) * delayed + per_request * requests + wait;
+        let speed = state.speed();
+        let cost = speed * ((backlog * per_token + own + adapter) * delayed + per_request * requests) + wait;
         // The sum with the smallest number without a fraction is rounded, far faster than by a call.
         let doubled = (2.0 * cost + TIE + NO_FRACTION) - NO_FRACTION;
-        Terms { backlog, uncached, requests, adapter, wait, cost: doubled / 2.0 }
+        Terms { backlog, uncached, requests, adapter, wait, speed, cost: doubled / 2.0 }
     }
 
     /// Tokens of the request that the endpoint has not cached; it computes one in any case.
@@ -175,10 +192,13 @@ impl<'a> Costs<'a> {
         if tokens > 0.0 {
             let since = self.cycle.now.saturating_sub(state.reads_since());
             let since = since.as_secs() as f64 * 1e3 + f64::from(since.subsec_nanos()) * 1e-6;
-            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond);
+            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond / state.speed());
         }
         if let (Some(waiting @ 1..), Some(then)) = (reading.waiting, state.at_reading()) {
-            tokens += (waiting as f64 - then.unanswered).max(0.0) * self.state.uncached();
+            let unknown = waiting as f64 - then.unanswered;
+            if unknown > 0.0 {
+                tokens += unknown * self.correction(endpoint) * self.state.uncached();
+            }
         }
         tokens.min(MAX_TOKENS)
     }
@@ -237,7 +257,7 @@ impl<'a> Costs<'a> {
         let sent = Sent {
             uncached: missing.min(self.cycle.max_request_tokens(endpoint)),
             prompt: self.prompt(endpoint),
-            adapter: self.adapter.unwrap_or(0),
+            adapter: self.state.counted(self.cycle.request.model),
             is_alone: self.cycle.load(endpoint).requests == 0,
             token_limit,
         };
@@ -250,8 +270,8 @@ impl<'a> Costs<'a> {
     }
 
     fn milliseconds(&self, terms: &Terms) -> f64 {
-        let Terms { backlog, uncached, requests, adapter, wait, .. } = *terms;
-        self.slopes.predict(backlog + uncached, requests) + adapter + wait
+        let Terms { backlog, uncached, requests, adapter, wait, speed, .. } = *terms;
+        speed * self.slopes.predict(backlog + uncached, requests) + adapter + wait
     }
 
     /// The expectations of a routed request.
@@ -270,7 +290,7 @@ impl<'a> Costs<'a> {
             plugin: self.cycle.plugin,
             endpoint: self.cycle.endpoint(endpoint).key(),
             prompt: self.prompt(endpoint),
-            adapter: self.adapter.unwrap_or(0),
+            adapter: self.state.counted(self.cycle.request.model),
             tokens: backlog + uncached,
             requests,
             milliseconds: self.milliseconds(&terms),
@@ -282,11 +302,11 @@ impl<'a> Costs<'a> {
 
     /// The terms of a cost in words, with the names of the rule.
     pub(super) fn explain(&self, terms: &Terms) -> String {
-        let Terms { backlog, uncached, requests, adapter, wait, cost } = *terms;
+        let Terms { backlog, uncached, requests, adapter, wait, speed, cost } = *terms;
         let Slopes { per_token, per_request, .. } = self.slopes;
         let places = self.places.map_or_else(|| "unknown".to_owned(), |places| places.to_string());
         format!(
-            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} c {per_token:.4} b {per_request:.3} M {places}"
+            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
         )
     }
 }

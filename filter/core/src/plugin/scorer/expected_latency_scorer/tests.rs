@@ -8,7 +8,7 @@ use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW, assert_near, prompt_of};
 use crate::pool::load::Load;
 use crate::pool::reading::{Lora, Reading};
-use crate::state::latency::Sent;
+use crate::state::latency::{CompleteResponse, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
 use crate::state::{Observation, PluginStates};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -41,6 +41,21 @@ fn answered_ago(endpoints: usize, ms: u64) -> PluginStates {
         state.apply(endpoint, NOW.saturating_sub(Duration::from_millis(ms)), &sent.words());
     }
     PluginStates::only(Box::new(state))
+}
+
+fn expectation(adapter: u64) -> Expectation {
+    Expectation {
+        plugin: 0,
+        endpoint: 0,
+        prompt: 0,
+        adapter,
+        tokens: 0.0,
+        requests: 0.0,
+        milliseconds: 0.0,
+        is_sample: false,
+        has_media: false,
+        predicted: None,
+    }
 }
 
 fn costs(fixture: &Fixture, scorer: &ExpectedLatencyScorer) -> Vec<f64> {
@@ -95,6 +110,35 @@ fn costs_that_differ_by_less_than_half_a_millisecond_are_equal() {
 }
 
 #[test]
+fn a_server_that_takes_longer_than_the_others_costs_more() {
+    let mut fixture = fixture(&[(0, 800); 3]);
+    let mut state = state();
+    for endpoint in [0, 1, 2].into_iter().cycle().take(900) {
+        let tokens = 1_000.0;
+        let took = tokens * C * if endpoint == 1 { 2.0 } else { 1.0 };
+        let expected = Expectation { tokens, requests: 3.0, is_sample: true, ..expectation(0) };
+        let took = Duration::from_secs_f64(took / 1e3);
+        state.apply(endpoint, NOW, &expected.answered(NOW, Some(took)).words);
+    }
+    let speeds = [0, 1, 2].map(|endpoint| state.at(endpoint).speed());
+    assert!(speeds[1] > 1.4 && speeds[0] < 0.8, "{speeds:?}");
+    let per_token = state.slopes(C).per_token;
+    fixture.states = PluginStates::only(Box::new(state));
+    // Nothing has been read since the last first output.
+    let all = speeds.map(|speed| (2.0 * speed * 928.0 * per_token).round() / 2.0);
+    assert_near(&default_costs(&fixture), &all);
+    let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 1));
+    assert!(text.as_ref().unwrap().contains(&format!(" r {:.2} ", speeds[1])), "{text:?}");
+    // Its times are expected to be longer, too.
+    let expected = fixture.with_cycle(|cycle| {
+        let nothing = LatencyState::new(C);
+        let costs = Costs::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS, cycle, &nothing);
+        [0, 1].map(|endpoint| costs.first_chunk(endpoint) / speeds[endpoint])
+    });
+    assert_near(&expected[..1], &expected[1..]);
+}
+
+#[test]
 fn without_a_place_a_request_waits_for_one() {
     let scorer = ExpectedLatencyScorer { max_running: 2, ..ExpectedLatencyScorer::default() };
     let fixture = fixture(&[(1, 0), (2, 0), (5, 0)]);
@@ -135,6 +179,29 @@ fn requests_that_wait_and_are_not_known_have_a_backlog() {
     let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
     let second = (300.0 + 128.0) * C * (1.0 + 4.0 / 2.0 + arrivals) + 4.0 * B;
     assert_near(&default_costs(&fixture), &[16.0, (2.0 * second).round() / 2.0]);
+}
+
+#[test]
+fn the_older_a_reading_the_less_it_corrects_loads() {
+    let cost = |age_ms| {
+        let mut fixture = fixture(&[(0, 0), (0, 0)]);
+        let updated = Some(NOW.saturating_sub(Duration::from_millis(age_ms)));
+        fixture.readings[1] = Reading { updated, waiting: Some(4), running: Some(4), ..Reading::default() };
+        let mut state = state();
+        let sent = Sent { uncached: 100, prompt: 100, adapter: 0, is_alone: true, token_limit: None };
+        state.apply(1, NOW, &sent.words());
+        observe(&mut state, &fixture.readings, &[]);
+        fixture.states = PluginStates::only(Box::new(state));
+        default_costs(&fixture)[1]
+    };
+    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean is half of these.
+    let expected = |share: f64| {
+        let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
+        let cost = (300.0 * share + 128.0) * C * (1.0 + 2.0 + arrivals) + 8.0 * share * B;
+        (2.0 * cost).round() / 2.0
+    };
+    let all = [0, 50, 200, 1_000].map(cost);
+    assert_near(&all, &[1.0, 16.0 / 17.0, 0.5, 1.0 / 26.0].map(expected));
 }
 
 #[test]
@@ -195,18 +262,6 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
     for (endpoint, adapter) in [(1, sql), (2, sql), (2, a), (4, a), (4, b)] {
         state.apply(endpoint, NOW, &sent(adapter));
     }
-    let expectation = |adapter| Expectation {
-        plugin: 0,
-        endpoint: 0,
-        prompt: 0,
-        adapter,
-        tokens: 0.0,
-        requests: 0.0,
-        milliseconds: 0.0,
-        is_sample: false,
-        has_media: false,
-        predicted: None,
-    };
     state.apply(2, NOW, &expectation(sql).ended(NOW, false, None).words);
     fixture.states = PluginStates::only(Box::new(state));
     // The five requests that the state counts as arrivals make waiting a little dearer.
@@ -220,6 +275,64 @@ fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
 }
 
 #[test]
+fn without_readings_a_model_costs_its_loading_where_others_run() {
+    let mut fixture = fixture(&[(0, 0); 4]);
+    let mut state = state();
+    let [sql, legal, law] = ["sql", "legal", "law"].map(adapter_key);
+    let send = |state: &mut LatencyState, endpoint, adapter| {
+        let sent = Sent { uncached: 0, prompt: 0, adapter, is_alone: false, token_limit: None };
+        state.apply(endpoint, Duration::ZERO, &sent.words());
+    };
+    let answer = |state: &mut LatencyState, endpoint| {
+        state.apply(endpoint, Duration::ZERO, &expectation(0).answered(Duration::ZERO, None).words);
+    };
+    let end = |state: &mut LatencyState, endpoint, adapter| {
+        let response = CompleteResponse { rest: Some(Duration::from_secs(1)), ..CompleteResponse::default() };
+        let ended = expectation(adapter).ended(Duration::ZERO, true, Some(&response));
+        state.apply(endpoint, Duration::ZERO, &ended.words);
+    };
+    for _ in 0..100 {
+        for adapter in [sql, legal] {
+            send(&mut state, 3, adapter);
+            answer(&mut state, 3);
+            end(&mut state, 3, adapter);
+        }
+    }
+    // In flight; the last one there; another in flight; the last one there is another.
+    send(&mut state, 0, sql);
+    send(&mut state, 1, sql);
+    answer(&mut state, 1);
+    end(&mut state, 1, sql);
+    send(&mut state, 2, legal);
+    let costs_of = |state: LatencyState, fixture: &mut Fixture| {
+        fixture.states = PluginStates::only(Box::new(state));
+        default_costs(fixture)
+    };
+    fixture.request.model = "sql";
+    let rest = state.rest();
+    let waits = 16.0 + 40.0 + rest / 2.0;
+    let all = costs_of(state, &mut fixture);
+    assert_near(&all, &[16.0, 16.0, (2.0 * waits).round() / 2.0, 56.0]);
+    // Two run at once there: a third does not wait, unless more are in flight.
+    let mut state = self::state();
+    for _ in 0..100 {
+        for adapter in [sql, legal] {
+            send(&mut state, 3, adapter);
+        }
+        answer(&mut state, 3);
+        answer(&mut state, 3);
+        for adapter in [sql, legal] {
+            end(&mut state, 3, adapter);
+        }
+    }
+    send(&mut state, 2, legal);
+    send(&mut state, 1, legal);
+    send(&mut state, 1, law);
+    let all = costs_of(state, &mut fixture);
+    assert_near(&all, &[56.0, (2.0 * waits).round() / 2.0, 56.0, 16.0]);
+}
+
+#[test]
 fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let stage = Stage { profile: "default", picked: &[0] };
@@ -230,7 +343,14 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     assert_eq!(changes.len(), 1);
     assert_eq!(
         changes[0].words,
-        Sent { uncached: 128, prompt: 128, adapter: 0, is_alone: false, token_limit: None }.words()
+        Sent {
+            uncached: 128,
+            prompt: 128,
+            adapter: adapter_key(fixture.request.model),
+            is_alone: false,
+            token_limit: None
+        }
+        .words()
     );
     // A fifth of 400 tokens is left after a long time.
     assert_near(&[expected[0].milliseconds()], &[(80.0 + 128.0) * C + 3.0 * B]);
@@ -246,7 +366,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
 fn the_terms_are_explained() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 0));
-    let expected = "78.5 ms: p 80 U 128 n 3.0 L 0 W 0 c 0.1250 b 0.100 M unknown";
+    let expected = "78.5 ms: p 80 U 128 n 3.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown";
     assert_eq!(text.as_deref(), Some(expected));
 }
 
