@@ -19,7 +19,10 @@ macro_rules! callbacks {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
         $(
             #[unsafe(export_name = concat!("envoy_dynamic_module_callback_", stringify!($name)))]
-            pub(super) extern "C" fn $name($($argument: $type),*) $(-> $result)? $body
+            pub(super) extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+                let _side = $crate::envoy::calls::Side::callback(stringify!($name));
+                $body
+            }
         )*
     };
 }

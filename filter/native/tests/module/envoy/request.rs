@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use std::collections::HashMap;
 
+use super::calls::Side;
 use super::scheduler::Mailbox;
 use super::{Buffer, Config, Header, Route};
 
@@ -204,8 +205,10 @@ impl EnvoyRequest {
     fn destroy(&self) {
         let stream = self.stream.replace(core::ptr::null());
         if !stream.is_null() {
+            let side = Side::hook();
             // SAFETY: the pointer is of a live object, which this call frees.
             unsafe { envoy_dynamic_module_on_http_filter_destroy(stream) }
+            drop(side);
             // Its worker may end now, so its schedulers must not be used any more.
             self.mailbox.close();
         }
@@ -240,8 +243,10 @@ impl Request {
         envoy.buffer_limit.set(1 << 20);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         envoy.headers.borrow_mut()[0] = headers.iter().map(bytes).collect();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         envoy.stream.set(unsafe { envoy_dynamic_module_on_http_filter_new(config.module, envoy.pointer()) });
+        drop(side);
         assert!(!envoy.stream.get().is_null());
         Self { envoy }
     }
@@ -324,6 +329,7 @@ impl Request {
     }
 
     pub(crate) fn headers(&self, end: bool) -> Next {
+        let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_request_headers(
@@ -337,6 +343,7 @@ impl Request {
     /// A chunk of the body arrives; Envoy buffers it if the module holds the request.
     pub(crate) fn body(&self, piece: &[u8], end: bool) -> Next {
         *self.envoy.received.borrow_mut() = piece.to_vec();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_request_body(
@@ -345,6 +352,7 @@ impl Request {
                 end,
             )
         });
+        drop(side);
         if matches!(next, Next::Hold | Next::Wait) && !self.envoy.is_same.get() {
             let received = core::mem::take(&mut *self.envoy.received.borrow_mut());
             self.envoy.buffered.borrow_mut().extend(received);
@@ -403,6 +411,7 @@ impl Request {
         self.envoy.numbers.borrow_mut().entry(ATTEMPTS).or_insert(1);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         self.envoy.headers.borrow_mut()[2] = headers.iter().map(bytes).collect();
+        let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_response_headers(
@@ -417,6 +426,7 @@ impl Request {
     /// A chunk of the response's body arrives. Returns the bytes that the client gets.
     pub(crate) fn answer_body(&self, piece: &[u8], end: bool) -> String {
         *self.envoy.response.borrow_mut() = piece.to_vec();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_response_body(
@@ -425,6 +435,7 @@ impl Request {
                 end,
             )
         });
+        drop(side);
         assert_eq!(next, Next::Continue);
         String::from_utf8(self.envoy.response.borrow().clone()).unwrap()
     }
