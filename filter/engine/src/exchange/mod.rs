@@ -338,8 +338,18 @@ impl Exchange {
         if end_of_stream {
             self.complete(pool, proxy);
         } else if self.assignment.has_begun() {
-            self.assignment.chunks += 1;
+            self.count_chunks(1);
         }
+    }
+
+    /// Whether nothing reads the next chunks of the response, up to the last one: they need only be [counted](Self::count_chunks).
+    pub fn only_counts_chunks(&self) -> bool {
+        self.assignment.has_begun() && self.response.is_read()
+    }
+
+    /// Counts chunks of the response that did not come to [`Self::response_body`].
+    pub fn count_chunks(&mut self, chunks: u64) {
+        self.assignment.chunks += chunks;
     }
 
     /// The response's trailers have arrived.

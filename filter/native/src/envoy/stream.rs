@@ -334,6 +334,18 @@ impl Stream {
         })
     }
 
+    /// Whether nothing reads the next chunks of the response, up to the last one.
+    pub(crate) fn only_counts_chunks(&mut self) -> bool {
+        self.reader().is_none_or(|picking| picking.exchange.only_counts_chunks())
+    }
+
+    /// Counts chunks of the response that nothing has read.
+    pub(crate) fn count_chunks(&mut self, chunks: u64) {
+        if let Some(picking) = self.reader() {
+            picking.exchange.count_chunks(chunks);
+        }
+    }
+
     /// The response's trailers have arrived.
     pub(crate) fn response_trailers(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
         self.in_response(request, Event::Other, |exchange, pool, envoy| {
@@ -416,12 +428,16 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
-        let Self { picking, part, own, .. } = self;
-        // The response to a request of the module reaches the engine before it is sent to the client.
-        if let Some(picking) = picking.as_mut().filter(|_| *part != Part::Passive && own.is_none()) {
+        if let Some(picking) = self.reader() {
             picking.run(request, event, None, hook);
         }
         Outcome::Continue
+    }
+
+    /// The picker that gets the events of the response.
+    fn reader(&mut self) -> Option<&mut Picking> {
+        // The response to a request of the module reaches the engine before it is sent to the client.
+        self.picking.as_mut().filter(|_| self.part != Part::Passive && self.own.is_none())
     }
 }
 

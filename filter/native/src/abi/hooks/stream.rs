@@ -142,6 +142,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
+    // SAFETY: the pointer came from `on_http_filter_new`, and nothing destroys the request while its chunk is counted.
+    if !end_of_stream && unsafe { &*stream.cast::<RequestCell>() }.counts_chunk() {
+        return CONTINUE;
+    }
     // SAFETY: the pointers are Envoy's.
     unsafe { run(filter, stream, |stream, request| stream.response_body(request, end_of_stream)) };
     CONTINUE
