@@ -15,6 +15,7 @@ use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result,
 use endpoint_picker_wire::endpoint_scores_field;
 
 use super::resumer::OwnRequest;
+use super::second_picker::PickersOfPool;
 use super::wake::Wake;
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
 use crate::cluster::pick::{Pick, filter_state_key};
@@ -46,6 +47,8 @@ pub(crate) struct SteeringKeys {
     steering: Steering,
     /// The mark that this pool's picker leaves.
     mark: String,
+    /// Those that read it.
+    pickers: Arc<PickersOfPool>,
     /// The pick for the balancer.
     pick: String,
     /// The name of the pool that takes requests.
@@ -56,7 +59,7 @@ impl SteeringKeys {
     /// `pool` is the requests' own pool.
     pub(crate) fn new(steering: Steering, pool: &str, taken_by: &str) -> Self {
         let (mark, pick) = (format!("endpoint-picker.picked.{pool}"), filter_state_key(pool));
-        Self { steering, mark, pick, taken_by: taken_by.into() }
+        Self { steering, mark, pickers: PickersOfPool::of(pool), pick, taken_by: taken_by.into() }
     }
 }
 
@@ -321,6 +324,9 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn mark_picked(&mut self, pool: &str) -> Result<()> {
+        if !self.steering.pickers.may_share_chain() {
+            return Ok(());
+        }
         // Envoy refuses to set a value twice.
         let is_marked = self.request.filter_state(&self.steering.mark).is_some();
         done(

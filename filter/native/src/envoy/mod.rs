@@ -8,5 +8,6 @@ mod model_list;
 mod own_requests;
 mod per_worker;
 pub(crate) mod resumer;
+mod second_picker;
 pub(crate) mod stream;
 pub(crate) mod wake;

@@ -572,6 +572,11 @@ impl Request {
         self.envoy.override_host.borrow().clone()
     }
 
+    /// The number of values in filter state.
+    pub(crate) fn filter_state(&self) -> usize {
+        self.envoy.filter_state.borrow().len()
+    }
+
     pub(crate) fn structures(&self) -> Vec<(String, Vec<u8>)> {
         self.envoy.structures.borrow().clone()
     }
