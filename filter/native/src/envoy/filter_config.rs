@@ -4,10 +4,10 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use super::body_router::WorkerRouter;
+use super::configured::{CountedFilter, CountedRoute};
 use super::filter_pool::{FilterPool, Worker, define_metrics};
 use super::model_list::PoolModels;
 use super::per_worker::PerWorker;
-use super::second_picker::{CountedFilter, CountedRoute};
 use crate::abi::ConfigHandle;
 use crate::agent::PoolHandle;
 use crate::agent::models::ModelsHandle;
@@ -111,14 +111,14 @@ impl FilterConfig {
 pub(crate) struct RouteConfig {
     /// `None`: the picker is off for the route.
     picker: Option<Arc<Picker>>,
-    _counted: Option<CountedRoute>,
+    _counted: CountedRoute,
 }
 
 impl RouteConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
         let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
-        let counted = config.as_ref().map(|config| CountedRoute::new(&config.engine.pool));
+        let counted = CountedRoute::new(config.as_ref().map(|config| &*config.engine.pool));
         Picker::new(json, config).map(|picker| Self { picker, _counted: counted })
     }
 

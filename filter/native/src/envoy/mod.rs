@@ -1,6 +1,7 @@
 //! Requests and configurations of Envoy.
 
 mod body_router;
+mod configured;
 pub(crate) mod filter_config;
 mod filter_pool;
 mod host;
@@ -8,6 +9,5 @@ mod model_list;
 mod own_requests;
 mod per_worker;
 pub(crate) mod resumer;
-mod second_picker;
 pub(crate) mod stream;
 pub(crate) mod wake;

@@ -11,6 +11,7 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::resume::{StreamApi, Unresumable};
 
+use super::configured::has_routes;
 use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
 use super::host::{Envoy, Event, OwnEvent, request_headers};
@@ -172,7 +173,8 @@ impl Stream {
 
     /// The pool of the request's route.
     fn worker(&self, request: &RequestHandle<'_>, route_of: RouteOf) -> Option<Arc<Worker>> {
-        let worker = match route_of(request) {
+        let route = if has_routes() { route_of(request) } else { None };
+        let worker = match route {
             Some(route) => route.worker(request.worker_index()),
             None => self.config.worker.as_ref(),
         };
@@ -254,7 +256,7 @@ impl Stream {
     /// event is over.
     fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
         let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
-        if self.part != Part::Active || !reads_body {
+        if self.part != Part::Active || !reads_body || !has_routes() {
             return None;
         }
         let worker = self.worker(request, route_of);

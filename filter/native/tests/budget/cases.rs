@@ -66,6 +66,7 @@ pub(crate) fn begin(pool: &Pool, body: &[u8]) -> Request {
         ("x-request-id", "12345678-1234-1234-1234-123456789012"),
     ];
     let request = Request::new(pool, 0, &head);
+    request.set_undivided();
     assert_eq!(request.headers(false), Next::Hold);
     assert_eq!(request.body(body, true), Next::Continue);
     let picked = request.destinations().unwrap();

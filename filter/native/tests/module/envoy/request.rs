@@ -152,6 +152,8 @@ pub(crate) struct EnvoyRequest {
     pub(super) response: RefCell<Vec<u8>>,
     /// The received part is the buffered one.
     pub(super) is_same: Cell<bool>,
+    /// Each part of a body is one chunk.
+    pub(super) is_undivided: Cell<bool>,
     pub(super) buffer_limit: Cell<u64>,
     pub(super) metadata: RefCell<HashMap<(String, String), Value>>,
     pub(super) structures: RefCell<Vec<(String, Vec<u8>)>>,
@@ -283,6 +285,11 @@ impl Request {
     /// The number of times that the module had Envoy find the route again.
     pub(crate) fn cleared_routes(&self) -> u32 {
         self.envoy.cleared.get()
+    }
+
+    /// Bodies come in one chunk at a time, as short ones nearly always do.
+    pub(crate) fn set_undivided(&self) {
+        self.envoy.is_undivided.set(true);
     }
 
     /// Adds a request header.

@@ -1,6 +1,7 @@
-//! Whether a chain may have a second picker of a pool, for which the first has to leave a mark.
+//! The configurations of the process: what a request may leave out because no other one is there.
 //!
-//! A mark costs Envoy some five thousand instructions of a request, and nearly every process has one filter with the pool.
+//! Nearly every process has one filter with the pool and no route with a picker of its own. Such a filter asks for no route, and leaves no mark
+//! for a second picker, which costs Envoy some five thousand instructions of a request.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,9 @@ use crate::process::registry::Registry;
 /// Filters of the process, with a picker or without. Envoy makes a configuration for each place in a chain.
 static FILTERS: AtomicUsize = AtomicUsize::new(0);
 
+/// Configurations of routes.
+static ROUTES: AtomicUsize = AtomicUsize::new(0);
+
 /// The pickers of each pool.
 static POOLS: LazyLock<Registry<Box<str>, PickersOfPool>> = LazyLock::new(Registry::new);
 
@@ -19,6 +23,11 @@ static POOLS: LazyLock<Registry<Box<str>, PickersOfPool>> = LazyLock::new(Regist
 pub(super) struct PickersOfPool {
     filters: AtomicUsize,
     routes: AtomicUsize,
+}
+
+/// Whether a route may have a configuration of its own.
+pub(super) fn has_routes() -> bool {
+    ROUTES.load(Ordering::Relaxed) > 0
 }
 
 impl PickersOfPool {
@@ -63,19 +72,25 @@ impl Drop for CountedFilter {
 
 /// A route's configuration, which is counted until it is dropped.
 #[derive(Debug)]
-pub(super) struct CountedRoute(Arc<PickersOfPool>);
+pub(super) struct CountedRoute(Option<Arc<PickersOfPool>>);
 
 impl CountedRoute {
-    /// Counts a route whose requests are picked for this pool.
-    pub(super) fn new(pool: &str) -> Self {
-        let pickers = PickersOfPool::of(pool);
-        pickers.routes.fetch_add(1, Ordering::Relaxed);
+    /// Counts a route that has requests picked for this pool, or not picked.
+    pub(super) fn new(pool: Option<&str>) -> Self {
+        let pickers = pool.map(PickersOfPool::of);
+        ROUTES.fetch_add(1, Ordering::Relaxed);
+        if let Some(pickers) = &pickers {
+            pickers.routes.fetch_add(1, Ordering::Relaxed);
+        }
         Self(pickers)
     }
 }
 
 impl Drop for CountedRoute {
     fn drop(&mut self) {
-        self.0.routes.fetch_sub(1, Ordering::Relaxed);
+        ROUTES.fetch_sub(1, Ordering::Relaxed);
+        if let Some(pickers) = &self.0 {
+            pickers.routes.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
