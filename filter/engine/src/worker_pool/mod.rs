@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
 use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::subset::Subset;
 
@@ -46,6 +47,8 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The list: places in `others`.
     pub(crate) fallback: Vec<usize>,
     pub(crate) draws: Draws,
+    /// Memory of the last decision.
+    scratch: Scratch,
     pub(crate) kept_connections: KeptConnections,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
@@ -65,6 +68,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             others: Vec::new(),
             fallback: Vec::new(),
             draws: Draws::new(seed),
+            scratch: Scratch::default(),
             kept_connections: KeptConnections::default(),
             elsewhere: ElsewhereWatch::default(),
             picked_pool: Arc::default(),
@@ -131,17 +135,20 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             .into();
         }
         let mut view = Cow::Borrowed(view);
-        let Self { store, draws, .. } = self;
-        let mut prepared = view.prepare(routing);
+        let Self { store, draws, scratch, .. } = self;
+        let mut prepared = view.prepare(routing, scratch);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // Another snapshot was adopted in between, so the request is prepared again by its view.
                 view = Cow::Owned(Arc::clone(newest));
-                prepared = view.prepare(routing);
+                prepared = view.prepare(routing, scratch);
             }
             view.evaluate(ledger, prepared.as_ref(), routing, draws)
         });
-        view.directive(decided, routing)
+        if let Some(prepared) = prepared {
+            *scratch = prepared.into_scratch();
+        }
+        view.directive(decided, routing, scratch)
     }
 
     /// The outcome of the failure mode, inside the request's subset hint.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::Few;
 use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, RandomPicker, Roles};
 use crate::rng::{Rng, shuffle};
@@ -27,7 +28,7 @@ impl Plugin for WeightedRandomPicker {
 }
 
 impl Picker for WeightedRandomPicker {
-    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
+    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Few<usize> {
         let length = self.max_endpoints();
         if !totals.iter().any(|&total| total > 0.0) {
             return RandomPicker::of(length).pick(candidates, totals, rng);
