@@ -33,9 +33,20 @@ impl HeaderList {
     /// An empty list.
     pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new(), bits: 0 };
 
-    /// An empty list with room for headers that have this many bytes in all.
-    pub fn with_capacity(headers: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), lengths: Vec::with_capacity(headers), bits: 0 }
+    /// An empty list in the memory of this one, which gets room for headers that have this many bytes in all.
+    #[must_use]
+    pub fn emptied(self, (headers, bytes): (usize, usize)) -> Self {
+        let Self { bytes: mut all, mut lengths, .. } = self;
+        all.clear();
+        all.reserve(bytes);
+        lengths.clear();
+        lengths.reserve(headers);
+        Self { bytes: all, lengths, bits: 0 }
+    }
+
+    /// Whether there is no header.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
     }
 
     /// Appends a header.

@@ -158,7 +158,9 @@ impl Exchange {
         let mut turn = Turn { exchange: self, pool, proxy };
         let result = match turn.pool.config.mode {
             Mode::Pick => {
-                match RequestHead::take(turn.proxy, &turn.pool.config.pool, &turn.pool.config.explain) {
+                let WorkerPool { config, spare_headers, .. } = &mut *turn.pool;
+                let used = core::mem::take(spare_headers);
+                match RequestHead::take(turn.proxy, &config.pool, &config.explain, used) {
                     Ok(RequestOwner::Own(head)) => {
                         turn.exchange.head = head;
                         turn.decide_by_head(!end_of_stream)

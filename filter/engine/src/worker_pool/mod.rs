@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
+use endpoint_picker::headers::HeaderList;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::{Endpoint, Endpoints};
@@ -47,6 +48,8 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The list: places in `others`.
     pub(crate) fallback: Vec<usize>,
     pub(crate) draws: Draws,
+    /// Memory of the headers of the last request that was decided.
+    pub(crate) spare_headers: HeaderList,
     /// Memory of the last decision.
     scratch: Scratch,
     pub(crate) kept_connections: KeptConnections,
@@ -68,6 +71,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             others: Vec::new(),
             fallback: Vec::new(),
             draws: Draws::new(seed),
+            spare_headers: HeaderList::EMPTY,
             scratch: Scratch::default(),
             kept_connections: KeptConnections::default(),
             elsewhere: ElsewhereWatch::default(),

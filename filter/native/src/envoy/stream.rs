@@ -183,7 +183,7 @@ impl Stream {
 
     fn begin(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
         if self.api.is_some() && self.has_resumer() {
-            self.head = request_headers(request);
+            self.head = request_headers(request, HeaderList::EMPTY);
         }
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, end_of_stream)

@@ -93,7 +93,7 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
+    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Few<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();
         MaxScorePicker { max_num_of_endpoints: endpoints }.pick(
             &candidates,

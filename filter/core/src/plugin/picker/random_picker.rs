@@ -63,7 +63,7 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn pick(max_num_of_endpoints: i64, seed: u64) -> Vec<usize> {
+    fn pick(max_num_of_endpoints: i64, seed: u64) -> Few<usize> {
         let picker = RandomPicker { max_num_of_endpoints };
         picker.pick(&[4, 5, 6, 7], &[9.0, 0.0, 0.0, -1.0], &mut SplitMix64::new(seed))
     }
