@@ -33,7 +33,7 @@ impl HeaderList {
     /// An empty list.
     pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new(), bits: 0 };
 
-    /// An empty list in the memory of this one, which gets room for headers that have this many bytes in all.
+    /// An empty list in the same memory, which gets room for headers that have this many bytes in all.
     #[must_use]
     pub fn emptied(self, (headers, bytes): (usize, usize)) -> Self {
         let Self { bytes: mut all, mut lengths, .. } = self;

@@ -230,7 +230,7 @@ pub struct ProfileRun {
 }
 
 impl ProfileRun {
-    /// An empty run with the memory of this one.
+    /// An empty run in the same memory.
     pub(crate) fn emptied(self) -> Self {
         let Self { mut dropped, mut scored, mut scores, mut totals, .. } = self;
         dropped.clear();

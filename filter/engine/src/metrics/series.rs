@@ -109,7 +109,7 @@ pub(crate) struct EndpointCounter<M: MetricSink> {
     sink: M,
     family: M::Family,
     by_key: HashMap<u64, Counter<M>>,
-    /// Of the endpoints beyond the limit.
+    /// The counter of all endpoints beyond the limit.
     other: Option<Counter<M>>,
 }
 

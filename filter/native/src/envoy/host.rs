@@ -48,7 +48,7 @@ pub(crate) struct SteeringKeys {
     steering: Steering,
     /// The mark that this pool's picker leaves.
     mark: String,
-    /// Those that read it.
+    /// The pickers that may read it.
     pickers: Arc<PickersOfPool>,
     /// The pick for the balancer.
     pick: String,
@@ -86,9 +86,9 @@ pub(crate) struct OwnEvent<'a> {
 /// Bytes of the request's body.
 #[derive(Clone, Copy, Debug)]
 struct BodySizes {
-    /// Those that Envoy holds.
+    /// Bytes that Envoy holds.
     buffered: usize,
-    /// Those that the hook brings; `None`: it brings none, or only such as Envoy holds too.
+    /// Bytes that the hook brings; `None`: it brings none that Envoy does not hold too.
     received: Option<usize>,
 }
 

@@ -140,6 +140,7 @@ impl Agent {
     }
 
     /// Waits until the module has asked whether changes are shared: it is about to learn that they are not.
+    #[allow(dead_code, reason = "the test of the budget uses it")]
     pub(crate) fn wait_until_changes_refused(&self) {
         wait_until(&self.state.has_refused_changes, "shared changes");
     }

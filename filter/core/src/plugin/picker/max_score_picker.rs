@@ -93,13 +93,11 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Few<usize> {
+    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();
-        MaxScorePicker { max_num_of_endpoints: endpoints }.pick(
-            &candidates,
-            totals,
-            &mut SplitMix64::new(seed),
-        )
+        MaxScorePicker { max_num_of_endpoints: endpoints }
+            .pick(&candidates, totals, &mut SplitMix64::new(seed))
+            .into_vec()
     }
 
     #[test]

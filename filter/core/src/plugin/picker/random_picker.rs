@@ -63,9 +63,9 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn pick(max_num_of_endpoints: i64, seed: u64) -> Few<usize> {
+    fn pick(max_num_of_endpoints: i64, seed: u64) -> Vec<usize> {
         let picker = RandomPicker { max_num_of_endpoints };
-        picker.pick(&[4, 5, 6, 7], &[9.0, 0.0, 0.0, -1.0], &mut SplitMix64::new(seed))
+        picker.pick(&[4, 5, 6, 7], &[9.0, 0.0, 0.0, -1.0], &mut SplitMix64::new(seed)).into_vec()
     }
 
     #[test]

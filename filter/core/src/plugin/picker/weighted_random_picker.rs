@@ -62,10 +62,10 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Few<usize> {
+    fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();
         let picker = WeightedRandomPicker { max_num_of_endpoints: endpoints };
-        picker.pick(&candidates, totals, &mut SplitMix64::new(seed))
+        picker.pick(&candidates, totals, &mut SplitMix64::new(seed)).into_vec()
     }
 
     fn firsts<const N: usize>(endpoints: i64, totals: [f64; N]) -> [u32; N] {

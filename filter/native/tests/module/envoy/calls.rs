@@ -38,11 +38,13 @@ impl Drop for Side {
 }
 
 /// Whether this thread runs code of the module.
+#[allow(dead_code, reason = "the test of the budget uses it")]
 pub(crate) fn is_in_module() -> bool {
     IS_IN_MODULE.get()
 }
 
 /// Takes the numbers of calls that hooks on this thread have made since the last call, by the callback's name.
+#[allow(dead_code, reason = "the test of the budget uses it")]
 pub(crate) fn take() -> Vec<(&'static str, u64)> {
     CALLS.take()
 }

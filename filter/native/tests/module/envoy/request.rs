@@ -288,6 +288,7 @@ impl Request {
     }
 
     /// Bodies come in one chunk at a time, as short ones nearly always do.
+    #[allow(dead_code, reason = "the test of the budget uses it")]
     pub(crate) fn set_undivided(&self) {
         self.envoy.is_undivided.set(true);
     }
