@@ -25,6 +25,11 @@ bench: tools wasm native ## Measure what the picker costs: proxies in turns, dec
 	$(CARGO) build --release $(programs) --bins
 	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
 
+.PHONY: trace-request
+trace-request: native ## Count the instructions, cache lines and pages of a request by valgrind, and compare them with filter/native/tests/budget/numbers.md
+	@tools/setup/debian valgrind
+	@tools/test/trace-request $(native)
+
 .PHONY: bench-gateway
 bench-gateway: kube-tools conformance-tools tools native ## Compare requests/s of routes to an InferencePool and to a Service through Envoy Gateway's Envoy, five minutes
 	@tools/setup/debian wrk

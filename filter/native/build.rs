@@ -2,7 +2,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The bench `training` calls the hooks of a module that is loaded with it.
+    // The benches `trace` and `training` call the hooks of a module that is loaded with them.
     println!("cargo::rustc-link-arg-benches=-Wl,--unresolved-symbols=ignore-all");
     // Not all symbols: the linker would keep the module's hooks in tests that have no mock, and miss Envoy's functions.
     for kind in ["tests", "benches"] {

@@ -10,6 +10,14 @@ pub struct HeaderList {
     bytes: Vec<u8>,
     /// The lengths of the name and the value of each header.
     lengths: Vec<(usize, usize)>,
+    /// The [bits](bit) of all names, because most names that are looked up are not there.
+    bits: u64,
+}
+
+/// The bit of a name, in any case: of its length, its first byte and its last one.
+fn bit(name: &[u8]) -> u64 {
+    let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, u8::to_ascii_lowercase));
+    1 << ((name.len() + 7 * letter(name.first()) + 31 * letter(name.last())) % 64)
 }
 
 /// A place in a list, before one of its headers.
@@ -23,11 +31,22 @@ struct Place {
 
 impl HeaderList {
     /// An empty list.
-    pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new() };
+    pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new(), bits: 0 };
 
-    /// An empty list with room for headers that have this many bytes in all.
-    pub fn with_capacity(headers: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), lengths: Vec::with_capacity(headers) }
+    /// An empty list in the same memory, which gets room for headers that have this many bytes in all.
+    #[must_use]
+    pub fn emptied(self, (headers, bytes): (usize, usize)) -> Self {
+        let Self { bytes: mut all, mut lengths, .. } = self;
+        all.clear();
+        all.reserve(bytes);
+        lengths.clear();
+        lengths.reserve(headers);
+        Self { bytes: all, lengths, bits: 0 }
+    }
+
+    /// Whether there is no header.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
     }
 
     /// Appends a header.
@@ -35,6 +54,7 @@ impl HeaderList {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         self.lengths.push((name.len(), value.len()));
+        self.bits |= bit(name);
     }
 
     /// All headers, names and values.
@@ -63,6 +83,9 @@ impl HeaderList {
     // A request looks up a dozen names, and copies of this search would be a tenth of the code that it touches.
     #[inline(never)]
     fn find(&self, name: &str, place: &mut Place) -> Option<&[u8]> {
+        if self.bits & bit(name.as_bytes()) == 0 {
+            return None;
+        }
         let mut start = place.start;
         for (passed, &(name_length, value_length)) in self.lengths.get(place.header..)?.iter().enumerate() {
             let middle = start + name_length;

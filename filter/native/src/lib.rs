@@ -16,3 +16,4 @@ pub mod pool;
 mod process;
 
 pub use abi::{Attribute, BodyPart, HeaderMap, RequestHandle};
+pub use process::counts;

@@ -82,7 +82,9 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        if !self.is_off {
+        if !end_of_stream && self.exchange.only_counts_chunks() {
+            self.exchange.count_chunks(1);
+        } else if !self.is_off {
             self.exchange.response_body(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
         }
         Action::Continue

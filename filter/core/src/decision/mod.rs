@@ -226,7 +226,19 @@ pub struct ProfileRun {
     /// Weighted sums for each of `scored`.
     pub totals: Vec<f64>,
     /// The choice, best first; empty when the filters left nothing.
-    pub picked: Vec<usize>,
+    pub picked: Few<usize>,
+}
+
+impl ProfileRun {
+    /// An empty run in the same memory.
+    pub(crate) fn emptied(self) -> Self {
+        let Self { mut dropped, mut scored, mut scores, mut totals, .. } = self;
+        dropped.clear();
+        scored.clear();
+        scores.clear();
+        totals.clear();
+        Self { dropped, scored, scores, totals, ..Self::default() }
+    }
 }
 
 impl Decision {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Pipeline, Prepared};
+use super::{Pipeline, Prepared, Scratch};
 use crate::decision::explanation::{EndpointExplanation, Explanation, Score, Verdict};
 use crate::decision::{Decision, ProfileRun, ScoreDetail};
 use crate::input::DecisionInput;
@@ -53,12 +53,13 @@ impl Pipeline {
     /// input, and decided by it.
     pub fn add_details(&self, decision: &mut Decision, prepared: &Prepared<'_>, input: &DecisionInput<'_>) {
         let cycle = self.cycle(prepared.request, input, prepared.now);
-        let lookup = self.look_up(&cycle, prepared);
+        let lookup = self.look_up(&cycle, prepared, &mut Scratch::default());
+        let candidates = &*prepared.candidates(input);
         let cycle = lookup.seen_by(cycle);
-        let predictions = self.predict(&cycle, &prepared.candidates);
+        let predictions = self.predict(&cycle, candidates);
         let cycle = Cycle { predictions: &predictions, ..cycle };
         decision.predictions = predictions.iter().flatten().flat_map(texts).collect();
-        decision.predictions.extend(self.match_sources(&cycle, &prepared.candidates));
+        decision.predictions.extend(self.match_sources(&cycle, candidates));
         let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {

@@ -9,10 +9,12 @@ mod precomputed_scores;
 mod profile;
 mod saturation;
 mod schedule;
+mod scratch;
 pub mod shadow;
 mod steps;
 
 pub(crate) use profile::Profile;
+pub use scratch::Scratch;
 pub use steps::Prepared;
 use steps::Records;
 
@@ -189,13 +191,14 @@ impl Pipeline {
         rng: &mut dyn Rng,
     ) -> Decision {
         let cycle = self.cycle(prepared.request, input, prepared.now);
-        let candidates = &prepared.candidates;
+        let candidates = &*prepared.candidates(input);
+        let mut scratch = prepared.scratch.take();
         // A shadow does not stop at its own rejection: its plugins record where the request really went.
         let admission = match (self.shed(&cycle, candidates), acting) {
             (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
             (admission, _) => admission,
         };
-        let lookup = self.look_up(&cycle, prepared);
+        let lookup = self.look_up(&cycle, prepared, &mut scratch);
         let cycle = lookup.seen_by(cycle);
         let predictions = self.predict(&cycle, candidates);
         let cycle = Cycle { predictions: &predictions, ..cycle };
@@ -204,7 +207,7 @@ impl Pipeline {
             (admission, _) => admission,
         };
         let mut decision = match admission {
-            Ok(()) => self.schedule(cycle, candidates, rng),
+            Ok(()) => self.schedule(cycle, candidates, &mut scratch, rng),
             Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
@@ -224,6 +227,8 @@ impl Pipeline {
             let first = pick.destinations.first();
             decision.prompt = first.map(|&first| prompt_blocks(&cycle, first)).unwrap_or_default();
         }
+        lookup.free(&mut scratch);
+        prepared.scratch.replace(scratch);
         decision
     }
 

@@ -27,15 +27,9 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Runs the profile over `candidates`. `profile` is its index among the pipeline's.
-    pub(crate) fn run(
-        &self,
-        profile: usize,
-        cycle: Cycle<'_>,
-        mut candidates: Vec<usize>,
-        rng: &mut dyn Rng,
-    ) -> ProfileRun {
-        let mut run = ProfileRun { profile, ..ProfileRun::default() };
+    /// Fills in a run of the profile over the candidates that the run has. It has nothing else but the profile's index.
+    pub(crate) fn run(&self, mut run: ProfileRun, cycle: Cycle<'_>, rng: &mut dyn Rng) -> ProfileRun {
+        let mut candidates = core::mem::take(&mut run.scored);
         for (index, slot) in self.filters.iter().enumerate() {
             let before = candidates.clone();
             slot.plugin.filter(&cycle.of(slot), &mut candidates, rng);
@@ -47,8 +41,8 @@ impl Profile {
         if candidates.is_empty() {
             return run;
         }
-        run.totals = vec![0.0; candidates.len()];
-        run.scores = Vec::with_capacity(candidates.len() * self.scorers.len());
+        run.totals.resize(candidates.len(), 0.0);
+        run.scores.reserve(candidates.len() * self.scorers.len());
         for (slot, weight) in &self.scorers {
             let cycle = cycle.of(slot);
             let scores = append_scores(&*slot.plugin, &cycle, &candidates, &mut run.scores);

@@ -4,8 +4,8 @@ use core::num::{NonZeroU16, NonZeroUsize};
 
 use hashbrown::HashSet;
 
-use super::Pipeline;
 use super::profile::without;
+use super::{Pipeline, Scratch};
 use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, MediaCount, Outcome, ProfileRun, PromptBlocks};
@@ -32,6 +32,7 @@ struct Runner<'a> {
     candidates: &'a [usize],
     /// Groups of candidates to try before all of them.
     preferred: Vec<Vec<usize>>,
+    scratch: &'a mut Scratch,
     rng: &'a mut dyn Rng,
     runs: Vec<ProfileRun>,
 }
@@ -53,12 +54,11 @@ impl Profiles for Runner<'_> {
     fn run_near(&mut self, index: usize, peer: Option<usize>) -> &[usize] {
         self.cycle.peer = peer;
         let Some(profile) = self.pipeline.profiles.get(index) else { return &[] };
+        let mut run_over =
+            |candidates: &[usize]| profile.run(self.scratch.run(index, candidates), self.cycle, self.rng);
         let mut groups = self.preferred.iter();
-        let run = groups.find_map(|group| {
-            let run = profile.run(index, self.cycle, group.clone(), self.rng);
-            (!run.picked.is_empty()).then_some(run)
-        });
-        let run = run.unwrap_or_else(|| profile.run(index, self.cycle, self.candidates.to_vec(), self.rng));
+        let run = groups.find_map(|group| Some(run_over(group)).filter(|run| !run.picked.is_empty()));
+        let run = run.unwrap_or_else(|| run_over(self.candidates));
         self.runs.push(run);
         self.runs.last().map_or(&[], |run| &run.picked)
     }
@@ -73,9 +73,16 @@ impl Profiles for Runner<'_> {
 
 impl Pipeline {
     /// Lets the profiles choose. The events of the decision are left out.
-    pub(super) fn schedule(&self, cycle: Cycle<'_>, candidates: &[usize], rng: &mut dyn Rng) -> Decision {
+    pub(super) fn schedule(
+        &self,
+        cycle: Cycle<'_>,
+        candidates: &[usize],
+        scratch: &mut Scratch,
+        rng: &mut dyn Rng,
+    ) -> Decision {
         let preferred = cycle.input.preferred(cycle.request, candidates, cycle.now);
-        let mut runner = Runner { pipeline: self, cycle, candidates, preferred, rng, runs: Vec::new() };
+        let runs = scratch.list();
+        let mut runner = Runner { pipeline: self, cycle, candidates, preferred, scratch, rng, runs };
         let schedule = self.handler.plugin.schedule(&mut runner);
         let Runner { runs, rng, .. } = runner;
         let mut decision = Decision {
@@ -137,7 +144,7 @@ impl Pipeline {
             return Err(Rejection::not_cached());
         }
         // A copy: the run keeps its own pick, with which explanations and shadows work.
-        let mut endpoints = run.picked.clone();
+        let mut endpoints = run.picked.to_vec();
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
@@ -183,7 +190,8 @@ impl Pipeline {
         let endpoints = cycle.pool.as_slice().len();
         let avoided = without(candidates(cycle.request, cycle.input), &has_run, endpoints);
         if !avoided.is_empty() {
-            let mut last = self.profile_of(run).run(run.profile, *cycle, avoided, rng);
+            let avoided = ProfileRun { profile: run.profile, scored: avoided, ..ProfileRun::default() };
+            let mut last = self.profile_of(run).run(avoided, *cycle, rng);
             // The run only orders the avoided endpoints: all of them are listed, its pick included.
             last.picked.clear();
             rest.extend(not_picked(&last, rng));
@@ -229,7 +237,7 @@ fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
     let rated = run.scored.iter().zip(&run.totals).filter(|(endpoint, _)| !run.picked.contains(endpoint));
     let (endpoints, totals): (Vec<usize>, Vec<f64>) =
         rated.map(|(&endpoint, &total)| (endpoint, total)).unzip();
-    MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng)
+    MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng).into_vec()
 }
 
 /// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of each. All ranks of a server

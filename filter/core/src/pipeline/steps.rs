@@ -1,16 +1,18 @@
 //! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit, record.
 
+use core::cell::RefCell;
 use core::time::Duration;
+use std::borrow::Cow;
 
-use super::Pipeline;
+use super::{Pipeline, Scratch};
 use crate::Few;
 use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
 use crate::flow_control::is_saturated;
 use crate::input::DecisionInput;
-use crate::input::candidates;
 use crate::input::cycle::{Cycle, MediaLookup, NO_READING};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
+use crate::input::{candidates, ready};
 use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
@@ -24,12 +26,36 @@ use crate::state::{MediaItems, StateChange};
 pub struct Prepared<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) now: Duration,
-    /// The endpoints that the request may go to.
-    pub(super) candidates: Vec<usize>,
+    /// The endpoints that the request may go to; `None`: all that are ready by the precomputed scores of the input.
+    candidates: Option<Vec<usize>>,
     /// The prompt's blocks for each prefix producer; empty without a prompt.
     prompts: Few<PromptHashes>,
     /// The hashes of its images, videos and audio, each once; empty without a plugin that remembers them.
     media_items: Vec<u64>,
+    /// Taken by the decision, and given back.
+    pub(super) scratch: RefCell<Scratch>,
+}
+
+impl Prepared<'_> {
+    /// The same with memory of an earlier decision.
+    #[must_use]
+    pub fn with_scratch(self, scratch: Scratch) -> Self {
+        Self { scratch: RefCell::new(scratch), ..self }
+    }
+
+    /// The memory of the decision.
+    pub fn into_scratch(self) -> Scratch {
+        self.scratch.into_inner()
+    }
+
+    /// The endpoints that the request may go to, in the pool's order.
+    pub(super) fn candidates<'c>(&'c self, input: &'c DecisionInput<'_>) -> Cow<'c, [usize]> {
+        match (&self.candidates, input.precomputed) {
+            (Some(candidates), _) => Cow::Borrowed(candidates),
+            (None, Some(known)) => Cow::Borrowed(&known.ready),
+            (None, None) => Cow::Owned(ready(input)),
+        }
+    }
 }
 
 /// The prompt's blocks as one prefix producer cuts them.
@@ -65,6 +91,11 @@ pub(super) struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
+    /// Gives its memory to the next decision.
+    pub(super) fn free(self, scratch: &mut Scratch) {
+        self.prefixes.into_iter().for_each(|prefix| scratch.keep_counts(prefix.matched));
+    }
+
     /// The decision in progress with the results of the lookup.
     pub(super) fn seen_by<'a>(&'a self, cycle: Cycle<'a>) -> Cycle<'a> {
         let media = MediaLookup { items: self.media_items, matched: &self.media_matched };
@@ -83,7 +114,9 @@ impl Pipeline {
         input: &DecisionInput<'_>,
         now: Duration,
     ) -> Prepared<'a> {
-        let candidates = candidates(request, input);
+        let are_ready = input.precomputed.filter(|_| !request.subset.is_hint());
+        let own = if are_ready.is_some() { None } else { Some(candidates(request, input)) };
+        let candidates = own.as_deref().or(are_ready.map(|known| &*known.ready)).unwrap_or_default();
         let readings = self.usable_readings(input, now);
         // As in the EPP, the first candidate decides the block size for the whole pool.
         let first = candidates.first().and_then(|&first| readings.get(first)).unwrap_or(&NO_READING);
@@ -98,7 +131,7 @@ impl Pipeline {
             }
         }
         let media_items = if self.media_caches.is_empty() { Vec::new() } else { request.media_items() };
-        Prepared { request, now, candidates, prompts, media_items }
+        Prepared { request, now, candidates: own, prompts, media_items, scratch: RefCell::default() }
     }
 
     /// Rejects a request that has no candidate, or that is sheddable while the pool is saturated. With flow control, the request has
@@ -152,14 +185,19 @@ impl Pipeline {
 
     /// The prompt's matches for each prefix producer, the request's session for each session producer, its limits if a predictor reads
     /// them, and the matches of its images, videos and audio for each producer of these.
-    pub(super) fn look_up<'a>(&'a self, cycle: &Cycle<'a>, prepared: &'a Prepared<'_>) -> Lookup<'a> {
+    pub(super) fn look_up<'a>(
+        &'a self,
+        cycle: &Cycle<'a>,
+        prepared: &'a Prepared<'_>,
+        scratch: &mut Scratch,
+    ) -> Lookup<'a> {
         // Every producer has hashes, or, for a request without a prompt, none has.
         let mut prefixes = Few::new();
         for (slot, prompt) in self.prefix_producers.iter().zip(&prepared.prompts) {
             let PromptHashes { block_size, ref hashes, .. } = *prompt;
             let cycle = cycle.of(slot);
-            let mut matched = vec![0; cycle.pool.as_slice().len()];
-            slot.plugin.count_matches(&cycle, hashes, &mut matched);
+            let mut matched = scratch.counts(cycle.pool.as_slice().len());
+            slot.plugin.count_matches(&cycle, hashes, &mut matched, &mut scratch.ends);
             let scale = slot.plugin.token_scale(&cycle);
             let total = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
             prefixes.push(PrefixMatch { matched, total, block_size, scale });

@@ -106,6 +106,11 @@ impl Avoidance {
         self.failing.contains_key(&endpoint)
     }
 
+    /// Whether any endpoint has failed since it last recovered.
+    pub fn has_failing(&self) -> bool {
+        !self.failing.is_empty()
+    }
+
     /// The keys of the endpoints that are avoided at this time, in no order.
     pub fn avoided_endpoints(&self, now: Duration) -> impl Iterator<Item = u64> {
         let avoided = self.failing.iter().filter(move |(_, failing)| failing.avoided.contains(now));

@@ -93,7 +93,7 @@ impl<M: MetricSink> BodyRouter<M> {
     /// # Errors
     /// The proxy refuses a call.
     pub fn request_headers(&self, proxy: &mut impl Proxy) -> Result<Option<AwaitedBody>> {
-        let headers = proxy.request_headers()?;
+        let headers = proxy.request_headers(HeaderList::EMPTY)?;
         let all = Headers(&headers);
         if opens_tunnel(all) || all.get("content-type").is_some_and(|it| has_messages(it.as_bytes())) {
             return Ok(None);

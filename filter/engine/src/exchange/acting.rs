@@ -5,7 +5,7 @@ use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
-use endpoint_picker::headers::Headers;
+use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::response::outcome::ServerOutcome;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
@@ -168,7 +168,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let flow = self.flow(result);
         let flow = self.account_for_body(flow);
         if !self.exchange.is_undecided() {
-            self.exchange.head.forget_headers();
+            self.exchange.head.forget_headers(&mut self.pool.spare_headers);
         }
         flow
     }
@@ -330,7 +330,7 @@ pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
     let message = "the proxy does not pass the request's body on to the endpoint picker";
     let rejection = Rejection::new(Code::ServiceUnavailable, message);
     pool.metrics.count_rejected(rejection.code);
-    let headers = proxy.request_headers()?;
+    let headers = proxy.request_headers(HeaderList::EMPTY)?;
     let content_type = Headers(&headers).get("content-type").unwrap_or_default();
     let ErrorResponse { header: (name, value), body } =
         ErrorResponse::new(&rejection, is_grpc(content_type.as_bytes()));

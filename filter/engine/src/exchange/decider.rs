@@ -455,7 +455,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let metrics = &mut self.pool.metrics;
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
         if let Action::Route(route) = &directive.action {
-            metrics.count_pick(route.address());
+            if let Some(&endpoint) = route.assignment.destinations.first() {
+                metrics.count_pick(endpoint, route.address());
+            }
             metrics.count_media(route.media);
         }
         for run in &directive.served_models {

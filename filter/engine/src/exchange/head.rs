@@ -61,8 +61,14 @@ impl Default for RequestHead {
 
 impl RequestHead {
     /// Reads the request's headers and removes those that steer the request.
-    pub(super) fn take(proxy: &mut impl Proxy, pool: &str, explain: &Explain) -> Result<RequestOwner> {
-        let headers = proxy.request_headers()?;
+    /// They are copied into the memory of a list that is not needed any more.
+    pub(super) fn take(
+        proxy: &mut impl Proxy,
+        pool: &str,
+        explain: &Explain,
+        used: HeaderList,
+    ) -> Result<RequestOwner> {
+        let headers = proxy.request_headers(used)?;
         let control: Vec<&str> = headers.iter().filter_map(|(name, _)| listed(name, &CONTROL)).collect();
         // Only a picker or a client sets the destination, so most requests cost no second call.
         if control.contains(&DESTINATION)
@@ -78,7 +84,7 @@ impl RequestHead {
 
     /// Reads the headers of a request that another picker has routed. They stay, but for the secret.
     pub(super) fn read(proxy: &mut impl Proxy, explain: &Explain) -> Result<Self> {
-        Self::of(proxy.request_headers()?, proxy, explain)
+        Self::of(proxy.request_headers(HeaderList::EMPTY)?, proxy, explain)
     }
 
     fn of(headers: HeaderList, proxy: &mut impl Proxy, explain: &Explain) -> Result<Self> {
@@ -142,9 +148,11 @@ impl RequestHead {
         }
     }
 
-    /// Frees the headers, some 1.5 KiB for as long as the response takes.
-    pub(super) fn forget_headers(&mut self) {
-        self.all = HeaderList::EMPTY;
+    /// Gives the memory of the headers to the next request, some 1.5 KiB for as long as the response takes.
+    pub(super) fn forget_headers(&mut self, spare: &mut HeaderList) {
+        if !self.all.is_empty() {
+            *spare = core::mem::take(&mut self.all);
+        }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

@@ -158,7 +158,9 @@ impl Exchange {
         let mut turn = Turn { exchange: self, pool, proxy };
         let result = match turn.pool.config.mode {
             Mode::Pick => {
-                match RequestHead::take(turn.proxy, &turn.pool.config.pool, &turn.pool.config.explain) {
+                let WorkerPool { config, spare_headers, .. } = &mut *turn.pool;
+                let used = core::mem::take(spare_headers);
+                match RequestHead::take(turn.proxy, &config.pool, &config.explain, used) {
                     Ok(RequestOwner::Own(head)) => {
                         turn.exchange.head = head;
                         turn.decide_by_head(!end_of_stream)
@@ -338,8 +340,18 @@ impl Exchange {
         if end_of_stream {
             self.complete(pool, proxy);
         } else if self.assignment.has_begun() {
-            self.assignment.chunks += 1;
+            self.count_chunks(1);
         }
+    }
+
+    /// Whether nothing reads the next chunks of the response, up to the last one: they need only be [counted](Self::count_chunks).
+    pub fn only_counts_chunks(&self) -> bool {
+        self.assignment.has_begun() && self.response.is_read()
+    }
+
+    /// Counts chunks of the response that did not come to [`Self::response_body`].
+    pub fn count_chunks(&mut self, chunks: u64) {
+        self.assignment.chunks += chunks;
     }
 
     /// The response's trailers have arrived.

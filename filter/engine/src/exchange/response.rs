@@ -101,6 +101,14 @@ impl Response {
         Ok(())
     }
 
+    /// Whether its further chunks are neither read nor changed.
+    pub(super) fn is_read(&self) -> bool {
+        self.reader.is_none()
+            && self.restore.is_none()
+            && self.replacement.is_none()
+            && self.awaited_since.is_none()
+    }
+
     /// Reads the chunk of the body that has arrived, and replaces it if need be.
     pub(super) fn read_chunk<M: MetricSink>(
         &mut self,

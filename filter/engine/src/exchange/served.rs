@@ -111,7 +111,7 @@ impl Assignment {
             }
         }
         let mut failures = served.endpoint.map_or(Failures::default(), |endpoint| {
-            let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
+            let is_failing = store.is_failing(endpoint);
             let tried = if is_elsewhere { &[][..] } else { &self.destinations };
             Failures::of(tried, endpoint, served.outcome, is_failing)
         });
@@ -284,7 +284,7 @@ pub(super) fn judge(
     endpoint: u64,
     outcome: ServerOutcome,
 ) -> Result<()> {
-    let is_failing = store.read(|ledger| ledger.is_failing(endpoint));
+    let is_failing = store.is_failing(endpoint);
     let failures = Failures::of(&[], endpoint, Some(outcome), is_failing);
     if !failures.is_empty() {
         let now = proxy.now()?;

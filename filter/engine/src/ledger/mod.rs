@@ -256,6 +256,11 @@ impl Ledger {
         self.avoidance.is_failing(endpoint)
     }
 
+    /// Whether any endpoint is failing.
+    pub fn has_failing(&self) -> bool {
+        self.avoidance.has_failing()
+    }
+
     /// The number of loads that started, of all senders together: it grows when any of them routes a request.
     pub fn routed(&self) -> u64 {
         self.routed

@@ -26,7 +26,7 @@ use endpoint_picker_wire::report;
 
 use limits::LimitMetrics;
 use plugins::PluginMetrics;
-use series::{LabelledCounter, LabelledGauge};
+use series::{EndpointCounter, LabelledCounter, LabelledGauge};
 use sharing::SharingMetrics;
 use tokens::TokenMetrics;
 
@@ -103,7 +103,7 @@ pub struct Metrics<M: MetricSink> {
     limits: LimitMetrics<M>,
     plugins: PluginMetrics<M>,
     /// Requests and stages of them, by endpoint.
-    picks: LabelledCounter<M>,
+    picks: EndpointCounter<M>,
     /// Routed requests, by the client's model and the serving model: of models to which a server has
     /// responded without an error.
     requests: LabelledCounter<M>,
@@ -236,7 +236,7 @@ impl<M: MetricSink> Metrics<M> {
             first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
             limits: LimitMetrics::new(sink, pool),
             plugins: PluginMetrics::new(sink, pool),
-            picks: labelled("picks", &[ENDPOINT]),
+            picks: EndpointCounter::new(sink, family(MetricKind::Counter, "picks", &[ENDPOINT])),
             requests: labelled("model_requests", MODELS),
             models_pause: Period::default(),
             rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
@@ -395,9 +395,9 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a request for the endpoint with this `ip:port`.
-    pub(crate) fn count_pick(&mut self, endpoint: &str) {
-        self.picks.increment(&[endpoint]);
+    /// Counts a request for the endpoint with this key and `ip:port`.
+    pub(crate) fn count_pick(&mut self, endpoint: u64, address: &str) {
+        self.picks.increment(endpoint, address);
     }
 
     /// Counts the blocks of a prompt that its endpoint had been sent before.
@@ -453,7 +453,8 @@ impl<M: MetricSink> Metrics<M> {
         let errors = self.response_errors.iter().map(|(_, counter)| counter);
         let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);
         counters.into_iter().chain(rejected).chain(errors).chain(fallbacks).for_each(Counter::flush);
-        for counter in [&self.picks, &self.requests, &self.rewrites] {
+        self.picks.flush();
+        for counter in [&self.requests, &self.rewrites] {
             counter.flush();
         }
         self.sharing.flush();
@@ -471,8 +472,8 @@ impl<M: MetricSink> Metrics<M> {
         self.in_flight_tokens.remove(endpoints);
     }
 
-    /// Forgets the picks of endpoints that left the pool.
-    pub(crate) fn keep_picks<'a>(&mut self, endpoints: impl Iterator<Item = &'a str>) {
+    /// Forgets the picks of endpoints that left the pool. `endpoints` are the keys of those that did not.
+    pub(crate) fn keep_picks(&mut self, endpoints: impl Iterator<Item = u64>) {
         self.picks.keep(endpoints);
     }
 

@@ -6,7 +6,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::sink::{Counter, Gauge, Histogram, Labels, MetricSink};
+use super::sink::{Counter, Gauge, Histogram, Labels, MetricSink, OTHER};
 
 /// Maximum number of series of one metric, in addition to the series of all other values.
 pub const MAX_SERIES: usize = 1000;
@@ -101,17 +101,44 @@ impl<M: MetricSink> LabelledCounter<M> {
     pub(crate) fn flush(&self) {
         self.series.by_labels.values().for_each(|series| series.metric.flush());
     }
+}
 
-    /// Forgets the counters of all other values of its one label, after a last flush, so that new values get theirs.
-    pub(crate) fn keep<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
-        let kept: HashSet<String> = values.map(|value| Labels::new(&[value]).suffix().to_owned()).collect();
-        self.series.by_labels.retain(|suffix, series| {
-            let is_kept = kept.contains(suffix);
-            if !is_kept {
-                series.metric.flush();
-            }
-            is_kept
-        });
+/// A counter for each endpoint, found by the endpoint's key: a request makes and reads no labels.
+#[derive(Debug)]
+pub(crate) struct EndpointCounter<M: MetricSink> {
+    sink: M,
+    family: M::Family,
+    by_key: HashMap<u64, Counter<M>>,
+    /// The counter of all endpoints beyond the limit.
+    other: Option<Counter<M>>,
+}
+
+impl<M: MetricSink> EndpointCounter<M> {
+    pub(crate) fn new(sink: &M, family: M::Family) -> Self {
+        Self { sink: sink.clone(), family, by_key: HashMap::new(), other: None }
+    }
+
+    /// Increments the counter of the endpoint with this key and `ip:port`.
+    pub(crate) fn increment(&mut self, key: u64, address: &str) {
+        let Self { sink, family, by_key, other } = self;
+        let make = |value| Counter::new(sink, family, &Labels::new(&[value]));
+        match by_key.get(&key) {
+            Some(counter) => counter.increment(),
+            None if by_key.len() < MAX_SERIES => by_key.entry(key).or_insert(make(address)).increment(),
+            None => other.get_or_insert_with(|| make(OTHER)).increment(),
+        }
+    }
+
+    /// Adds the pending counts to the proxy's counters.
+    pub(crate) fn flush(&self) {
+        self.by_key.values().chain(&self.other).for_each(Counter::flush);
+    }
+
+    /// Forgets the counters of all other endpoints, after a last flush, so that new ones get theirs.
+    pub(crate) fn keep(&mut self, keys: impl Iterator<Item = u64>) {
+        let kept: HashSet<u64> = keys.collect();
+        let left = self.by_key.extract_if(|key, _| !kept.contains(key)).map(|(_, counter)| counter);
+        left.chain(self.other.take()).for_each(|counter| counter.flush());
     }
 }
 

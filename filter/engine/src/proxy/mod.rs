@@ -59,8 +59,8 @@ pub trait Proxy {
         Err(ProxyError { call: "resume", status: "requests do not wait in this proxy".to_owned() })
     }
 
-    /// All request headers.
-    fn request_headers(&self) -> Result<HeaderList>;
+    /// All request headers, in the memory of a list that is not needed any more.
+    fn request_headers(&self, used: HeaderList) -> Result<HeaderList>;
 
     /// Sets a request header and replaces its old values.
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()>;

@@ -8,8 +8,8 @@ use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
-use endpoint_picker::pipeline::Prepared;
 use endpoint_picker::pipeline::shadow::Acting;
+use endpoint_picker::pipeline::{Prepared, Scratch};
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
@@ -82,6 +82,13 @@ pub(crate) struct PreparedRequest<'a> {
     shadow: Option<Prepared<'a>>,
 }
 
+impl PreparedRequest<'_> {
+    /// The memory of the decision.
+    pub(crate) fn into_scratch(self) -> Scratch {
+        self.own.into_scratch()
+    }
+}
+
 /// A decision whose instructions for the proxy are not made yet; making them needs no ledger.
 #[derive(Debug)]
 pub(crate) struct PoolDecision {
@@ -110,15 +117,20 @@ impl PoolView {
         }
     }
 
-    /// Prepares the decision for a request with a body; `None` without a body.
-    pub(crate) fn prepare<'a>(&self, routing: &Routing<'a>) -> Option<PreparedRequest<'a>> {
+    /// Prepares the decision for a request with a body, in memory of an earlier decision; `None` without a body.
+    pub(crate) fn prepare<'a>(
+        &self,
+        routing: &Routing<'a>,
+        scratch: &mut Scratch,
+    ) -> Option<PreparedRequest<'a>> {
         let Routing { request, has_body, other, now, .. } = *routing;
         has_body.then(|| {
             let view = self.without_ledger(&[]);
             let Topology { pipeline, shadow, .. } = &**self.topology();
             let shadow = shadow.as_ref().filter(|_| other.is_none());
             let shadow = shadow.map(|shadow| shadow.pipeline().prepare(request, &view, now));
-            PreparedRequest { own: pipeline.prepare(request, &view, now), shadow }
+            let own = pipeline.prepare(request, &view, now).with_scratch(core::mem::take(scratch));
+            PreparedRequest { own, shadow }
         })
     }
 

@@ -9,6 +9,7 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks, ServedModelRun};
 use endpoint_picker::input::prediction::ResponseLimits;
+use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
@@ -211,7 +212,12 @@ impl Assignment {
 
 impl PoolView {
     /// Turns a decision of this view into instructions for the proxy.
-    pub(crate) fn directive(&self, decided: PoolDecision, routing: &Routing<'_>) -> Directive {
+    pub(crate) fn directive(
+        &self,
+        decided: PoolDecision,
+        routing: &Routing<'_>,
+        scratch: &mut Scratch,
+    ) -> Directive {
         let Routing { request, explain, now, .. } = *routing;
         let explanation = explain.then(|| self.explanation(&decided, routing));
         let PoolDecision { mut decision, shadow, other, .. } = decided;
@@ -226,7 +232,7 @@ impl PoolView {
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
             }
             None => (
-                self.action(decision, pool, request.subset.is_hint(), now),
+                self.action(decision, pool, (request.subset.is_hint(), now), scratch),
                 shadow.map(|shadow| shadow.agreement),
             ),
         };
@@ -249,9 +255,16 @@ impl PoolView {
         why.within(headers::LONGEST_VALUE.saturating_sub(rest.len())) + &rest
     }
 
-    fn action(&self, decision: Decision, pool: &Endpoints, is_hint: bool, now: Duration) -> Action {
+    fn action(
+        &self,
+        decision: Decision,
+        pool: &Endpoints,
+        (is_hint, now): (bool, Duration),
+        scratch: &mut Scratch,
+    ) -> Action {
         let with_scores = self.policy().emit_endpoint_scores;
         let scores = with_scores.then(|| scores(&decision, pool)).flatten();
+        scratch.keep_runs(decision.runs);
         let destinations = match decision.outcome {
             Outcome::Route(destinations) => destinations,
             Outcome::Reject(rejection) => return Action::Reject(rejection),

@@ -12,7 +12,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use endpoint_picker::decision::{Abstention, FailureMode, Outcome};
+use endpoint_picker::headers::HeaderList;
 use endpoint_picker::period::Period;
+use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::subset::Subset;
 
@@ -46,6 +48,10 @@ pub struct WorkerPool<S, M: MetricSink> {
     /// The list: places in `others`.
     pub(crate) fallback: Vec<usize>,
     pub(crate) draws: Draws,
+    /// Memory of the headers of the last request that was decided.
+    pub(crate) spare_headers: HeaderList,
+    /// Memory of the last decision.
+    scratch: Scratch,
     pub(crate) kept_connections: KeptConnections,
     elsewhere: ElsewhereWatch,
     /// The endpoints of which picks may be counted.
@@ -65,6 +71,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             others: Vec::new(),
             fallback: Vec::new(),
             draws: Draws::new(seed),
+            spare_headers: HeaderList::EMPTY,
+            scratch: Scratch::default(),
             kept_connections: KeptConnections::default(),
             elsewhere: ElsewhereWatch::default(),
             picked_pool: Arc::default(),
@@ -131,17 +139,20 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             .into();
         }
         let mut view = Cow::Borrowed(view);
-        let Self { store, draws, .. } = self;
-        let mut prepared = view.prepare(routing);
+        let Self { store, draws, scratch, .. } = self;
+        let mut prepared = view.prepare(routing, scratch);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // Another snapshot was adopted in between, so the request is prepared again by its view.
                 view = Cow::Owned(Arc::clone(newest));
-                prepared = view.prepare(routing);
+                prepared = view.prepare(routing, scratch);
             }
             view.evaluate(ledger, prepared.as_ref(), routing, draws)
         });
-        view.directive(decided, routing)
+        if let Some(prepared) = prepared {
+            *scratch = prepared.into_scratch();
+        }
+        view.directive(decided, routing, scratch)
     }
 
     /// The outcome of the failure mode, inside the request's subset hint.
@@ -166,7 +177,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         metrics.age_models(now);
         let view = store.view();
         if !Arc::ptr_eq(view.pool(), picked_pool) {
-            metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::printed_address));
+            metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::key));
             kept_connections.keep(|endpoint| view.pool().index_of(endpoint).is_some());
             *picked_pool = Arc::clone(view.pool());
         }

@@ -21,6 +21,11 @@ pub trait PoolStore {
     /// Reads the ledger as it is now; it need not be up to date with its copies.
     fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T;
 
+    /// Whether an endpoint has failed since it last served a generation, by its key.
+    fn is_failing(&self, endpoint: u64) -> bool {
+        self.read(|ledger| ledger.is_failing(endpoint))
+    }
+
     /// Runs `decide` with a view and a ledger that are up to date and have the same endpoints, and applies the changes that it returns.
     ///
     /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result

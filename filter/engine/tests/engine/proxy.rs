@@ -95,7 +95,7 @@ impl Proxy for FakeProxy {
         }))
     }
 
-    fn request_headers(&self) -> Result<HeaderList> {
+    fn request_headers(&self, _used: HeaderList) -> Result<HeaderList> {
         self.check("request_headers").map(|()| self.request_headers.iter().cloned().collect())
     }
 

@@ -27,7 +27,7 @@ fn every_decision_is_one_that_the_oracle_allows() {
             fixture.advance(step);
             oracle.advance(step, &fixture.situation());
             let decision = fixture.decide(&step.spec, seed);
-            let picks: Vec<Vec<usize>> = decision.runs.iter().map(|run| run.picked.clone()).collect();
+            let picks: Vec<Vec<usize>> = decision.runs.iter().map(|run| run.picked.to_vec()).collect();
             let routed = match &decision.outcome {
                 Outcome::Route(endpoints) => Some(&endpoints[..]),
                 _ => None,
@@ -67,7 +67,7 @@ fn agree(decision: &Decision, expected: &Expected) -> TestCaseResult {
     prop_assert_eq!(decision.runs.len(), expected.runs.len());
     for (run, expected) in decision.runs.iter().zip(&expected.runs) {
         prop_assert_eq!(&run.scored, &expected.kept, "{}", expected.profile);
-        prop_assert_eq!(&run.picked, &expected.picked);
+        prop_assert_eq!(&*run.picked, &*expected.picked);
         near(&run.totals, &expected.totals, &expected.profile)?;
         near(&run.scores, &expected.scores.concat(), &expected.profile)?;
     }

@@ -1,5 +1,6 @@
 //! A pipeline with a ledger, and readings and time that the test sets.
 
+use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use endpoint_picker::decision::Decision;
 use endpoint_picker::headers::Headers;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
-use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pipeline::shadow::Acting;
+use endpoint_picker::pipeline::{Pipeline, Scratch};
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::reading::Reading;
@@ -33,6 +35,8 @@ pub(crate) struct Fixture {
     readings_arrived: Duration,
     /// The requests in flight, oldest first.
     in_flight: VecDeque<InFlight>,
+    /// Memory of the last decision, so that every decision is shown to leave nothing to the next.
+    scratch: RefCell<Scratch>,
 }
 
 /// Chunks of each response.
@@ -66,6 +70,7 @@ impl Fixture {
             now,
             readings_arrived: now,
             in_flight: VecDeque::new(),
+            scratch: RefCell::default(),
         }
     }
 
@@ -149,7 +154,14 @@ impl Fixture {
 
     pub(crate) fn decide(&self, spec: &RequestSpec, seed: u64) -> Decision {
         self.with_request(spec, |request, view| {
-            self.pipeline.decide(request, view, self.now, &mut SplitMix64::new(seed))
+            let prepared = self.pipeline.prepare(request, view, self.now);
+            let prepared = prepared.with_scratch(self.scratch.take());
+            let rng = &mut SplitMix64::new(seed);
+            let decision = self.pipeline.decide_prepared(&prepared, Acting::Own, view, rng);
+            let mut scratch = prepared.into_scratch();
+            scratch.keep_runs(decision.runs.clone());
+            self.scratch.replace(scratch);
+            decision
         })
     }
 

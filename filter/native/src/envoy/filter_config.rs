@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use super::body_router::WorkerRouter;
+use super::configured::{CountedFilter, CountedRoute};
 use super::filter_pool::{FilterPool, Worker, define_metrics};
 use super::model_list::PoolModels;
 use super::per_worker::PerWorker;
@@ -26,6 +27,7 @@ pub(crate) struct FilterConfig {
     flusher: Arc<Flusher>,
     _wakes: WakeSubscription,
     _picker: Option<Arc<Picker>>,
+    _counted: CountedFilter,
 }
 
 /// A filter's configuration as one worker uses it.
@@ -73,6 +75,7 @@ impl FilterConfig {
     pub(crate) fn new(handle: &mut ConfigHandle<'_>, json: &[u8]) -> Result<Self, String> {
         let ChainConfig { picker, body_routing, model_list } =
             ChainConfig::parse(json).map_err(|error| error.to_string())?;
+        let counted = CountedFilter::new(picker.as_ref().map(|config| &*config.engine.pool));
         let picker = Picker::new(json, picker)?;
         let models = body_routing.as_ref().map(|routing| ModelsHandle::of(&routing.agent));
         let routing = body_routing.zip(models.transpose().map_err(|error| without_thread(&error))?);
@@ -89,7 +92,7 @@ impl FilterConfig {
             models: listed.clone(),
         });
         let wakes = wakes::subscribe(Box::new(move || scheduler.commit(WAKE)));
-        Ok(Self { workers, flusher, _wakes: wakes, _picker: picker })
+        Ok(Self { workers, flusher, _wakes: wakes, _picker: picker, _counted: counted })
     }
 
     /// The configuration as this worker uses it.
@@ -108,13 +111,15 @@ impl FilterConfig {
 pub(crate) struct RouteConfig {
     /// `None`: the picker is off for the route.
     picker: Option<Arc<Picker>>,
+    _counted: CountedRoute,
 }
 
 impl RouteConfig {
     /// Takes a configuration into use. The error is the reason of a refusal.
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
         let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
-        Picker::new(json, config).map(|picker| Self { picker })
+        let counted = CountedRoute::new(config.as_ref().map(|config| &*config.engine.pool));
+        Picker::new(json, config).map(|picker| Self { picker, _counted: counted })
     }
 
     /// The pool of a worker; `None`: the picker is off.

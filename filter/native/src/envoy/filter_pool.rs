@@ -13,7 +13,6 @@ use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Me
 use endpoint_picker_engine::resume::ResumeMetrics;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::host::{Envoy, Event, OwnEvent, SteeringKeys};
 use super::per_worker::PerWorker;
@@ -29,6 +28,7 @@ use crate::pool::store::SharedStore;
 use crate::process::clock;
 use crate::process::proxy_name::proxy_name;
 use crate::process::subscribers::Subscription;
+use crate::process::sync::{Mutex, MutexGuard};
 
 /// One pool as one worker uses it.
 pub(crate) type Pool = WorkerPool<SharedStore, Sink>;

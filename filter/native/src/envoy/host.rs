@@ -1,5 +1,6 @@
 //! Envoy as the engine sees it: one request during one hook.
 
+use core::cell::Cell;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use endpoint_picker_engine::proxy::metadata::{FALLBACK_KEY, LB, Metadata};
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result, Resume, parse_address};
 use endpoint_picker_wire::endpoint_scores_field;
 
+use super::configured::PickersOfPool;
 use super::resumer::OwnRequest;
 use super::wake::Wake;
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
@@ -46,6 +48,8 @@ pub(crate) struct SteeringKeys {
     steering: Steering,
     /// The mark that this pool's picker leaves.
     mark: String,
+    /// The pickers that may read it.
+    pickers: Arc<PickersOfPool>,
     /// The pick for the balancer.
     pick: String,
     /// The name of the pool that takes requests.
@@ -56,15 +60,15 @@ impl SteeringKeys {
     /// `pool` is the requests' own pool.
     pub(crate) fn new(steering: Steering, pool: &str, taken_by: &str) -> Self {
         let (mark, pick) = (format!("endpoint-picker.picked.{pool}"), filter_state_key(pool));
-        Self { steering, mark, pick, taken_by: taken_by.into() }
+        Self { steering, mark, pickers: PickersOfPool::of(pool), pick, taken_by: taken_by.into() }
     }
 }
 
-/// The headers of a request.
-pub(super) fn request_headers(request: &RequestHandle<'_>) -> HeaderList {
+/// The headers of a request, in the memory of a list that is not needed any more.
+pub(super) fn request_headers(request: &RequestHandle<'_>, used: HeaderList) -> HeaderList {
     /// Room for usual requests.
     const USUAL: (usize, usize) = (32, 1024);
-    let mut headers = HeaderList::with_capacity(USUAL.0, USUAL.1);
+    let mut headers = used.emptied(USUAL);
     request.for_each_header(HeaderMap::Request, |name, value| headers.push(name, value));
     #[cfg(feature = "trap")]
     assert!(!headers.has("x-test-trap"), "the hook panics here, as asked");
@@ -79,12 +83,23 @@ pub(crate) struct OwnEvent<'a> {
     pub(super) chunk: &'a [u8],
 }
 
+/// Bytes of the request's body.
+#[derive(Clone, Copy, Debug)]
+struct BodySizes {
+    /// Bytes that Envoy holds.
+    buffered: usize,
+    /// Bytes that the hook brings; `None`: it brings none that Envoy does not hold too.
+    received: Option<usize>,
+}
+
 /// One request during one hook.
 #[derive(Debug)]
 pub(crate) struct Envoy<'a, 'hook> {
     request: &'a mut RequestHandle<'hook>,
     event: Event,
     steering: &'a SteeringKeys,
+    /// Asked once, until the body is replaced.
+    sizes: Cell<Option<BodySizes>>,
     /// The first destination.
     first: String,
     pick: &'a mut Option<Pick>,
@@ -112,7 +127,16 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         pick: &'a mut Option<Pick>,
         own: Option<OwnEvent<'a>>,
     ) -> Self {
-        Self { request, event, steering, first: String::new(), pick, own, reply: None }
+        Self {
+            request,
+            event,
+            steering,
+            sizes: Cell::new(None),
+            first: String::new(),
+            pick,
+            own,
+            reply: None,
+        }
     }
 
     /// The request, for calls that are not the engine's.
@@ -120,9 +144,17 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         self.request
     }
 
-    /// Whether the received part of the request's body holds bytes that are not buffered.
-    fn has_received_part(&self) -> bool {
-        self.event == Event::Body && !self.request.received_is_buffered()
+    fn body_sizes(&self) -> BodySizes {
+        if let Some(sizes) = self.sizes.get() {
+            return sizes;
+        }
+        let has_received = self.event == Event::Body && !self.request.received_is_buffered();
+        let sizes = BodySizes {
+            buffered: self.request.body_size(BodyPart::BufferedRequest),
+            received: has_received.then(|| self.request.body_size(BodyPart::ReceivedRequest)),
+        };
+        self.sizes.set(Some(sizes));
+        sizes
     }
 
     /// Bytes of the request's body that have arrived.
@@ -130,14 +162,13 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         if let Some(own) = &self.own {
             return own.request.body.len();
         }
-        let received =
-            if self.has_received_part() { self.request.body_size(BodyPart::ReceivedRequest) } else { 0 };
-        self.request.body_size(BodyPart::BufferedRequest) + received
+        let BodySizes { buffered, received } = self.body_sizes();
+        buffered + received.unwrap_or(0)
     }
 
-    /// The first `max_bytes` bytes of these parts of a body. A single chunk, as in most bodies, is not
+    /// The first `max_bytes` bytes of these parts of a body, which have `size` bytes. A single chunk, as in most bodies, is not
     /// copied.
-    fn join(&self, parts: &[BodyPart], max_bytes: usize) -> Cow<'_, [u8]> {
+    fn join(&self, parts: &[BodyPart], max_bytes: usize, size: impl Fn() -> usize) -> Cow<'_, [u8]> {
         let mut all = Cow::Borrowed(&[][..]);
         for &part in parts {
             self.request.for_each_piece(part, |piece| {
@@ -148,8 +179,7 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
                     return;
                 }
                 if let Cow::Borrowed(first) = all {
-                    let size: usize = parts.iter().map(|&part| self.request.body_size(part)).sum();
-                    let mut both = Vec::with_capacity(size.min(max_bytes));
+                    let mut both = Vec::with_capacity(size().min(max_bytes));
                     both.extend_from_slice(first);
                     all = Cow::Owned(both);
                 }
@@ -188,8 +218,8 @@ impl Proxy for Envoy<'_, '_> {
         Ok(Box::new(move || scheduler.commit(Wake::Resumed.into())))
     }
 
-    fn request_headers(&self) -> Result<HeaderList> {
-        Ok(request_headers(self.request))
+    fn request_headers(&self, used: HeaderList) -> Result<HeaderList> {
+        Ok(request_headers(self.request, used))
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Result<()> {
@@ -205,15 +235,21 @@ impl Proxy for Envoy<'_, '_> {
             let body = &own.request.body;
             return Ok(body.get(..max_bytes).unwrap_or(body).into());
         }
-        let parts = [BodyPart::BufferedRequest, BodyPart::ReceivedRequest];
-        Ok(self.join(if self.has_received_part() { &parts } else { &parts[..1] }, max_bytes))
+        let parts: &[BodyPart] = match self.body_sizes() {
+            BodySizes { received: None, .. } => &[BodyPart::BufferedRequest],
+            BodySizes { buffered: 0, received: Some(_) } => &[BodyPart::ReceivedRequest],
+            BodySizes { .. } => &[BodyPart::BufferedRequest, BodyPart::ReceivedRequest],
+        };
+        Ok(self.join(parts, max_bytes, || self.request_body_size()))
     }
 
     fn request_chunk(&self) -> Result<Cow<'_, [u8]>> {
         // An earlier filter that has held the body passes all of it on at once.
-        let part =
-            if self.has_received_part() { BodyPart::ReceivedRequest } else { BodyPart::BufferedRequest };
-        Ok(self.join(&[part], usize::MAX))
+        let BodySizes { buffered, received } = self.body_sizes();
+        Ok(match received {
+            Some(received) => self.join(&[BodyPart::ReceivedRequest], usize::MAX, || received),
+            None => self.join(&[BodyPart::BufferedRequest], usize::MAX, || buffered),
+        })
     }
 
     fn replace_request_body(&mut self, body: &[u8]) -> Result<()> {
@@ -224,11 +260,12 @@ impl Proxy for Envoy<'_, '_> {
         // In a body hook Envoy passes on the buffered part and after it the received part. The new body
         // replaces the received part, and the buffered part is emptied.
         let (new, old) = if self.event == Event::Body {
-            let has_both = self.has_received_part();
+            let has_both = self.body_sizes().received.is_some();
             (BodyPart::ReceivedRequest, has_both.then_some(BodyPart::BufferedRequest))
         } else {
             (BodyPart::BufferedRequest, None)
         };
+        self.sizes.set(None);
         if let Some(old) = old {
             self.request.replace_body(old, &[]);
         }
@@ -321,6 +358,9 @@ impl Proxy for Envoy<'_, '_> {
     }
 
     fn mark_picked(&mut self, pool: &str) -> Result<()> {
+        if !self.steering.pickers.may_share_chain() {
+            return Ok(());
+        }
         // Envoy refuses to set a value twice.
         let is_marked = self.request.filter_state(&self.steering.mark).is_some();
         done(
@@ -393,7 +433,8 @@ impl Proxy for Envoy<'_, '_> {
         if let Some(own) = &self.own {
             return Ok(own.chunk.into());
         }
-        Ok(self.join(&[BodyPart::ReceivedResponse], usize::MAX))
+        let part = BodyPart::ReceivedResponse;
+        Ok(self.join(&[part], usize::MAX, || self.request.body_size(part)))
     }
 
     fn replace_response_chunk(&mut self, bytes: &[u8]) -> Result<()> {

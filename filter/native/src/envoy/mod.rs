@@ -1,6 +1,7 @@
 //! Requests and configurations of Envoy.
 
 mod body_router;
+mod configured;
 pub(crate) mod filter_config;
 mod filter_pool;
 mod host;

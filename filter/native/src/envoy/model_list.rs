@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use endpoint_picker::headers::Headers;
+use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker_engine::model_list::ModelList;
 use parking_lot::Mutex;
 
@@ -31,7 +31,8 @@ impl PoolModels {
 
     /// The response to a request without a body that asks for the list. `None`: it has another purpose, or there is no list yet.
     pub(super) fn response(&self, request: &RequestHandle<'_>) -> Option<LocalReply> {
-        let list = ModelList::is_requested(Headers(&request_headers(request))).then(|| self.list())??;
+        let list = ModelList::is_requested(Headers(&request_headers(request, HeaderList::EMPTY)))
+            .then(|| self.list())??;
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         Some(LocalReply { status: 200, headers, body: list.to_vec(), details: "endpoint_picker_model_list" })
     }

@@ -11,6 +11,7 @@ use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::resume::{StreamApi, Unresumable};
 
+use super::configured::has_routes;
 use super::filter_config::{RouteConfig, WorkerConfig};
 use super::filter_pool::{Pool, Worker};
 use super::host::{Envoy, Event, OwnEvent, request_headers};
@@ -172,7 +173,8 @@ impl Stream {
 
     /// The pool of the request's route.
     fn worker(&self, request: &RequestHandle<'_>, route_of: RouteOf) -> Option<Arc<Worker>> {
-        let worker = match route_of(request) {
+        let route = if has_routes() { route_of(request) } else { None };
+        let worker = match route {
             Some(route) => route.worker(request.worker_index()),
             None => self.config.worker.as_ref(),
         };
@@ -181,7 +183,7 @@ impl Stream {
 
     fn begin(&mut self, request: &mut RequestHandle<'_>, end_of_stream: bool) -> Outcome {
         if self.api.is_some() && self.has_resumer() {
-            self.head = request_headers(request);
+            self.head = request_headers(request, HeaderList::EMPTY);
         }
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
             exchange.request_headers(pool, envoy, end_of_stream)
@@ -254,7 +256,7 @@ impl Stream {
     /// event is over.
     fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
         let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
-        if self.part != Part::Active || !reads_body {
+        if self.part != Part::Active || !reads_body || !has_routes() {
             return None;
         }
         let worker = self.worker(request, route_of);
@@ -332,6 +334,18 @@ impl Stream {
         self.in_response(request, Event::Body, |exchange, pool, envoy| {
             exchange.response_body(pool, envoy, end_of_stream);
         })
+    }
+
+    /// Whether nothing reads the next chunks of the response, up to the last one.
+    pub(crate) fn only_counts_chunks(&mut self) -> bool {
+        self.reader().is_none_or(|picking| picking.exchange.only_counts_chunks())
+    }
+
+    /// Counts chunks of the response that nothing has read.
+    pub(crate) fn count_chunks(&mut self, chunks: u64) {
+        if let Some(picking) = self.reader() {
+            picking.exchange.count_chunks(chunks);
+        }
     }
 
     /// The response's trailers have arrived.
@@ -416,12 +430,16 @@ impl Stream {
         event: Event,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>),
     ) -> Outcome {
-        let Self { picking, part, own, .. } = self;
-        // The response to a request of the module reaches the engine before it is sent to the client.
-        if let Some(picking) = picking.as_mut().filter(|_| *part != Part::Passive && own.is_none()) {
+        if let Some(picking) = self.reader() {
             picking.run(request, event, None, hook);
         }
         Outcome::Continue
+    }
+
+    /// The picker that gets the events of the response.
+    fn reader(&mut self) -> Option<&mut Picking> {
+        // The response to a request of the module reaches the engine before it is sent to the client.
+        self.picking.as_mut().filter(|_| self.part != Part::Passive && self.own.is_none())
     }
 }
 

@@ -11,10 +11,10 @@ use std::sync::{Arc, LazyLock};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
 use endpoint_picker_engine::resume::ResumeMetrics;
 use endpoint_picker_wire::report::Resumptions;
-use parking_lot::Mutex;
 
 use self::registry::{Definition, REGISTRY, Recorded, SeriesCell};
 use crate::process::subscribers::{Subscribers, Subscription};
+use crate::process::sync::Mutex;
 
 /// One worker's way to the metrics. Its clones record in one place.
 #[derive(Clone, Debug)]

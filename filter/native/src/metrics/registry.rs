@@ -7,7 +7,8 @@ use std::sync::{Arc, LazyLock, Weak};
 use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, Metric, MetricKind, OTHER};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use parking_lot::Mutex;
+
+use crate::process::sync::Mutex;
 
 /// The registry of the process.
 pub(super) static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::default);

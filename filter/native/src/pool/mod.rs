@@ -27,7 +27,7 @@ use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 use parking_lot::RwLock;
 
-use crate::process::sync::{Mutex, Swap};
+use crate::process::sync::{Mutex, MutexGuard, Swap};
 
 /// The sender of changes that are about no request, and so have no load.
 const NO_SENDER: u64 = 0;
@@ -41,6 +41,8 @@ pub struct SharedPool {
     /// The endpoints of a view that is adopted next.
     announced: Mutex<Option<Arc<Endpoints>>>,
     ledger: Mutex<Ledger>,
+    /// Whether an endpoint is failing: nearly every response asks, and nearly always none is. Written with the ledger.
+    has_failing: AtomicBool,
     /// Requests that wait for the pool. Lock order: the queue before the ledger.
     queue: Mutex<Queue>,
     /// The thread that ticks the queue while requests wait in it.
@@ -99,6 +101,7 @@ impl Default for SharedPool {
             view: Swap::new(Arc::default()),
             announced: Mutex::default(),
             ledger: Mutex::default(),
+            has_failing: AtomicBool::new(false),
             queue: Mutex::default(),
             ticker: OnceLock::new(),
             senders: AtomicU64::new(NO_SENDER),
@@ -142,6 +145,20 @@ impl SharedPool {
         read(&self.ledger.lock())
     }
 
+    /// Whether this endpoint is failing.
+    fn is_failing(&self, endpoint: u64) -> bool {
+        self.has_failing.load(Ordering::Relaxed) && self.read(|ledger| ledger.is_failing(endpoint))
+    }
+
+    /// Gives the lock of a ledger free that has changed.
+    fn end_change(&self, ledger: MutexGuard<'_, Ledger>) {
+        let has_failing = ledger.has_failing();
+        if self.has_failing.load(Ordering::Relaxed) != has_failing {
+            self.has_failing.store(has_failing, Ordering::Relaxed);
+        }
+        drop(ledger);
+    }
+
     /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the older view.
     pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
         let known = self.view();
@@ -164,7 +181,7 @@ impl SharedPool {
         };
         apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);
-        drop(ledger);
+        self.end_change(ledger);
         // Last, so that `described` has these endpoints at any time.
         self.announced.lock().take();
         self.collect(restarts);
@@ -273,7 +290,7 @@ impl SharedPool {
         let mut ledger = self.ledger.lock();
         let (result, changes) = decide(&self.view.borrow(), &ledger);
         apply(&mut ledger, sender, &changes);
-        drop(ledger);
+        self.end_change(ledger);
         // The changes are freed without the lock.
         self.collect(changes);
         result
@@ -281,7 +298,9 @@ impl SharedPool {
 
     fn apply(&self, sender: u64, changes: Vec<Change>) {
         if !changes.is_empty() {
-            apply(&mut self.ledger.lock(), sender, &changes);
+            let mut ledger = self.ledger.lock();
+            apply(&mut ledger, sender, &changes);
+            self.end_change(ledger);
             self.collect(changes);
         }
     }
@@ -314,7 +333,7 @@ impl SharedPool {
         for imported in &imported {
             imported.apply_to(&mut ledger);
         }
-        drop(ledger);
+        self.end_change(ledger);
         // The changes are freed here, without the lock.
         drop(imported);
     }

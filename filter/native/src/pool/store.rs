@@ -40,6 +40,10 @@ impl PoolStore for SharedStore {
         self.pool.read(read)
     }
 
+    fn is_failing(&self, endpoint: u64) -> bool {
+        self.pool.is_failing(endpoint)
+    }
+
     fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
         self.pool.transact(self.sender, decide)
     }

@@ -4,10 +4,13 @@ use core::time::Duration;
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime};
 
+use super::counts;
+
 /// The time since the Unix epoch, read once by the process and continued by a clock that is never set: a step
 /// of the wall clock ends no time to live, ages no reading and prolongs no pause.
 pub(crate) fn now() -> Duration {
     static CLOCK: LazyLock<Clock> = LazyLock::new(|| Clock::started(SystemTime::now(), Instant::now()));
+    counts::count_clock();
     CLOCK.at(Instant::now())
 }
 

@@ -1,6 +1,7 @@
 //! Values, callbacks and threads of the whole process.
 
 pub(crate) mod clock;
+pub mod counts;
 pub(crate) mod proxy_name;
 pub(crate) mod registry;
 pub(crate) mod subscribers;

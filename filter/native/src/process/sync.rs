@@ -2,20 +2,53 @@
 //! scheduler that tries interleavings.
 
 #[cfg(not(feature = "loom"))]
-pub(crate) use parking_lot::Mutex;
-#[cfg(not(feature = "loom"))]
-pub(crate) use real::Swap;
+pub(crate) use real::{Mutex, MutexGuard, Swap};
 #[cfg(feature = "loom")]
-pub(crate) use simulated::Mutex;
-#[cfg(feature = "loom")]
-pub(crate) use simulated::Swap;
+pub(crate) use simulated::{Mutex, MutexGuard, Swap};
 
 #[cfg(not(feature = "loom"))]
 mod real {
-    use core::ops::Deref;
+    use core::ops::{Deref, DerefMut};
     use std::sync::Arc;
 
     use arc_swap::ArcSwap;
+
+    use crate::process::counts::{self, Held};
+
+    /// A lock, whose uses are [counted](counts).
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard { guard: self.0.lock(), _held: Held::new() }
+        }
+    }
+
+    /// The value of a lock, for as long as it is held.
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T> {
+        guard: parking_lot::MutexGuard<'a, T>,
+        _held: Held<T>,
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.guard
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.guard
+        }
+    }
 
     /// A value that is replaced as a whole. Readers never wait.
     pub(crate) struct Swap<T>(ArcSwap<T>);
@@ -32,6 +65,7 @@ mod real {
 
         /// The newest value.
         pub(crate) fn get(&self) -> Arc<T> {
+            counts::count_copy::<T>();
             self.0.load_full()
         }
 
@@ -46,8 +80,10 @@ mod simulated {
     use core::ops::Deref;
     use std::sync::{Arc, PoisonError};
 
-    /// As `parking_lot::Mutex`.
-    #[derive(Default)]
+    pub(crate) use loom::sync::MutexGuard;
+
+    /// As the real one.
+    #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
@@ -55,7 +91,7 @@ mod simulated {
             Self(loom::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }

@@ -79,6 +79,8 @@ struct State {
     /// For body-based routing, and whether the module has them.
     models: Mutex<Models>,
     has_models: AtomicBool,
+    /// Whether the module has asked for changes of other proxies.
+    has_refused_changes: AtomicBool,
     /// Cached prefixes, and whether the module has them.
     prefixes: Mutex<Option<CachedPrefixes>>,
     has_prefixes: AtomicBool,
@@ -112,14 +114,14 @@ impl Agent {
 
     /// Waits until the module polls for newer models than the agent's.
     pub(crate) fn wait_until_models_taken(&self) {
-        wait_until(&self.state.has_models, "models");
+        wait_until(&self.state.has_models, "next version of models");
     }
 
     /// Publishes cached prefixes, and waits until the module has them: it polls with their version.
     pub(crate) fn publish_prefixes(&self, prefixes: CachedPrefixes) {
         self.state.has_prefixes.store(false, Ordering::SeqCst);
         *self.state.prefixes.lock().unwrap() = Some(prefixes);
-        wait_until(&self.state.has_prefixes, "cached prefixes");
+        wait_until(&self.state.has_prefixes, "next version of cached prefixes");
     }
 
     /// The number of polls.
@@ -137,6 +139,12 @@ impl Agent {
         }
     }
 
+    /// Waits until the module has asked whether changes are shared: it is about to learn that they are not.
+    #[allow(dead_code, reason = "the test of the budget uses it")]
+    pub(crate) fn wait_until_changes_refused(&self) {
+        wait_until(&self.state.has_refused_changes, "shared changes");
+    }
+
     /// Takes the reports since the last call.
     pub(crate) fn take_reports(&self) -> Vec<Report> {
         core::mem::take(&mut *self.state.reports.lock().unwrap())
@@ -146,7 +154,7 @@ impl Agent {
 fn wait_until(has: &AtomicBool, subject: &str) {
     let start = Instant::now();
     while !has.load(Ordering::SeqCst) {
-        assert!(start.elapsed() < DEADLINE, "no poll with the version of the {subject} within {DEADLINE:?}");
+        assert!(start.elapsed() < DEADLINE, "no request for the {subject} within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -159,6 +167,7 @@ fn topology_parameter(snapshot: &[u8]) -> String {
 impl State {
     fn reply(&self, request: &AgentRequest) -> Reply {
         if request.path.ends_with("/changes") {
+            self.has_refused_changes.store(true, Ordering::SeqCst);
             return Reply::Answer(404, vec![]);
         }
         if request.is_report() {

@@ -4,7 +4,7 @@ use endpoint_picker_wire::v1;
 use serde_json::json;
 
 use crate::envoy::{Next, Request, Value};
-use crate::pool::{address, fewest_waiting, ready, turn, with_policy};
+use crate::pool::{address, fewest_waiting, ready, turn, with_agent, with_policy};
 
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
@@ -62,13 +62,18 @@ fn headers_that_steer_are_removed_before_the_decision() {
 fn a_second_picker_of_the_same_pool_leaves_the_choice_of_the_first() {
     let _turn = turn();
     let config = ready("requests-3", &json!({}));
+    let alone = Request::chat(&config, 0);
+    routed(&alone);
+    assert_eq!(alone.filter_state(), 0, "a mark that nobody reads");
+    let _second = with_agent("requests-3", &json!({}), &config.agent);
     let request = Request::chat(&config, 0);
     routed(&request);
+    assert_eq!(request.filter_state(), 1);
     let before = request.header(DESTINATION);
     // The mock's filter state is the request's, so the same hooks stand for a second filter.
     assert_eq!(request.headers(true), Next::Continue);
     assert_eq!(request.header(DESTINATION), before);
-    config.wait_for("endpoint_picker.routed", &[("pool", "requests-3")], 1);
+    config.wait_for("endpoint_picker.routed", &[("pool", "requests-3")], 2);
 }
 
 #[test]

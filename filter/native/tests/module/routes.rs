@@ -137,6 +137,23 @@ fn a_route_that_changes_while_the_body_is_read_brings_the_pool_of_the_last_route
 }
 
 #[test]
+fn a_route_has_its_requests_marked_where_the_process_has_a_second_filter() {
+    let _turn = turn();
+    let config = off();
+    let route = route_to("routes-7", &json!({}), &[10, 0, 20]);
+    let marks = || {
+        let request = chat_over(&config, Some(&route));
+        assert_eq!((request.headers(false), request.body(CHAT, true)), (Next::Hold, Next::Continue));
+        request.filter_state()
+    };
+    assert_eq!(marks(), 0);
+    let second = off();
+    assert_eq!(marks(), 1);
+    drop(second);
+    assert_eq!(marks(), 0);
+}
+
+#[test]
 fn a_changed_route_to_a_pool_that_decides_without_the_body_decides_at_once() {
     let _turn = turn();
     let config = off();

@@ -24,10 +24,10 @@ impl Proxy for Envoy {
         super::now()
     }
 
-    fn request_headers(&self) -> Result<HeaderList> {
+    fn request_headers(&self, used: HeaderList) -> Result<HeaderList> {
         let headers = headers(MapType::HttpRequestHeaders, "get_map(request headers)")?;
         let bytes = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let mut list = HeaderList::with_capacity(headers.len(), bytes);
+        let mut list = used.emptied((headers.len(), bytes));
         for (name, value) in &headers {
             list.push(name.as_bytes(), value);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::Few;
 use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, Roles};
 use crate::rng::Rng;
@@ -37,7 +38,7 @@ impl Plugin for MaxScorePicker {
 }
 
 impl Picker for MaxScorePicker {
-    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
+    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Few<usize> {
         let length = self.max_endpoints();
         if length == 1 {
             return best(candidates, totals, rng).into_iter().collect();
@@ -94,11 +95,9 @@ mod tests {
 
     fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();
-        MaxScorePicker { max_num_of_endpoints: endpoints }.pick(
-            &candidates,
-            totals,
-            &mut SplitMix64::new(seed),
-        )
+        MaxScorePicker { max_num_of_endpoints: endpoints }
+            .pick(&candidates, totals, &mut SplitMix64::new(seed))
+            .into_vec()
     }
 
     #[test]

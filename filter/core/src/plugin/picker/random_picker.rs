@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::Few;
 use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, Roles};
 use crate::rng::Rng;
@@ -36,7 +37,7 @@ impl Plugin for RandomPicker {
 }
 
 impl Picker for RandomPicker {
-    fn pick(&self, candidates: &[usize], _: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
+    fn pick(&self, candidates: &[usize], _: &[f64], rng: &mut dyn Rng) -> Few<usize> {
         let length = self.max_endpoints().min(candidates.len());
         if length == 1 {
             return candidates.get(rng.below(candidates.len())).copied().into_iter().collect();
@@ -48,7 +49,7 @@ impl Picker for RandomPicker {
             picked.swap(at, from);
         }
         picked.truncate(length);
-        picked
+        picked.into()
     }
 
     fn max_endpoints(&self) -> usize {
@@ -64,7 +65,7 @@ mod tests {
 
     fn pick(max_num_of_endpoints: i64, seed: u64) -> Vec<usize> {
         let picker = RandomPicker { max_num_of_endpoints };
-        picker.pick(&[4, 5, 6, 7], &[9.0, 0.0, 0.0, -1.0], &mut SplitMix64::new(seed))
+        picker.pick(&[4, 5, 6, 7], &[9.0, 0.0, 0.0, -1.0], &mut SplitMix64::new(seed)).into_vec()
     }
 
     #[test]

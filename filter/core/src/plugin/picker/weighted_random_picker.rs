@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::Few;
 use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, RandomPicker, Roles};
 use crate::rng::{Rng, shuffle};
@@ -27,7 +28,7 @@ impl Plugin for WeightedRandomPicker {
 }
 
 impl Picker for WeightedRandomPicker {
-    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Vec<usize> {
+    fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Few<usize> {
         let length = self.max_endpoints();
         if !totals.iter().any(|&total| total > 0.0) {
             return RandomPicker::of(length).pick(candidates, totals, rng);
@@ -64,7 +65,7 @@ mod tests {
     fn pick(endpoints: i64, totals: &[f64], seed: u64) -> Vec<usize> {
         let candidates: Vec<usize> = (0..totals.len()).collect();
         let picker = WeightedRandomPicker { max_num_of_endpoints: endpoints };
-        picker.pick(&candidates, totals, &mut SplitMix64::new(seed))
+        picker.pick(&candidates, totals, &mut SplitMix64::new(seed)).into_vec()
     }
 
     fn firsts<const N: usize>(endpoints: i64, totals: [f64; N]) -> [u32; N] {

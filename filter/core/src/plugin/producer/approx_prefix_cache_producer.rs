@@ -147,10 +147,16 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
         index.map_or(TokenScale::ONE, |index| index.token_scale(cycle.request.model))
     }
 
-    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
+    fn count_matches(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &BlockHashes,
+        matched: &mut [u32],
+        ends: &mut Vec<usize>,
+    ) {
         let Some(index) = cycle.state::<PrefixIndex>() else { return };
         for list in hashes.lists() {
-            index.count_matches(list, matched);
+            index.add_matches(list, matched, ends);
         }
     }
 }

@@ -153,7 +153,13 @@ impl PrefixProducer for BurstPrefixCacheProducer {
         }
     }
 
-    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
+    fn count_matches(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &BlockHashes,
+        matched: &mut [u32],
+        _ends: &mut Vec<usize>,
+    ) {
         let group = hashes.digest().and_then(|prompt| self.group(cycle, prompt));
         if let Some(blocks) = group.and_then(|(endpoint, ..)| matched.get_mut(endpoint)) {
             *blocks = u32::try_from(hashes.all().len()).unwrap_or(u32::MAX);
@@ -197,7 +203,7 @@ mod tests {
                 PluginStates::only(Box::new(core::mem::replace(&mut bursts, Bursts::new(producer.window()))));
             let mut matched = [0; 3];
             let changes = fixture.with_cycle(|cycle| {
-                producer.count_matches(cycle, &hashes, &mut matched);
+                producer.count_matches(cycle, &hashes, &mut matched, &mut Vec::new());
                 let stage = Stage { profile: "default", picked: &[endpoint] };
                 let routed = Routed {
                     stages: &[stage],

@@ -60,8 +60,14 @@ pub trait PrefixProducer: Debug + Send + Sync {
         false
     }
 
-    /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before.
-    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]);
+    /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before. `ends` is memory for the count.
+    fn count_matches(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &BlockHashes,
+        matched: &mut [u32],
+        ends: &mut Vec<usize>,
+    );
 
     /// The source of the blocks that were [counted](Self::count_matches) for an endpoint, if the producer has several. `matches` has the counts.
     fn match_source(&self, cycle: &Cycle<'_>, matches: &PrefixMatch, endpoint: usize) -> Option<MatchSource> {

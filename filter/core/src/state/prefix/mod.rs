@@ -253,8 +253,14 @@ impl PrefixIndex {
     /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
     /// whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
+        self.add_matches(chain, matched, &mut Vec::new());
+    }
+
+    /// The same with memory for the count.
+    pub fn add_matches(&self, chain: &[u64], matched: &mut [u32], counted: &mut Vec<usize>) {
         // How far each endpoint has matched; with this, a block stored twice counts once.
-        let mut counted = vec![0; matched.len()];
+        counted.clear();
+        counted.resize(matched.len(), 0);
         self.each_match(chain, |position, end, slot| {
             let endpoint = self.arena.endpoint(slot);
             if let (Some(count), Some(counted)) = (matched.get_mut(endpoint), counted.get_mut(endpoint)) {

@@ -13,6 +13,8 @@ use crate::envoy::stream::{Outcome, Stream};
 /// finds the state borrowed and does nothing.
 pub(super) struct RequestCell {
     state: RefCell<Stream>,
+    /// The chunks of the response since the last hook, while nothing reads them; `None`: each is for the state.
+    chunks: Cell<Option<u64>>,
     is_destroyed: Cell<bool>,
 }
 
@@ -32,7 +34,14 @@ pub(super) unsafe fn cell(stream: ModulePtr) -> Rc<RequestCell> {
 
 impl RequestCell {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { state: RefCell::new(stream), is_destroyed: Cell::new(false) }
+        Self { state: RefCell::new(stream), chunks: Cell::new(None), is_destroyed: Cell::new(false) }
+    }
+
+    /// Counts a chunk of the response that is not the last. False: it is for the state.
+    pub(super) fn counts_chunk(&self) -> bool {
+        let chunks = self.chunks.get().map(|chunks| chunks + 1);
+        self.chunks.set(chunks);
+        chunks.is_some()
     }
 
     /// Envoy has destroyed the request: its pointer is not used any more.
@@ -54,14 +63,17 @@ impl RequestCell {
             let mut state = self.state.try_borrow_mut().ok()?;
             // SAFETY: as the caller promises.
             let mut request = unsafe { RequestHandle::new(filter) };
-            match caught(|| body(&mut state, &mut request)) {
+            state.count_chunks(self.chunks.take().unwrap_or(0));
+            let outcome = match caught(|| body(&mut state, &mut request)) {
                 Some(outcome) => outcome,
                 // The body has panicked. The failure mode decides; if that panics too, the client gets a 503.
                 None => caught(|| state.recover(&mut request)).unwrap_or_else(|| {
                     state.give_up();
                     Outcome::Reply(LocalReply::defect())
                 }),
-            }
+            };
+            self.chunks.set(state.only_counts_chunks().then_some(0));
+            outcome
         };
         // SAFETY: as the caller promises.
         unsafe { self.act(filter) };

@@ -44,6 +44,17 @@ fn status(outcome: Option<&Outcome>, (hold, wait, answered): (u32, u32, u32)) ->
     }
 }
 
+/// Has the state of the request get a chunk of the response.
+///
+/// # Safety
+/// As [`run`].
+// A function of its own, so that its hook saves no registers for a chunk that is only counted.
+#[inline(never)]
+unsafe fn read_chunk(filter: EnvoyPtr, stream: ModulePtr, end_of_stream: bool) {
+    // SAFETY: as the caller promises.
+    unsafe { run(filter, stream, |stream, request| stream.response_body(request, end_of_stream)) };
+}
+
 /// The configuration of the route that the request has now.
 fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
     // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it until the request gets another
@@ -142,8 +153,12 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
+    // SAFETY: the pointer came from `on_http_filter_new`, and nothing destroys the request while its chunk is counted.
+    if !end_of_stream && unsafe { &*stream.cast::<RequestCell>() }.counts_chunk() {
+        return CONTINUE;
+    }
     // SAFETY: the pointers are Envoy's.
-    unsafe { run(filter, stream, |stream, request| stream.response_body(request, end_of_stream)) };
+    unsafe { read_chunk(filter, stream, end_of_stream) };
     CONTINUE
 }
 

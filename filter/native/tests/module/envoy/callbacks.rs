@@ -19,7 +19,10 @@ macro_rules! callbacks {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
         $(
             #[unsafe(export_name = concat!("envoy_dynamic_module_callback_", stringify!($name)))]
-            pub(super) extern "C" fn $name($($argument: $type),*) $(-> $result)? $body
+            pub(super) extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+                let _side = $crate::envoy::calls::Side::callback(stringify!($name));
+                $body
+            }
         )*
     };
 }
@@ -72,13 +75,13 @@ callbacks! {
         if (part < 2 && envoy.panics_at(Panic::RequestBody)) || (part == 2 && envoy.panics_at(Panic::ResponseBody)) {
             return TOO_MANY;
         }
-        // As Envoy, in two chunks if there is more than a byte.
-        http_get_body_size((&raw const *envoy).cast_mut().cast(), part).min(2)
+        // As Envoy, in several chunks if there is more than a byte.
+        http_get_body_size((&raw const *envoy).cast_mut().cast(), part).min(if envoy.is_undivided.get() { 1 } else { 2 })
     }
     fn http_get_body_chunks(envoy: *mut c_void, part: u32, chunks: *mut Buffer) -> bool {
         let envoy = request(envoy);
         let body = [&envoy.received, &envoy.buffered, &envoy.response][part as usize].borrow();
-        let pieces = if body.len() > 1 { vec![&body[..1], &body[1..]] } else { vec![&body[..]] };
+        let pieces = if body.len() > 1 && !envoy.is_undivided.get() { vec![&body[..1], &body[1..]] } else { vec![&body[..]] };
         for (index, piece) in pieces.into_iter().enumerate() {
             // SAFETY: the module gives room for all chunks.
             unsafe { chunks.add(index).write(Buffer::of(piece)) };

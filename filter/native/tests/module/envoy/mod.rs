@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "Envoy's interface is C")]
 
 mod callbacks;
+pub(crate) mod calls;
 mod cluster;
 mod config;
 mod request;

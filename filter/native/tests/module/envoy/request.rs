@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use std::collections::HashMap;
 
+use super::calls::Side;
 use super::scheduler::Mailbox;
 use super::{Buffer, Config, Header, Route};
 
@@ -151,6 +152,8 @@ pub(crate) struct EnvoyRequest {
     pub(super) response: RefCell<Vec<u8>>,
     /// The received part is the buffered one.
     pub(super) is_same: Cell<bool>,
+    /// Each part of a body is one chunk.
+    pub(super) is_undivided: Cell<bool>,
     pub(super) buffer_limit: Cell<u64>,
     pub(super) metadata: RefCell<HashMap<(String, String), Value>>,
     pub(super) structures: RefCell<Vec<(String, Vec<u8>)>>,
@@ -204,8 +207,10 @@ impl EnvoyRequest {
     fn destroy(&self) {
         let stream = self.stream.replace(core::ptr::null());
         if !stream.is_null() {
+            let side = Side::hook();
             // SAFETY: the pointer is of a live object, which this call frees.
             unsafe { envoy_dynamic_module_on_http_filter_destroy(stream) }
+            drop(side);
             // Its worker may end now, so its schedulers must not be used any more.
             self.mailbox.close();
         }
@@ -240,8 +245,10 @@ impl Request {
         envoy.buffer_limit.set(1 << 20);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         envoy.headers.borrow_mut()[0] = headers.iter().map(bytes).collect();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         envoy.stream.set(unsafe { envoy_dynamic_module_on_http_filter_new(config.module, envoy.pointer()) });
+        drop(side);
         assert!(!envoy.stream.get().is_null());
         Self { envoy }
     }
@@ -278,6 +285,12 @@ impl Request {
     /// The number of times that the module had Envoy find the route again.
     pub(crate) fn cleared_routes(&self) -> u32 {
         self.envoy.cleared.get()
+    }
+
+    /// Bodies come in one chunk at a time, as short ones nearly always do.
+    #[allow(dead_code, reason = "the test of the budget uses it")]
+    pub(crate) fn set_undivided(&self) {
+        self.envoy.is_undivided.set(true);
     }
 
     /// Adds a request header.
@@ -324,6 +337,7 @@ impl Request {
     }
 
     pub(crate) fn headers(&self, end: bool) -> Next {
+        let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_request_headers(
@@ -337,6 +351,7 @@ impl Request {
     /// A chunk of the body arrives; Envoy buffers it if the module holds the request.
     pub(crate) fn body(&self, piece: &[u8], end: bool) -> Next {
         *self.envoy.received.borrow_mut() = piece.to_vec();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_request_body(
@@ -345,6 +360,7 @@ impl Request {
                 end,
             )
         });
+        drop(side);
         if matches!(next, Next::Hold | Next::Wait) && !self.envoy.is_same.get() {
             let received = core::mem::take(&mut *self.envoy.received.borrow_mut());
             self.envoy.buffered.borrow_mut().extend(received);
@@ -403,6 +419,7 @@ impl Request {
         self.envoy.numbers.borrow_mut().entry(ATTEMPTS).or_insert(1);
         let bytes = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         self.envoy.headers.borrow_mut()[2] = headers.iter().map(bytes).collect();
+        let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_response_headers(
@@ -417,6 +434,7 @@ impl Request {
     /// A chunk of the response's body arrives. Returns the bytes that the client gets.
     pub(crate) fn answer_body(&self, piece: &[u8], end: bool) -> String {
         *self.envoy.response.borrow_mut() = piece.to_vec();
+        let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
             envoy_dynamic_module_on_http_filter_response_body(
@@ -425,6 +443,7 @@ impl Request {
                 end,
             )
         });
+        drop(side);
         assert_eq!(next, Next::Continue);
         String::from_utf8(self.envoy.response.borrow().clone()).unwrap()
     }
@@ -559,6 +578,11 @@ impl Request {
 
     pub(crate) fn override_host(&self) -> Option<(String, bool)> {
         self.envoy.override_host.borrow().clone()
+    }
+
+    /// The number of values in filter state.
+    pub(crate) fn filter_state(&self) -> usize {
+        self.envoy.filter_state.borrow().len()
     }
 
     pub(crate) fn structures(&self) -> Vec<(String, Vec<u8>)> {

@@ -241,7 +241,7 @@ impl Proxy for SimulatedProxy {
         Ok(self.now)
     }
 
-    fn request_headers(&self) -> Result<HeaderList> {
+    fn request_headers(&self, _: HeaderList) -> Result<HeaderList> {
         let session = self.session.as_deref().map(|session| ("x-session-id", session));
         let all = [(":method", "POST"), (":path", PATH), ("content-type", "application/json")];
         let limit = self

@@ -195,11 +195,17 @@ impl PrefixProducer for PrecisePrefixCacheProducer {
         true
     }
 
-    fn count_matches(&self, cycle: &Cycle<'_>, hashes: &BlockHashes, matched: &mut [u32]) {
+    fn count_matches(
+        &self,
+        cycle: &Cycle<'_>,
+        hashes: &BlockHashes,
+        matched: &mut [u32],
+        ends: &mut Vec<usize>,
+    ) {
         let of_pool = |run: &&CachedRun| cycle.pool.index_of(run.endpoint()).is_some();
         let known = cycle.request.cached.map_or(0, |cached| cached.runs().iter().filter(of_pool).count());
         if known < matched.len() {
-            self.approximate.count_matches(cycle, hashes, matched);
+            self.approximate.count_matches(cycle, hashes, matched, ends);
         }
         let Some(cached) = cycle.request.cached else { return };
         let (weights, total) = (self.weights(), u32::try_from(hashes.all().len()).unwrap_or(u32::MAX));

@@ -74,7 +74,7 @@ fn fixture(producer: &PrecisePrefixCacheProducer, sent: &[(usize, Duration)]) ->
 fn matches(fixture: &Fixture, producer: &PrecisePrefixCacheProducer) -> ([u32; 3], [&'static str; 3]) {
     fixture.with_cycle(|cycle| {
         let (hashes, mut matched) = (hashes(), [0; 3]);
-        producer.count_matches(cycle, &hashes, &mut matched);
+        producer.count_matches(cycle, &hashes, &mut matched, &mut Vec::new());
         let counted =
             PrefixMatch { matched: matched.to_vec(), total: 4, block_size: 64, ..Default::default() };
         (
@@ -155,7 +155,7 @@ fn the_tokens_of_the_events_are_predicted_unless_more_was_just_sent() {
         fixture.request.cached = Some(cached(&CACHES));
         fixture.with_cycle(|cycle| {
             let (hashes, mut matched) = (hashes(), vec![0; 3]);
-            producer.count_matches(cycle, &hashes, &mut matched);
+            producer.count_matches(cycle, &hashes, &mut matched, &mut Vec::new());
             let matches = PrefixMatch { matched, total: 4, block_size: 64, ..Default::default() };
             let stage = Stage { profile: "default", picked: &[picked] };
             let (hashes, matches) = (Some(&hashes), Some(&matches));

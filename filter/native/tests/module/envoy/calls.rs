@@ -1,0 +1,50 @@
+//! The thread's calls between the mock and the module.
+
+use core::cell::{Cell, RefCell};
+
+thread_local! {
+    static IS_IN_MODULE: Cell<bool> = const { Cell::new(false) };
+    static CALLS: RefCell<Vec<(&'static str, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The side that runs until this is dropped.
+pub(super) struct Side {
+    was_in_module: bool,
+}
+
+impl Side {
+    /// A hook of the module runs.
+    pub(super) fn hook() -> Self {
+        Self { was_in_module: IS_IN_MODULE.replace(true) }
+    }
+
+    /// A callback of Envoy runs, which is counted if the module has called it.
+    pub(super) fn callback(name: &'static str) -> Self {
+        let was_in_module = IS_IN_MODULE.replace(false);
+        if was_in_module {
+            CALLS.with_borrow_mut(|calls| match calls.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => calls.push((name, 1)),
+            });
+        }
+        Self { was_in_module }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        IS_IN_MODULE.set(self.was_in_module);
+    }
+}
+
+/// Whether this thread runs code of the module.
+#[allow(dead_code, reason = "the test of the budget uses it")]
+pub(crate) fn is_in_module() -> bool {
+    IS_IN_MODULE.get()
+}
+
+/// Takes the numbers of calls that hooks on this thread have made since the last call, by the callback's name.
+#[allow(dead_code, reason = "the test of the budget uses it")]
+pub(crate) fn take() -> Vec<(&'static str, u64)> {
+    CALLS.take()
+}
