@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::memchr_iter;
 
-use crate::json::{MAX_NUMBER_LENGTH, Number, write_number};
+use crate::json::{Decimal, EXACT, MAX_NUMBER_LENGTH, Number, write_float};
 use crate::request::prompt::Text;
 
 /// A JSON text that is being written.
@@ -78,8 +78,11 @@ impl JsonText {
 }
 
 /// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
+#[inline]
 pub(super) fn push_up_to(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
-    if let Some(room @ 1..) = end.checked_sub(out.len()) {
+    if out.len() + bytes.len() <= end {
+        out.extend_from_slice(bytes);
+    } else if let Some(room @ 1..) = end.checked_sub(out.len()) {
         out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
     bytes.len() as u64
@@ -90,6 +93,8 @@ pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u
     if out.len() >= end {
         return string_length(text);
     }
+    // Room for a string without escapes.
+    out.reserve((end - out.len()).min(text.len() + 2));
     let mut length = push_up_to(out, end, b"\"");
     let mut rest = text;
     while let Some(plain) = rest.iter().position(|&byte| may_be_escaped(byte)) {
@@ -168,7 +173,7 @@ pub(super) fn go_number_length(number: Number) -> u64 {
         Number::Unsigned(0..10) => 1,
         Number::Unsigned(integer @ 0..=EXACT) => digits(integer),
         Number::Negative(integer) if integer.unsigned_abs() <= EXACT => 1 + digits(integer.unsigned_abs()),
-        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => {
+        Number::Unsigned(_) | Number::Negative(_) | Number::Decimal(_) | Number::Float(_) => {
             write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64
         }
     }
@@ -207,57 +212,136 @@ fn hexadecimal(digit: u16) -> u8 {
     if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }
 
-/// The greatest integer up to which every one is a float of 64 bits.
-const EXACT: u64 = 1 << 53;
-
-/// Writes a number into `buffer`; returns the part that it takes.
+/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6 and from 1e21 on.
+/// Returns the part that it takes.
 pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
-    let number = match number {
-        Number::Unsigned(0..=EXACT) => number,
-        Number::Negative(integer) if integer.unsigned_abs() <= EXACT => number,
-        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => Number::Float(number.as_f64()),
+    let decimal = |integer: u64, is_negative| Decimal { is_negative, integer, exponent: 0 };
+    let decimal = match number {
+        Number::Unsigned(integer @ 0..=EXACT) => decimal(integer, false),
+        Number::Negative(integer) if integer.unsigned_abs() <= EXACT => decimal(integer.unsigned_abs(), true),
+        Number::Decimal(decimal) => decimal,
+        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => fewest_digits(number.as_f64()),
     };
-    // `serde_json` writes the same digits and exponents as Go, but some exponents of numbers for which Go needs none, and `.0`.
-    let mut length = write_number(number, buffer).len();
-    let text = buffer.get(..length).unwrap_or_default();
-    match text {
-        [.., b'.', b'0'] => length -= 2,
-        [digits @ .., b'e', b'+', b'1', power @ b'6'..=b'9'] => {
-            length = in_full(buffer, digits.len(), usize::from(power - b'0') + 10);
+    let mut text = Buffer { bytes: buffer, length: 0 };
+    text.decimal(decimal);
+    let Buffer { bytes, length } = text;
+    bytes.get(..length).unwrap_or_default()
+}
+
+/// The fewest digits that are this double.
+fn fewest_digits(number: f64) -> Decimal {
+    let mut buffer = [0; MAX_NUMBER_LENGTH];
+    let (mut integer, mut exponent, mut places) = (0_u64, 0_i16, 0);
+    let mut bytes = write_float(number, &mut buffer).iter();
+    // A point and an exponent are each written once at most, in this order.
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'0'..=b'9' => {
+                integer = integer * 10 + u64::from(byte - b'0');
+                exponent -= places;
+            }
+            b'.' => places = 1,
+            b'e' => {
+                let text = core::str::from_utf8(bytes.as_slice()).unwrap_or_default();
+                exponent += text.parse::<i16>().unwrap_or_default();
+                break;
+            }
+            _ => {}
         }
-        [digits @ .., b'e', b'+', b'2', b'0'] => length = in_full(buffer, digits.len(), 20),
-        [digits @ .., b'e', b'-', b'6'] => length = in_full_below_one(buffer, digits.len()),
-        _ => {}
     }
-    buffer.get(..length).unwrap_or_default()
+    Decimal { is_negative: number.is_sign_negative(), integer, exponent }
 }
 
-/// Writes the number in the first `length` bytes, one digit of it before the point and 16 at most behind, times ten to the power of
-/// `exponent`, which is at least 16; returns the new length.
-fn in_full(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize, exponent: usize) -> usize {
-    let first = usize::from(buffer.first() == Some(&b'-'));
-    let end = first + 1 + exponent;
-    if let Some(fraction) = buffer.get_mut(first + 1..=end) {
-        let digits = length.saturating_sub(first + 2);
-        fraction.rotate_left(1);
-        fraction.get_mut(digits..).unwrap_or_default().fill(b'0');
-    }
-    end
+/// A text of up to [`MAX_NUMBER_LENGTH`] bytes that is being written.
+struct Buffer<'b> {
+    bytes: &'b mut [u8; MAX_NUMBER_LENGTH],
+    length: usize,
 }
 
-/// Writes the number in the first `length` bytes, one digit of it before the point, divided by a million; returns the new length.
-fn in_full_below_one(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize) -> usize {
-    const ZEROS: &[u8] = b"0.00000";
-    let mut number = *buffer;
-    let digits = number.get_mut(..length).unwrap_or_default();
-    let sign = digits.iter().take_while(|&&byte| byte == b'-').count();
-    let mut end = sign;
-    let digits = digits.iter().skip(sign).filter(|&&byte| byte != b'.');
-    for (place, byte) in buffer.iter_mut().skip(sign).zip(ZEROS.iter().chain(digits)) {
-        *place = *byte;
-        end += 1;
+impl Buffer<'_> {
+    fn put(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
     }
-    end
+
+    fn put_all(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.put(byte);
+        }
+    }
+
+    fn zeros(&mut self, count: i16) {
+        for _ in 0..count {
+            self.put(b'0');
+        }
+    }
+
+    fn decimal(&mut self, Decimal { is_negative, mut integer, mut exponent }: Decimal) {
+        if is_negative {
+            self.put(b'-');
+        }
+        if integer == 0 {
+            return self.put(b'0');
+        }
+        while integer.is_multiple_of(10) {
+            integer /= 10;
+            exponent += 1;
+        }
+        let mut buffer = [0; MAX_DIGITS];
+        let digits = write_digits(integer, &mut buffer);
+        let mut last = exponent;
+        // The place of the first digit: its power of ten.
+        last += i16::try_from(digits.len()).unwrap_or_default() - 1;
+        match last {
+            -6..0 => {
+                self.put_all(b"0.");
+                self.zeros(-1 - last);
+                self.put_all(digits);
+            }
+            0..21 => {
+                let whole = usize::try_from(last + 1).unwrap_or_default().min(digits.len());
+                let (whole, fraction) = digits.split_at(whole);
+                self.put_all(whole);
+                self.zeros(exponent);
+                self.fraction(fraction);
+            }
+            _ => {
+                let (first, fraction) = digits.split_at(1);
+                self.put_all(first);
+                self.fraction(fraction);
+                self.put(b'e');
+                self.put(if last < 0 { b'-' } else { b'+' });
+                self.put_all(write_digits(last.unsigned_abs().into(), &mut buffer));
+            }
+        }
+    }
+
+    fn fraction(&mut self, digits: &[u8]) {
+        if !digits.is_empty() {
+            self.put(b'.');
+            self.put_all(digits);
+        }
+    }
+}
+
+/// Maximum number of digits of an integer of 64 bits.
+const MAX_DIGITS: usize = 20;
+
+/// Writes an integer to the end of `buffer`; returns the part that it takes.
+fn write_digits(mut integer: u64, buffer: &mut [u8; MAX_DIGITS]) -> &[u8] {
+    let mut at = MAX_DIGITS;
+    for place in buffer.iter_mut().rev() {
+        let [digit, ..] = (integer % 10).to_le_bytes();
+        *place = b'0' + digit;
+        at -= 1;
+        integer /= 10;
+        if integer == 0 {
+            break;
+        }
+    }
+    buffer.get(at..).unwrap_or_default()
 }
 
 #[cfg(test)]
