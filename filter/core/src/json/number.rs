@@ -1,6 +1,5 @@
 //! Numbers.
 
-use core::ops::{Range, RangeInclusive};
 use std::io::Write;
 
 use super::parser::Parser;
@@ -32,7 +31,7 @@ impl Number {
 }
 
 /// A number as it is spelled: `integer` times ten to the power of `exponent`, with up to 15 digits and a size from 1e-300
-/// to 1e300, or 0. In these bounds, no other number of so few digits is the same double: its digits are the fewest.
+/// to 1e308, or 0. In these bounds, no other number of so few digits is the same double: its digits are the fewest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Decimal {
     pub(crate) is_negative: bool,
@@ -41,8 +40,13 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    const INTEGERS: Range<u64> = 0..1_000_000_000_000_000;
-    const EXPONENTS: RangeInclusive<i32> = -300..=285;
+    /// The number, if it is in these bounds; `digits` is the number of digits with which `integer` is written.
+    fn new(is_negative: bool, integer: u64, digits: usize, exponent: i32) -> Option<Self> {
+        let end = i32::try_from(digits).ok()?.saturating_add(exponent);
+        let is_within = digits <= FITTING_DIGITS && integer < 1_000_000_000_000_000;
+        let exponent = i16::try_from(exponent).ok()?;
+        (is_within && exponent >= -300 && end <= 308).then_some(Self { is_negative, integer, exponent })
+    }
 
     fn as_f64(self) -> f64 {
         let Self { is_negative, integer, exponent } = self;
@@ -146,14 +150,8 @@ impl Parser<'_> {
         }
         let exponent = exponent.saturating_sub(i32::try_from(places).unwrap_or(i32::MAX));
         let is_negative = bytes.get(start) == Some(&b'-');
-        if whole_digits + places <= FITTING_DIGITS
-            && Decimal::INTEGERS.contains(&integer)
-            && Decimal::EXPONENTS.contains(&exponent)
-            && let Ok(exponent) = i16::try_from(exponent)
-        {
-            return Ok(Number::Decimal(Decimal { is_negative, integer, exponent }));
-        }
-        self.float(start)
+        let decimal = Decimal::new(is_negative, integer, whole_digits + places, exponent);
+        decimal.map_or_else(|| self.float(start), |number| Ok(Number::Decimal(number)))
     }
 
     /// Moves to the end of digits, of which there must be one.

@@ -88,10 +88,7 @@ impl<'a> Parser<'a> {
     /// Reads the value that begins with the next byte, `first`.
     fn value_of<R: Reader<'a>>(&mut self, first: u8, reader: R) -> Result<R::Value> {
         match first {
-            b'"' => {
-                self.at += 1;
-                Ok(reader.string(self.string()?))
-            }
+            b'"' => self.string(reader),
             b'0'..=b'9' | b'-' => Ok(reader.number(self.number()?)),
             b'[' => {
                 self.open()?;
@@ -157,25 +154,26 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads a string behind its opening quote.
+    /// Gives `reader` the string behind the opening quote, which is the next byte.
     #[inline]
-    fn string(&mut self) -> Result<Str<'a, '_>> {
-        let start = self.at;
-        let bytes = self.text.as_bytes();
-        self.at += plain_length(bytes.get(start..).unwrap_or_default());
-        if bytes.get(self.at) != Some(&b'"') {
-            return self.string_with_escapes(start);
+    fn string<R: Reader<'a>>(&mut self, reader: R) -> Result<R::Value> {
+        let rest = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
+        let length = plain_length(rest);
+        if rest.get(length) == Some(&b'"') {
+            let start = self.at + 1;
+            let text = self.text.get(start..start + length).unwrap_or_default();
+            self.at = start + length + 1;
+            return Ok(reader.string(Str::in_text(text)));
         }
-        let text = self.text.get(start..self.at).unwrap_or_default();
-        self.at += 1;
-        Ok(Str::in_text(text))
+        Ok(reader.string(self.string_with_escapes(length)?))
     }
 
-    /// Reads the rest of a string whose contents begin at `start` and are plain up to the next byte.
+    /// Reads a string of which this number of bytes is plain.
     #[inline(never)]
-    fn string_with_escapes(&mut self, start: usize) -> Result<Str<'a, '_>> {
+    fn string_with_escapes(&mut self, length: usize) -> Result<Str<'a, '_>> {
         self.unescaped.clear();
-        let mut plain = start;
+        let mut plain = self.at + 1;
+        self.at = plain + length;
         loop {
             self.unescaped.push_str(self.text.get(plain..self.at).unwrap_or_default());
             // Where escapes follow each other, a scan would cost more than it saves.
@@ -309,8 +307,7 @@ impl<'a> Object<'_, 'a> {
         if parser.peek(0) != Some(b'"') {
             return Err(parser.unexpected("key must be a string", at_end));
         }
-        parser.at += 1;
-        Ok(Some(reader.string(parser.string()?)))
+        parser.string(reader).map(Some)
     }
 
     /// The parser at the value of the member whose key was just read.

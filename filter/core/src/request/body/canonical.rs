@@ -378,7 +378,9 @@ impl<'a> Kept<'a> {
             match members.get(at..) {
                 Some([this, next, ..]) if this.name == next.name => open.length -= this.bytes + 1,
                 _ => {
-                    members.swap(kept, at);
+                    if kept < at {
+                        members.swap(kept, at);
+                    }
                     kept += 1;
                 }
             }

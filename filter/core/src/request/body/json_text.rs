@@ -242,9 +242,10 @@ fn fewest_digits(number: f64) -> Decimal {
             }
             b'.' => places = 1,
             b'e' => {
-                let text = core::str::from_utf8(bytes.as_slice()).unwrap_or_default();
-                exponent += text.parse::<i16>().unwrap_or_default();
-                break;
+                let is_negative = bytes.as_slice().first() == Some(&b'-');
+                let digits = bytes.by_ref().filter(|byte| byte.is_ascii_digit());
+                let size = digits.fold(0, |size, digit| size * 10 + i16::from(digit - b'0'));
+                exponent += if is_negative { -size } else { size };
             }
             _ => {}
         }
