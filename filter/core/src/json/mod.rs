@@ -22,7 +22,7 @@ pub(crate) use value::{
 /// The text is not JSON; the parser has noted the fault.
 pub(crate) struct Malformed;
 
-/// What was read, unless the text is not JSON.
+/// A value that was read, unless the text is not JSON.
 pub(crate) type Result<T> = core::result::Result<T, Malformed>;
 
 /// Maximum number of levels of arrays and objects in each other: the limit of `serde_json`.

@@ -83,7 +83,7 @@ fn digits(text: &[u8], before: u64) -> (u64, usize) {
     (integer, count)
 }
 
-/// The integer that `text` begins with, and its length, if it certainly fits into 64 bits. It may go on with a point.
+/// The integer that `text` begins with, and its length, if it certainly fits into 64 bits. A point or an exponent may follow.
 #[inline]
 pub(super) fn short_integer(text: &[u8]) -> Option<(u64, usize)> {
     let (integer, count) = digits(text, 0);

@@ -1,5 +1,6 @@
 //! Writes JSON text as the EPP's encoder does. Keeps a beginning of the text and counts the rest.
 
+use core::ops::Range;
 use std::borrow::Cow;
 
 use memchr::memchr_iter;
@@ -168,15 +169,48 @@ pub(super) fn string_length(text: &[u8]) -> u64 {
 
 /// The length of a number that [`write_go_number`] writes.
 pub(super) fn go_number_length(number: Number) -> u64 {
-    let digits = |integer: u64| u64::from(integer.checked_ilog10().unwrap_or_default()) + 1;
     match number {
         Number::Unsigned(0..10) => 1,
         Number::Unsigned(integer @ 0..=EXACT) => digits(integer),
         Number::Negative(integer) if integer.unsigned_abs() <= EXACT => 1 + digits(integer.unsigned_abs()),
-        Number::Unsigned(_) | Number::Negative(_) | Number::Decimal(_) | Number::Float(_) => {
+        Number::Decimal(decimal) => decimal_length(decimal),
+        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => {
             write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64
         }
     }
+}
+
+/// The number of digits of an integer.
+fn digits(integer: u64) -> u64 {
+    u64::from(integer.checked_ilog10().unwrap_or_default()) + 1
+}
+
+/// The length of a number that [`Buffer::decimal`] writes.
+fn decimal_length(decimal: Decimal) -> u64 {
+    let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
+    let count = digits(integer);
+    let zeros = |power: i16| u64::from(power.unsigned_abs());
+    let point = |fraction: u64| fraction + u64::from(fraction > 0);
+    u64::from(is_negative)
+        + match first {
+            _ if integer == 0 => 1,
+            // Zeros up to the first digit, one of them before the point.
+            -6..0 => zeros(first) + 1 + count,
+            0..21 if exponent >= 0 => count + zeros(exponent),
+            0..21 => count + 1,
+            _ => 1 + point(count - 1) + 2 + digits(zeros(first)),
+        }
+}
+
+/// The number without zeros at the end of its digits, and the power of ten of its first digit.
+fn in_fewest_digits(mut decimal: Decimal) -> (Decimal, i16) {
+    let Decimal { integer, exponent, .. } = &mut decimal;
+    while *integer > 0 && integer.is_multiple_of(10) {
+        *integer /= 10;
+        *exponent += 1;
+    }
+    let first = *exponent + i16::try_from(digits(*integer)).unwrap_or_default() - 1;
+    (decimal, first)
 }
 
 /// How a character is escaped.
@@ -220,6 +254,10 @@ pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGT
         Number::Unsigned(integer @ 0..=EXACT) => decimal(integer, false),
         Number::Negative(integer) if integer.unsigned_abs() <= EXACT => decimal(integer.unsigned_abs(), true),
         Number::Decimal(decimal) => decimal,
+        // Go and `serde_json` write these alike.
+        Number::Float(number) if number != 0.0 && !GO_IN_FULL.contains(&number.abs()) => {
+            return write_float(number, buffer);
+        }
         Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => fewest_digits(number.as_f64()),
     };
     let mut text = Buffer { bytes: buffer, length: 0 };
@@ -227,6 +265,9 @@ pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGT
     let Buffer { bytes, length } = text;
     bytes.get(..length).unwrap_or_default()
 }
+
+/// The sizes that Go writes without an exponent.
+const GO_IN_FULL: Range<f64> = 1e-6..1e21;
 
 /// The fewest digits that are this double.
 fn fewest_digits(number: f64) -> Decimal {
@@ -279,42 +320,36 @@ impl Buffer<'_> {
         }
     }
 
-    fn decimal(&mut self, Decimal { is_negative, mut integer, mut exponent }: Decimal) {
+    fn decimal(&mut self, decimal: Decimal) {
+        let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
         if is_negative {
             self.put(b'-');
         }
         if integer == 0 {
             return self.put(b'0');
         }
-        while integer.is_multiple_of(10) {
-            integer /= 10;
-            exponent += 1;
-        }
         let mut buffer = [0; MAX_DIGITS];
         let digits = write_digits(integer, &mut buffer);
-        let mut last = exponent;
-        // The place of the first digit: its power of ten.
-        last += i16::try_from(digits.len()).unwrap_or_default() - 1;
-        match last {
+        match first {
             -6..0 => {
                 self.put_all(b"0.");
-                self.zeros(-1 - last);
+                self.zeros(-1 - first);
                 self.put_all(digits);
             }
             0..21 => {
-                let whole = usize::try_from(last + 1).unwrap_or_default().min(digits.len());
+                let whole = usize::try_from(first + 1).unwrap_or_default().min(digits.len());
                 let (whole, fraction) = digits.split_at(whole);
                 self.put_all(whole);
                 self.zeros(exponent);
                 self.fraction(fraction);
             }
             _ => {
-                let (first, fraction) = digits.split_at(1);
-                self.put_all(first);
+                let (one, fraction) = digits.split_at(1);
+                self.put_all(one);
                 self.fraction(fraction);
                 self.put(b'e');
-                self.put(if last < 0 { b'-' } else { b'+' });
-                self.put_all(write_digits(last.unsigned_abs().into(), &mut buffer));
+                self.put(if first < 0 { b'-' } else { b'+' });
+                self.put_all(write_digits(first.unsigned_abs().into(), &mut buffer));
             }
         }
     }
@@ -368,6 +403,27 @@ mod tests {
             ] {
                 let length = write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64;
                 assert_eq!(go_number_length(number), length, "{number:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_is_written_from_its_digits_as_from_its_double() {
+        let integers = [0, 1, 9, 10, 25, 400, 12_345, 1_200_000, 123_456_789_012_345, 999_999_999_999_999];
+        for exponent in -300..=293 {
+            for integer in integers {
+                for is_negative in [false, true] {
+                    let number = Number::Decimal(Decimal { is_negative, integer, exponent });
+                    let mut buffers = [[0; MAX_NUMBER_LENGTH]; 2];
+                    let [first, second] = &mut buffers;
+                    let written = write_go_number(number, first);
+                    let sign = if is_negative { "-" } else { "" };
+                    let double: f64 = format!("{sign}{integer}e{exponent}").parse().unwrap();
+                    assert_eq!(double.to_bits(), number.as_f64().to_bits(), "{number:?}");
+                    assert_eq!(core::str::from_utf8(written), Ok(&*plain(double)), "{number:?}");
+                    assert_eq!(written, write_go_number(Number::Float(double), second), "{number:?}");
+                    assert_eq!(written.len() as u64, go_number_length(number), "{number:?}");
+                }
             }
         }
     }
