@@ -28,8 +28,8 @@ pub(crate) type Result<T> = core::result::Result<T, Malformed>;
 /// Maximum number of levels of arrays and objects in each other: the limit of `serde_json`.
 pub(crate) const MAX_NESTED: usize = 127;
 
-/// Reads the whole of `text`. Refuses text that is not JSON, anything but blanks after the value, and nesting deeper
-/// than [`MAX_NESTED`], each with the message of `serde_json`. Half a surrogate pair is read as U+FFFD.
+/// Reads the whole of `text`. Refuses text that is not JSON, anything but blanks after the value, and nesting
+/// deeper than [`MAX_NESTED`], each with the message of `serde_json`. Half a surrogate pair is read as U+FFFD.
 pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> core::result::Result<R::Value, String> {
     let mut parser = Parser::new(text);
     let read = parser.value(reader).and_then(|value| parser.end().map(|()| value));

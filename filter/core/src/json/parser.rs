@@ -525,7 +525,8 @@ mod tests {
             }
             let (mark, limit, number) = exponent;
             if !mark.is_empty() {
-                text += &format!("{mark}{}", number % limit);
+                text += mark;
+                text += &(number % limit).to_string();
             }
             compare(&text);
             Ok(())

@@ -60,8 +60,8 @@ fn not_plain(word: [u8; WORD]) -> u64 {
     let bytes = u64::from_le_bytes(word);
     // A byte becomes 0 where it is the one that is looked for. A subtraction sets the highest bit of a byte that is
     // too small for it, and may change bytes behind it.
-    let quotes = (bytes ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
-    let backslashes = (bytes ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+    let quotes = (bytes ^ (ONES * u64::from(b'"'))).wrapping_sub(ONES);
+    let backslashes = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
     let controls = bytes.wrapping_sub(ONES * 0x20);
     // Bytes with the highest bit are parts of characters beyond ASCII.
     (quotes | backslashes | controls) & !bytes & (ONES << 7)

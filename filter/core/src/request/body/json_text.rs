@@ -338,13 +338,13 @@ impl Buffer<'_> {
             }
             0..21 => {
                 let whole = usize::try_from(first + 1).unwrap_or_default().min(digits.len());
-                let (whole, fraction) = digits.split_at(whole);
+                let (whole, fraction) = digits.split_at_checked(whole).unwrap_or_default();
                 self.put_all(whole);
                 self.zeros(exponent);
                 self.fraction(fraction);
             }
             _ => {
-                let (one, fraction) = digits.split_at(1);
+                let (one, fraction) = digits.split_at_checked(1).unwrap_or_default();
                 self.put_all(one);
                 self.fraction(fraction);
                 self.put(b'e');
