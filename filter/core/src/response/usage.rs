@@ -7,9 +7,7 @@
 
 use core::time::Duration;
 
-use serde::de::MapAccess;
-
-use crate::json::{self, Number, Pass, Reader, Str, key, value};
+use crate::json::{self, Number, Object, Pass, Reader, Str, key, value};
 
 /// The token counts of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +80,7 @@ impl<'a> Reader<'a> for Fields {
         Usage::default()
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Usage, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Usage> {
         let (mut input_tokens, mut prompt_tokens) = (None, None);
         let (mut output_tokens, mut completion_tokens) = (None, None);
         let (mut input_details, mut prompt_details) = (None, None);
@@ -125,7 +123,7 @@ impl<'a> Reader<'a> for Details {
         None
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let mut cached = None;
         while let Some(name) = key(&mut object)? {
             if &*name == "cached_tokens" {

@@ -5,20 +5,18 @@
 //! object holds for each member, [in a bounded buffer](Kept). Behind the kept part, members with equal keys
 //! are all counted: to recognize them, their names would have to be kept.
 
+use core::mem;
 use core::ops::Range;
 
-use serde::de::{MapAccess, SeqAccess};
-
 use super::json_text::{self, write_go_number};
-use crate::json::{MAX_NUMBER_LENGTH, Name, Number, Reader, Str, element, key, key_by, value};
+use crate::json::{
+    self, Array, MAX_NUMBER_LENGTH, Name, Number, Object, Reader, Str, element, key, key_by, value,
+};
 use crate::request::body::field::Scope;
 use crate::request::prompt::Text;
 
 /// Reads the value of the member whose key was just read.
-pub(super) fn member<'a, A: MapAccess<'a>>(
-    object: &mut A,
-    scope: &Scope<'_, 'a>,
-) -> Result<Text<'a>, A::Error> {
+pub(super) fn member<'a>(object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<Text<'a>> {
     // Four bytes distinguish null, arrays and others.
     let mut kept = Kept::new(scope.options.keep_bytes.max(4));
     let bytes = value(object, Canonical { kept: &mut kept })?;
@@ -70,7 +68,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         self.kept.string(&value)
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<u64, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<u64> {
         let kept = self.kept;
         let mut length = kept.put(b"[");
         let mut any = false;
@@ -92,7 +90,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         }
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<u64, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<u64> {
         let kept = self.kept;
         if kept.is_full() {
             return Count.object(object);
@@ -138,12 +136,12 @@ impl<'a> Reader<'a> for Count {
         json_text::string_length(value.as_bytes())
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<u64, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<u64> {
         let (count, bytes) = count_elements(&mut array)?;
         Ok(2 + bytes + count.saturating_sub(1))
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<u64, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<u64> {
         let mut length = 1;
         while let Some(name) = key_by(&mut object, Self)? {
             length += name + 1 + value(&mut object, Self)? + 1;
@@ -153,7 +151,7 @@ impl<'a> Reader<'a> for Count {
 }
 
 /// The number of the elements that follow, and the length of all their texts.
-fn count_elements<'a, A: SeqAccess<'a>>(array: &mut A) -> Result<(u64, u64), A::Error> {
+fn count_elements(array: &mut Array<'_, '_>) -> json::Result<(u64, u64)> {
     let (mut count, mut length) = (0, 0);
     while let Some(bytes) = element(array, Count)? {
         count += 1;
@@ -184,6 +182,8 @@ struct Kept<'a> {
     max: usize,
     /// The members of the objects that are open, outermost first.
     members: Vec<Member<'a>>,
+    /// The memory in which an object is put in order.
+    ordered: Vec<u8>,
 }
 
 /// One member of an object in the buffer.
@@ -232,7 +232,7 @@ impl<'a> Kept<'a> {
     /// A text of which `limit` bytes will be kept.
     pub(super) fn new(limit: usize) -> Self {
         let max = limit.saturating_mul(MAX_BUFFER_RATIO).saturating_add(MIN_BUFFER);
-        Self { bytes: Vec::new(), end: limit, max, members: Vec::new() }
+        Self { bytes: Vec::new(), end: limit, max, members: Vec::new(), ordered: Vec::new() }
     }
 
     pub(super) fn finish(self) -> Vec<u8> {
@@ -360,7 +360,9 @@ impl<'a> Kept<'a> {
     }
 
     fn leave_out_from(&mut self, open: &mut Open<'a>, first: usize) {
-        if let Some(member) = self.members.drain(first.min(self.members.len())..).next() {
+        if first < self.members.len()
+            && let Some(member) = self.members.drain(first..).next()
+        {
             open.left_out = Some(member.name);
         }
     }
@@ -376,7 +378,9 @@ impl<'a> Kept<'a> {
             match members.get(at..) {
                 Some([this, next, ..]) if this.name == next.name => open.length -= this.bytes + 1,
                 _ => {
-                    members.swap(kept, at);
+                    if kept < at {
+                        members.swap(kept, at);
+                    }
                     kept += 1;
                 }
             }
@@ -388,7 +392,9 @@ impl<'a> Kept<'a> {
     fn put_in_order(&mut self, open: &mut Open<'a>) -> bool {
         self.sort(open);
         let room = open.room();
-        let mut object = Vec::with_capacity((self.bytes.len() - open.start).min(room.saturating_mul(2)));
+        let mut object = mem::take(&mut self.ordered);
+        object.clear();
+        object.reserve((self.bytes.len() - open.start).min(room.saturating_mul(2)));
         let mut written = open.first;
         let mut is_cut = false;
         for member in self.members.get_mut(open.first..).unwrap_or_default() {
@@ -406,6 +412,7 @@ impl<'a> Kept<'a> {
         self.leave_out_from(open, written);
         self.bytes.truncate(open.start);
         self.bytes.extend_from_slice(&object);
+        self.ordered = object;
         is_cut
     }
 }

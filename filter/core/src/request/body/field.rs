@@ -3,11 +3,9 @@
 use core::cell::Cell;
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
-
 use super::json_text::JsonText;
 use super::{Fault, Options};
-use crate::json::{Number, Reader, Str, pass_array, pass_object};
+use crate::json::{self, Array, Number, Object, Reader, Str, pass_array, pass_object};
 use crate::request::prompt::Text;
 
 /// One body while it is read.
@@ -138,7 +136,10 @@ impl Reader<'_> for IfCount {
             Number::Unsigned(count) => Some(count),
             Number::Negative(_) => None,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-            Number::Float(number) => (number >= 0.0 && number.fract() == 0.0).then_some(number as u64),
+            Number::Decimal(_) | Number::Float(_) => {
+                let number = value.as_f64();
+                (number >= 0.0 && number.fract() == 0.0).then_some(number as u64)
+            }
         }
     }
 }
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> for Typed<'_, '_, 'a> {
 
     fn number(self, value: Number) {
         match value {
-            Number::Float(_) => self.other(),
+            Number::Decimal(_) | Number::Float(_) => self.other(),
             Number::Unsigned(_) | Number::Negative(_) => self.check(Kind::Integer),
         }
     }
@@ -192,13 +193,13 @@ impl<'a> Reader<'a> for Typed<'_, '_, 'a> {
         self.check(Kind::Text);
     }
 
-    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<(), A::Error> {
+    fn array(self, array: Array<'_, 'a>) -> json::Result<()> {
         pass_array(array)?;
         self.check(Kind::Array);
         Ok(())
     }
 
-    fn object<A: MapAccess<'a>>(self, object: A) -> Result<(), A::Error> {
+    fn object(self, object: Object<'_, 'a>) -> json::Result<()> {
         pass_object(object)?;
         self.check(Kind::Object);
         Ok(())

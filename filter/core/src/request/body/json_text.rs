@@ -1,10 +1,11 @@
 //! Writes JSON text as the EPP's encoder does. Keeps a beginning of the text and counts the rest.
 
+use core::ops::Range;
 use std::borrow::Cow;
 
 use memchr::memchr_iter;
 
-use crate::json::{MAX_NUMBER_LENGTH, Number, write_number};
+use crate::json::{Decimal, EXACT, MAX_NUMBER_LENGTH, Number, write_float};
 use crate::request::prompt::Text;
 
 /// A JSON text that is being written.
@@ -78,8 +79,11 @@ impl JsonText {
 }
 
 /// Appends the part of `bytes` that fits before `end`; returns the length of all of `bytes`.
+#[inline]
 pub(super) fn push_up_to(out: &mut Vec<u8>, end: usize, bytes: &[u8]) -> u64 {
-    if let Some(room @ 1..) = end.checked_sub(out.len()) {
+    if out.len() + bytes.len() <= end {
+        out.extend_from_slice(bytes);
+    } else if let Some(room @ 1..) = end.checked_sub(out.len()) {
         out.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
     bytes.len() as u64
@@ -90,6 +94,8 @@ pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u
     if out.len() >= end {
         return string_length(text);
     }
+    // Room for a string without escapes.
+    out.reserve((end - out.len()).min(text.len() + 2));
     let mut length = push_up_to(out, end, b"\"");
     let mut rest = text;
     while let Some(plain) = rest.iter().position(|&byte| may_be_escaped(byte)) {
@@ -163,15 +169,48 @@ pub(super) fn string_length(text: &[u8]) -> u64 {
 
 /// The length of a number that [`write_go_number`] writes.
 pub(super) fn go_number_length(number: Number) -> u64 {
-    let digits = |integer: u64| u64::from(integer.checked_ilog10().unwrap_or_default()) + 1;
     match number {
         Number::Unsigned(0..10) => 1,
         Number::Unsigned(integer @ 0..=EXACT) => digits(integer),
         Number::Negative(integer) if integer.unsigned_abs() <= EXACT => 1 + digits(integer.unsigned_abs()),
+        Number::Decimal(decimal) => decimal_length(decimal),
         Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => {
             write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64
         }
     }
+}
+
+/// The number of digits of an integer.
+fn digits(integer: u64) -> u64 {
+    u64::from(integer.checked_ilog10().unwrap_or_default()) + 1
+}
+
+/// The length of a number that [`Buffer::decimal`] writes.
+fn decimal_length(decimal: Decimal) -> u64 {
+    let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
+    let count = digits(integer);
+    let zeros = |power: i16| u64::from(power.unsigned_abs());
+    let point = |fraction: u64| fraction + u64::from(fraction > 0);
+    u64::from(is_negative)
+        + match first {
+            _ if integer == 0 => 1,
+            // Zeros up to the first digit, one of them before the point.
+            -6..0 => zeros(first) + 1 + count,
+            0..21 if exponent >= 0 => count + zeros(exponent),
+            0..21 => count + 1,
+            _ => 1 + point(count - 1) + 2 + digits(zeros(first)),
+        }
+}
+
+/// The number without zeros at the end of its digits, and the power of ten of its first digit.
+fn in_fewest_digits(mut decimal: Decimal) -> (Decimal, i16) {
+    let Decimal { integer, exponent, .. } = &mut decimal;
+    while *integer > 0 && integer.is_multiple_of(10) {
+        *integer /= 10;
+        *exponent += 1;
+    }
+    let first = *exponent + i16::try_from(digits(*integer)).unwrap_or_default() - 1;
+    (decimal, first)
 }
 
 /// How a character is escaped.
@@ -207,57 +246,138 @@ fn hexadecimal(digit: u16) -> u8 {
     if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }
 
-/// The greatest integer up to which every one is a float of 64 bits.
-const EXACT: u64 = 1 << 53;
-
-/// Writes a number into `buffer`; returns the part that it takes.
+/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6 and from 1e21 on.
+/// Returns the part that it takes.
 pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
-    let number = match number {
-        Number::Unsigned(0..=EXACT) => number,
-        Number::Negative(integer) if integer.unsigned_abs() <= EXACT => number,
-        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => Number::Float(number.as_f64()),
-    };
-    // `serde_json` writes the same digits and exponents as Go, but some exponents of numbers for which Go needs none, and `.0`.
-    let mut length = write_number(number, buffer).len();
-    let text = buffer.get(..length).unwrap_or_default();
-    match text {
-        [.., b'.', b'0'] => length -= 2,
-        [digits @ .., b'e', b'+', b'1', power @ b'6'..=b'9'] => {
-            length = in_full(buffer, digits.len(), usize::from(power - b'0') + 10);
+    let decimal = |integer: u64, is_negative| Decimal { is_negative, integer, exponent: 0 };
+    let decimal = match number {
+        Number::Unsigned(integer @ 0..=EXACT) => decimal(integer, false),
+        Number::Negative(integer) if integer.unsigned_abs() <= EXACT => decimal(integer.unsigned_abs(), true),
+        Number::Decimal(decimal) => decimal,
+        // Go and `serde_json` write these alike.
+        Number::Float(number) if number != 0.0 && !GO_IN_FULL.contains(&number.abs()) => {
+            return write_float(number, buffer);
         }
-        [digits @ .., b'e', b'+', b'2', b'0'] => length = in_full(buffer, digits.len(), 20),
-        [digits @ .., b'e', b'-', b'6'] => length = in_full_below_one(buffer, digits.len()),
-        _ => {}
-    }
-    buffer.get(..length).unwrap_or_default()
+        Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => fewest_digits(number.as_f64()),
+    };
+    let mut text = Buffer { bytes: buffer, length: 0 };
+    text.decimal(decimal);
+    let Buffer { bytes, length } = text;
+    bytes.get(..length).unwrap_or_default()
 }
 
-/// Writes the number in the first `length` bytes, one digit of it before the point and 16 at most behind, times ten to the power of
-/// `exponent`, which is at least 16; returns the new length.
-fn in_full(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize, exponent: usize) -> usize {
-    let first = usize::from(buffer.first() == Some(&b'-'));
-    let end = first + 1 + exponent;
-    if let Some(fraction) = buffer.get_mut(first + 1..=end) {
-        let digits = length.saturating_sub(first + 2);
-        fraction.rotate_left(1);
-        fraction.get_mut(digits..).unwrap_or_default().fill(b'0');
+/// The sizes that Go writes without an exponent.
+const GO_IN_FULL: Range<f64> = 1e-6..1e21;
+
+/// The fewest digits that are this double.
+fn fewest_digits(number: f64) -> Decimal {
+    let mut buffer = [0; MAX_NUMBER_LENGTH];
+    let (mut integer, mut exponent, mut places) = (0_u64, 0_i16, 0);
+    let mut bytes = write_float(number, &mut buffer).iter();
+    // A point and an exponent are each written once at most, in this order.
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'0'..=b'9' => {
+                integer = integer * 10 + u64::from(byte - b'0');
+                exponent -= places;
+            }
+            b'.' => places = 1,
+            b'e' => {
+                let is_negative = bytes.as_slice().first() == Some(&b'-');
+                let digits = bytes.by_ref().filter(|byte| byte.is_ascii_digit());
+                let size = digits.fold(0, |size, digit| size * 10 + i16::from(digit - b'0'));
+                exponent += if is_negative { -size } else { size };
+            }
+            _ => {}
+        }
     }
-    end
+    Decimal { is_negative: number.is_sign_negative(), integer, exponent }
 }
 
-/// Writes the number in the first `length` bytes, one digit of it before the point, divided by a million; returns the new length.
-fn in_full_below_one(buffer: &mut [u8; MAX_NUMBER_LENGTH], length: usize) -> usize {
-    const ZEROS: &[u8] = b"0.00000";
-    let mut number = *buffer;
-    let digits = number.get_mut(..length).unwrap_or_default();
-    let sign = digits.iter().take_while(|&&byte| byte == b'-').count();
-    let mut end = sign;
-    let digits = digits.iter().skip(sign).filter(|&&byte| byte != b'.');
-    for (place, byte) in buffer.iter_mut().skip(sign).zip(ZEROS.iter().chain(digits)) {
-        *place = *byte;
-        end += 1;
+/// A text of up to [`MAX_NUMBER_LENGTH`] bytes that is being written.
+struct Buffer<'b> {
+    bytes: &'b mut [u8; MAX_NUMBER_LENGTH],
+    length: usize,
+}
+
+impl Buffer<'_> {
+    fn put(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
     }
-    end
+
+    fn put_all(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.put(byte);
+        }
+    }
+
+    fn zeros(&mut self, count: i16) {
+        for _ in 0..count {
+            self.put(b'0');
+        }
+    }
+
+    fn decimal(&mut self, decimal: Decimal) {
+        let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
+        if is_negative {
+            self.put(b'-');
+        }
+        if integer == 0 {
+            return self.put(b'0');
+        }
+        let mut buffer = [0; MAX_DIGITS];
+        let digits = write_digits(integer, &mut buffer);
+        match first {
+            -6..0 => {
+                self.put_all(b"0.");
+                self.zeros(-1 - first);
+                self.put_all(digits);
+            }
+            0..21 => {
+                let whole = usize::try_from(first + 1).unwrap_or_default().min(digits.len());
+                let (whole, fraction) = digits.split_at_checked(whole).unwrap_or_default();
+                self.put_all(whole);
+                self.zeros(exponent);
+                self.fraction(fraction);
+            }
+            _ => {
+                let (one, fraction) = digits.split_at_checked(1).unwrap_or_default();
+                self.put_all(one);
+                self.fraction(fraction);
+                self.put(b'e');
+                self.put(if first < 0 { b'-' } else { b'+' });
+                self.put_all(write_digits(first.unsigned_abs().into(), &mut buffer));
+            }
+        }
+    }
+
+    fn fraction(&mut self, digits: &[u8]) {
+        if !digits.is_empty() {
+            self.put(b'.');
+            self.put_all(digits);
+        }
+    }
+}
+
+/// Maximum number of digits of an integer of 64 bits.
+const MAX_DIGITS: usize = 20;
+
+/// Writes an integer to the end of `buffer`; returns the part that it takes.
+fn write_digits(mut integer: u64, buffer: &mut [u8; MAX_DIGITS]) -> &[u8] {
+    let mut at = MAX_DIGITS;
+    for place in buffer.iter_mut().rev() {
+        let [digit, ..] = (integer % 10).to_le_bytes();
+        *place = b'0' + digit;
+        at -= 1;
+        integer /= 10;
+        if integer == 0 {
+            break;
+        }
+    }
+    buffer.get(at..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -283,6 +403,27 @@ mod tests {
             ] {
                 let length = write_go_number(number, &mut [0; MAX_NUMBER_LENGTH]).len() as u64;
                 assert_eq!(go_number_length(number), length, "{number:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_is_written_from_its_digits_as_from_its_double() {
+        let integers = [0, 1, 9, 10, 25, 400, 12_345, 1_200_000, 123_456_789_012_345, 999_999_999_999_999];
+        for exponent in -300..=293 {
+            for integer in integers {
+                for is_negative in [false, true] {
+                    let number = Number::Decimal(Decimal { is_negative, integer, exponent });
+                    let mut buffers = [[0; MAX_NUMBER_LENGTH]; 2];
+                    let [first, second] = &mut buffers;
+                    let written = write_go_number(number, first);
+                    let sign = if is_negative { "-" } else { "" };
+                    let double: f64 = format!("{sign}{integer}e{exponent}").parse().unwrap();
+                    assert_eq!(double.to_bits(), number.as_f64().to_bits(), "{number:?}");
+                    assert_eq!(core::str::from_utf8(written), Ok(&*plain(double)), "{number:?}");
+                    assert_eq!(written, write_go_number(Number::Float(double), second), "{number:?}");
+                    assert_eq!(written.len() as u64, go_number_length(number), "{number:?}");
+                }
             }
         }
     }

@@ -140,17 +140,12 @@ impl<'a> Body<'a> {
 
     fn read_json(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
         let mut read = api.read(text, options);
-        // Texts that `serde_json` alone refuses are rare: only a refused body is searched for their cause.
-        if let Err(BodyError::NotAnObject { .. }) = read {
-            let paired = json::without_lone_surrogates(text);
-            let finite = if options.refuses_as_epp {
-                None
-            } else {
-                json::with_finite_numbers(paired.as_deref().unwrap_or(text))
-            };
-            if let Some(text) = finite.or(paired) {
-                read = api.read(&text, options).map(Body::into_owned);
-            }
+        // Texts with numbers that are not JSON are rare: only a refused body is searched for them.
+        if let Err(BodyError::NotAnObject { .. }) = read
+            && !options.refuses_as_epp
+            && let Some(text) = json::with_finite_numbers(text)
+        {
+            read = api.read(&text, options).map(Body::into_owned);
         }
         read
     }
@@ -205,5 +200,8 @@ fn without_mark(body: &[u8]) -> &[u8] {
 }
 
 fn utf8(body: &[u8]) -> Result<&str, BodyError> {
-    core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
+    // This search does not find the place of a fault.
+    simdutf8::basic::from_utf8(body).or_else(|_| {
+        core::str::from_utf8(body).map_err(|error| BodyError::NotUtf8 { offset: error.valid_up_to() })
+    })
 }

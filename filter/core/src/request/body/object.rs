@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
-
 use super::field::{IfString, IsTrue, Scope};
 use super::message::Messages;
 use super::{Body, Fault, Options, Parser};
-use crate::json::{self, Number, Pass, Reader, Str, key, pass_array, value};
+use crate::json::{self, Array, Number, Object, Pass, Reader, Str, key, pass_array, value};
 use crate::request::prompt::Prompt;
 
 /// The fields of one API while a body is read, and the [`Rules`] of the API.
@@ -19,12 +17,12 @@ pub(super) trait Format<'a>: Default {
 
     /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the body unless it
     /// is spelled with escapes.
-    fn member<A: MapAccess<'a>>(
+    fn member(
         &mut self,
         _name: &str,
-        object: &mut A,
+        object: &mut Object<'_, 'a>,
         _scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    ) -> json::Result<()> {
         value(object, Pass)
     }
 
@@ -144,7 +142,7 @@ pub(super) fn read_parts<'a, F: Format<'a>>(
 ) -> Result<Parts<'a>, Refusal> {
     let scope = Scope::new(text, options);
     let top = Top { scope: &scope, body: Body::default(), fields: F::default() };
-    let read = json::read(text, top).map_err(|error| error.to_string());
+    let read = json::read(text, top);
     let (mut body, mut fields) = read.and_then(|top| top).map_err(Refusal::NotAnObject)?;
 
     body.max_output_tokens = fields.max_output_tokens();
@@ -200,12 +198,12 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
         self.not("a string")
     }
 
-    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, array: Array<'_, 'a>) -> json::Result<Self::Value> {
         pass_array(array)?;
         Ok(self.not("an array"))
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let Self { scope, mut body, mut fields } = self;
         while let Some(name) = key(&mut object)? {
             match &*name {

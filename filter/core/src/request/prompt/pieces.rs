@@ -24,6 +24,15 @@ impl<'a> Text<'a> {
         Self { kept: Cow::Borrowed(text.as_bytes()), bytes: text.len() as u64 }
     }
 
+    pub(crate) fn whole(text: Cow<'a, str>) -> Self {
+        let bytes = text.len() as u64;
+        let kept = match text {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        };
+        Self { kept, bytes }
+    }
+
     /// The text of a JSON string. If the body spells it with escapes, at most `limit` bytes are copied.
     pub(crate) fn of_string(text: Str<'a, '_>, limit: usize) -> Self {
         if let Some(text) = text.in_body() {

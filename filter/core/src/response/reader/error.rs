@@ -1,8 +1,6 @@
 //! Errors in the bodies of responses that have begun with status 200.
 
-use serde::de::MapAccess;
-
-use crate::json::{self, Number, Pass, Reader, Str, key, value};
+use crate::json::{self, Number, Object, Pass, Reader, Str, key, value};
 
 /// The side whose fault an error in the body of a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ impl<'a> Reader<'a> for Fields {
         ResponseError::Server
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<ResponseError, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<ResponseError> {
         let (mut status, mut has_clients_type) = (None, false);
         while let Some(name) = key(&mut object)? {
             match &*name {

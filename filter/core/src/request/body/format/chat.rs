@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use super::messages::{MessageContent, MessageList};
-use crate::json::{Pass, Reader, Str, element, key, value};
+use crate::json::{self, Array, Object, Pass, Reader, Str, element, key, value};
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser, canonical};
@@ -26,12 +25,7 @@ impl<'a> Format<'a> for Chat<'a> {
         ..Rules::new(Parser::OpenAi, &["chat/completions", "chat/completions/render"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         // The EPP decodes some fields for other tokenizers, and so refuses a wrong type in them.
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
@@ -88,12 +82,12 @@ impl Default for Content<'_> {
 }
 
 impl<'a> MessageContent<'a> for Content<'a> {
-    fn member<A: MapAccess<'a>>(
+    fn member(
         &mut self,
         name: &str,
-        message: &mut A,
+        message: &mut Object<'_, 'a>,
         scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    ) -> json::Result<()> {
         match name {
             "content" => *self = value(message, ContentReader { scope })?,
             "tool_calls" => {
@@ -133,7 +127,7 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
         Content::Text(self.scope.text_of(value))
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let scope = self.scope;
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         while element(&mut array, Block { scope, pieces: &mut pieces })?.is_some() {}
@@ -164,7 +158,7 @@ impl<'a> Reader<'a> for Block<'_, '_, 'a> {
         self.pieces.text(self.scope.text_of(value));
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
         let Self { scope, pieces } = self;
         let rule = "a block's type and text must be strings";
         let mut kind = None;
@@ -259,7 +253,7 @@ impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
         Asset([Some(value.into_cow()), None])
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let scope = self.scope;
         let mut asset = Asset::default();
         while let Some(name) = key(&mut object)? {

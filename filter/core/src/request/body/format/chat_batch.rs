@@ -1,10 +1,8 @@
 //! Batches of chats: several lists of messages with the same parameters.
 
-use serde::de::{MapAccess, SeqAccess};
-
 use super::chat::Content;
 use super::messages::MessageList;
-use crate::json::{Pass, Reader, element, value};
+use crate::json::{self, Array, Object, Pass, Reader, element, value};
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::body::object::{Format, Model, Refusal, Rules, read_parts};
 use crate::request::body::{Body, Options, Parser};
@@ -22,12 +20,7 @@ impl<'a> Format<'a> for ChatBatch<'a> {
     const RULES: Rules =
         Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["chat/completions/batch"]) };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "messages" => self.chats = value(object, Chats { scope })?,
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
@@ -64,7 +57,7 @@ impl<'a> Reader<'a> for Chats<'_, '_, 'a> {
         None
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut chats = PromptList::new(self.scope.options.keep_bytes);
         while let Some(chat) = element(&mut array, MessageList::<Content<'_>>::new(self.scope))? {
             chats.push(chat.unwrap_or_else(|| Pieces::new(0)));

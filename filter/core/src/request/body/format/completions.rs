@@ -1,11 +1,9 @@
 //! APIs whose prompt is one string, token ids, or several of either.
 
-use serde::de::MapAccess;
-
 use super::chat::Content;
 use super::given::{Encoded, Given, GivenReader, Prompts};
 use super::messages::MessageList;
-use crate::json::{Pass, value};
+use crate::json::{self, Object, Pass, value};
 use crate::request::body::Parser;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::object::{Format, Rules};
@@ -23,12 +21,7 @@ impl<'a> Format<'a> for Completions<'a> {
         ..Rules::new(Parser::OpenAi, &["completions", "completions/render"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "prompt" => {
                 self.prompt = value(object, GivenReader { scope, strings: Prompts::default() })?;
@@ -61,12 +54,7 @@ impl<'a> Format<'a> for Embeddings<'a> {
         ..Rules::new(Parser::OpenAi, &["embeddings"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "input" => self.input = value(object, GivenReader { scope, strings: Encoded::default() })?,
             "messages" if !scope.options.refuses_as_epp => {
@@ -96,12 +84,7 @@ impl<'a> Format<'a> for Images {
         ..Rules::new(Parser::OpenAi, &["images/generations"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
             "prompt" => {

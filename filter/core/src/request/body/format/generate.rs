@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
 use xxhash_rust::xxh64::xxh64;
 
 use super::given::{Ids, token_id};
-use crate::json::{Number, Pass, Reader, Str, element, key, pass_array, value};
+use crate::json::{
+    self, Array, Number, Object, Pass, Reader, Str, element, key, next_number, pass_array, value,
+};
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Fault, Parser};
@@ -37,12 +38,7 @@ impl<'a> Format<'a> for Generate {
         ..Rules::new(Parser::VllmHttp, &["inference/v1/generate"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "token_ids" => self.ids = value(object, TokenIds { scope })?,
             "sampling_params" => self.max_tokens = value(object, Limit("max_tokens"))?,
@@ -88,12 +84,7 @@ impl<'a> Format<'a> for SglangGenerate<'a> {
         ..Rules::new(Parser::SglangHttp, &["generate"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "input_ids" => self.ids = value(object, InputIds { scope })?,
             "sampling_params" => self.max_new_tokens = value(object, Limit("max_new_tokens"))?,
@@ -162,7 +153,7 @@ impl<'a> Reader<'a> for FeaturesReader {
         Features::default()
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Features, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Features> {
         let mut features = Features::default();
         while let Some(name) = key(&mut object)? {
             match &*name {
@@ -188,7 +179,7 @@ impl<'a, R: Reader<'a> + Copy> Reader<'a> for ByModality<R> {
         Vec::new()
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let mut modalities = Vec::new();
         while let Some(name) = key(&mut object)? {
             if modalities.len() == MAX_MODALITIES {
@@ -213,7 +204,7 @@ impl<'a> Reader<'a> for Hashes {
         Vec::new()
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut items = Vec::new();
         while let Some(item) = element(&mut array, Hash)? {
             if items.len() < MAX_ITEMS {
@@ -249,7 +240,7 @@ impl<'a> Reader<'a> for Count {
         0
     }
 
-    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<u64, A::Error> {
+    fn array(self, array: Array<'_, 'a>) -> json::Result<u64> {
         pass_array(array)
     }
 }
@@ -271,10 +262,10 @@ impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
         Ids::default()
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Ids, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Ids> {
         let mut ids = Ids::default();
         let room = self.scope.options.keep_bytes / BYTES_PER_TOKEN;
-        while let Some(number) = element(&mut array, IfNumber)? {
+        while let Some(number) = next_number(&mut array, IfNumber)? {
             let id = number.and_then(token_id).unwrap_or_else(|| {
                 self.scope.fault(match number {
                     Some(number) => Fault::TokenId { index: ids.count, value: number.as_f64() },
@@ -305,14 +296,14 @@ impl<'a> Reader<'a> for InputIds<'_, '_, 'a> {
         None
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut ids = Ids::default();
         let room = self.scope.options.keep_bytes / BYTES_PER_TOKEN;
         let mut wrong = false;
-        while let Some(number) = element(&mut array, IfNumber)? {
+        while let Some(number) = next_number(&mut array, IfNumber)? {
             let id = match number {
                 Some(Number::Unsigned(id)) => u32::try_from(id).ok(),
-                Some(Number::Negative(_) | Number::Float(_)) | None => None,
+                Some(Number::Negative(_) | Number::Decimal(_) | Number::Float(_)) | None => None,
             };
             match id {
                 Some(id) => ids.add(id, room),
@@ -347,7 +338,7 @@ impl<'a> Reader<'a> for Limit {
         None
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let mut limit = None;
         while let Some(name) = key(&mut object)? {
             if *name == *self.0 {

@@ -1,8 +1,6 @@
 //! A prompt that is one string, one list of token ids, or several of either.
 
-use serde::de::SeqAccess;
-
-use crate::json::{Number, Reader, Str, element, pass_array};
+use crate::json::{self, Array, Number, Reader, Str, element, next_number, pass_array};
 use crate::request::body::Fault;
 use crate::request::body::field::Scope;
 use crate::request::body::json_text::JsonText;
@@ -80,7 +78,7 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
         (!value.is_empty()).then(|| Given::Text(S::only(value, self.scope)))
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let Self { scope, mut strings } = self;
         let room = scope.options.keep_bytes / BYTES_PER_TOKEN;
         let (mut ids, mut lists) = (Ids::default(), Several::new(scope));
@@ -99,7 +97,7 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
                 Item::Id(id) => {
                     ids.add(id, room);
                     // Most lists have thousands of ids, so the others are read without the cases above.
-                    while let Some(id) = element(&mut array, IfTokenId)? {
+                    while let Some(id) = next_number(&mut array, IfTokenId)? {
                         let Some(id) = id else {
                             pass_array(array)?;
                             return Ok(Self { scope, strings }.other());
@@ -235,9 +233,9 @@ impl<'a, S: Strings<'a>> Reader<'a> for Element<'_, '_, '_, 'a, S> {
         Item::Text
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Item, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Item> {
         let mut ids = Ids::default();
-        while let Some(id) = element(&mut array, IfTokenId)? {
+        while let Some(id) = next_number(&mut array, IfTokenId)? {
             let Some(id) = id else {
                 pass_array(array)?;
                 return Ok(Item::Other);
@@ -266,6 +264,9 @@ impl Reader<'_> for IfTokenId {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared with the original")]
 #[expect(clippy::float_cmp, reason = "exactly representable or not")]
 pub(super) fn token_id(number: Number) -> Option<u32> {
+    if let Number::Unsigned(number) = number {
+        return u32::try_from(number).ok();
+    }
     let number = number.as_f64();
     let id = number as u32;
     (f64::from(id) == number).then_some(id)

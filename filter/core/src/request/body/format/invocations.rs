@@ -1,10 +1,8 @@
 //! `/invocations`, the only path of a server on Amazon's platform for models: its bodies are chats, completions, embeddings, or of another
 //! API.
 
-use serde::de::{MapAccess, SeqAccess};
-
 use super::{chat, completions};
-use crate::json::{self, Reader, Str, key, pass_array, value};
+use crate::json::{self, Array, Object, Reader, Str, key, pass_array, value};
 use crate::request::body::object::{Format, Model, Refusal, Rules, read_parts};
 use crate::request::body::{Body, Options, Parser};
 
@@ -18,7 +16,7 @@ impl<'a> Format<'a> for Invocations {
         Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["invocations"]) };
 
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
-        let kind = json::read(text, Top).map_err(|error| Refusal::NotAnObject(error.to_string()))?;
+        let kind = json::read(text, Top).map_err(Refusal::NotAnObject)?;
         let (body, prompt) = match kind {
             Kind::Chat => read_parts::<chat::Chat<'_>>(text, options),
             Kind::Completions => read_parts::<completions::Completions<'_>>(text, options),
@@ -48,7 +46,7 @@ impl<'a> Reader<'a> for Top {
         Kind::Other
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Kind, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Kind> {
         let mut found = Kind::Other;
         while let Some(name) = key(&mut object)? {
             let field = match &*name {
@@ -80,7 +78,7 @@ impl<'a> Reader<'a> for Field {
         self.if_string
     }
 
-    fn array<A: SeqAccess<'a>>(self, array: A) -> Result<Kind, A::Error> {
+    fn array(self, array: Array<'_, 'a>) -> json::Result<Kind> {
         pass_array(array)?;
         Ok(self.if_array)
     }

@@ -1,8 +1,6 @@
 //! APIs whose prompt is JSON: responses and conversations.
 
-use serde::de::{MapAccess, SeqAccess};
-
-use crate::json::{Pass, Reader, element, key, value};
+use crate::json::{self, Array, Object, Pass, Reader, element, key, value};
 use crate::request::body::canonical;
 use crate::request::body::field::{IfCount, Kind, Scope, Typed};
 use crate::request::body::json_text::JsonText;
@@ -25,12 +23,7 @@ impl<'a> Format<'a> for Responses<'a> {
         ..Rules::new(Parser::OpenAi, &["responses"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         let field = match name {
             "instructions" => &mut self.instructions,
             "tools" => &mut self.tools,
@@ -85,12 +78,7 @@ impl<'a> Format<'a> for Conversations<'a> {
         ..Rules::new(Parser::OpenAi, &["conversations"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "items" => self.items = value(object, Items { scope })?,
             "metadata" => {
@@ -124,7 +112,7 @@ impl<'a> Reader<'a> for Items<'_, '_, 'a> {
         None
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut json = JsonText::new(self.scope.options.keep_bytes);
         let mut before = "[";
         while let Some(item) = element(&mut array, Item { scope: self.scope })? {
@@ -174,7 +162,7 @@ impl<'a> Reader<'a> for Item<'_, '_, 'a> {
         ItemFields::default()
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let scope = self.scope;
         let mut item = ItemFields::default();
         while let Some(name) = key(&mut object)? {

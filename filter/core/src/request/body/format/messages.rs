@@ -2,9 +2,7 @@
 
 use core::marker::PhantomData;
 
-use serde::de::{MapAccess, SeqAccess};
-
-use crate::json::{Reader, element, key, value};
+use crate::json::{self, Array, Object, Reader, element, key, value};
 use crate::request::body::Fault;
 use crate::request::body::field::Scope;
 use crate::request::prompt::{Pieces, Text};
@@ -12,12 +10,8 @@ use crate::request::prompt::{Pieces, Text};
 /// The content of a message, as an API has it.
 pub(super) trait MessageContent<'a>: Default {
     /// Reads a member of the message other than its role.
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        message: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error>;
+    fn member(&mut self, name: &str, message: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>)
+    -> json::Result<()>;
 
     /// Appends it to the prompt.
     fn append_to(self, pieces: &mut Pieces<'a>);
@@ -47,7 +41,7 @@ impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, 'a, C> {
         None
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut pieces = Pieces::new(self.scope.options.keep_bytes);
         let mut any = false;
         while let Some(()) = element(&mut array, Message::<C>::new(self.scope, &mut pieces))? {
@@ -78,7 +72,7 @@ impl<'a, C: MessageContent<'a>> Reader<'a> for Message<'_, '_, 'a, C> {
 
     fn null(self) {}
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
         let Self { scope, pieces, .. } = self;
         let mut role = Text::default();
         let mut content = C::default();

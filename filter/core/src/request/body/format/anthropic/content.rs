@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde::de::{MapAccess, SeqAccess};
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use crate::json::{Pass, Reader, Str, element, key, raw_value, value};
+use crate::json::{self, Array, Object, Pass, Reader, Str, element, key, raw_value, value};
 use crate::request::body::Fault;
 use crate::request::body::field::{Scope, StringField};
 use crate::request::body::format::messages::MessageContent;
@@ -13,9 +12,6 @@ use crate::request::prompt::{Pieces, Text, resolution_of_base64, resolution_of_d
 
 /// The beginning of blocks in the system text that change with every request; model servers drop them.
 const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
-
-/// The levels around a member of a message's block: the block, the content, the message, the array of messages, and the body.
-const BLOCK_LEVELS: usize = 5;
 
 /// The place of blocks, on which their part of the prompt depends.
 #[derive(Clone, Copy, PartialEq)]
@@ -42,12 +38,12 @@ impl Default for Content<'_> {
 }
 
 impl<'a> MessageContent<'a> for Content<'a> {
-    fn member<A: MapAccess<'a>>(
+    fn member(
         &mut self,
         name: &str,
-        message: &mut A,
+        message: &mut Object<'_, 'a>,
         scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    ) -> json::Result<()> {
         match name {
             "content" => *self = value(message, ContentReader { scope, place: Place::Message })?,
             _ => value(message, Pass)?,
@@ -90,7 +86,7 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
         Content::Text(self.scope.text_of(value))
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let Self { scope, place } = self;
         let mut blocks =
             Blocks { scope, place, pieces: Pieces::new(scope.options.keep_bytes), images: None, texts: 0 };
@@ -192,7 +188,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
 
     fn null(self) {}
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
         let Blocks { scope, place, .. } = *self.blocks;
         let rule = "a content block's type, text, thinking, id and name must be strings";
         // A block without members adds nothing, and making one would cost more than reading it.
@@ -213,7 +209,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
                 "id" => &mut block.id,
                 "name" => &mut block.name,
                 "input" if place == Place::Message => {
-                    block.input = Text::borrowed(raw_value(&mut object, BLOCK_LEVELS)?);
+                    block.input = Text::whole(raw_value(&mut object)?);
                     continue;
                 }
                 "source" => {
@@ -313,7 +309,7 @@ impl<'a> Reader<'a> for SourceReader<'_, '_, 'a> {
         Source::default()
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
         let mut source = Source::default();
         while let Some(name) = key(&mut object)? {
             let field = match &*name {

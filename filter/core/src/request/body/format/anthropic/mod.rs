@@ -2,11 +2,12 @@
 
 mod content;
 
+use std::borrow::Cow;
+
 use content::{Content, ContentReader, Place};
-use serde::de::{MapAccess, SeqAccess};
 
 use super::messages::{MessageContent, MessageList};
-use crate::json::{Pass, Reader, element, key, raw_value, value};
+use crate::json::{self, Array, Object, Pass, Reader, element, key, raw_value, value};
 use crate::request::body::field::{IfCount, Scope};
 use crate::request::body::json_text::JsonText;
 use crate::request::body::object::{Format, Rules};
@@ -32,12 +33,7 @@ impl<'a> Format<'a> for Messages<'a> {
         ..Rules::new(Parser::Anthropic, &["messages"])
     };
 
-    fn member<A: MapAccess<'a>>(
-        &mut self,
-        name: &str,
-        object: &mut A,
-        scope: &Scope<'_, 'a>,
-    ) -> Result<(), A::Error> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
         match name {
             "messages" => self.messages = value(object, MessageList::<Content<'_>>::new(scope))?,
             "system" => self.system = value(object, ContentReader { scope, place: Place::System })?,
@@ -64,9 +60,6 @@ impl<'a> Format<'a> for Messages<'a> {
     }
 }
 
-/// The levels around a member of a tool: the tool, the array of tools, and the body.
-const TOOL_LEVELS: usize = 3;
-
 /// An array of tools; its JSON, or `None` if it is empty.
 struct Tools<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
@@ -84,7 +77,7 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
         None
     }
 
-    fn array<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let scope = self.scope;
         let mut json = JsonText::new(scope.options.keep_bytes);
         let mut start = r#"[{"name":"#;
@@ -118,7 +111,7 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
         Fields::default().write(self.start, self.json);
     }
 
-    fn object<A: MapAccess<'a>>(self, mut object: A) -> Result<(), A::Error> {
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
         let scope = self.scope;
         let mut tool = Fields::default();
         while let Some(name) = key(&mut object)? {
@@ -128,7 +121,7 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
                     tool.description =
                         value(&mut object, scope.json("a tool's description must be a string"))?;
                 }
-                "input_schema" => tool.input_schema = Some(raw_value(&mut object, TOOL_LEVELS)?),
+                "input_schema" => tool.input_schema = Some(raw_value(&mut object)?),
                 "strict" => tool.strict = value(&mut object, Flag { scope })?,
                 "defer_loading" => tool.defer_loading = value(&mut object, Flag { scope })?,
                 _ => value(&mut object, Pass)?,
@@ -143,7 +136,7 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
 struct Fields<'a> {
     name: Option<Text<'a>>,
     description: Option<Text<'a>>,
-    input_schema: Option<&'a str>,
+    input_schema: Option<Cow<'a, str>>,
     strict: Option<bool>,
     defer_loading: Option<bool>,
 }
@@ -159,7 +152,7 @@ impl Fields<'_> {
             json.json(r#","description":"#);
             json.part(description);
         }
-        if let Some(schema) = self.input_schema {
+        if let Some(schema) = &self.input_schema {
             json.json(r#","input_schema":"#);
             json.compact(schema);
         }
