@@ -100,6 +100,7 @@ pub const VARIANTS: &[Variant] = &[
         "token-aware",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
     ),
+    rules("token-aware, tuned", include_str!("../../../../../examples/choosing/token-aware.yaml")),
     rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
     rules("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
