@@ -15,9 +15,68 @@ const AIM: Bar = Bar { regret: 1.02, of_omniscient: 1.15 };
 /// Aims of cells whose names contain these. An LRU cache that is too small for its requests forgets in an order that no picker can know.
 const OTHER_AIMS: &[(&str, Bar)] = &[("small caches", Bar { of_omniscient: 1.25, ..AIM })];
 
-/// What is true today in cells that miss an aim, with 2 seeds and 1 000 requests, as in the nightly tests. A rule that gets nearer to the
-/// aim lowers its line, or removes it.
-const TODAY: &[(&str, Bar)] = &[];
+/// What is true today in cells that miss an aim, rounded up, with `SEEDS=1 REQUESTS=1500` as in the nightly tests: regret, and the part of
+/// the omniscient picker. A rule that gets nearer to an aim lowers its numbers, or removes the line.
+const TODAY: &[(&str, f64, f64)] = &[
+    ("shared prompts, 60 %", 1.04, 1.15),
+    ("shared prompts, 80 %", 1.04, 1.15),
+    ("shared prompts, 95 %", 1.04, 1.15),
+    ("conversations, 95 %", 3.47, 2.59),
+    ("bursts, 60 %", 1.03, 1.15),
+    ("150 × 6 000, 60 %", 1.36, 1.15),
+    ("150 × 6 000, 80 %", 1.15, 1.15),
+    ("150 × 6 000, 95 %", 1.14, 1.15),
+    ("unequal servers, 60 %", 1.02, 1.25),
+    ("unequal servers, 80 %", 1.02, 1.19),
+    ("unequal servers, 95 %", 1.10, 1.31),
+    ("slow server, 80 %", 1.02, 1.19),
+    ("small caches, 80 %", 1.06, 1.26),
+    ("small caches, 95 %", 1.09, 1.27),
+    ("two servers, 1 client", 1.34, 1.15),
+    ("two servers, 2 clients", 1.08, 1.15),
+    ("two servers, 8 clients", 1.15, 1.32),
+    ("two servers, 48 conversations", 1.28, 1.38),
+    ("two servers, one processor", 1.05, 1.15),
+    ("40 conversations in turn", 1.04, 1.15),
+    ("small caches as reported, 80 %", 1.06, 1.26),
+    ("ShareGPT, 80 %, readings of 200 ms", 1.03, 1.15),
+    ("ShareGPT, 80 %, readings of 1 s", 1.03, 1.15),
+    ("skewed LoRA, 80 %, no readings", 1.02, 29.66),
+    ("unequal servers, 80 %, no readings", 1.02, 1.28),
+    ("slow server, 80 %, no readings", 1.02, 1.17),
+    ("conversations, 80 %, 30 % past the picker", 1.02, 1.58),
+    ("ShareGPT, 80 %, 30 % past the picker", 1.02, 1.40),
+    ("long mix, 80 %, 30 % past the picker", 1.10, 1.47),
+    ("conversations, 80 %, 30 % past the picker, readings of 1 s", 1.02, 1.60),
+    ("ShareGPT, 80 %, 30 % past the picker, readings of 1 s", 1.06, 1.46),
+    ("long mix, 80 %, 30 % past the picker, readings of 1 s", 1.08, 1.44),
+    ("skewed LoRA, 80 %, 30 % past the picker, readings of 1 s", 1.02, 3.40),
+    ("conversations, 80 %, four share, 5 ms", 1.04, 1.15),
+    ("ShareGPT, 80 %, four share, 5 ms", 1.10, 1.38),
+    ("long mix, 80 %, four share, 5 ms", 1.11, 1.25),
+    ("skewed LoRA, 80 %, four share, 5 ms", 1.02, 1.83),
+    ("conversations, 80 %, four share, 30 ms", 1.03, 1.15),
+    ("ShareGPT, 80 %, four share, 30 ms", 1.06, 1.44),
+    ("long mix, 80 %, four share, 30 ms", 1.07, 1.26),
+    ("skewed LoRA, 80 %, four share, 30 ms", 1.02, 1.82),
+    ("ShareGPT, 80 %, four share, no readings", 1.18, 1.60),
+    ("long mix, 80 %, four share, no readings", 1.08, 1.27),
+    ("skewed LoRA, 80 %, four share, no readings", 1.08, 32.62),
+    ("conversations, 80 %, four alone", 1.34, 3.28),
+    ("ShareGPT, 80 %, four alone", 1.20, 2.08),
+    ("long mix, 80 %, four alone", 1.02, 1.77),
+    ("skewed LoRA, 80 %, four alone", 1.02, 1.96),
+    ("conversations, 80 %, four alone, readings of 1 s", 3.51, 8.60),
+    ("ShareGPT, 80 %, four alone, readings of 1 s", 1.84, 3.18),
+    ("long mix, 80 %, four alone, readings of 1 s", 1.27, 2.26),
+    ("skewed LoRA, 80 %, four alone, readings of 1 s", 1.02, 13.36),
+    ("conversations, 80 %, four alone, no readings", 1.02, 2.42),
+    ("ShareGPT, 80 %, four alone, no readings", 1.06, 1.84),
+    ("long mix, 80 %, four alone, no readings", 1.02, 1.80),
+    ("skewed LoRA, 80 %, four alone, no readings", 1.16, 33.57),
+    ("ShareGPT, 80 %, chunks 5 ms late", 1.04, 1.15),
+    ("150 × 6 000, 80 %, a restart", 1.08, 1.15),
+];
 
 /// The aim of the cell of this name.
 fn aim(name: &str) -> Bar {
@@ -26,7 +85,8 @@ fn aim(name: &str) -> Bar {
 
 /// What the rules have to reach in the cell of this name.
 pub(super) fn bar(name: &str) -> Bar {
-    TODAY.iter().find(|(cell, _)| *cell == name).map_or_else(|| aim(name), |(_, today)| *today)
+    let today = TODAY.iter().find(|(cell, ..)| *cell == name);
+    today.map_or_else(|| aim(name), |&(_, regret, of_omniscient)| Bar { regret, of_omniscient })
 }
 
 #[cfg(test)]
@@ -37,11 +97,11 @@ mod tests {
     #[test]
     fn each_line_is_about_a_cell_and_what_is_true_today_misses_an_aim() {
         let cells = RegretCell::all();
-        for (name, today) in TODAY {
-            assert_eq!(cells.iter().filter(|cell| cell.name == *name).count(), 1, "{name}");
-            let aim = aim(name);
+        for &(name, regret, of_omniscient) in TODAY {
+            assert_eq!(cells.iter().filter(|cell| cell.name == name).count(), 1, "{name}");
+            let (aim, today) = (aim(name), Bar { regret, of_omniscient });
             assert!(today.regret >= aim.regret && today.of_omniscient >= aim.of_omniscient, "{name}");
-            assert!(*today != aim, "{name}: the aim is met");
+            assert!(today != aim, "{name}: the aim is met");
         }
         for (part, _) in OTHER_AIMS {
             assert!(cells.iter().any(|cell| cell.name.contains(part)), "{part}");
