@@ -391,7 +391,7 @@ impl Cycle<'_> {
         }
         let pool = self.situation.pool.as_slice().len() as f64;
         let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
-        let ratio = if mean_requests > 0.0 { requests / mean_requests } else { 0.0 };
+        let ratio = requests / (mean_requests + 1.0);
         let cost = (backlog * c + uncached * c + adapter) * (1.0 + ratio + arrivals * uncached * c / 1_000.0)
             + b * requests
             + wait;
