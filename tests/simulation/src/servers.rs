@@ -54,6 +54,11 @@ impl<T> BatchServer<T> {
         self.begin_step()
     }
 
+    /// Empties its cache but for the blocks that requests use.
+    pub fn reset_cache(&mut self) {
+        self.batch.reset_cache();
+    }
+
     /// Its requests and its cache.
     pub fn batch(&self) -> &Batch<T> {
         &self.batch

@@ -157,7 +157,7 @@ impl Ledger {
 
     /// Replaces the state of a plugin, for a simulation that knows the true one.
     #[cfg(feature = "testing")]
-    fn replace_state(&mut self, plugin: u64, state: Box<dyn endpoint_picker::state::PluginState>) {
+    pub(crate) fn replace_state(&mut self, plugin: u64, state: Box<dyn endpoint_picker::state::PluginState>) {
         self.states.replace(plugin, state);
     }
 

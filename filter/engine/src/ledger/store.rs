@@ -7,8 +7,6 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
-#[cfg(feature = "testing")]
-use endpoint_picker::state::PluginState;
 
 use super::{Change, Ledger};
 
@@ -54,12 +52,6 @@ impl LocalLedger {
     /// The ledger.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
-    }
-
-    /// Replaces the state of a plugin, for a simulation that knows the true one.
-    #[cfg(feature = "testing")]
-    pub fn replace_state(&mut self, plugin: u64, state: Box<dyn PluginState>) {
-        self.ledger.replace_state(plugin, state);
     }
 
     /// Replaces everything that is in flight: keys of endpoints with the load there.

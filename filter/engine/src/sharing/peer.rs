@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
+use endpoint_picker::pool::reading::Reading;
+#[cfg(feature = "testing")]
+use endpoint_picker::state::PluginState;
 
 use super::importer::Imported;
-use crate::ledger::{Change, ChangeKind, Ledger};
+use crate::ledger::{Change, ChangeKind, Ledger, LedgerStore};
 
 /// A ledger that shares its changes with those of other proxies.
 pub trait PeerLedger {
@@ -144,12 +147,49 @@ impl LocalPeer {
         &self.ledger
     }
 
+    /// Replaces the state of a plugin, for a simulation that knows the true one.
+    #[cfg(feature = "testing")]
+    pub fn replace_state(&mut self, plugin: u64, state: Box<dyn PluginState>) {
+        self.ledger.replace_state(plugin, state);
+    }
+
     /// Applies changes of this proxy.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {
             self.ledger.apply(WORKER, &change);
             self.outbox.push(change);
         }
+    }
+}
+
+impl LedgerStore for LocalPeer {
+    fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger)
+    }
+
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+        let (result, changes) = decide(&self.ledger);
+        self.apply(changes);
+        result
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        Self::apply(self, changes);
+    }
+
+    fn observe(&mut self, readings: &[Reading]) {
+        self.ledger.observe(readings);
+        let restarts = self.ledger.restarts_in(readings);
+        self.apply(restarts);
+    }
+
+    fn adopt<'a>(
+        &mut self,
+        pool: Arc<Endpoints>,
+        pipelines: impl IntoIterator<Item = &'a Pipeline>,
+        avoid_failing: Duration,
+    ) {
+        self.ledger.adopt(pool, pipelines, avoid_failing);
     }
 }
 

@@ -177,6 +177,11 @@ impl<T> Batch<T> {
         self.cache.take_changes()
     }
 
+    /// Empties its cache but for the blocks that requests use, as vLLM does on `POST /reset_prefix_cache`.
+    pub fn reset_cache(&mut self) {
+        self.cache.reset();
+    }
+
     /// Puts a request into the queue.
     pub fn add(&mut self, request: BatchRequest, client: T) {
         self.waiting.push_back(Waiting { request, client, made: 0 });

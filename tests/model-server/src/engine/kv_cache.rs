@@ -199,15 +199,26 @@ impl KvCache {
 
     fn evict(&mut self) {
         while self.places.len() + self.private > self.capacity {
-            let oldest = self.oldest;
-            assert_ne!(oldest, NOWHERE, "the blocks in use fit");
-            self.remove_unused(oldest);
-            let hash = self.block(oldest).hash;
-            self.places.remove(&hash);
-            self.vacant.push(oldest);
-            if let Some(changes) = &mut self.changes {
-                changes.push(CacheChange::Removed(hash));
-            }
+            assert_ne!(self.oldest, NOWHERE, "the blocks in use fit");
+            self.evict_oldest();
+        }
+    }
+
+    /// Evicts all blocks that no request uses.
+    pub(super) fn reset(&mut self) {
+        while self.oldest != NOWHERE {
+            self.evict_oldest();
+        }
+    }
+
+    fn evict_oldest(&mut self) {
+        let oldest = self.oldest;
+        self.remove_unused(oldest);
+        let hash = self.block(oldest).hash;
+        self.places.remove(&hash);
+        self.vacant.push(oldest);
+        if let Some(changes) = &mut self.changes {
+            changes.push(CacheChange::Removed(hash));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Simulates pickers in front of model servers, and prints one table. `simulate --help` lists the options.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
+use endpoint_picker_simulation::cell::regret::{RegretCell, RegretPlan};
 use endpoint_picker_simulation::cell::table::Plan;
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload, trace::Trace};
 use std::error::Error;
@@ -13,19 +14,25 @@ use std::time::Duration;
 /// Compares ways to pick a server by what clients wait, in simulated time: no sockets, no Envoy, no clock. Equal options give equal tables.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Number of seeds; each has other requests.
-    #[arg(long, env = "SEEDS", default_value_t = 3)]
-    seeds: u64,
-    /// Requests that are measured in a run; half of this number comes before.
-    #[arg(long, env = "REQUESTS", default_value_t = 6_000)]
-    requests: usize,
-    /// Loads, as shares of the capacity.
+    /// The table.
+    #[arg(long, env = "TABLE", default_value = "ways")]
+    table: Table,
+    /// Ends with a failure if the recommended rules miss a bar of the table of regrets.
+    #[arg(long)]
+    bars: bool,
+    /// Number of seeds; each has other requests. 3 without it, of regrets 5.
+    #[arg(long, env = "SEEDS")]
+    seeds: Option<u64>,
+    /// Requests that are measured in a run; half of this number comes before. 6 000 without it, of regrets 3 000.
+    #[arg(long, env = "REQUESTS")]
+    requests: Option<usize>,
+    /// Loads, as shares of the capacity; not of regrets, whose cells have their own.
     #[arg(long, env = "LOADS", value_delimiter = ',', default_values_t = [0.6, 0.8, 0.95])]
     loads: Vec<f64>,
-    /// Workloads whose names contain one of these; all without it.
+    /// Workloads, or cells of regrets, whose names contain one of these; all without it.
     #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
     workloads: Vec<String>,
-    /// Variants whose names contain one of these, and the default; all without it.
+    /// Variants whose names contain one of these, and the default; all without it. Of regrets: variants to compare with the recommended rules.
     #[arg(long, env = "VARIANTS", value_delimiter = ',')]
     variants: Vec<String>,
     /// Files of recorded requests, in place of the workloads: Azure's CSV, or JSON lines with `hash_ids`.
@@ -39,11 +46,36 @@ struct Options {
     threads: usize,
 }
 
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// Every way to pick with every workload.
+    Ways,
+    /// The recommended rules compared with the best of the simple ways and with an omniscient picker, in cells of all kinds.
+    Regret,
+}
+
+fn contains(names: &[String], name: &str) -> bool {
+    names.iter().any(|part| name.contains(part.as_str()))
+}
+
 impl Options {
+    fn regret_plan(self) -> Result<RegretPlan, Box<dyn Error>> {
+        let mut cells = RegretCell::all();
+        cells.retain(|cell| self.workloads.is_empty() || contains(&self.workloads, &cell.name));
+        if cells.is_empty() {
+            return Err("no cell has such a name".into());
+        }
+        let (seeds, requests) = (self.seeds.unwrap_or(5), self.requests.unwrap_or(3_000));
+        if requests == 0 || seeds == 0 {
+            return Err("requests and seeds must be above 0".into());
+        }
+        let others = VARIANTS.iter().filter(|variant| contains(&self.variants, variant.name)).collect();
+        Ok(RegretPlan { cells, seeds: (1..=seeds).collect(), requests, others, threads: self.threads })
+    }
+
     fn plan(self) -> Result<Plan, Box<dyn Error>> {
-        let chosen = |names: &[String], name: &str| {
-            names.is_empty() || names.iter().any(|part| name.contains(part.as_str()))
-        };
+        let chosen = |names: &[String], name: &str| names.is_empty() || contains(names, name);
         let mut workloads = Vec::new();
         for path in &self.trace {
             let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -66,15 +98,16 @@ impl Options {
         if let Some(load) = self.loads.iter().find(|load| !(0.01..=2.0).contains(*load)) {
             return Err(format!("a load is {load}; must be 0.01 to 2").into());
         }
-        if self.requests == 0 || self.seeds == 0 {
+        let (seeds, requests) = (self.seeds.unwrap_or(3), self.requests.unwrap_or(6_000));
+        if requests == 0 || seeds == 0 {
             return Err("requests and seeds must be above 0".into());
         }
         Ok(Plan {
             workloads,
             loads: self.loads,
-            seeds: (1..=self.seeds).collect(),
+            seeds: (1..=seeds).collect(),
             variants,
-            requests: self.requests,
+            requests,
             scrape_interval: (self.interval > 0).then(|| Duration::from_millis(self.interval)),
             threads: self.threads,
         })
@@ -82,8 +115,19 @@ impl Options {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let plan = Options::parse().plan()?;
-    let results = plan.run(&|line| eprintln!("{line}"));
-    println!("{}", results.markdown());
+    let options = Options::parse();
+    let progress = |line| eprintln!("{line}");
+    match options.table {
+        Table::Ways => println!("{}", options.plan()?.run(&progress).markdown()),
+        Table::Regret => {
+            let has_bars = options.bars;
+            let regrets = options.regret_plan()?.run(&progress);
+            println!("{}", regrets.markdown());
+            let missed = regrets.missed();
+            if has_bars && !missed.is_empty() {
+                return Err(format!("bars are missed:\n{}", missed.join("\n")).into());
+            }
+        }
+    }
     Ok(())
 }

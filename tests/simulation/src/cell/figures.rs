@@ -34,15 +34,15 @@ pub(super) struct Served {
 }
 
 impl Figures {
-    /// No requests, of this many servers, in this time.
-    pub(super) fn new(servers: usize, lasting: Duration) -> Self {
+    /// No requests, of this many servers.
+    pub(super) fn new(servers: usize) -> Self {
         Self {
             first_token: Vec::new(),
             token_sum: Duration::ZERO,
             answers: 0,
             by_server: vec![0; servers],
             in_time: 0,
-            lasting,
+            lasting: Duration::ZERO,
             queried: 0,
             hit: 0,
             unanswered: 0,
@@ -71,9 +71,10 @@ impl Figures {
         self.refused += usize::from(is_measured);
     }
 
-    /// Ends the run with this many requests that were never answered: their times are the longest.
-    pub(super) fn unanswered(&mut self, requests: usize) {
-        self.unanswered = requests;
+    /// Ends the run, in which requests were measured for this time, with this many that were never answered: their times are the longest.
+    pub(super) fn end(&mut self, lasting: Duration, unanswered: usize) {
+        self.lasting = lasting;
+        self.unanswered = unanswered;
         self.first_token.sort_unstable();
         self.is_sorted = true;
     }
@@ -87,6 +88,14 @@ impl Figures {
         let all = self.requests() as f64;
         let place = share * all / self.first_token.len().max(1) as f64;
         if place > 1.0 { f64::INFINITY } else { percentile(&self.first_token, place).as_secs_f64() * 1e3 }
+    }
+
+    /// Mean milliseconds to the first token.
+    pub fn mean(&self) -> f64 {
+        if self.unanswered > 0 {
+            return f64::INFINITY;
+        }
+        self.first_token.iter().sum::<Duration>().as_secs_f64() * 1e3 / self.first_token.len().max(1) as f64
     }
 
     /// Share of the requests that were refused.

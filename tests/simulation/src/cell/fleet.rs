@@ -18,6 +18,8 @@ pub struct Fleet {
     pub servers: Vec<ServerKind>,
     /// Whether the last server is slower [for a while](RunningFleet::SLOW).
     pub has_slow_spell: bool,
+    /// Whether all servers share one processor: a step takes as many times longer as servers work when it begins.
+    pub shares_processor: bool,
 }
 
 /// One server of a fleet.
@@ -42,7 +44,7 @@ impl Fleet {
     /// Equal servers.
     pub fn equal(number: usize, times: ServiceTimes) -> Self {
         let server = ServerKind::new(1.0, times.kv_blocks);
-        Self { times, servers: vec![server; number], has_slow_spell: false }
+        Self { times, servers: vec![server; number], has_slow_spell: false, shares_processor: false }
     }
 }
 
@@ -51,6 +53,7 @@ impl Fleet {
 pub struct RunningFleet {
     servers: Vec<Server>,
     slow_spell: Option<Range<Duration>>,
+    shares_processor: bool,
 }
 
 #[derive(Debug)]
@@ -60,6 +63,8 @@ struct Server {
     reported_blocks: u32,
     /// The end of the step in flight.
     step_end: Option<Duration>,
+    /// When it was last started, as a reading shows it.
+    cached_since: Option<Duration>,
 }
 
 impl RunningFleet {
@@ -73,9 +78,14 @@ impl RunningFleet {
             slowness: kind.slowness,
             reported_blocks: kind.reported_blocks,
             step_end: None,
+            cached_since: None,
         };
         let slow_spell = fleet.has_slow_spell.then(|| slow_from..slow_from + Self::SLOW.0);
-        Self { servers: fleet.servers.iter().map(server).collect(), slow_spell }
+        Self {
+            servers: fleet.servers.iter().map(server).collect(),
+            slow_spell,
+            shares_processor: fleet.shares_processor,
+        }
     }
 
     /// Number of servers.
@@ -126,7 +136,9 @@ impl RunningFleet {
 
     fn begin_step(&mut self, server: usize, step: Option<Duration>, now: Duration) -> Option<Duration> {
         let slowness = self.slowness(server, now);
-        let end = now + step?.mul_f64(slowness);
+        let others = self.servers.iter().filter(|other| self.shares_processor && other.step_end.is_some());
+        let working = 1.0 + others.count() as f64;
+        let end = now + step?.mul_f64(slowness * working);
         self.servers[server].step_end = Some(end);
         Some(end)
     }
@@ -136,6 +148,15 @@ impl RunningFleet {
         let is_slow = server + 1 == self.servers.len()
             && self.slow_spell.as_ref().is_some_and(|spell| spell.contains(&now));
         self.servers[server].slowness * if is_slow { Self::SLOW.1 } else { 1.0 }
+    }
+
+    /// Empties the cache of a server. With `is_restart` its readings show that it was started at this time.
+    pub fn reset_cache(&mut self, server: usize, is_restart: bool, now: Duration) {
+        let server = &mut self.servers[server];
+        server.batch.reset_cache();
+        if is_restart {
+            server.cached_since = Some(now);
+        }
     }
 
     /// Prompt tokens of a request that a server has cached.
@@ -179,7 +200,8 @@ impl RunningFleet {
     pub fn readings(&self, now: Duration) -> Vec<v1::Reading> {
         let reading = |server: &Server| {
             let num_blocks = Some(server.reported_blocks);
-            reading_from_core(&Reading { num_blocks, ..server.batch.reading(now) }, now)
+            let cached_since = server.cached_since;
+            reading_from_core(&Reading { num_blocks, cached_since, ..server.batch.reading(now) }, now)
         };
         self.servers.iter().map(reading).collect()
     }

@@ -5,15 +5,21 @@
 //! with its ledger, and for each request an exchange from its head to the end of its response.
 //!
 //! Simplifications: requests, responses and readings take no time on their way, but a reading arrives [later](run::READING_DELAY); all servers are scraped
-//! at the same time; there is one proxy with one worker.
+//! at the same time; a proxy has one worker. [Conditions](conditions::Conditions) add several proxies, late chunks, foreign requests and resets.
+//!
+//! [`regret`] has the cells of all kinds with their bars, and compares the recommended rules with the best of the simple ones.
 
 pub mod capacity;
+pub mod conditions;
 pub mod figures;
 pub mod fleet;
 mod kv_events;
 pub mod pickers;
+mod proxies;
+pub mod regret;
 pub mod request;
 pub mod run;
 pub mod sessions;
+pub mod source;
 pub mod table;
 pub mod workloads;

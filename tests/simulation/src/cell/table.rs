@@ -1,9 +1,11 @@
 //! The figures of many cells as a table.
 
 use super::capacity;
+use super::conditions::Conditions;
 use super::figures::Figures;
 use super::pickers::Variant;
 use super::run::Cell;
+use super::source::Source;
 use super::workloads::Workload;
 use core::fmt::Write;
 use std::sync::Mutex;
@@ -64,11 +66,13 @@ impl Plan {
             let (rest, variant) = (rest / variants.len(), variants[rest % variants.len()]);
             let (workload, load) = (rest / loads.len(), loads[rest % loads.len()]);
             let cell = Cell {
-                workload: workloads[workload].clone(),
-                per_second: load * capacities[workload],
+                source: Source::Open {
+                    workload: workloads[workload].clone(),
+                    per_second: load * capacities[workload],
+                },
                 requests: self.requests,
                 seed,
-                scrape_interval: self.scrape_interval,
+                conditions: Conditions { scrape_interval: self.scrape_interval, ..Conditions::USUAL },
                 limit: None,
             };
             let figures = cell.run(variant);
@@ -91,7 +95,11 @@ impl Plan {
 }
 
 /// Computes items of a list, whose order is that of their numbers.
-fn in_parallel<T: Send>(threads: usize, items: usize, compute: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(super) fn in_parallel<T: Send>(
+    threads: usize,
+    items: usize,
+    compute: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items));
     thread::scope(|scope| {
@@ -175,7 +183,7 @@ impl Results {
 }
 
 /// The median, and in brackets the least and the most, if they differ.
-fn summary(mut numbers: Vec<f64>) -> String {
+pub(super) fn summary(mut numbers: Vec<f64>) -> String {
     numbers.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else { return "–".to_owned() };
     let [median, least, most] = [median(&numbers), *least, *most].map(digits);
@@ -193,7 +201,7 @@ pub fn median(sorted: &[f64]) -> f64 {
 }
 
 /// Three significant digits.
-fn digits(number: f64) -> String {
+pub(super) fn digits(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),
         size if size >= 9.995 => format!("{number:.1}"),

@@ -1,9 +1,11 @@
 //! Limits for the first token: of the requests that are admitted, nearly all keep theirs, also near the capacity.
 
 use endpoint_picker_simulation::cell::capacity;
+use endpoint_picker_simulation::cell::conditions::Conditions;
 use endpoint_picker_simulation::cell::figures::Figures;
 use endpoint_picker_simulation::cell::pickers::Variant;
 use endpoint_picker_simulation::cell::run::Cell;
+use endpoint_picker_simulation::cell::source::Source;
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
 use std::time::Duration;
 
@@ -18,11 +20,10 @@ const BAR: f64 = 0.9;
 /// All requests are sheddable and have this limit.
 fn run(workload: Drawn, per_second: f64, limit: Option<Duration>, seed: u64) -> Figures {
     let cell = Cell {
-        workload: Workload::Drawn(workload),
-        per_second,
+        source: Source::Open { workload: Workload::Drawn(workload), per_second },
         requests: 2_000,
         seed,
-        scrape_interval: Some(Duration::from_millis(50)),
+        conditions: Conditions::USUAL,
         limit,
     };
     cell.run(Variant::named("predicted latency").unwrap())

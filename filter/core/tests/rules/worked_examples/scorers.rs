@@ -101,7 +101,7 @@ fn expected_latency_scorer() {
     let mut fixture = Fixture::idle(&plain("expected-latency-scorer"), 2);
     fixture.in_flight = vec![load(3, 400), load(0, 0)];
     let scores = totals(&fixture.send(&"x".repeat(512), &[]));
-    assert_near(&scores, &[1.0 / 1.0785, 1.0 / 1.016]);
+    assert_near(&scores, &[1.0 / 1.0575, 1.0 / 1.016]);
 }
 
 #[test]

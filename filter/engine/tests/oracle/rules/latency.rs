@@ -443,7 +443,7 @@ impl Cycle<'_> {
         }
         let pool = self.situation.pool.as_slice().len() as f64;
         let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
-        let ratio = if mean_requests > 0.0 { requests / mean_requests } else { 0.0 };
+        let ratio = requests / (mean_requests + 1.0);
         let delayed = 1.0 + ratio + arrivals * uncached * c / 1_000.0;
         let cost = speed * ((backlog * c + uncached * c + adapter) * delayed + b * requests) + wait;
         Terms { to_read: backlog + uncached, requests, adapter, wait, cost }

@@ -1,5 +1,6 @@
 //! A picker with the product's own engine: a pool in use, and a proxy around it that exists in memory only.
 
+use super::Chunk;
 use super::store::PoolWithCaches;
 use super::variant::{Contents, Mechanism, Variant};
 use crate::cell::fleet::RunningFleet;
@@ -22,6 +23,7 @@ use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, Result};
+use endpoint_picker_engine::sharing::LocalPeer;
 use endpoint_picker_engine::testing::{self, START};
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_model_server::MODEL;
@@ -54,6 +56,9 @@ struct InFlight {
     proxy: SimulatedProxy,
     prompt_tokens: usize,
 }
+
+/// A chunk with a token.
+const TOKEN: &str = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
 
 /// Path of the API that all requests call.
 const PATH: &str = "/v1/completions";
@@ -136,24 +141,35 @@ impl EnginePicker {
         Some(self.topology.pool.index_at(destination).unwrap())
     }
 
-    pub(super) fn first_token(&mut self, number: usize, now: Duration) {
-        if let Some(InFlight { exchange, proxy, .. }) = self.requests.get_mut(&number) {
-            proxy.now = START + now;
-            "data: {\"choices\":[{\"text\":\"a\"}]}\n\n".clone_into(&mut proxy.chunk);
-            exchange.response_headers(&mut self.pool, proxy, false);
-            exchange.response_body(&mut self.pool, proxy, false);
+    pub(super) fn chunk(&mut self, number: usize, chunk: Chunk, now: Duration) {
+        let Some(InFlight { exchange, proxy, prompt_tokens }) = self.requests.get_mut(&number) else {
+            return;
+        };
+        proxy.now = START + now;
+        match chunk {
+            Chunk::First => {
+                TOKEN.clone_into(&mut proxy.chunk);
+                exchange.response_headers(&mut self.pool, proxy, false);
+                exchange.response_body(&mut self.pool, proxy, false);
+            }
+            // The bytes are those of the first one.
+            Chunk::More => {
+                exchange.response_body(&mut self.pool, proxy, false);
+            }
+            Chunk::Last { cached } => {
+                proxy.chunk = format!(
+                    "data: {{\"usage\":{{\"prompt_tokens\":{prompt_tokens},\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}}}}}\n\n"
+                );
+                exchange.response_body(&mut self.pool, proxy, true);
+                exchange.end(&mut self.pool);
+                self.requests.remove(&number);
+            }
         }
     }
 
-    pub(super) fn last_token(&mut self, number: usize, cached: usize, now: Duration) {
-        if let Some(InFlight { mut exchange, mut proxy, prompt_tokens }) = self.requests.remove(&number) {
-            proxy.now = START + now;
-            proxy.chunk = format!(
-                "data: {{\"usage\":{{\"prompt_tokens\":{prompt_tokens},\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}}}}}\n\n"
-            );
-            exchange.response_body(&mut self.pool, &mut proxy, true);
-            exchange.end(&mut self.pool);
-        }
+    /// The ledger.
+    pub(super) fn peer(&mut self) -> &mut LocalPeer {
+        self.pool.store_mut().peer_mut()
     }
 
     /// Replaces the index of prompts by the part of this prompt that each server has cached.
@@ -164,7 +180,7 @@ impl EnginePicker {
         let body = Body::read_bytes(body, Api::Completions, &options).unwrap();
         let model = request.adapter.as_deref().unwrap_or(MODEL);
         let keys = pipeline.plugins().iter().map(Instance::key);
-        let ledger = self.pool.store_mut().ledger_mut();
+        let ledger = self.pool.store_mut().peer_mut();
         let Some(key) =
             keys.into_iter().find(|key| ledger.ledger().states().of::<PrefixIndex>(*key).is_some())
         else {

@@ -11,6 +11,7 @@ pub use variant::{Contents, Mechanism, VARIANTS, Variant};
 use self::engine::EnginePicker;
 use super::fleet::RunningFleet;
 use super::request::SimulatedRequest;
+use endpoint_picker_engine::sharing::LocalPeer;
 use endpoint_picker_wire::v1;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +27,27 @@ enum Kind {
     Omniscient(Omniscient),
 }
 
+/// A chunk of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// The first one, with the first token.
+    First,
+    /// One between the first and the last one.
+    More,
+    /// The last one, with the usage: this many tokens of the prompt were cached.
+    Last {
+        /// The tokens.
+        cached: usize,
+    },
+}
+
 impl Picker {
-    /// A picker that has seen no request. The seed is that of its random numbers. With a limit, each request is sheddable and has it for
-    /// its first token.
-    pub fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64) -> Self {
+    /// A picker that has seen no request, of the proxy of this number. The seed is that of its random numbers. With a limit, each request is
+    /// sheddable and has it for its first token.
+    pub fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64, number: usize) -> Self {
+        let seed = seed ^ ((number as u64) << 32);
         Self(match variant.mechanism {
-            Mechanism::RoundRobin => Kind::RoundRobin { next: 0 },
+            Mechanism::RoundRobin => Kind::RoundRobin { next: number },
             Mechanism::Omniscient => Kind::Omniscient(Omniscient::default()),
             Mechanism::Rules { .. } => {
                 Kind::Engine(Box::new(EnginePicker::new(variant, servers, limit, seed)))
@@ -60,24 +76,25 @@ impl Picker {
         }
     }
 
-    /// The first token of a response has come.
-    pub fn first_token(&mut self, number: usize, now: Duration) {
+    /// A chunk of a response has come.
+    pub fn chunk(&mut self, number: usize, chunk: Chunk, now: Duration) {
         if let Kind::Engine(engine) = &mut self.0 {
-            engine.first_token(number, now);
-        }
-    }
-
-    /// The last token of a response has come, with its usage: this many tokens of the prompt were cached.
-    pub fn last_token(&mut self, number: usize, cached: usize, now: Duration) {
-        if let Kind::Engine(engine) = &mut self.0 {
-            engine.last_token(number, cached, now);
+            engine.chunk(number, chunk, now);
         }
     }
 
     /// Readings that an agent took have arrived.
-    pub fn read(&mut self, readings: Vec<v1::Reading>, now: Duration) {
+    pub fn read(&mut self, readings: &[v1::Reading], now: Duration) {
         if let Kind::Engine(engine) = &mut self.0 {
-            engine.read(readings, now);
+            engine.read(readings.to_vec(), now);
+        }
+    }
+
+    /// Its ledger, to share with other proxies. `None`: it has nothing to share.
+    pub(super) fn peer(&mut self) -> Option<&mut LocalPeer> {
+        match &mut self.0 {
+            Kind::Engine(engine) => Some(engine.peer()),
+            Kind::RoundRobin { .. } | Kind::Omniscient(_) => None,
         }
     }
 

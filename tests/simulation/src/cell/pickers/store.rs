@@ -2,9 +2,10 @@
 
 use endpoint_picker::cached_prefixes::PromptTexts;
 use endpoint_picker::request::body::Api;
-use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::ledger::{Change, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
+use endpoint_picker_engine::sharing::LocalPeer;
 use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +13,17 @@ use std::time::Duration;
 /// A pool of one worker, and the caches of its servers; nothing is known of them before the first update.
 #[derive(Debug)]
 pub(super) struct PoolWithCaches {
-    pool: PoolCopy<LocalLedger>,
+    pool: PoolCopy<LocalPeer>,
     caches: PrefixCaches,
 }
 
 impl PoolWithCaches {
     pub(super) fn new() -> Self {
-        Self { pool: PoolCopy::new(LocalLedger::default()), caches: PrefixCaches::default() }
+        Self { pool: PoolCopy::new(LocalPeer::default()), caches: PrefixCaches::default() }
     }
 
-    pub(super) fn ledger_mut(&mut self) -> &mut LocalLedger {
+    /// The ledger, which can be shared with other proxies.
+    pub(super) fn peer_mut(&mut self) -> &mut LocalPeer {
         self.pool.ledger_mut()
     }
 

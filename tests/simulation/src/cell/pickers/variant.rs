@@ -100,6 +100,7 @@ pub const VARIANTS: &[Variant] = &[
         "token-aware",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
     ),
+    rules("token-aware, tuned", include_str!("../../../../../examples/choosing/token-aware.yaml")),
     rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
     rules("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
@@ -110,6 +111,7 @@ pub const VARIANTS: &[Variant] = &[
     rules("expected latency, capacity in tokens", latency_with!("capacityInTokens: true")),
     rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("expected latency, learning", latency_with!("learnFromUsage: true")),
+    rules("expected latency, both", latency_with!("capacityInTokens: true, learnFromUsage: true")),
     rules("predicted latency", include_str!("../../../../../examples/choosing/latency-limits.yaml")),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];

@@ -2,8 +2,10 @@
 
 mod agents;
 mod conversations;
+pub(super) mod in_turn;
 mod prompts;
 mod singles;
+pub(super) mod study;
 pub mod trace;
 
 use super::fleet::{Fleet, ServerKind};
@@ -50,10 +52,14 @@ pub enum Drawn {
     SlowServer,
     /// [`Self::ShareGpt`] on servers with a quarter of the blocks that they report.
     SmallCaches,
+    /// [`Self::ShareGpt`] on servers with as few blocks, which they report.
+    SmallCachesReported,
+    /// [`Self::ShareGpt`] on servers that report a quarter of their blocks.
+    CachesBeyondReports,
 }
 
 impl Drawn {
-    /// All.
+    /// Those of the published tables.
     pub const ALL: [Self; 11] = [
         Self::SharedPrompts,
         Self::Conversations,
@@ -68,7 +74,7 @@ impl Drawn {
         Self::SmallCaches,
     ];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::SharedPrompts => "shared prompts",
             Self::Conversations => "conversations",
@@ -81,6 +87,8 @@ impl Drawn {
             Self::Heterogeneous => "unequal servers",
             Self::SlowServer => "slow server",
             Self::SmallCaches => "small caches",
+            Self::SmallCachesReported => "small caches as reported",
+            Self::CachesBeyondReports => "caches beyond reports",
         }
     }
 }
@@ -106,9 +114,12 @@ impl Workload {
                 Drawn::LongMix => Box::new(singles::LongMix::new(seed)),
                 Drawn::Bursts => Box::new(prompts::SharedPrompts::bursts(seed)),
                 Drawn::LargePrompts => Box::new(prompts::SharedPrompts::large(seed)),
-                Drawn::ShareGpt | Drawn::Heterogeneous | Drawn::SlowServer | Drawn::SmallCaches => {
-                    Box::new(conversations::Conversations::sharegpt(seed))
-                }
+                Drawn::ShareGpt
+                | Drawn::Heterogeneous
+                | Drawn::SlowServer
+                | Drawn::SmallCaches
+                | Drawn::SmallCachesReported
+                | Drawn::CachesBeyondReports => Box::new(conversations::Conversations::sharegpt(seed)),
             },
         }
     }
@@ -146,6 +157,16 @@ impl Workload {
                     let mut fleet = Fleet::equal(8, BIG);
                     for server in &mut fleet.servers {
                         server.kv_blocks = server.reported_blocks / 4;
+                    }
+                    fleet
+                }
+                Drawn::SmallCachesReported => {
+                    Fleet::equal(8, ServiceTimes { kv_blocks: BIG.kv_blocks / 4, ..BIG })
+                }
+                Drawn::CachesBeyondReports => {
+                    let mut fleet = Fleet::equal(8, BIG);
+                    for server in &mut fleet.servers {
+                        server.reported_blocks = server.kv_blocks / 4;
                     }
                     fleet
                 }

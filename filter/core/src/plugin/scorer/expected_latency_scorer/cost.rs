@@ -12,6 +12,10 @@ const MAX_READ: f64 = 0.8;
 /// Weight of the requests that come while the prompt is read.
 const ARRIVALS_WEIGHT: f64 = 0.3;
 
+/// Requests in flight that the mean of the candidates has more when delays of others are weighed. With a few requests in the pool the
+/// mean alone is a part of one, and a single request would make its endpoint several times dearer than an idle one.
+const MORE_THAN_MEAN: f64 = 1.0;
+
 /// Share of the KV cache from which requests wait for memory; the whole wait comes with 1 / [`KV_SLOPE`] · [`MAX_KV_WAITS`] more.
 const KV_FROM: f64 = 0.95;
 
@@ -73,7 +77,7 @@ pub(in crate::plugin) struct Costs<'a> {
     rest: f64,
     /// Tokens that an endpoint reads in a millisecond.
     tokens_per_millisecond: f64,
-    /// 1 / the mean of the requests in flight at the candidates; 0 if there are none.
+    /// 1 / (the mean of the requests in flight at the candidates + [`MORE_THAN_MEAN`]); 0 before they are compared.
     decoding_share: f64,
 }
 
@@ -131,8 +135,8 @@ impl<'a> Costs<'a> {
         let endpoints = self.cycle.pool.as_slice().len().max(1) as f64;
         let arrivals = self.state.arrivals(self.cycle.now) * self.elsewhere;
         self.arrivals = ARRIVALS_WEIGHT * arrivals / (1e3 * endpoints);
-        let sum: f64 = requests.iter().sum();
-        self.decoding_share = if sum > 0.0 { requests.len() as f64 / sum } else { 0.0 };
+        let (sum, number) = (requests.iter().sum::<f64>(), requests.len() as f64);
+        self.decoding_share = number / (sum + MORE_THAN_MEAN * number).max(1.0);
     }
 
     /// The state that the terms come from.

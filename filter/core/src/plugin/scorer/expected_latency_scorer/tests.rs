@@ -86,9 +86,19 @@ fn tokens_before_it_and_requests_that_it_delays_count() {
     fixture.states = answered_ago(2, 0);
     // The state counted one arrival for each endpoint, in ten seconds.
     let arrivals = 0.3 * 0.2 / 2.0 * 128.0 * C / 1_000.0;
-    let first = 528.0 * C * (1.0 + 0.5 + arrivals) + B;
-    let second = 128.0 * C * (1.0 + 1.5 + arrivals) + 3.0 * B;
+    let first = 528.0 * C * (1.0 + 1.0 / 3.0 + arrivals) + B;
+    let second = 128.0 * C * (1.0 + 3.0 / 3.0 + arrivals) + 3.0 * B;
     assert_near(&default_costs(&fixture), &[(2.0 * first).round() / 2.0, (2.0 * second).round() / 2.0]);
+}
+
+#[test]
+fn a_single_request_in_flight_does_not_make_its_endpoint_twice_as_dear_in_a_pool_of_any_size() {
+    for endpoints in 1..=50 {
+        let mut in_flight = vec![(0, 0); endpoints];
+        in_flight[0].0 = 1;
+        let cost = default_costs(&fixture(&in_flight))[0];
+        assert!(cost <= 2.0 * 128.0 * C + B, "{endpoints} endpoints: {cost} ms");
+    }
 }
 
 #[test]
@@ -144,7 +154,7 @@ fn without_a_place_a_request_waits_for_one() {
     let fixture = fixture(&[(1, 0), (2, 0), (5, 0)]);
     let all = [1.0, 2.0, 5.0].map(|n: f64| {
         let wait = (n + 1.0 - 2.0).max(0.0) * REST / 2.0;
-        (2.0 * (128.0 * C * (1.0 + n / (8.0 / 3.0)) + B * n + wait)).round() / 2.0
+        (2.0 * (128.0 * C * (1.0 + n / (8.0 / 3.0 + 1.0)) + B * n + wait)).round() / 2.0
     });
     assert_near(&costs(&fixture, &scorer), &all);
 }
@@ -163,7 +173,7 @@ fn requests_that_only_the_reading_shows_count() {
     observe(&mut state, &fixture.readings, &then);
     fixture.states = PluginStates::only(Box::new(state));
     // Six at the server, and one that came since: seven at the second, two at the first.
-    let cost = |n: f64| (2.0 * (128.0 * C * (1.0 + n / 4.5) + B * n)).round() / 2.0;
+    let cost = |n: f64| (2.0 * (128.0 * C * (1.0 + n / (4.5 + 1.0)) + B * n)).round() / 2.0;
     assert_near(&default_costs(&fixture), &[cost(2.0), cost(7.0)]);
 }
 
@@ -177,7 +187,7 @@ fn requests_that_wait_and_are_not_known_have_a_backlog() {
     observe(&mut state, &fixture.readings, &[]);
     fixture.states = PluginStates::only(Box::new(state));
     let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
-    let second = (300.0 + 128.0) * C * (1.0 + 4.0 / 2.0 + arrivals) + 4.0 * B;
+    let second = (300.0 + 128.0) * C * (1.0 + 4.0 / (2.0 + 1.0) + arrivals) + 4.0 * B;
     assert_near(&default_costs(&fixture), &[16.0, (2.0 * second).round() / 2.0]);
 }
 
@@ -366,7 +376,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
 fn the_terms_are_explained() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 0));
-    let expected = "78.5 ms: p 80 U 128 n 3.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown";
+    let expected = "57.5 ms: p 80 U 128 n 3.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown";
     assert_eq!(text.as_deref(), Some(expected));
 }
 

@@ -1,0 +1,207 @@
+//! Where the requests of a cell come from, and when.
+
+use super::fleet::Fleet;
+use super::request::SimulatedRequest;
+use super::sessions::Arrival;
+use super::workloads::Workload;
+use super::workloads::in_turn;
+use super::workloads::study::{Conversation, StudyConversations};
+use endpoint_picker_model_server::{Allocation, ServiceTimes};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where requests come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Sessions that begin by themselves. Half as many requests as are measured come before, and fill the caches.
+    Open {
+        /// The sessions, and their servers.
+        workload: Workload,
+        /// Requests per second.
+        per_second: f64,
+    },
+    /// This many conversations in turn, as inference-perf sends them, to four servers with empty caches. All requests are measured.
+    InTurn(usize),
+    /// Clients that wait for each response before they send their next request.
+    Closed(ClosedLoop),
+}
+
+/// Clients in front of two servers with small caches, as in the study with two real vLLM. A third of the requests comes before those that are
+/// measured.
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedLoop {
+    /// Clients.
+    pub clients: usize,
+    /// Conversations that they continue.
+    pub conversations: usize,
+    /// Time from a response to the client's next request.
+    pub pause: Duration,
+    /// Whether both servers share one processor.
+    pub shares_processor: bool,
+}
+
+impl ClosedLoop {
+    /// The study's: four clients, 24 conversations.
+    pub const STUDY: Self =
+        Self { clients: 4, conversations: 24, pause: Duration::ZERO, shares_processor: false };
+}
+
+/// Servers of the study: 12 800 tokens of cache, 0.15 ms for a token of a prompt and 12 ms for a step, 8 places.
+const STUDY_TIMES: ServiceTimes = ServiceTimes {
+    max_running: 8,
+    step: Duration::from_millis(12),
+    step_per_sequence: Duration::ZERO,
+    step_per_context_token: Duration::ZERO,
+    prefill_per_token: Duration::from_micros(150),
+    doubling_context: None,
+    max_batched_tokens: 2048,
+    kv_blocks: 800,
+    allocation: Allocation::AsNeeded,
+    max_loras: 3,
+    lora_load: Duration::ZERO,
+    stream_interval: 1,
+};
+
+/// Servers like llm-d-inference-sim in `make bench-field`: 16 384 tokens of cache, 0.1 ms for a token of a prompt and 5 ms for a step, 16
+/// places.
+const FIELD_TIMES: ServiceTimes = ServiceTimes {
+    max_running: 16,
+    step: Duration::from_millis(5),
+    prefill_per_token: Duration::from_micros(100),
+    kv_blocks: 1024,
+    max_loras: 0,
+    ..STUDY_TIMES
+};
+
+impl Source {
+    /// The servers.
+    pub fn fleet(&self) -> Fleet {
+        match self {
+            Self::Open { workload, .. } => workload.fleet(),
+            Self::InTurn(_) => Fleet::equal(4, FIELD_TIMES),
+            Self::Closed(closed) => {
+                let shares_processor = closed.shares_processor;
+                Fleet { shares_processor, ..Fleet::equal(2, STUDY_TIMES) }
+            }
+        }
+    }
+
+    /// When requests are measured, if there are about this many of them.
+    pub(super) fn span(&self, measured: usize) -> Span {
+        match self {
+            Self::Open { per_second, .. } => {
+                let lasting = Duration::from_secs_f64(measured as f64 / per_second);
+                let begin = lasting.mul_f64(WARM_UP);
+                Span::Time { begin, end: begin + lasting }
+            }
+            Self::InTurn(_) => Span::Count { before: 0, all: measured },
+            Self::Closed(_) => Span::Count { before: measured / 2, all: measured / 2 + measured },
+        }
+    }
+
+    /// The clients of a run, and when each sends its first request.
+    pub(super) fn clients(&self, span: Span, seed: u64) -> (Clients, Vec<Duration>) {
+        let arrivals = match (self, span) {
+            (Self::Open { workload, per_second }, Span::Time { end, .. }) => {
+                workload.arrivals(*per_second, end, seed)
+            }
+            (Self::InTurn(conversations), Span::Count { all, .. }) => {
+                in_turn::arrivals(*conversations, all, seed)
+            }
+            (Self::Closed(closed), _) => {
+                let conversations = StudyConversations::new(seed, closed.conversations);
+                let in_progress = vec![None; closed.clients];
+                let clients = Clients::Closed { conversations, in_progress, pause: closed.pause };
+                return (clients, vec![Duration::ZERO; closed.clients]);
+            }
+            _ => unreachable!("a source has the span that it makes"),
+        };
+        let times = arrivals.iter().map(|arrival| arrival.at).collect();
+        let sessions = arrivals.into_iter().map(|arrival| SessionState { arrival, next: 0 });
+        (Clients::Sessions(sessions.collect()), times)
+    }
+}
+
+/// Requests before those that are measured, as a part of these: they fill the caches.
+const WARM_UP: f64 = 0.5;
+
+/// Which requests are measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Span {
+    /// Those that are sent between these times.
+    Time { begin: Duration, end: Duration },
+    /// Those behind the first ones, up to this number.
+    Count { before: usize, all: usize },
+}
+
+impl Span {
+    /// Whether the next request is measured, after this many and at this time; `None`: no more are sent.
+    pub(super) fn measures(self, sent: usize, now: Duration) -> Option<bool> {
+        match self {
+            Self::Time { begin, end } => (now < end).then_some(now >= begin),
+            Self::Count { before, all } => (sent < all).then_some(sent >= before),
+        }
+    }
+
+    /// The part of the run that has passed, 0 to 1.
+    pub(super) fn passed(self, sent: usize, now: Duration) -> f64 {
+        match self {
+            Self::Time { end, .. } => now.as_secs_f64() / end.as_secs_f64(),
+            Self::Count { all, .. } => sent as f64 / all as f64,
+        }
+    }
+
+    /// The beginning of a slow spell: after a quarter of the measured time.
+    pub(super) fn slow_from(self) -> Duration {
+        match self {
+            Self::Time { begin, end } => begin + end.saturating_sub(begin) / 4,
+            Self::Count { .. } => Duration::MAX / 2,
+        }
+    }
+}
+
+/// Clients that send requests, by their numbers.
+#[derive(Debug)]
+pub(super) enum Clients {
+    Sessions(Vec<SessionState>),
+    Closed { conversations: StudyConversations, in_progress: Vec<Option<Conversation>>, pause: Duration },
+}
+
+#[derive(Debug)]
+pub(super) struct SessionState {
+    arrival: Arrival,
+    /// The next turn.
+    next: usize,
+}
+
+impl Clients {
+    /// The next request of a client.
+    pub(super) fn next_request(&mut self, client: usize) -> Arc<SimulatedRequest> {
+        match self {
+            Self::Sessions(sessions) => {
+                let state = &mut sessions[client];
+                state.next += 1;
+                Arc::clone(&state.arrival.session.turns[state.next - 1].request)
+            }
+            Self::Closed { conversations, in_progress, .. } => {
+                let (conversation, request) = conversations.take();
+                in_progress[client] = Some(conversation);
+                request
+            }
+        }
+    }
+
+    /// A client's response has ended. Returns the time until its next request, if it sends one.
+    pub(super) fn ended(&mut self, client: usize) -> Option<Duration> {
+        match self {
+            Self::Sessions(sessions) => {
+                let SessionState { arrival, next } = &sessions[client];
+                arrival.session.turns.get(*next).map(|turn| turn.pause)
+            }
+            Self::Closed { conversations, in_progress, pause } => {
+                conversations.put_back(in_progress[client].take()?);
+                Some(*pause)
+            }
+        }
+    }
+}
