@@ -204,10 +204,12 @@ fn the_older_a_reading_the_less_it_corrects_loads() {
         fixture.states = PluginStates::only(Box::new(state));
         default_costs(&fixture)[1]
     };
-    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean is half of these.
+    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean of both endpoints is half of these.
     let expected = |share: f64| {
         let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
-        let cost = (300.0 * share + 128.0) * C * (1.0 + 2.0 + arrivals) + 8.0 * share * B;
+        let requests = 8.0 * share;
+        let delayed = 1.0 + requests / (requests / 2.0 + 1.0) + arrivals;
+        let cost = (300.0 * share + 128.0) * C * delayed + requests * B;
         (2.0 * cost).round() / 2.0
     };
     let all = [0, 50, 200, 1_000].map(cost);
