@@ -111,7 +111,10 @@ pub const VARIANTS: &[Variant] = &[
     rules("expected latency, capacity in tokens", latency_with!("capacityInTokens: true")),
     rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("expected latency, learning", latency_with!("learnFromUsage: true")),
-    rules("expected latency, both", latency_with!("capacityInTokens: true, learnFromUsage: true")),
+    rules(
+        "expected latency, capacity in tokens and learning",
+        latency_with!("capacityInTokens: true, learnFromUsage: true"),
+    ),
     rules("predicted latency", include_str!("../../../../../examples/choosing/latency-limits.yaml")),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];
