@@ -12,7 +12,7 @@ use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
-use crate::fixture::{Fixture, Request, START, TEXT};
+use crate::fixture::{Fixture, Request, START, TEXT, topology};
 
 const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
 const WHOLE: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/json")];
@@ -107,30 +107,37 @@ fn other_responses_teach_nothing() {
     assert_eq!(latency(&fixture, |state| [0, 1, 2].map(|endpoint| state.at(endpoint).context())), [0; 3]);
 }
 
-/// The servers of the last twenty of 400 responses to each of these models, one request after another.
-fn servers(models: &[&str], head: &[(&str, &str)]) -> Vec<BTreeSet<u8>> {
-    let mut fixture = fixture();
-    let mut servers = vec![BTreeSet::new(); models.len()];
-    for number in 0..400 {
-        for (model, servers) in models.iter().zip(&mut servers) {
-            let (request, from) = send_to(model, &mut fixture, number);
-            if number >= 380 {
-                servers.insert(from);
-            }
-            respond(&mut fixture, (request, from), head, 40);
-        }
-    }
-    servers
-}
-
 #[test]
 fn without_readings_streams_show_which_server_has_loaded_an_adapter() {
-    let of_three = servers(&["sql", "legal", "law"], STREAM);
-    assert!(of_three.iter().all(|servers| servers.len() == 1), "{of_three:?}");
-    assert_eq!(of_three.into_iter().flatten().collect::<BTreeSet<_>>().len(), 3);
-    assert_eq!(servers(&["base"], STREAM)[0].len(), 3, "one model is no adapter");
-    let whole = servers(&["sql", "legal", "law"], WHOLE);
-    assert!(whole.iter().all(|servers| servers.len() == 3), "other responses do not show it: {whole:?}");
+    let mut fixture = fixture();
+    let policy = v1::Policy {
+        picker_config: Some(picker_config(&[("expected-latency-scorer", None)])),
+        ..v1::Policy::default()
+    };
+    // Their readings do not show adapters.
+    fixture.adopt(topology(&[1, 2, 3], policy), &[0, 0, 0]);
+    let mut prompts = 0..;
+    let mut send_new = |fixture: &mut Fixture, model| send_to(model, fixture, prompts.next().unwrap());
+    for model in ["sql", "legal"].into_iter().cycle().take(100) {
+        let sent = send_new(&mut fixture, model);
+        respond(&mut fixture, sent, STREAM, 40);
+    }
+    let (sql, legal) = (send_new(&mut fixture, "sql"), send_new(&mut fixture, "legal"));
+    respond(&mut fixture, sql, STREAM, 40);
+    respond(&mut fixture, legal, STREAM, 40);
+    // Both are loaded somewhere, and the servers are idle.
+    let mut servers_of = |model| -> BTreeSet<u8> {
+        let sent = (0..20).map(|_| {
+            let sent = send_new(&mut fixture, model);
+            let server = sent.1;
+            respond(&mut fixture, sent, STREAM, 40);
+            server
+        });
+        sent.collect()
+    };
+    let all = ["sql", "legal", "sql", "legal"].map(&mut servers_of);
+    assert!(all[0].is_disjoint(&all[1]), "{all:?}");
+    assert_eq!(all[..2], all[2..], "each model stays where it is loaded");
 }
 
 #[test]

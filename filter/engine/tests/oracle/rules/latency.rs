@@ -215,7 +215,7 @@ impl Seen {
             *mean = 0.98 * *mean + 0.02 * part;
         }
         let factor = (means[&of] * means.len() as f64 / means.values().sum::<f64>()).clamp(0.25, 4.0);
-        if factor > 1.1 || factor < 1.0 / 1.1 { factor } else { 1.0 }
+        if (1.0 / 1.1..=1.1).contains(&factor) { 1.0 } else { factor }
     }
 
     /// The line of times of tokens, and these times with what was predicted.
@@ -418,6 +418,7 @@ impl Cycle<'_> {
                 return 0.0;
             }
             let shown = if self.states.has_lora { f64::from(self.states.max_adapters) } else { seen.at_once };
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
             let max = if lora.max > 0 { f64::from(lora.max) } else { shown }.round().max(1.0) as usize;
             let others = if seen.elsewhere() > 1.0 { lora.running.len() } else { 0 };
             let load = plugin.number("loraLoadMs", 40.0);

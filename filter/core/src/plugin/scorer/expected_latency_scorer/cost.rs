@@ -25,9 +25,9 @@ const KV_SLOPE: f64 = 20.0;
 /// Rests of requests that a request waits for memory, at most.
 const MAX_KV_WAITS: f64 = 4.0;
 
-/// Seconds of age at which a reading corrects loads by half of what it shows. Requests of a prompt's length
-/// come and go within some 200 ms; and with readings that are older, proxies that do not share their loads
-/// would all send their requests to the server that was free when the reading was taken.
+/// Seconds of age at which a reading corrects loads by half of what it shows. Proxies that do not share their
+/// loads would all send their requests to the server that was free when the reading was taken. In 200 ms each
+/// server of a busy pool begins several requests, and readings of the default interval count nearly in full.
 const HALF_AGE: f64 = 0.2;
 
 /// 2^52: a number of this size has no fraction.
