@@ -58,10 +58,11 @@ async fn round(stack: &Stack, path: &str, round: usize) -> usize {
     let mut servers = vec![None; CONVERSATIONS];
     let mut stayed = 0;
     for turn in 0..TURNS {
-        for (number, (text, server)) in texts.iter_mut().zip(&mut servers).enumerate() {
+        for (text, server) in texts.iter_mut().zip(&mut servers) {
             let length = text.len() + if turn == 0 { FIRST_TURN } else { LATER_TURN };
             while text.len() < length {
-                text.push_str(&format!("{number} {turn} {} ", text.len()));
+                *text += &(text.len() * TURNS + turn).to_string();
+                text.push(' ');
             }
             let served = Some(ask(stack, &client, path, text).await);
             stayed += usize::from(turn > 0 && *server == served);

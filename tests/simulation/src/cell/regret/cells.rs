@@ -58,8 +58,8 @@ const SIZES: [Drawn; 2] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReport
 /// Four workloads: of many turns, of long answers, of long prompts and of adapters.
 const FOUR: &[Drawn] = &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix, Drawn::Adapters];
 
-const fn read_every(milliseconds: u64) -> Option<Duration> {
-    Some(Duration::from_millis(milliseconds))
+const fn read_every(milliseconds: u64) -> Conditions {
+    Conditions { scrape_interval: Some(Duration::from_millis(milliseconds)), ..USUAL }
 }
 
 const fn sharing(milliseconds: u64) -> Conditions {
@@ -70,8 +70,8 @@ const ALONE: Conditions = Conditions { proxies: Proxies::Alone, ..USUAL };
 
 /// Other conditions, and the workloads that are sent under them.
 const OTHERS: &[(&str, Conditions, &[Drawn])] = &[
-    ("readings of 200 ms", Conditions { scrape_interval: read_every(200), ..USUAL }, FOUR),
-    ("readings of 1 s", Conditions { scrape_interval: read_every(1_000), ..USUAL }, FOUR),
+    ("readings of 200 ms", read_every(200), FOUR),
+    ("readings of 1 s", read_every(1_000), FOUR),
     ("no readings", Conditions { scrape_interval: None, ..USUAL }, FOUR),
     (
         "no readings",
@@ -79,16 +79,12 @@ const OTHERS: &[(&str, Conditions, &[Drawn])] = &[
         &[Drawn::Heterogeneous, Drawn::SlowServer, Drawn::SmallCaches],
     ),
     ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, FOUR),
-    (
-        "30 % past the picker, readings of 1 s",
-        Conditions { foreign: 0.3, scrape_interval: read_every(1_000), ..USUAL },
-        FOUR,
-    ),
+    ("30 % past the picker, readings of 1 s", Conditions { foreign: 0.3, ..read_every(1_000) }, FOUR),
     ("four share, 5 ms", sharing(5), FOUR),
     ("four share, 30 ms", sharing(30), FOUR),
     ("four share, no readings", Conditions { scrape_interval: None, ..sharing(30) }, FOUR),
     ("four alone", ALONE, FOUR),
-    ("four alone, readings of 1 s", Conditions { scrape_interval: read_every(1_000), ..ALONE }, FOUR),
+    ("four alone, readings of 1 s", Conditions { proxies: Proxies::Alone, ..read_every(1_000) }, FOUR),
     ("four alone, no readings", Conditions { scrape_interval: None, ..ALONE }, FOUR),
     (
         "chunks of 16",
