@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::PluginState;
-use super::prefix::PrefixIndex;
+use super::prefix::{Capacity, PrefixIndex};
 
 /// Items of content that each endpoint was sent, by their hashes: the most recent ones, up to a capacity, as the
 /// [prefix index](PrefixIndex) has blocks. The words of a change are the capacity and the items.
@@ -13,7 +13,7 @@ pub struct MediaItems(PrefixIndex);
 impl MediaItems {
     /// The words of the change by which an endpoint that holds `capacity` items was sent these.
     pub(crate) fn words(capacity: usize, items: &[u64]) -> Vec<u64> {
-        PrefixIndex::words(capacity, items)
+        PrefixIndex::words(Capacity::first(capacity), items)
     }
 
     /// Whether the endpoint was sent the item so short a time ago that sending it again need not be recorded.

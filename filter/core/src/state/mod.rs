@@ -199,7 +199,7 @@ impl PluginStates {
 
 #[cfg(test)]
 mod tests {
-    use super::prefix::PrefixIndex;
+    use super::prefix::{Capacity, PrefixIndex};
     use super::*;
     use crate::pool::Endpoint;
     use crate::test;
@@ -210,7 +210,7 @@ mod tests {
         let pool = Endpoints::new("p".to_owned(), (0..4).map(endpoint).collect()).unwrap();
         let mut states = PluginStates::only(Box::new(PrefixIndex::default()));
         for endpoint in [1, 2] {
-            let words = PrefixIndex::words(9, &[7, 8]);
+            let words = PrefixIndex::words(Capacity::first(9), &[7, 8]);
             let endpoint = pool.as_slice()[endpoint].key();
             states.apply(&StateChange { plugin: 0, endpoint, at: Duration::ZERO, words }, &pool);
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::state::prefix::PrefixIndex;
+use endpoint_picker::state::prefix::{Capacity, PrefixIndex};
 use endpoint_picker::state::{ColdOrder, PluginState, SessionBindings};
 use endpoint_picker_engine::ledger::Ledger;
 use endpoint_picker_wire::changes::{Changes, EndpointLoad, Feed, StateChange};
@@ -125,7 +125,7 @@ fn messages(steps: &[Step], keys: [u64; 3]) -> Vec<(Changes, Duration)> {
         }
         let state = |plugin, endpoint, age_ms, words| StateChange { endpoint, plugin, age_ms, words };
         let prompt = step.prompt.map(|(prompt, length, index)| {
-            state(0, host(index), 0, PrefixIndex::words(10_000, &chain(prompt, length)))
+            state(0, host(index), 0, PrefixIndex::words(Capacity::first(10_000), &chain(prompt, length)))
         });
         let cold = step.cold.map(|(index, age_ms)| state(1, host(index), age_ms, vec![]));
         let session =

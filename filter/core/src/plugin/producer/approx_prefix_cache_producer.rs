@@ -10,7 +10,7 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{PrefixIndex, SentPrompt, TokenScale, UsagePrediction, model_key};
+use crate::state::prefix::{Capacity, PrefixIndex, SentPrompt, TokenScale, UsagePrediction, model_key};
 use crate::state::{PluginState, StateChange};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
@@ -175,14 +175,13 @@ impl ApproxPrefixCacheProducer {
         else {
             return Vec::new();
         };
-        let words = if self.learn_from_usage { PrefixIndex::learning_words } else { PrefixIndex::words };
         let mut changes = Vec::new();
         for endpoint in routed.endpoints() {
             let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
             for list in hashes.lists() {
                 let chain = list.get(fresh(index, endpoint, list)..).unwrap_or_default();
                 if !chain.is_empty() {
-                    changes.push(cycle.state_change(endpoint, words(capacity, chain)));
+                    changes.push(cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)));
                 }
             }
         }
@@ -194,8 +193,9 @@ impl ApproxPrefixCacheProducer {
         Self { capacity_in_tokens: true, ..Self::default() }
     }
 
-    /// Blocks of this many tokens that are remembered for an endpoint with this reading.
-    pub fn capacity(&self, reading: &Reading, block_size: u32) -> usize {
+    /// The capacity of an endpoint with this reading, in blocks of this many tokens. One that is counted in tokens replaces an
+    /// earlier one, which may be older than the endpoint's first reading.
+    pub fn capacity(&self, reading: &Reading, block_size: u32) -> Capacity {
         let tokens = reading.kv_tokens().filter(|_| self.auto_tune && self.capacity_in_tokens);
         let of_tokens = tokens.map(|tokens| {
             let blocks = tokens / u64::from(block_size.max(1));
@@ -204,7 +204,11 @@ impl ApproxPrefixCacheProducer {
         let reported = || reading.num_blocks.filter(|&blocks| self.auto_tune && blocks > 0);
         let configured =
             if self.lru_capacity_per_server == 0 { DEFAULT_CAPACITY } else { self.lru_capacity_per_server };
-        of_tokens.or_else(reported).unwrap_or(configured) as usize
+        Capacity {
+            blocks: of_tokens.or_else(reported).unwrap_or(configured) as usize,
+            is_current: of_tokens.is_some(),
+            is_learnt: self.learn_from_usage,
+        }
     }
 }
 
@@ -215,6 +219,10 @@ mod tests {
 
     fn reporting(block_size: u32, num_blocks: u32) -> Reading {
         Reading { block_size: Some(block_size), num_blocks: Some(num_blocks), ..Reading::default() }
+    }
+
+    fn blocks(producer: &ApproxPrefixCacheProducer, reading: &Reading, block_size: u32) -> usize {
+        producer.capacity(reading, block_size).blocks
     }
 
     #[test]
@@ -235,36 +243,36 @@ mod tests {
             ..ApproxPrefixCacheProducer::default()
         };
         assert_eq!(producer.block_size(&reporting(128, 9)), 100);
-        assert_eq!(producer.capacity(&reporting(128, 9), 100), 7);
+        assert_eq!(blocks(&producer, &reporting(128, 9), 100), 7);
     }
 
     #[test]
     fn capacity_is_the_servers_or_the_configured_or_the_default() {
         let producer = ApproxPrefixCacheProducer::default();
-        assert_eq!(producer.capacity(&reporting(16, 2048), 64), 2048);
-        assert_eq!(producer.capacity(&reporting(16, 0), 64), 31_250);
+        assert_eq!(blocks(&producer, &reporting(16, 2048), 64), 2048);
+        assert_eq!(blocks(&producer, &reporting(16, 0), 64), 31_250);
         let unset = ApproxPrefixCacheProducer { lru_capacity_per_server: 0, ..producer };
-        assert_eq!(unset.capacity(&Reading::default(), 64), 31_250);
+        assert_eq!(blocks(&unset, &Reading::default(), 64), 31_250);
     }
 
     #[test]
     fn the_servers_blocks_can_be_counted_in_tokens() {
         let producer =
             ApproxPrefixCacheProducer { capacity_in_tokens: true, ..ApproxPrefixCacheProducer::default() };
-        assert_eq!(producer.capacity(&reporting(16, 2048), 64), 512);
-        assert_eq!(producer.capacity(&reporting(16, 2048), 16), 2048);
+        assert_eq!(blocks(&producer, &reporting(16, 2048), 64), 512);
+        assert_eq!(blocks(&producer, &reporting(16, 2048), 16), 2048);
         assert_eq!(
-            producer.capacity(&reporting(128, 2048), 64),
+            blocks(&producer, &reporting(128, 2048), 64),
             4096,
             "the first candidate has smaller blocks"
         );
-        assert_eq!(producer.capacity(&reporting(16, 3), 64), 1);
-        assert_eq!(producer.capacity(&reporting(u32::MAX, u32::MAX), 16), u32::MAX as usize);
-        assert_eq!(producer.capacity(&reporting(0, 2048), 64), 2048, "their size is not known");
-        assert_eq!(producer.capacity(&reporting(16, 0), 64), 31_250);
+        assert_eq!(blocks(&producer, &reporting(16, 3), 64), 1);
+        assert_eq!(blocks(&producer, &reporting(u32::MAX, u32::MAX), 16), u32::MAX as usize);
+        assert_eq!(blocks(&producer, &reporting(0, 2048), 64), 2048, "their size is not known");
+        assert_eq!(blocks(&producer, &reporting(16, 0), 64), 31_250);
         let hybrid = Reading { cache_tokens: Some(1_009_661), ..reporting(4, 8_121) };
-        assert_eq!(producer.capacity(&hybrid, 64), 15_775, "the server's own count of tokens");
-        assert_eq!(ApproxPrefixCacheProducer::default().capacity(&hybrid, 64), 8_121, "as the EPP");
+        assert_eq!(blocks(&producer, &hybrid, 64), 15_775, "the server's own count of tokens");
+        assert_eq!(blocks(&ApproxPrefixCacheProducer::default(), &hybrid, 64), 8_121, "as the EPP");
     }
 
     #[test]

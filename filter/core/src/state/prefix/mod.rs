@@ -44,8 +44,40 @@ pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 /// ([`PrefixIndex::fresh`]), and eviction runs in batches at 1/16 over capacity.
 const SLACK_SHARE: usize = 16;
 
-/// The bit of a change's capacity of which only the endpoint's [share](Share) counts.
-const ONLY_SHARE: u64 = 1 << 63;
+/// The number of blocks that are remembered for an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Blocks of which the whole cache of the endpoint has room for this many.
+    pub blocks: usize,
+    /// Whether the number is in force from now on. Otherwise the number of the endpoint's first addition stays in
+    /// force, as in the EPP.
+    pub is_current: bool,
+    /// Whether only the [share](Share) of them counts that the endpoint really has room for, as its usage shows.
+    pub is_learnt: bool,
+}
+
+impl Capacity {
+    const LEARNT: u64 = 1 << 63;
+    const CURRENT: u64 = 1 << 62;
+
+    /// A number that stays in force from the endpoint's first addition on.
+    pub fn first(blocks: usize) -> Self {
+        Self { blocks, is_current: false, is_learnt: false }
+    }
+
+    fn word(self) -> u64 {
+        let flag = |is_set, bit| if is_set { bit } else { 0 };
+        self.blocks as u64 | flag(self.is_learnt, Self::LEARNT) | flag(self.is_current, Self::CURRENT)
+    }
+
+    fn read(word: u64) -> Self {
+        Self {
+            blocks: usize::try_from(word & !(Self::LEARNT | Self::CURRENT)).unwrap_or(usize::MAX),
+            is_current: word & Self::CURRENT != 0,
+            is_learnt: word & Self::LEARNT != 0,
+        }
+    }
+}
 
 /// The prompts that the endpoints of one pool were sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
@@ -61,7 +93,8 @@ pub struct PrefixIndex {
 
 #[derive(Default)]
 struct EndpointLog {
-    /// Fixed when the endpoint is first added, as in the EPP. 0: not added yet.
+    /// That of the endpoint's first addition, as in the EPP, or of a later one that [replaces](Capacity::is_current) it. 0:
+    /// not added yet.
     capacity: usize,
     /// The part of it that counts since the last addition.
     limit: usize,
@@ -79,14 +112,9 @@ impl PrefixIndex {
         Self { recent, ..Self::default() }
     }
 
-    /// The words of a change: an endpoint that holds `capacity` blocks was sent a prompt with these block hashes.
-    pub fn words(capacity: usize, chain: &[u64]) -> Vec<u64> {
-        once(capacity as u64).chain(chain.iter().copied()).collect()
-    }
-
-    /// The same for an index that learns how much of its capacity the endpoint really holds.
-    pub fn learning_words(capacity: usize, chain: &[u64]) -> Vec<u64> {
-        once(capacity as u64 | ONLY_SHARE).chain(chain.iter().copied()).collect()
+    /// The words of a change: an endpoint of this capacity was sent a prompt with these block hashes.
+    pub fn words(capacity: Capacity, chain: &[u64]) -> Vec<u64> {
+        once(capacity.word()).chain(chain.iter().copied()).collect()
     }
 
     /// The tokens of a model, as its responses have shown them.
@@ -101,19 +129,19 @@ impl PrefixIndex {
     /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
     /// does not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
-        self.add_to(endpoint, Duration::ZERO, chain, capacity, false);
+        self.add_to(endpoint, Duration::ZERO, chain, Capacity::first(capacity));
     }
 
-    /// As [`Self::add`], at this time. `only_share`: of the capacity, the learnt share is in force.
-    fn add_to(&mut self, endpoint: usize, at: Duration, chain: &[u64], capacity: usize, only_share: bool) {
+    /// As [`Self::add`], at this time.
+    fn add_to(&mut self, endpoint: usize, at: Duration, chain: &[u64], capacity: Capacity) {
         // Pages have 16 bits for their endpoint; no pool is so large.
         let Ok(index) = u16::try_from(endpoint) else { return };
         self.make_log(endpoint);
         let entry = &mut self.logs[endpoint];
-        if entry.capacity == 0 {
-            entry.capacity = capacity.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
+        if entry.capacity == 0 || capacity.is_current {
+            entry.capacity = capacity.blocks.clamp(1, MAX_BLOCKS_PER_ENDPOINT);
         }
-        entry.limit = if only_share { entry.share.of(entry.capacity) } else { entry.capacity };
+        entry.limit = if capacity.is_learnt { entry.share.of(entry.capacity) } else { entry.capacity };
         // Each block lies in the log once, at its newest place.
         self.take_out(endpoint, chain);
         let head = self.logs[endpoint].log.push(&mut self.arena, index, chain);
@@ -377,10 +405,7 @@ impl PluginState for PrefixIndex {
                     self.retract(endpoint, range);
                 }
             }
-            [capacity, chain @ ..] => {
-                let blocks = usize::try_from(capacity & !ONLY_SHARE).unwrap_or(usize::MAX);
-                self.add_to(endpoint, at, chain, blocks, capacity & ONLY_SHARE != 0);
-            }
+            [capacity, chain @ ..] => self.add_to(endpoint, at, chain, Capacity::read(*capacity)),
         }
     }
 

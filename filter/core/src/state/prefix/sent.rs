@@ -63,6 +63,7 @@ impl Retraction {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Capacity;
     use super::*;
     use crate::state::PluginState;
     use crate::test;
@@ -70,7 +71,7 @@ mod tests {
     const AT: Duration = Duration::from_secs(9);
 
     fn addition(chain: &[u64]) -> StateChange {
-        StateChange { plugin: 7, endpoint: 8, at: AT, words: PrefixIndex::words(100, chain) }
+        StateChange { plugin: 7, endpoint: 8, at: AT, words: PrefixIndex::words(Capacity::first(100), chain) }
     }
 
     /// Sends a prompt to the endpoint, and returns its new part.

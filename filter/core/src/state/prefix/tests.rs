@@ -285,28 +285,26 @@ fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Vec<u64>> {
 #[test]
 fn an_endpoint_that_had_less_than_predicted_keeps_fewer_blocks_and_more_again_later() {
     let chain: Vec<u64> = (1..=320).collect();
-    let held = |index: &mut PrefixIndex, words: fn(usize, &[u64]) -> Vec<u64>| {
-        index.apply(0, Duration::ZERO, &words(320, &chain));
+    let learnt = Capacity { is_learnt: true, ..Capacity::first(320) };
+    let held = |index: &mut PrefixIndex, capacity| {
+        index.apply(0, Duration::ZERO, &PrefixIndex::words(capacity, &chain));
         matches(index, &chain, 1)[0]
     };
     let mut index = PrefixIndex::default();
-    assert_eq!(held(&mut index, PrefixIndex::learning_words), 320);
+    assert_eq!(held(&mut index, learnt), 320);
     for words in samples(640, 0, 40) {
         assert!(index.can_read(&words));
         index.apply(0, Duration::ZERO, &words);
     }
-    assert_eq!(
-        held(&mut index, PrefixIndex::words),
-        320,
-        "a plugin that does not learn has the whole capacity"
-    );
-    index.apply(0, Duration::ZERO, &PrefixIndex::learning_words(320, &[400]));
+    let whole = held(&mut index, Capacity::first(320));
+    assert_eq!(whole, 320, "a plugin that does not learn has the whole capacity");
+    index.apply(0, Duration::ZERO, &PrefixIndex::words(learnt, &[400]));
     assert_eq!(matches(&index, &chain, 1), [0], "evicted, with the oldest first");
     assert!(index.len() <= 20);
     for words in samples(0, 640, 40) {
         index.merge(0, Duration::ZERO, &words);
     }
-    assert_eq!(held(&mut index, PrefixIndex::learning_words), 320);
+    assert_eq!(held(&mut index, learnt), 320);
 }
 
 #[test]
@@ -317,8 +315,24 @@ fn a_restarted_endpoint_begins_with_its_whole_capacity() {
     }
     index.remap(&[Some(0), None]);
     let chain: Vec<u64> = (1..=320).collect();
-    index.apply(1, Duration::ZERO, &PrefixIndex::learning_words(320, &chain));
+    let learnt = Capacity { is_learnt: true, ..Capacity::first(320) };
+    index.apply(1, Duration::ZERO, &PrefixIndex::words(learnt, &chain));
     assert_eq!(matches(&index, &chain, 2), [0, 320]);
+}
+
+#[test]
+fn a_current_capacity_replaces_an_earlier_one_and_a_first_one_does_not() {
+    let mut index = PrefixIndex::default();
+    let mut held_of = |blocks, is_current, chain: core::ops::Range<u64>| {
+        let capacity = Capacity { is_current, ..Capacity::first(blocks) };
+        index.apply(0, Duration::ZERO, &PrefixIndex::words(capacity, &chain.collect::<Vec<_>>()));
+        index.len()
+    };
+    assert_eq!(held_of(1_000, false, 0..900), 900);
+    assert_eq!(held_of(100, false, 900..1_000), 1_000, "as in the EPP");
+    assert_eq!(held_of(100, true, 1_000..1_001), 100);
+    assert_eq!(held_of(200, true, 2_000..2_100), 200);
+    assert_eq!(held_of(5_000, false, 3_000..3_100), 200);
 }
 
 #[test]
@@ -340,7 +354,7 @@ fn sent(index: &PrefixIndex, chain: &[u64], since: u64) -> Vec<u32> {
 fn what_was_sent_lately_is_known_for_the_given_time() {
     let mut index = PrefixIndex::with_recent(Duration::from_secs(2));
     let add = |index: &mut PrefixIndex, endpoint, at, chain: &[u64]| {
-        index.apply(endpoint, Duration::from_millis(at), &PrefixIndex::words(1_000, chain));
+        index.apply(endpoint, Duration::from_millis(at), &PrefixIndex::words(Capacity::first(1_000), chain));
     };
     add(&mut index, 0, 1_000, &[1, 2, 3]);
     add(&mut index, 1, 2_000, &[1, 2]);
@@ -368,7 +382,7 @@ fn what_was_sent_lately_is_known_when_a_log_is_rewritten() {
     for n in 0..2_000 {
         let now = Duration::from_millis(n * 3);
         let prompt = u8::try_from(rng.below(50)).unwrap();
-        index.apply(0, now, &PrefixIndex::words(100_000, &chain_of(prompt)));
+        index.apply(0, now, &PrefixIndex::words(Capacity::first(100_000), &chain_of(prompt)));
         sent_at[usize::from(prompt)] = Some(now);
         // An addition makes blocks fresh, and a rewrite makes none.
         rewritten += usize::from(index.logs[0].fresh == 0);

@@ -20,13 +20,17 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn send(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
-        let (sent, capacity) = self.sent.entry(endpoint).or_insert((vec![], capacity));
+    /// A capacity that is `current` replaces an earlier one.
+    pub(super) fn send(&mut self, endpoint: usize, chain: &[u64], (blocks, current): (usize, bool)) {
+        let (sent, capacity) = self.sent.entry(endpoint).or_insert((vec![], blocks));
+        if current {
+            *capacity = blocks;
+        }
         for &hash in chain {
             sent.retain(|&known| known != hash);
             sent.push(hash);
             self.holders.entry(hash).or_default().insert(endpoint);
-            if sent.len() > *capacity {
+            while sent.len() > *capacity {
                 let forgotten = sent.remove(0);
                 self.holders.get_mut(&forgotten).unwrap().remove(&endpoint);
             }
@@ -190,8 +194,8 @@ impl Cycle<'_> {
         states
     }
 
-    /// Blocks remembered of an endpoint.
-    fn capacity(&self, producer: &Plugin, endpoint: usize, block: usize) -> usize {
+    /// Blocks remembered of an endpoint, and whether they replace an earlier number.
+    fn capacity(&self, producer: &Plugin, endpoint: usize, block: usize) -> (usize, bool) {
         let reading = self.reading(endpoint);
         let reported = reading.num_blocks.filter(|&blocks| blocks > 0 && producer.flag("autoTune", true));
         let size = reading.block_size.filter(|&size| size > 0);
@@ -199,10 +203,10 @@ impl Cycle<'_> {
         let in_tokens = producer.flag("autoTune", true) && producer.flag("capacityInTokens", false);
         let tokens = reading.cache_tokens.or_else(of_blocks).filter(|&tokens| in_tokens && tokens > 0);
         if let Some(tokens) = tokens {
-            return (usize::try_from(tokens).unwrap() / block).max(1);
+            return ((usize::try_from(tokens).unwrap() / block).max(1), true);
         }
         let configured = producer.value("lruCapacityPerServer").as_u64().filter(|&blocks| blocks > 0);
         let configured = usize::try_from(configured.unwrap_or(31_250)).unwrap();
-        reported.map_or(configured, |blocks| blocks as usize)
+        (reported.map_or(configured, |blocks| blocks as usize), false)
     }
 }

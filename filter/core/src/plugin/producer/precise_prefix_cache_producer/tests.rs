@@ -7,7 +7,7 @@ use crate::plugin::fixture::{Fixture, NOW};
 use crate::pool::Endpoint;
 use crate::request::prompt::{Pieces, Prompt, Text, block_hashes};
 use crate::state::PluginStates;
-use crate::state::prefix::key;
+use crate::state::prefix::{Capacity, key};
 use crate::test;
 
 const ROOT: u64 = 1;
@@ -65,7 +65,7 @@ fn fixture(producer: &PrecisePrefixCacheProducer, sent: &[(usize, Duration)]) ->
     let mut fixture = Fixture::of(3);
     let mut index = producer.new_state().unwrap();
     for &(endpoint, at) in sent {
-        index.apply(endpoint, at, &PrefixIndex::words(1_000, hashes().all()));
+        index.apply(endpoint, at, &PrefixIndex::words(Capacity::first(1_000), hashes().all()));
     }
     fixture.states = PluginStates::only(index);
     fixture
