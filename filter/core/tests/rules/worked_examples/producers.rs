@@ -72,7 +72,7 @@ fn approx_prefix_cache_producer() {
     let blocks = |block_size| {
         let reading = Reading { block_size, ..fresh() };
         let decision = Fixture::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
-        // The first word is the capacity.
+        // The first word is the capacity, with two bits that say which number of blocks is in force.
         decision.changes[0].words.len() - 1
     };
     assert_eq!(blocks(None), 2);
@@ -85,8 +85,8 @@ fn approx_prefix_cache_producer() {
         (decision.changes[0].words[0], decision.changes[0].words.len() - 1)
     };
     assert_eq!(words(&json!({})), (2048, 2));
-    assert_eq!(words(&json!({"capacityInTokens": true})), (512, 2));
-    assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048, 6));
+    assert_eq!(words(&json!({"capacityInTokens": true})), (512 | 1 << 62, 2));
+    assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048 | 1 << 62, 6));
     assert_eq!(words(&json!({"learnFromUsage": true})), (2048 | 1 << 63, 2));
     let mut fixture = Fixture::new(&plain("prefix-cache-scorer"), vec![fresh()]);
     let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
