@@ -93,8 +93,8 @@ pub struct PrefixIndex {
 
 #[derive(Default)]
 struct EndpointLog {
-    /// That of the endpoint's first addition, as in the EPP, or of a later one that [replaces](Capacity::is_current) it. 0:
-    /// not added yet.
+    /// Set by the endpoint's first addition, as in the EPP, and by later ones whose capacity is
+    /// [current](Capacity::is_current). 0: not added yet.
     capacity: usize,
     /// The part of it that counts since the last addition.
     limit: usize,
