@@ -201,8 +201,11 @@ impl Seen {
         learn(&self.plausible(c0).0, c0).0
     }
 
-    /// The factor of an endpoint's times, as its last sample has left it.
+    /// The factor of an endpoint's times, as its last sample has left it; 1 where other proxies send requests too.
     fn speed(&self, c0: f64, of: usize) -> f64 {
+        if self.elsewhere() > 1.0 {
+            return 1.0;
+        }
         let (samples, endpoints) = self.plausible(c0);
         let Some(last) = endpoints.iter().rposition(|&endpoint| endpoint == of) else { return 1.0 };
         let (_, expected) = learn(&samples, c0);

@@ -159,6 +159,12 @@ impl<'a> Costs<'a> {
         if unknown > 0.0 { known + unknown * self.correction(endpoint) } else { known }
     }
 
+    /// The factor of an endpoint's times. Where other proxies send requests too, a part of the load of an endpoint
+    /// is not known here when it counts, and would pass for slowness.
+    fn speed(&self, state: &EndpointState) -> f64 {
+        if self.state.is_one_of_several() { 1.0 } else { state.speed() }
+    }
+
     /// The share of what its reading shows that corrects the loads of an endpoint: 1 for a new reading.
     fn correction(&self, endpoint: usize) -> f64 {
         let age = self.cycle.reading(endpoint).updated.map(|updated| self.cycle.now.saturating_sub(updated));
@@ -178,7 +184,7 @@ impl<'a> Costs<'a> {
         let own = uncached * per_token;
         // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
         let delayed = 1.0 + requests * self.decoding_share + self.arrivals * own;
-        let speed = state.speed();
+        let speed = self.speed(state);
         let cost = speed * ((backlog * per_token + own + adapter) * delayed + per_request * requests) + wait;
         // The sum with the smallest number without a fraction is rounded, far faster than by a call.
         let doubled = (2.0 * cost + TIE + NO_FRACTION) - NO_FRACTION;
@@ -196,7 +202,7 @@ impl<'a> Costs<'a> {
         if tokens > 0.0 {
             let since = self.cycle.now.saturating_sub(state.reads_since());
             let since = since.as_secs() as f64 * 1e3 + f64::from(since.subsec_nanos()) * 1e-6;
-            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond / state.speed());
+            tokens -= (MAX_READ * tokens).min(since * self.tokens_per_millisecond / self.speed(state));
         }
         if let (Some(waiting @ 1..), Some(then)) = (reading.waiting, state.at_reading()) {
             let unknown = waiting as f64 - then.unanswered;
