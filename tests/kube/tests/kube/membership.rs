@@ -3,6 +3,7 @@
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_kube::{Answers, Ground, Installation, Load};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
@@ -74,16 +75,19 @@ async fn pods_change_under_load(filter: Filter) {
     installation.remove().await;
 }
 
-/// Waits until some requests in a row go to other pods.
+/// Waits until [`IN_A_ROW`] requests in a row go to other pods; returns when the first of these was sent.
 async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
+    let row = Cell::new(None);
     eventually(&format!("requests leave {pod}"), async || {
         let load = Load::start(&installation.url("/v1/chat/completions"), CLIENTS, PAUSE);
-        let begin = Instant::now();
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = Instant::now();
+        tokio::time::sleep(Duration::from_millis(100)).await;
         let answers = load.stop().await;
         let by_pod = answers.by_pod();
-        let have_left = !by_pod.contains_key(pod) && by_pod.values().sum::<usize>() >= IN_A_ROW;
-        if have_left { Ok(begin) } else { Err(format!("{by_pod:?}")) }
+        let (begin, before) = row.get().unwrap_or((now, 0));
+        let count = before + by_pod.values().sum::<usize>();
+        row.set((!by_pod.contains_key(pod)).then_some((begin, count)));
+        if row.get().is_some() && count >= IN_A_ROW { Ok(begin) } else { Err(format!("{by_pod:?}")) }
     })
     .await
 }
