@@ -46,7 +46,7 @@ struct Options {
     threads: usize,
 }
 
-/// What is printed.
+/// The table that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Table {
     /// Every way to pick with every workload.

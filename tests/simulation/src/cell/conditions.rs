@@ -1,4 +1,4 @@
-//! What lies between the clients and the servers of a cell.
+//! Conditions between the clients and the servers of a cell.
 
 use std::time::Duration;
 

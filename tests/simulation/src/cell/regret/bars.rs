@@ -1,4 +1,4 @@
-//! What the recommended rules have to reach in each cell.
+//! Bars that the recommended rules have to reach in each cell.
 
 /// Maxima of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,7 @@ const AIM: Bar = Bar { regret: 1.02, of_omniscient: 1.15 };
 /// Aims of cells whose names contain these. An LRU cache that is too small for its requests forgets in an order that no picker can know.
 const OTHER_AIMS: &[(&str, Bar)] = &[("small caches", Bar { of_omniscient: 1.25, ..AIM })];
 
-/// What is true today in cells that miss an aim, rounded up, with `SEEDS=1 REQUESTS=1500` as in the nightly tests: regret, and the part of
+/// Figures of today in cells that miss an aim, rounded up, with `SEEDS=1 REQUESTS=1500` as in the nightly tests: regret, and the part of
 /// the omniscient picker. A rule that gets nearer to an aim lowers its numbers, or removes the line.
 const TODAY: &[(&str, f64, f64)] = &[
     ("shared prompts, 60 %", 1.04, 1.15),

@@ -14,7 +14,7 @@ pub struct RegretCell {
     /// Its requests and their servers.
     pub(super) requests: Requests,
     pub(super) conditions: Conditions,
-    /// What the rules have to reach there.
+    /// The bar that the rules have to reach there.
     pub(super) bar: Bar,
 }
 
