@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
+use endpoint_picker_wire::Message;
+use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
 use metrics_agent::catalogue::watch;
 use tempfile::TempDir;
@@ -58,6 +61,16 @@ impl Fixture {
     pub(super) async fn save(&self) {
         let output = run(&["snapshot", "--agent", &self.url(), "--save", &self.path("snapshot")]).await;
         assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    }
+
+    /// Gives all readings of the saved snapshot this age.
+    pub(super) fn set_ages(&self, age: Duration) {
+        let path = self.path("snapshot");
+        let mut snapshot = Snapshot::decode(std::fs::read(&path).unwrap().as_slice()).unwrap();
+        for reading in &mut snapshot.readings {
+            reading.age_ms = Some(age.as_millis().try_into().unwrap());
+        }
+        std::fs::write(&path, snapshot.encode_to_vec()).unwrap();
     }
 
     pub(super) fn url(&self) -> String {
