@@ -43,7 +43,7 @@ impl<'a> Name<'a> {
         Name::new(Str::copied(name))
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Spelling::Plain(name) => name.as_bytes(),
             Spelling::Short(bytes, length) => bytes.get(..usize::from(*length)).unwrap_or_default(),

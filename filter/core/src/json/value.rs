@@ -7,8 +7,8 @@
 use core::ops::Deref;
 use std::borrow::Cow;
 
+use super::nested::{Array, Object};
 use super::number::Number;
-use super::parser::{Array, Object};
 use super::string::without_lone_surrogates;
 use super::{Name, Result};
 
@@ -103,10 +103,30 @@ pub(crate) fn pass_object(mut object: Object<'_, '_>) -> Result<()> {
 /// Reads past a value.
 pub(crate) struct Pass;
 
-impl Reader<'_> for Pass {
+impl<'a> Reader<'a> for Pass {
     type Value = ();
 
     fn other(self) {}
+
+    fn array(self, array: Array<'_, 'a>) -> Result<()> {
+        array.length(NoLength).map(drop)
+    }
+
+    fn object(self, object: Object<'_, 'a>) -> Result<()> {
+        object.length(NoLength).map(drop)
+    }
+}
+
+/// The length 0, of values that are only read past.
+#[derive(Clone, Copy)]
+struct NoLength;
+
+impl Reader<'_> for NoLength {
+    type Value = u64;
+
+    fn other(self) -> u64 {
+        0
+    }
 }
 
 /// Reads the key of a member.
@@ -128,11 +148,6 @@ impl<'a> Reader<'a> for Key {
 /// The next member's key.
 pub(crate) fn key<'a>(object: &mut Object<'_, 'a>) -> Result<Option<Name<'a>>> {
     object.key(Key)
-}
-
-/// The next member's key, read as any other string.
-pub(crate) fn key_by<'a, R: Reader<'a>>(object: &mut Object<'_, 'a>, reader: R) -> Result<Option<R::Value>> {
-    object.key(reader)
 }
 
 /// The value of the member whose key was just read.
