@@ -1,7 +1,6 @@
 //! Reading and writing JSON text: the one module that does for request bodies and responses.
 
 mod name;
-mod nested;
 mod number;
 mod parser;
 mod scan;
@@ -15,12 +14,13 @@ use core::ops::Range;
 use parser::Parser;
 
 pub(crate) use name::Name;
-pub(crate) use nested::{Array, Object};
 pub(crate) use number::{Decimal, EXACT, Number};
 
-pub(crate) use string::{Match, OpenString, end_of_string, escaped_unit, match_literal, with_finite_numbers};
+pub(crate) use string::{
+    Match, OpenString, Str, end_of_string, escaped_unit, match_literal, with_finite_numbers,
+};
 pub(crate) use value::{
-    Pass, Reader, Str, element, key, next_number, pass_array, pass_object, raw_value, value,
+    Array, Object, Pass, Reader, element, key, next_number, pass_array, pass_object, raw_value, value,
 };
 
 /// The text is not JSON; the parser has noted the fault.

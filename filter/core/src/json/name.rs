@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 use core::ops::Deref;
 
-use super::Str;
+use super::string::Str;
 
 /// The name of a member. One that the body spells with escapes is copied, without the heap unless it is long:
 /// there may be one in each five bytes of a body.

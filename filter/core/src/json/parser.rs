@@ -1,9 +1,7 @@
-//! The parser: one pass over the text, which calls a [`Reader`] for each value.
+//! The tokens of a JSON text, in one pass over it.
 
-use super::nested::{Array, Object};
 use super::scan::plain_length;
-use super::string::escaped_unit;
-use super::value::{Reader, Str};
+use super::string::{Str, escaped_unit};
 use super::{MAX_NESTED, Malformed, Result};
 
 /// A JSON text while it is parsed.
@@ -16,7 +14,7 @@ pub(crate) struct Parser<'a> {
     /// The string that was read last, if it is spelled with escapes.
     unescaped: String,
     /// The number of unpaired surrogates so far.
-    lone_surrogates: usize,
+    pub(super) lone_surrogates: usize,
     fault: Option<Fault>,
 }
 
@@ -79,45 +77,6 @@ impl<'a> Parser<'a> {
         self.refuse(if is_end { at_end } else { cause }, 0)
     }
 
-    #[inline]
-    pub(super) fn value<R: Reader<'a>>(&mut self, reader: R) -> Result<R::Value> {
-        let first = self.token();
-        self.value_of(first, reader)
-    }
-
-    /// Reads the value that begins with the next byte, `first`.
-    pub(super) fn value_of<R: Reader<'a>>(&mut self, first: u8, reader: R) -> Result<R::Value> {
-        match first {
-            b'"' => self.string(reader),
-            b'0'..=b'9' | b'-' => Ok(reader.number(self.number()?)),
-            b'[' => {
-                self.open()?;
-                let value = reader.array(Array { parser: &mut *self, is_first: true })?;
-                self.close(b']')?;
-                Ok(value)
-            }
-            b'{' => {
-                self.open()?;
-                let value = reader.object(Object { parser: &mut *self, is_first: true })?;
-                self.close(b'}')?;
-                Ok(value)
-            }
-            b't' => self.word("true").map(|()| reader.boolean(true)),
-            b'f' => self.word("false").map(|()| reader.boolean(false)),
-            b'n' => self.word("null").map(|()| reader.null()),
-            _ => Err(self.unexpected("expected value", "EOF while parsing a value")),
-        }
-    }
-
-    /// Reads past the value of which nothing is needed but its text, in which unpaired surrogates may be.
-    pub(super) fn text_of<R: Reader<'a>>(&mut self, reader: R) -> Result<(&'a str, bool)> {
-        self.token();
-        let (start, lone_surrogates) = (self.at, self.lone_surrogates);
-        self.value(reader)?;
-        let text = self.text.get(start..self.at).unwrap_or_default();
-        Ok((text, self.lone_surrogates > lone_surrogates))
-    }
-
     /// Refuses anything but blanks.
     pub(super) fn end(&mut self) -> Result<()> {
         self.token();
@@ -144,7 +103,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Reads this word, of which the first letter was found.
-    fn word(&mut self, word: &'static str) -> Result<()> {
+    pub(super) fn word(&mut self, word: &'static str) -> Result<()> {
         for letter in word.bytes() {
             match self.peek(0) {
                 Some(found) if found == letter => self.at += 1,
@@ -154,18 +113,18 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Gives `reader` the string behind the opening quote, which is the next byte.
+    /// Reads a string: the next byte is its opening quote.
     #[inline]
-    pub(super) fn string<R: Reader<'a>>(&mut self, reader: R) -> Result<R::Value> {
+    pub(super) fn string(&mut self) -> Result<Str<'a, '_>> {
         let rest = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
         let length = plain_length(rest);
         if rest.get(length) == Some(&b'"') {
             let start = self.at + 1;
             let text = self.text.get(start..start + length).unwrap_or_default();
             self.at = start + length + 1;
-            return Ok(reader.string(Str::in_text(text)));
+            return Ok(Str::in_text(text));
         }
-        Ok(reader.string(self.string_with_escapes(length)?))
+        self.string_with_escapes(length)
     }
 
     /// Reads a string of which this number of bytes is plain.

@@ -1,6 +1,46 @@
 //! Strings of a JSON text as they are spelled: finding their end, comparing them, and repairing surrogates.
 
+use core::ops::Deref;
+use std::borrow::Cow;
+
 use memchr::{memchr, memchr2};
+
+/// A string without its quotes and escapes.
+#[derive(Clone, Copy)]
+pub(crate) struct Str<'a, 't> {
+    text: &'t str,
+    /// The same text as a part of the body; `None` if the body spells it with escapes.
+    in_body: Option<&'a str>,
+}
+
+impl Deref for Str<'_, '_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.text
+    }
+}
+
+impl<'a> Str<'a, '_> {
+    /// A part of the text.
+    pub(super) fn in_text(text: &'a str) -> Str<'a, 'a> {
+        Str { text, in_body: Some(text) }
+    }
+
+    /// A text that is not a part of the body.
+    pub(super) fn copied(text: &str) -> Str<'a, '_> {
+        Str { text, in_body: None }
+    }
+
+    pub(crate) fn into_cow(self) -> Cow<'a, str> {
+        self.in_body.map_or_else(|| Cow::Owned(self.text.to_owned()), Cow::Borrowed)
+    }
+
+    /// The text as a part of the body; `None` if the body spells it with escapes.
+    pub(crate) fn in_body(self) -> Option<&'a str> {
+        self.in_body
+    }
+}
 
 /// A string whose text may come in chunks.
 #[derive(Clone, Copy, Debug, Default)]
