@@ -8,6 +8,7 @@ mod series;
 mod sharing;
 mod sink;
 mod tokens;
+mod totals;
 
 use core::time::Duration;
 
@@ -22,7 +23,6 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::response::reader::ResponseError;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker::state::prefix::CachedTokens;
-use endpoint_picker_wire::report;
 
 use limits::LimitMetrics;
 use plugins::PluginMetrics;
@@ -38,6 +38,7 @@ pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
 pub use sink::{Labels, Metric, MetricKind, MetricSink, OTHER};
 pub(crate) use tokens::ResponseUsage;
+pub use totals::Totals;
 
 /// The label with an endpoint's `ip:port`.
 pub const ENDPOINT: &str = "endpoint";
@@ -126,31 +127,6 @@ pub struct Metrics<M: MetricSink> {
     sharing: SharingMetrics<M>,
     /// `None` if tokens of responses are not counted.
     tokens: Option<TokenMetrics<M>>,
-}
-
-/// Counts of requests, of all workers.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// The requests that were routed.
-    pub routed: u64,
-    /// The routed requests whose first attempt went to a server that is not among their destinations.
-    pub served_elsewhere: u64,
-    /// The requests that were left to the proxy.
-    pub abstained: u64,
-    /// The requests that were rejected, by status, without statuses that never occurred.
-    pub rejected: Vec<report::Rejected>,
-    /// The blocks of the prompts of routed requests.
-    pub prompt_blocks: u64,
-    /// Blocks of them that the endpoint had been sent before.
-    pub prompt_blocks_matched: u64,
-    /// The filter is itself the shadow of another picker.
-    pub is_shadow: bool,
-    /// The decisions with which the shadow agreed.
-    pub shadow_agreed: u64,
-    /// The decisions with which the shadow did not agree.
-    pub shadow_disagreed: u64,
-    /// Streams of the filter that resumes them; `None`: there is none for this pool, or the shell does not know it.
-    pub resumptions: Option<report::Resumptions>,
 }
 
 /// The models of a routed request.
@@ -481,27 +457,5 @@ impl<M: MetricSink> Metrics<M> {
     pub(crate) fn set_loads<'a>(&mut self, loads: impl Iterator<Item = (&'a str, Load)> + Clone) {
         self.in_flight_requests.set_all(loads.clone().map(|(endpoint, load)| (endpoint, load.requests)));
         self.in_flight_tokens.set_all(loads.map(|(endpoint, load)| (endpoint, load.tokens)));
-    }
-
-    /// The counts that all workers have flushed, of a filter that picks.
-    pub(crate) fn totals(&self) -> Totals {
-        let rejected = self.rejected.iter().map(|(code, counter)| (code.status(), counter.value()));
-        let rejected = rejected.filter(|&(_, requests)| requests > 0);
-        Totals {
-            routed: self.routed.value(),
-            served_elsewhere: self.served_elsewhere.value(),
-            abstained: self.abstained_no_snapshot.value()
-                + self.abstained_body_too_large.value()
-                + self.abstained_body_compressed.value(),
-            rejected: rejected
-                .map(|(status, requests)| report::Rejected { status: status.into(), requests })
-                .collect(),
-            prompt_blocks: self.prompt_blocks.value(),
-            prompt_blocks_matched: self.prompt_blocks_matched.value(),
-            is_shadow: false,
-            shadow_agreed: self.shadow_agreed.value(),
-            shadow_disagreed: self.shadow_disagreed.value(),
-            resumptions: None,
-        }
     }
 }

@@ -12,14 +12,18 @@
     reason = "an endpoint's log is made before it is used, a chain is cut where it matched, and only `log` makes slots"
 )]
 
+mod capacity;
 pub mod key;
 #[expect(clippy::expect_used, reason = "an arena's pages stay")]
 mod log;
+mod matches;
 mod prediction;
 mod recent;
 mod sent;
 mod usage;
 
+pub use capacity::Capacity;
+pub use matches::PrefixMatch;
 pub use prediction::{CachedTokens, ERROR_BOUNDS, PredictionErrors, PredictionSource, UsagePrediction};
 pub use sent::SentPrompt;
 pub use usage::TokenScale;
@@ -43,41 +47,6 @@ pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
 /// Slack, as a fraction of an endpoint's capacity: the newest 1/16 of blocks are not moved when added again
 /// ([`PrefixIndex::fresh`]), and eviction runs in batches at 1/16 over capacity.
 const SLACK_SHARE: usize = 16;
-
-/// The number of blocks that are remembered for an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// Blocks of which the whole cache of the endpoint has room for this many.
-    pub blocks: usize,
-    /// Whether the number is in force from now on. Otherwise the number of the endpoint's first addition stays in
-    /// force, as in the EPP.
-    pub is_current: bool,
-    /// Whether only the [share](Share) of them counts that the endpoint really has room for, as its usage shows.
-    pub is_learnt: bool,
-}
-
-impl Capacity {
-    const LEARNT: u64 = 1 << 63;
-    const CURRENT: u64 = 1 << 62;
-
-    /// A number that stays in force from the endpoint's first addition on.
-    pub fn first(blocks: usize) -> Self {
-        Self { blocks, is_current: false, is_learnt: false }
-    }
-
-    fn word(self) -> u64 {
-        let flag = |is_set, bit| if is_set { bit } else { 0 };
-        self.blocks as u64 | flag(self.is_learnt, Self::LEARNT) | flag(self.is_current, Self::CURRENT)
-    }
-
-    fn read(word: u64) -> Self {
-        Self {
-            blocks: usize::try_from(word & !(Self::LEARNT | Self::CURRENT)).unwrap_or(usize::MAX),
-            is_current: word & Self::CURRENT != 0,
-            is_learnt: word & Self::LEARNT != 0,
-        }
-    }
-}
 
 /// The prompts that the endpoints of one pool were sent. Endpoints are given by their index in the pool.
 #[derive(Default)]
@@ -461,48 +430,6 @@ impl fmt::Debug for PrefixIndex {
             .field("len", &self.len())
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
-    }
-}
-
-/// Match of one request's prompt with what each endpoint was sent before.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PrefixMatch {
-    /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the request has no prompt.
-    pub matched: Vec<u32>,
-    /// Blocks in the prompt, all its token lists together.
-    pub total: u32,
-    /// Tokens per block.
-    pub block_size: u32,
-    /// Tokens of the request's model.
-    pub scale: TokenScale,
-}
-
-impl PrefixMatch {
-    /// Share of the prompt that the endpoint was sent before, 0..=1; 0 for a request without a prompt.
-    pub fn ratio(&self, endpoint: usize) -> f64 {
-        if self.total == 0 { 0.0 } else { f64::from(self.blocks(endpoint)) / f64::from(self.total) }
-    }
-
-    /// Tokens of a prompt that was estimated to have this many that the endpoint was not sent before: (total − matched blocks) · block
-    /// size, and the tokens beyond the last block; all in tokens of the model.
-    pub fn missing_tokens(&self, prompt: u64, endpoint: usize) -> u64 {
-        let block = u64::from(self.block_size);
-        let missing = u64::from(self.total.saturating_sub(self.blocks(endpoint)));
-        let beyond = prompt.saturating_sub(u64::from(self.total).saturating_mul(block));
-        self.scale.tokens(missing.saturating_mul(block).saturating_add(beyond))
-    }
-
-    /// The [missing](Self::missing_tokens) tokens of a prompt, of whose tokens only `carried` are not
-    /// claimed.
-    pub fn missing_carried_tokens(&self, prompt: u64, carried: u64, endpoint: usize) -> u64 {
-        let missing = self.missing_tokens(prompt, endpoint);
-        // The last block of a prompt counts in full, so there may be more than the prompt has.
-        if carried < prompt { missing.min(self.scale.tokens(carried)) } else { missing }
-    }
-
-    /// Matched blocks of the endpoint.
-    pub fn blocks(&self, endpoint: usize) -> u32 {
-        self.matched.get(endpoint).copied().unwrap_or(0)
     }
 }
 
