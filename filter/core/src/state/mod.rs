@@ -76,7 +76,7 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left.
     fn remap(&mut self, moves: &[Option<usize>]);
 
-    /// New readings have arrived.
+    /// New readings have arrived. Decisions have these readings, or none, until it is called again.
     fn observe(&mut self, observation: &Observation<'_>) {
         let _ = observation;
     }

@@ -3,6 +3,8 @@
 mod adapters;
 mod calibration;
 mod change;
+#[expect(clippy::indexing_slicing, reason = "places of endpoints are less than the length of columns")]
+mod columns;
 mod endpoint;
 mod places;
 mod slopes;
@@ -12,6 +14,7 @@ pub use adapters::adapter_key;
 pub use calibration::Calibration;
 pub use change::{CompleteResponse, Expectation};
 pub(crate) use change::{PredictedTimes, Sent};
+pub(crate) use columns::{CostColumns, CostRow, CostRows};
 pub use endpoint::{AtReading, EndpointState};
 pub use slopes::{Moments, Sample, Slopes};
 
@@ -20,10 +23,12 @@ use core::time::Duration;
 use self::adapters::Adapters;
 use self::calibration::Outcome;
 use self::change::{LatencyChange, PredictedEnd};
+use self::columns::RowContext;
 use self::endpoint::NOTHING;
 use self::places::Places;
 use self::speed::MeanSpeed;
 use super::{Observation, PluginState};
+use crate::pool::reading::Reading;
 
 /// Time over which arrivals are averaged.
 const ARRIVALS_OVER: Duration = Duration::from_secs(10);
@@ -74,6 +79,7 @@ pub struct LatencyState {
     sharing: f64,
     arrivals: Arrivals,
     calibration: Calibration,
+    columns: CostColumns,
 }
 
 /// Arrivals per second, an exponential mean.
@@ -112,6 +118,7 @@ impl LatencyState {
             sharing: 1.0,
             arrivals: Arrivals::default(),
             calibration: Calibration::new(),
+            columns: CostColumns::default(),
         }
     }
 
@@ -181,6 +188,23 @@ impl LatencyState {
     /// The state of the endpoint.
     pub fn at(&self, endpoint: usize) -> &EndpointState {
         self.endpoints.get(endpoint).unwrap_or(&NOTHING)
+    }
+
+    /// The parts of costs that no request changes, by the newest readings.
+    pub(crate) fn columns(&self) -> &CostColumns {
+        &self.columns
+    }
+
+    /// The part of an endpoint's cost that no request changes, by this reading.
+    pub(crate) fn row(&self, endpoint: usize, reading: &Reading) -> CostRow {
+        self.columns.row_of(reading, self.at(endpoint))
+    }
+
+    /// Takes a change of the endpoint into the columns.
+    fn update_columns(&mut self, endpoint: usize) {
+        if let Some(state) = self.endpoints.get(endpoint) {
+            self.columns.update(endpoint, state);
+        }
     }
 
     fn endpoint(&mut self, endpoint: usize) -> Option<&mut EndpointState> {
@@ -270,6 +294,7 @@ impl PluginState for LatencyState {
                 self.learn_end(predicted, rest);
             }
         }
+        self.update_columns(endpoint);
     }
 
     /// Learns from the samples of another proxy. Its requests in flight are not counted here: the ledger has its loads.
@@ -284,6 +309,7 @@ impl PluginState for LatencyState {
                     state.reads_since = state.reads_since.max(at);
                 }
                 self.learn(endpoint, sample, outcome);
+                self.update_columns(endpoint);
             }
             LatencyChange::Ended { rest, predicted, .. } => self.learn_end(predicted, rest),
         }
@@ -301,12 +327,15 @@ impl PluginState for LatencyState {
             }
         }
         self.speed = MeanSpeed::of(self.endpoints.iter().map(|state| &state.speed));
+        self.columns.clear();
     }
 
     fn observe(&mut self, observation: &Observation<'_>) {
         let (mut there, mut known, mut own, mut is_new) = (0.0, 0.0, 0.0, false);
+        let mut newest = Duration::ZERO;
         for (index, reading) in observation.readings.iter().enumerate() {
             let Some(taken) = reading.updated else { continue };
+            newest = newest.max(taken);
             let load = observation.in_flight.get(index).copied().unwrap_or_default();
             let others = observation.others.get(index).copied().unwrap_or_default();
             let at_server = reading.waiting.unwrap_or(0).saturating_add(reading.running.unwrap_or(0));
@@ -337,6 +366,14 @@ impl PluginState for LatencyState {
         if is_new {
             self.learn_elsewhere(there, known, own);
         }
+        // Times near the origin have the smallest rounding errors.
+        let context = RowContext { origin: newest, is_one_of_several: self.is_one_of_several() };
+        let Self { columns, endpoints, .. } = self;
+        let readings = observation.readings.iter().enumerate();
+        columns.rewrite(
+            context,
+            readings.map(|(index, reading)| (reading, endpoints.get(index).unwrap_or(&NOTHING))),
+        );
     }
 }
 

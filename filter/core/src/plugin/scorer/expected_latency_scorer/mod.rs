@@ -1,6 +1,9 @@
 //! `expected-latency-scorer`: the sooner an endpoint is expected to send its first output, the better.
 
 mod cost;
+#[expect(clippy::inline_always, reason = "loops over endpoints are vectorized only without calls")]
+mod formula;
+mod runs;
 
 use std::sync::Arc;
 
@@ -92,15 +95,7 @@ impl Plugin for ExpectedLatencyScorer {
 impl Scorer for ExpectedLatencyScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         let nothing = LatencyState::new(self.prior());
-        let mut costs = Costs::new(self.cost_parameters(), cycle, &nothing);
-        // The slots of the scores hold the requests until their mean is known.
-        for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
-            *slot = costs.requests(endpoint);
-        }
-        costs.compare(scores);
-        for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
-            *slot = 1_000.0 / (1_000.0 + costs.terms(endpoint, *slot).cost);
-        }
+        Costs::new(self.cost_parameters(), cycle, &nothing).score(candidates, scores);
     }
 
     fn explain(&self, cycle: &Cycle<'_>, candidates: &[usize], endpoint: usize) -> Option<String> {
@@ -130,5 +125,7 @@ impl Recorder for ExpectedLatencyScorer {
     }
 }
 
+#[cfg(test)]
+mod random_pools;
 #[cfg(test)]
 mod tests;
