@@ -70,11 +70,6 @@ bench-prefixes: tools native build-studies ## Compare predicted with really cach
 	@tools/setup/field bench-prefixes
 	@$(call study,prefixes) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
 
-.PHONY: bench-proxies
-bench-proxies: tools native build-studies ## Compare sharing proxies with a single one, with non-sharing ones and with the EPP, 20 minutes (QUICK=1: 4; WRITE=1 into docs/benchmarks)
-	@tools/setup/debian redis-server
-	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,proxies)
-
 .PHONY: bench-choosing
 bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, four hours (WORKLOADS=agents,ShareGPT WAYS=default,epp LOADS=0.8 SEEDS=1 WORKERS=1 PHASE=30; QUICK=1; WRITE=1 into docs/benchmarks)
 	@$(call study,choosing)

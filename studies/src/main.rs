@@ -4,7 +4,6 @@ mod choosing;
 mod epp;
 mod field;
 mod prefixes;
-mod proxies;
 mod schedule;
 mod streams;
 mod timed_servers;
@@ -16,11 +15,8 @@ use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
 use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
-use crate::epp::rules::Rules;
 use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::prefixes::{PrefixPart, PrefixPlan, PrefixTables};
-use crate::proxies::choices::{self, ChoicePlan};
-use crate::proxies::report::ChoiceTables;
 use crate::streams::held::{self, HeldPlan};
 use crate::streams::held_report::HeldTable;
 use crate::streams::traffic::{self, TrafficPlan};
@@ -29,13 +25,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
 use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
-use endpoint_picker_harness::Filter;
-use endpoint_picker_harness::program::Store;
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Compares the endpoint picker with the EPP (llm-d-router's epp), with round robin and with itself in several proxies.
+/// Compares the endpoint picker with the EPP (llm-d-router's epp) and with round robin.
 #[derive(Debug, Parser)]
 struct Options {
     #[command(subcommand)]
@@ -53,7 +47,7 @@ struct Run {
     /// A shorter run.
     #[arg(long, global = true)]
     quick: bool,
-    /// Determines all requests, their times and their proxies.
+    /// Determines all requests and their times.
     #[arg(long, default_value_t = 1, global = true)]
     seed: u64,
     /// Also write the figures into pages of docs/benchmarks.
@@ -95,15 +89,6 @@ enum Study {
     },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
-    /// Proxies that share, compared with one proxy, with proxies that do not share and with EPPs: 20 minutes.
-    Proxies {
-        /// The form of our filter. A native module leaves more of a small machine to the other processes.
-        #[arg(long, default_value_t = Filter::Native)]
-        filter: Filter,
-        /// The rules of our pickers, a file of `examples/choosing`. With others than the default ones the EPP is left out.
-        #[arg(long, env = "RULES", default_value_t = Rules::DEFAULT)]
-        rules: Rules,
-    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -288,28 +273,6 @@ impl Run {
         let tables = choosing::measure(plan, &progress).await?.to_string();
         self.finish(&machine, &progress, &tables, "Choosing")
     }
-
-    async fn compare_proxies(&self, filter: Filter, rules: Rules) -> Result<()> {
-        let epp = if rules == Rules::DEFAULT { Some(binary(&self.epp)?) } else { None };
-        let machine = Machine::read(
-            [Some(Store::version()?), epp.as_deref().map(epp_version)].into_iter().flatten().collect(),
-        )?;
-        let (rounds, phase) = self.pick((choices::QUICK_ROUND, 4), (choices::ALL_ROUNDS, 6));
-        let phase = Duration::from_secs(phase);
-        let plan = ChoicePlan {
-            rounds,
-            warm_up: Duration::from_secs(4),
-            phase,
-            seed: self.seed,
-            filter,
-            rules,
-            epp: epp.as_deref(),
-        };
-        let progress = Progress::begin(plan.expected());
-        let samples = choices::measure(plan, &progress).await?;
-        let tables = format!("Rules: {rules}.\n\n{}", ChoiceTables(&samples));
-        self.finish(&machine, &progress, &tables, "Several proxies")
-    }
 }
 
 /// How long the chosen parts of a study should take.
@@ -327,6 +290,5 @@ async fn main() -> Result<()> {
         Study::Field { sim, only } => run.measure_with_field(sim, only).await,
         Study::Prefixes { only, requests } => run.compare_prefixes(only, requests).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
-        Study::Proxies { filter, rules } => run.compare_proxies(filter, rules).await,
     }
 }

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use bytes::Bytes;
-use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_bench::load::{Arrivals, RequestSpec, ResponseKind, send_all};
 use endpoint_picker_simulation::workload::{Requests, arrival_times, percentile};
 use reqwest::Client;
@@ -15,14 +14,12 @@ use tokio::time::sleep_until;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The header with a request's session.
-const SESSION: &str = "x-session-id";
+pub(crate) const SESSION: &str = "x-session-id";
 
 /// Requests and their times.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     requests: Vec<DueRequest>,
-    /// Determines the proxy of each request.
-    seed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -48,9 +45,7 @@ struct DueRequests<'a> {
     begin: Instant,
     rest: std::slice::Iter<'a, DueRequest>,
     client: Client,
-    /// The URLs of the proxies; each request goes to one of them at random.
-    urls: Vec<String>,
-    rng: SplitMix64,
+    url: String,
 }
 
 impl Schedule {
@@ -65,14 +60,13 @@ impl Schedule {
             }
         };
         let requests = arrival_times(per_second, lasting, seed).into_iter().map(due).collect();
-        Self { requests, seed }
+        Self { requests }
     }
 
-    /// Sends all of it, each request to one of these proxies at random, and waits for all responses.
-    pub(crate) async fn send(&self, proxies: &[SocketAddr]) -> Result<Outcome> {
+    /// Sends all of it to a proxy, and waits for all responses.
+    pub(crate) async fn send(&self, proxy: SocketAddr) -> Result<Outcome> {
         let client = Client::builder().no_proxy().http1_only().build()?;
-        let urls = proxies.iter().map(|proxy| format!("http://{proxy}/v1/chat/completions")).collect();
-        let rng = SplitMix64::new(!self.seed);
+        let url = format!("http://{proxy}/v1/chat/completions");
         let begin = Instant::now();
         let outcome = Arc::<Mutex<Outcome>>::default();
         let results = Arc::clone(&outcome);
@@ -84,7 +78,7 @@ impl Schedule {
             }
         };
         let rest = self.requests.iter();
-        send_all(DueRequests { begin, rest, client, urls, rng }, record).await;
+        send_all(DueRequests { begin, rest, client, url }, record).await;
         let mut outcome = core::mem::take(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner));
         outcome.took = begin.elapsed();
         outcome.first_byte.sort_unstable();
@@ -99,8 +93,8 @@ impl Arrivals for DueRequests<'_> {
         let DueRequest { at, body, session } = self.rest.next()?;
         let due = self.begin + *at;
         sleep_until(due.into()).await;
-        let url = self.urls.get(self.rng.below(self.urls.len()))?;
-        let mut builder = self.client.post(url).header("content-type", "application/json").body(body.clone());
+        let mut builder =
+            self.client.post(&self.url).header("content-type", "application/json").body(body.clone());
         if let Some(session) = session {
             builder = builder.header(SESSION, session);
         }
@@ -126,5 +120,12 @@ impl Outcome {
     /// Requests served each second.
     pub(crate) fn per_second(&self) -> f64 {
         self.first_byte.len() as f64 / self.took.as_secs_f64()
+    }
+}
+
+/// Prints the first few reasons of requests of a run that were not served.
+pub(crate) fn print_failures(run: &str, failures: &[String]) {
+    for failure in failures.iter().take(3) {
+        eprintln!("{run}: not served: {failure}");
     }
 }

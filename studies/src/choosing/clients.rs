@@ -3,6 +3,7 @@
 use super::figures::{RunFigures, Served};
 use super::plan::ChoosingPlan;
 use super::servers::OmniscientClient;
+use crate::schedule::SESSION;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::{BatchRequest, MODEL};
 use endpoint_picker_simulation::cell::request::{SimulatedRequest, Texts};
@@ -16,8 +17,6 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 /// A response that takes longer has failed.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// The header with a request's session.
-const SESSION: &str = "x-session-id";
 /// The header with the server that the client names.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// The header with the milliseconds within which the first token has to come.

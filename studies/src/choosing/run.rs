@@ -7,6 +7,7 @@ use super::report::{Choice, Choices};
 use super::servers::{self, OmniscientClient};
 use super::way::Way;
 use crate::epp::variant::Setting;
+use crate::schedule::print_failures;
 use crate::timed_servers::{TimedServers, cached_share, counts_since};
 use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
@@ -19,8 +20,6 @@ use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
 use std::time::Instant;
 use tokio::time::sleep_until;
-
-const MAX_FAILURES_SHOWN: usize = 3;
 
 /// One run.
 struct Run<'a> {
@@ -103,9 +102,7 @@ impl Run<'_> {
         figures.busiest = busiest(&servers);
         figures.cores =
             cpu_time(std::process::id())?.saturating_sub(cpu).as_secs_f64() / begin.elapsed().as_secs_f64();
-        for failure in figures.failures.iter().take(MAX_FAILURES_SHOWN) {
-            eprintln!("{way}, {}: not served: {failure}", workload.name());
-        }
+        print_failures(&format!("{way}, {}", workload.name()), &figures.failures);
         ensure!(figures.served() > 0, "{way} served no request");
         Ok(figures)
     }

@@ -3,7 +3,7 @@
 use super::rules::Rules;
 use super::running::RunningVariant;
 use super::variant::{Setting, USUAL_INTERVAL, Variant};
-use crate::schedule::{Outcome, Schedule};
+use crate::schedule::{Outcome, Schedule, print_failures};
 use crate::timed_servers::{SERVERS, TimedServers, cached_share, counts_since};
 use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
@@ -24,7 +24,6 @@ pub(crate) const USUAL_LOAD: f64 = 0.8;
 const START: Duration = Duration::from_millis(2_500);
 /// Responses in flight after the last request of a phase take about this long.
 const AFTERMATH: Duration = Duration::from_millis(1_300);
-const MAX_FAILURES_SHOWN: usize = 3;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -196,11 +195,9 @@ impl QualityTurn<'_> {
     }
 
     async fn send(&self, running: &mut RunningVariant, schedule: &Schedule) -> Result<Outcome> {
-        let outcome = schedule.send(&[running.listener()]).await?;
+        let outcome = schedule.send(running.listener()).await?;
         running.check_running()?;
-        for failure in outcome.failures.iter().take(MAX_FAILURES_SHOWN) {
-            eprintln!("{}, {}: not served: {failure}", self.variant, self.workload);
-        }
+        print_failures(&format!("{}, {}", self.variant, self.workload), &outcome.failures);
         ensure!(!outcome.first_byte.is_empty(), "{} served no request", self.variant);
         Ok(outcome)
     }

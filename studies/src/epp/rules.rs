@@ -1,12 +1,10 @@
 //! The rules that a variant runs.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use endpoint_picker_bench::manifests::Manifests;
 use endpoint_picker_bench::parity::setup;
 use endpoint_picker_harness::tools;
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 /// A file with an `EndpointPickerConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +50,5 @@ impl Rules {
             Self::Prefixes(name) => (tools::root().join("studies/src/prefixes/rules"), name),
         };
         folder.join(format!("{name}.yaml"))
-    }
-}
-
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Parity(name) | Self::Example(name) | Self::Prefixes(name)) = self;
-        f.write_str(name)
-    }
-}
-
-impl FromStr for Rules {
-    type Err = anyhow::Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match EXAMPLES.iter().find(|example| **example == name) {
-            Some(example) => Ok(Self::Example(example)),
-            None => {
-                bail!("no such configuration in examples/choosing; can be compared: {}", EXAMPLES.join(", "))
-            }
-        }
     }
 }

@@ -42,14 +42,6 @@ impl Store {
         format!("redis://{}", self.address)
     }
 
-    /// The first line that its program prints about its version.
-    pub fn version() -> Result<String> {
-        let output = Command::new(tools::store()?).arg("--version").output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let words = text.split_whitespace().take(3).collect::<Vec<_>>();
-        Ok(words.join(" "))
-    }
-
     /// Ends it at once, as a crash would, if it runs.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -98,13 +90,6 @@ impl Store {
     /// The id of its process; `None` after [`Self::kill`].
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
-    }
-
-    /// Bytes that it has received since it was started.
-    pub async fn received(&self) -> Result<u64> {
-        let answer = ask(self.address, "INFO stats").await?;
-        let value = answer.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:"));
-        Ok(value.context("INFO has no total_net_input_bytes")?.trim().parse()?)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::kubeconfig;
 use crate::link::Link;
 use crate::pools::has_endpoints;
 
-/// As docs/reference/agent.md promises.
+/// As docs/reference/agent-kubernetes.md promises.
 const NOTICED: Duration = Duration::from_secs(30);
 
 #[tokio::test]
