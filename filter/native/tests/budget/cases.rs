@@ -1,6 +1,6 @@
 //! The requests whose cost is budgeted: usual chats, by the rules of the EPP and by the shipped ones, in a small and in a large pool.
 
-use endpoint_picker_engine::testing::{busy_reading, picker_config, snapshot, topology};
+use endpoint_picker_engine::testing::{busy_reading, picker_config, plugin, snapshot, topology};
 use endpoint_picker_wire::{Message as _, v1};
 use serde_json::json;
 
@@ -40,9 +40,15 @@ pub(crate) fn pool_of(case: &str) -> Pool {
 /// The rules of the example that deployments start with.
 fn shipped() -> v1::Policy {
     let example = include_str!("../../../../examples/choosing/expected-latency.yaml");
-    let plugins: Vec<_> = example.lines().filter_map(|line| line.strip_prefix("  - type: ")).collect();
-    assert_eq!(plugins, ["expected-latency-scorer"], "the rules of the example are others");
-    v1::Policy { picker_config: Some(picker_config(&[(plugins[0], None)])), ..v1::Policy::default() }
+    let (scorer, producer, parameters) =
+        ("expected-latency-scorer", "approx-prefix-cache-producer", "{ capacityInTokens: true }");
+    let plugins = format!(
+        "plugins:\n  - type: {scorer}\n  - type: {producer}\n    parameters: {parameters}\nscheduling"
+    );
+    assert!(example.contains(&plugins), "the rules of the example are others");
+    let mut config = picker_config(&[(scorer, None)]);
+    config.plugins.push(plugin(producer, r#"{"capacityInTokens": true}"#));
+    v1::Policy { picker_config: Some(config), ..v1::Policy::default() }
 }
 
 /// The usual chat, with 2 KB of text.

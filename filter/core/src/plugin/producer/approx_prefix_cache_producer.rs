@@ -30,8 +30,8 @@ pub struct ApproxPrefixCacheProducer {
     /// Tokens per block at least, 16..=64.
     min_block_size_tokens: u32,
     /// Whether the cache that a server reports is counted in tokens: its tokens, or reported blocks ·
-    /// reported block size, / tokens per block. Without it, its blocks count as blocks of this size, as in
-    /// the EPP.
+    /// reported block size, / tokens per block, and only full blocks are remembered. Without it, its blocks
+    /// count as blocks of this size, as in the EPP.
     capacity_in_tokens: bool,
     /// Whether the usage in responses corrects the tokens of prompts and the capacities.
     learn_from_usage: bool,
@@ -175,10 +175,14 @@ impl ApproxPrefixCacheProducer {
         else {
             return Vec::new();
         };
+        // Servers cache full blocks only. A block of the index that is not full would take the room of a whole one
+        // until it is evicted, because the next turn of its conversation has other blocks from there on.
+        let lists: Few<_> =
+            if self.capacity_in_tokens { hashes.full_lists().collect() } else { hashes.lists().collect() };
         let mut changes = Vec::new();
         for endpoint in routed.endpoints() {
             let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
-            for list in hashes.lists() {
+            for list in &lists {
                 let chain = list.get(fresh(index, endpoint, list)..).unwrap_or_default();
                 if !chain.is_empty() {
                     changes.push(cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)));

@@ -11,17 +11,35 @@ use super::{BYTES_PER_TOKEN, List, Piece, Prompt};
 pub struct BlockHashes {
     hashes: Vec<u64>,
     /// The end of each list in `hashes`; lists without a block are left out.
-    ends: Few<usize>,
+    ends: Few<ListEnd>,
+}
+
+/// The end of a list of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ListEnd {
+    /// The place behind its last block.
+    end: usize,
+    /// The place behind its last full block.
+    full: usize,
 }
 
 impl BlockHashes {
     /// The chains of the prompt's lists, each in the order of its blocks.
     pub fn lists(&self) -> impl Iterator<Item = &[u64]> {
+        self.lists_to(|list| list.end)
+    }
+
+    /// The same without last blocks that are not full.
+    pub fn full_lists(&self) -> impl Iterator<Item = &[u64]> {
+        self.lists_to(|list| list.full)
+    }
+
+    fn lists_to(&self, to: impl Fn(&ListEnd) -> usize) -> impl Iterator<Item = &[u64]> {
         let mut start = 0;
-        self.ends.iter().map(move |&end| {
-            let list = self.hashes.get(start..end).unwrap_or_default();
-            start = end;
-            list
+        self.ends.iter().map(move |list| {
+            let hashes = self.hashes.get(start..to(list)).unwrap_or_default();
+            start = list.end;
+            hashes
         })
     }
 
@@ -76,11 +94,10 @@ pub fn block_hashes(
         for piece in &list.pieces {
             chain.add_piece(piece);
         }
-        if !list.is_cut {
-            chain.close_last_block();
-        }
-        if chains.hashes.len() > start {
-            chains.ends.push(chains.hashes.len());
+        let full = if list.is_cut { chain.hashes.len() } else { chain.close_last_block() };
+        let end = chains.hashes.len();
+        if end > start {
+            chains.ends.push(ListEnd { end, full });
         }
     }
     chains
@@ -174,11 +191,14 @@ impl<'h> Chain<'h> {
         self.add_bytes([0; BYTES_PER_TOKEN].get(..missing).unwrap_or_default());
     }
 
-    fn close_last_block(&mut self) {
+    /// Ends the list. Returns the place behind its last full block.
+    fn close_last_block(&mut self) -> usize {
         self.pad_token();
+        let full = self.hashes.len();
         if self.open_bytes > 0 && !self.is_full() {
             self.close_block();
         }
+        full
     }
 
     fn close_block(&mut self) {

@@ -85,13 +85,30 @@ fn approx_prefix_cache_producer() {
         (decision.changes[0].words[0], decision.changes[0].words.len() - 1)
     };
     assert_eq!(words(&json!({})), (2048, 2));
-    assert_eq!(words(&json!({"capacityInTokens": true})), (512 | 1 << 62, 2));
-    assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048 | 1 << 62, 6));
+    // Of 90 tokens, the last full blocks end at 64 and 80.
+    assert_eq!(words(&json!({"capacityInTokens": true})), (512 | 1 << 62, 1));
+    assert_eq!(words(&json!({"capacityInTokens": true, "minBlockSizeTokens": 16})), (2048 | 1 << 62, 5));
     assert_eq!(words(&json!({"learnFromUsage": true})), (2048 | 1 << 63, 2));
     let mut fixture = Fixture::new(&plain("prefix-cache-scorer"), vec![fresh()]);
     let mut seen = |prompt: &str| fixture.send(prompt, &[]).prompt;
     assert_eq!(seen(&"x".repeat(360)), PromptBlocks { matched: 0, total: 2 });
     assert_eq!(seen(&format!("{}y", "x".repeat(359))), PromptBlocks { matched: 1, total: 2 });
+}
+
+#[test]
+fn conversations_that_a_server_has_room_for_stay_known() {
+    let producer = json!({"type": "approx-prefix-cache-producer", "parameters": {"capacityInTokens": true}});
+    let config = json!({"plugins": [producer, {"type": "prefix-cache-scorer"}]});
+    let reading = Reading { block_size: Some(64), num_blocks: Some(20), ..fresh() };
+    let mut fixture = Fixture::new(&config, vec![reading]);
+    let mut matched = |text: &str, tokens: usize| fixture.send(&text.repeat(4 * tokens), &[]).prompt.matched;
+    matched("a", 320);
+    for turn in 1..=8 {
+        for conversation in ["b", "c", "d"] {
+            matched(conversation, 40 * turn);
+        }
+    }
+    assert_eq!(matched("a", 340), 5, "four conversations of 320 tokens fill the server's 20 blocks");
 }
 
 #[test]

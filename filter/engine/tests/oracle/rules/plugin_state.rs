@@ -8,6 +8,7 @@ use super::engine::Situation;
 use super::handlers::Run;
 use super::latency::Seen;
 use super::plan::Plugin;
+use super::prompts::full_blocks;
 use crate::catalog::BURSTS;
 use crate::world::{Prompt, Step};
 
@@ -134,13 +135,19 @@ impl Cycle<'_> {
             match plugin.kind.as_str() {
                 "approx-prefix-cache-producer" => {
                     let known = states.prefixes.entry(name).or_default();
+                    let matches = self.matches(&plugin.name);
+                    if matches.chains.is_empty() {
+                        continue;
+                    }
+                    let full = full_blocks(&self.spec.prompt, matches.block);
                     for &target in &targets {
-                        for chain in &self.matches(&plugin.name).chains {
-                            known.send(
-                                target,
-                                chain,
-                                self.capacity(plugin, target, self.matches(&plugin.name).block),
-                            );
+                        let capacity = self.capacity(plugin, target, matches.block);
+                        for (chain, &full) in matches.chains.iter().zip(&full) {
+                            let is_full_only = plugin.flag("capacityInTokens", false);
+                            let blocks = if is_full_only { full.min(chain.len()) } else { chain.len() };
+                            if blocks > 0 {
+                                known.send(target, &chain[..blocks], capacity);
+                            }
                         }
                     }
                 }

@@ -31,6 +31,11 @@ pub(super) fn token_count(prompt: &Prompt) -> u64 {
     lists(prompt).iter().map(|list| list.len() as u64 / 4).sum()
 }
 
+/// The number of each list's blocks of `size` tokens that are full.
+pub(super) fn full_blocks(prompt: &Prompt, size: usize) -> Vec<usize> {
+    lists(prompt).iter().map(|list| list.len() / (4 * size)).collect()
+}
+
 /// The chain of hashes of each list: the first `most` blocks of `size` tokens.
 pub(super) fn chains(spec: &RequestSpec, size: usize, most: usize) -> Vec<Vec<u64>> {
     let chain = |list: Vec<u8>| {

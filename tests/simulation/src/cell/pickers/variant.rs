@@ -108,13 +108,8 @@ pub const VARIANTS: &[Variant] = &[
     rules("default, capacity in tokens", default_with!("capacityInTokens: true")),
     rules("default, blocks of 16", default_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("default, learning", default_with!("learnFromUsage: true")),
-    rules("expected latency, capacity in tokens", latency_with!("capacityInTokens: true")),
     rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
-    rules("expected latency, learning", latency_with!("learnFromUsage: true")),
-    rules(
-        "expected latency, capacity in tokens and learning",
-        latency_with!("capacityInTokens: true, learnFromUsage: true"),
-    ),
+    rules("expected latency, learning", latency_with!("capacityInTokens: true, learnFromUsage: true")),
     rules("predicted latency", include_str!("../../../../../examples/choosing/latency-limits.yaml")),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];
