@@ -183,10 +183,14 @@ fn errors_of_predictions_are_counted_by_their_source() {
     assert_eq!(exchange("ab", 112), [(1, 16, 0), (0, 0, 0)]);
     assert_eq!(exchange("ab", 0), [(2, 16 + 128, 1), (0, 0, 0)]);
     assert_eq!(exchange("abc", 128), [(3, 144, 1), (0, 0, 0)], "the events show two of three blocks");
-    assert_eq!(exchange("abc", 100), [(3, 144, 1), (1, 92, 1)], "all three were just sent");
+    assert_eq!(
+        exchange("abc", 100),
+        [(3, 144, 1), (1, 91, 1)],
+        "all three were just sent, and the rest of the prompt is no full block"
+    );
     let histograms = fixture.sink.values(MetricKind::Histogram);
     assert_eq!(histograms["model_index_error_tokens|m|m|events"], [16, 128, 0]);
-    assert_eq!(histograms["model_index_error_tokens|m|m|prompts"], [92]);
+    assert_eq!(histograms["model_index_error_tokens|m|m|prompts"], [91]);
 }
 
 #[test]
