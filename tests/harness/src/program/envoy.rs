@@ -20,7 +20,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 const CONFIG: &str = "envoy.json";
 
 /// How long an Envoy runs on after another has taken over; for half of it, it drains its connections.
-const HANDOVER: Duration = Duration::from_secs(4);
+const HANDOVER: Duration = Duration::from_secs(8);
 
 /// A running Envoy that is ready to serve; it ends when dropped.
 #[derive(Debug)]
