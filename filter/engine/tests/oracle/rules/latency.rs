@@ -446,7 +446,7 @@ impl Cycle<'_> {
             wait += rest * (20.0 * (usage - 0.95).max(0.0)).min(4.0);
         }
         let pool = self.situation.pool.as_slice().len() as f64;
-        let arrivals = 0.3 * seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
+        let arrivals = seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
         let ratio = requests / (mean_requests + 1.0);
         let delayed = 1.0 + ratio + arrivals * uncached * c / 1_000.0;
         let cost = speed * ((backlog * c + uncached * c + adapter) * delayed + b * requests) + wait;

@@ -6,9 +6,6 @@ use crate::plugin::Routed;
 use crate::state::latency::{CostColumns, CostRow, Expectation, LatencyState, Sent, Slopes};
 use crate::state::prefix::PrefixMatch;
 
-/// Weight of the requests that come while the prompt is read.
-const ARRIVALS_WEIGHT: f64 = 0.3;
-
 /// The parameters of a cost.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::plugin) struct CostParameters {
@@ -79,7 +76,7 @@ impl<'a> Costs<'a> {
     pub(super) fn compare(&mut self, requests: &[f64]) {
         let endpoints = self.cycle.pool.as_slice().len().max(1) as f64;
         let arrivals = self.state.arrivals(self.cycle.now) * self.formula.elsewhere;
-        self.formula.compare(requests, ARRIVALS_WEIGHT * arrivals / (1e3 * endpoints));
+        self.formula.compare(requests, arrivals / (1e3 * endpoints));
     }
 
     /// The state that the terms come from.

@@ -41,7 +41,7 @@ pub(super) struct Formula {
     pub(super) elsewhere: f64,
     /// Tokens that a request has to have read, a mean.
     pub(super) uncached: f64,
-    /// Weighted arrivals per millisecond and endpoint; 0 before endpoints are compared.
+    /// Arrivals per millisecond and endpoint; 0 before endpoints are compared.
     pub(super) arrivals: f64,
     /// Requests that a server works on at once; infinite if that is not known.
     pub(super) places: f64,

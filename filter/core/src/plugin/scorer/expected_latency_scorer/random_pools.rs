@@ -40,7 +40,7 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
         if unknown > 0.0 { known + unknown * correction(endpoint) } else { known }
     };
     let (endpoints, number) = (cycle.pool.as_slice().len() as f64, candidates.len() as f64);
-    let arrivals = 0.3 * state.arrivals(cycle.now) * state.elsewhere() / (1e3 * endpoints);
+    let arrivals = state.arrivals(cycle.now) * state.elsewhere() / (1e3 * endpoints);
     let mean = candidates.iter().map(|&endpoint| requests(endpoint)).sum::<f64>() / number;
     let cost = |endpoint: usize| {
         let (at, reading) = (state.at(endpoint), cycle.reading(endpoint));

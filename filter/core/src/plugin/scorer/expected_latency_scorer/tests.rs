@@ -85,7 +85,7 @@ fn tokens_before_it_and_requests_that_it_delays_count() {
     let mut fixture = fixture(&[(1, 400), (3, 0)]);
     fixture.states = answered_ago(2, 0);
     // The state counted one arrival for each endpoint, in ten seconds.
-    let arrivals = 0.3 * 0.2 / 2.0 * 128.0 * C / 1_000.0;
+    let arrivals = 0.2 / 2.0 * 128.0 * C / 1_000.0;
     let first = 528.0 * C * (1.0 + 1.0 / 3.0 + arrivals) + B;
     let second = 128.0 * C * (1.0 + 3.0 / 3.0 + arrivals) + 3.0 * B;
     assert_near(&default_costs(&fixture), &[(2.0 * first).round() / 2.0, (2.0 * second).round() / 2.0]);
@@ -186,7 +186,7 @@ fn requests_that_wait_and_are_not_known_have_a_backlog() {
     state.apply(1, NOW, &sent.words());
     observe(&mut state, &fixture.readings, &[]);
     fixture.states = PluginStates::only(Box::new(state));
-    let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
+    let arrivals = 0.1 / 2.0 * 128.0 * C / 1_000.0;
     let second = (300.0 + 128.0) * C * (1.0 + 4.0 / (2.0 + 1.0) + arrivals) + 4.0 * B;
     assert_near(&default_costs(&fixture), &[16.0, (2.0 * second).round() / 2.0]);
 }
@@ -206,7 +206,7 @@ fn the_older_a_reading_the_less_it_corrects_loads() {
     };
     // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean of both endpoints is half of these.
     let expected = |share: f64| {
-        let arrivals = 0.3 * 0.1 / 2.0 * 128.0 * C / 1_000.0;
+        let arrivals = 0.1 / 2.0 * 128.0 * C / 1_000.0;
         let requests = 8.0 * share;
         let delayed = 1.0 + requests / (requests / 2.0 + 1.0) + arrivals;
         let cost = (300.0 * share + 128.0) * C * delayed + requests * B;
