@@ -93,8 +93,8 @@ pub(crate) struct Array<'p, 'a> {
 }
 
 impl<'a> Array<'_, 'a> {
-    /// The next element if it is an integer between commas or brackets without blanks, as in lists of thousands; `None`
-    /// if it is to be read as any other.
+    /// The next element if it is an integer between commas or brackets without blanks, as in lists of
+    /// thousands; `None` if it is to be read as any other.
     #[inline]
     pub(super) fn integer(&mut self) -> Option<u64> {
         let Parser { text, at, .. } = self.parser;
@@ -183,7 +183,8 @@ impl<'a> Object<'_, 'a> {
         Ok(&mut *self.parser)
     }
 
-    /// Moves to the value of the next member; returns what `reader` returns for its key, and the first byte of the value.
+    /// Moves to the value of the next member. Returns the value of its key by `reader`, and the first byte of the
+    /// member's value.
     #[inline]
     fn first_byte<R: Reader<'a>>(&mut self, reader: R) -> Result<Option<(R::Value, u8)>> {
         let Some(key) = self.key(reader)? else { return Ok(None) };
@@ -196,11 +197,12 @@ impl<'a> Object<'_, 'a> {
     }
 }
 
-/// Reads past the rest of an open array or object, up to the bracket that closes it. Returns the length of this rest
-/// with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the values without brackets.
+/// Reads past the rest of an open array or object, up to the bracket that closes it. Returns the length of this
+/// rest with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the values
+/// without brackets.
 ///
-/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from each of
-/// many levels would take longer than all else that is done for a bracket.
+/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from each
+/// of many levels would take longer than the rest of the work for a bracket.
 fn length_of_rest<'a, R>(
     parser: &mut Parser<'a>,
     is_object: bool,
@@ -218,13 +220,11 @@ where
     loop {
         let is_object = open & 1 == 1;
         let first = if is_object {
-            match (Object { parser: &mut *parser, is_first }).first_byte(reader)? {
-                Some((key, first)) => {
-                    length += key + 1;
-                    Some(first)
-                }
-                None => None,
-            }
+            let member = Object { parser: &mut *parser, is_first }.first_byte(reader)?;
+            member.map(|(key, first)| {
+                length += key + 1;
+                first
+            })
         } else {
             Array { parser: &mut *parser, is_first }.first_byte()?
         };
