@@ -201,6 +201,26 @@ impl<'a> Installation<'a> {
         }
     }
 
+    /// Waits until no agent has the pod for a candidate.
+    pub async fn until_no_candidate(&self, pod: &str) {
+        let urls = self.agents().await;
+        let name = format!("{}/{pod}", self.namespace);
+        eventually(&format!("no agent has {name} for a candidate"), async || -> Result<()> {
+            for url in &urls {
+                let status = client::http1().get(format!("{url}/v1/pools/{}%2F{POOL}", self.namespace));
+                let status: Value = status.send().await?.error_for_status()?.json().await?;
+                let endpoints = status["endpoints"].as_array().context("no endpoints")?;
+                let is_of_pod =
+                    |endpoint: &&Value| endpoint["name"].as_str().is_some_and(|it| it.starts_with(&name));
+                for endpoint in endpoints.iter().filter(is_of_pod) {
+                    ensure!(endpoint["state"] == "not_ready", "{url}: {endpoint}");
+                }
+            }
+            Ok(())
+        })
+        .await;
+    }
+
     /// Waits until an agent has taken a report of the proxy, which only the token allows, and checks that it takes none without.
     pub async fn until_reported(&self) {
         let urls = self.agents().await;
