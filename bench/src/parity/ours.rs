@@ -84,7 +84,7 @@ impl Ours {
             let held = Case { request: Request::held(server), ..case.clone() };
             let prediction = self.predict(&held)?;
             self.remember(&prediction);
-            self.ledger.apply(prediction.load);
+            self.ledger.apply(prediction.load.into());
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Ours {
             prediction.is_forced() || !prediction.leaves_traces(),
             "chance must not decide what plugins record"
         );
-        self.ledger.apply(prediction.events.clone());
+        self.ledger.apply(prediction.events.clone().into());
     }
 
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use endpoint_picker::plugin::Arrival;
-use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::queue::{Entry, Queue};
 use endpoint_picker_engine::testing;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
 use endpoint_picker_wire::v1;
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -25,7 +25,9 @@ struct Store {
 }
 
 impl PoolStore for Store {
-    fn view(&self) -> Arc<PoolView> {
+    type View = OwnView;
+
+    fn view(&self) -> Self::View {
         self.copy.lock().unwrap_or_else(PoisonError::into_inner).view()
     }
 
@@ -33,11 +35,11 @@ impl PoolStore for Store {
         self.copy.lock().unwrap_or_else(PoisonError::into_inner).read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).transact(decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).apply(changes);
     }
 

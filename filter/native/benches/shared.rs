@@ -17,7 +17,7 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::ledger::{Change, ChangeList, Ledger};
 use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
@@ -47,7 +47,9 @@ struct TimedStore {
 }
 
 impl PoolStore for TimedStore {
-    fn view(&self) -> Arc<PoolView> {
+    type View = <SharedStore as PoolStore>::View;
+
+    fn view(&self) -> Self::View {
         self.store.view()
     }
 
@@ -55,14 +57,14 @@ impl PoolStore for TimedStore {
         self.store.read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         let start = Instant::now();
         let result = self.store.transact(decide);
         self.decisions.push(nanos(start));
         result
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         let start = Instant::now();
         self.store.apply(changes);
         self.changes += nanos(start);

@@ -8,7 +8,7 @@ use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::in_flight::is_other_proxy;
-use endpoint_picker_engine::ledger::{Change, Ledger, LedgerStore};
+use endpoint_picker_engine::ledger::{Change, ChangeList, Ledger, LedgerStore};
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges, PeerLedger};
 
 use crate::entry::{Content, Entry, write_change, write_loads, write_passed};
@@ -176,7 +176,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         read(&self.ledger)
     }
 
-    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, ChangeList)) -> T {
         // While no other worker appends, reading the log first would find nothing.
         let reads_first = !(self.log.is_quiet() && self.log.is_flushed());
         if reads_first {
@@ -197,7 +197,7 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         result
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.push(&changes);
         if self.log.is_flushed() {
             return;

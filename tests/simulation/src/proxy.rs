@@ -8,7 +8,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::AgentResponse;
-use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, changes_of};
+use endpoint_picker_engine::ledger::{Change, ChangeKind, ChangeList, Ledger, changes_of};
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient, SyncOutcome};
 use endpoint_picker_engine::testing::AgentFeed;
 use endpoint_picker_wire::Message;
@@ -46,7 +46,7 @@ pub struct Pick {
     /// Index of the server.
     pub server: usize,
     /// Changes of the ledger.
-    pub changes: Vec<Change>,
+    pub changes: ChangeList,
 }
 
 impl Proxy {

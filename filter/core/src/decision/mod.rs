@@ -13,7 +13,7 @@ use crate::input::prediction::ResponseLimits;
 use crate::pool::load::Reservation;
 use crate::request::subset::Subset;
 use crate::rng::Rng;
-use crate::state::StateChange;
+use crate::state::StateChanges;
 use crate::state::latency::Expectation;
 use crate::state::prefix::{SentPrompt, UsagePrediction};
 
@@ -21,7 +21,7 @@ use crate::state::prefix::{SentPrompt, UsagePrediction};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Goes to the first of these endpoints (indices in the pool) that takes it; never empty.
-    Route(Vec<usize>),
+    Route(Few<usize>),
     /// Is answered by the picker.
     Reject(Rejection),
     /// Is left to the proxy to balance.
@@ -113,7 +113,7 @@ pub struct Decision {
     /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
     /// Changes of the plugins' states.
-    pub changes: Vec<StateChange>,
+    pub changes: StateChanges,
     /// Expectations of the request at its endpoints, by plugins that learn from the response.
     pub expectations: Few<Expectation>,
     /// Limits that the response has to keep.
@@ -256,7 +256,7 @@ impl Decision {
             cache_source: None,
             headers: vec![],
             response_headers: vec![],
-            changes: vec![],
+            changes: StateChanges::new(),
             expectations: Few::new(),
             limits: None,
             predictions: vec![],

@@ -15,7 +15,7 @@ use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
 use crate::request::Request;
 use crate::state::prefix::{PrefixMatch, TokenScale};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChange, Words};
 
 /// A decision in progress: everything that plugins decide by.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ impl<'a> Cycle<'a> {
     }
 
     /// A change of the state of the plugin at work, now.
-    pub fn state_change(&self, endpoint: usize, words: Vec<u64>) -> StateChange {
+    pub fn state_change(&self, endpoint: usize, words: Words) -> StateChange {
         StateChange { plugin: self.plugin, endpoint: self.endpoint(endpoint).key(), at: self.now, words }
     }
 

@@ -26,6 +26,7 @@ use smallvec::smallvec;
 
 use self::schedule::prompt_blocks;
 use self::shadow::Acting;
+use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
 use crate::epp_rules::EppRules;
@@ -247,7 +248,7 @@ impl Pipeline {
         let Some(&endpoint) = drawn else {
             return Decision::without_run(Outcome::Reject(Rejection::no_candidates()));
         };
-        let mut endpoints = vec![endpoint];
+        let mut endpoints: Few<usize> = smallvec![endpoint];
         // The proxy must not leave the hint, so it gets the hint's other endpoints for its retries.
         if request.subset.is_hint() {
             rest.retain(|&other| other != endpoint);

@@ -88,7 +88,7 @@ impl Pipeline {
         let mut decision = Decision {
             runs,
             is_stale: self.is_stale(cycle.input, cycle.now),
-            ..Decision::without_run(Outcome::Route(vec![]))
+            ..Decision::without_run(Outcome::Route(Few::new()))
         };
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
@@ -144,7 +144,7 @@ impl Pipeline {
             return Err(Rejection::not_cached());
         }
         // A copy: the run keeps its own pick, with which explanations and shadows work.
-        let mut endpoints = run.picked.to_vec();
+        let mut endpoints = run.picked.clone();
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
@@ -242,7 +242,7 @@ fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
 
 /// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of each. All ranks of a server
 /// share one endpoint, which is listed once, for its first rank: another attempt would go to the same server.
-fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> (Vec<usize>, Vec<usize>) {
+fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> (Few<usize>, Vec<usize>) {
     let mut listed = HashSet::new();
     let endpoints = ranks.iter().map(|&rank| {
         let address = (cycle.endpoint(rank).address().ip(), port.get()).into();

@@ -19,7 +19,7 @@ use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
 use crate::state::latency::Expectation;
 use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{MediaItems, StateChange};
+use crate::state::{MediaItems, StateChanges};
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ struct PromptHashes {
 #[derive(Debug, Default)]
 pub(super) struct Records {
     /// Changes of their states.
-    pub(super) changes: Vec<StateChange>,
+    pub(super) changes: StateChanges,
     /// The expected course of the request.
     pub(super) expectations: Few<Expectation>,
     /// The predicted usage in its response.

@@ -6,13 +6,14 @@ use core::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
+use smallvec::smallvec;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
 use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;
-use crate::state::{PluginState, SessionBindings, StateChange};
+use crate::state::{PluginState, SessionBindings, StateChanges};
 
 /// How the endpoint of a session is found.
 ///
@@ -164,7 +165,7 @@ impl SessionAffinity {
 
     /// Binds the session to the endpoint that got its request. A binding to another endpoint stays if the
     /// plugin rated that endpoint for this request, or rated none.
-    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         let binding = || {
             let bindings = cycle.state::<SessionBindings>()?;
             let session = self.session(cycle)?;
@@ -172,7 +173,7 @@ impl SessionAffinity {
             let &endpoint = stage.picked.first()?;
             let bound = bindings.endpoint(session, cycle.now).filter(|&bound| bound != endpoint);
             let is_gone = |bound| routed.rated.is_some_and(|rated| !rated.contains(&bound));
-            bound.is_none_or(is_gone).then(|| cycle.state_change(endpoint, vec![session]))
+            bound.is_none_or(is_gone).then(|| cycle.state_change(endpoint, smallvec![session]))
         };
         binding().into_iter().collect()
     }
@@ -263,7 +264,7 @@ macro_rules! session_affinity_plugin {
                 self.0.new_state()
             }
 
-            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>) -> Vec<crate::state::StateChange> {
+            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>) -> crate::state::StateChanges {
                 self.0.record(cycle, routed)
             }
         }
@@ -410,7 +411,7 @@ mod tests {
             routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
         };
         fixture.states = PluginStates::only(scorer.new_state().unwrap());
-        assert_eq!(record(&fixture), []);
+        assert_eq!(record(&fixture)[..], []);
         fixture.session("abc");
         let by_cookie = record(&fixture);
         fixture.request.headers = headers(&[("x-first", " abc ")]);

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
-use super::PluginState;
+use smallvec::smallvec;
+
 use super::generations::Generations;
+use super::{PluginState, Words};
 
 /// Maximum number of prompts in one of the two generations, 4096 in all.
 const PROMPTS: usize = 2048;
@@ -33,8 +35,8 @@ impl Bursts {
     }
 
     /// The words of the change by which a group has this request.
-    pub(crate) fn words(prompt: u64, age: Duration, requests: u64) -> Vec<u64> {
-        vec![prompt, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX), requests]
+    pub(crate) fn words(prompt: u64, age: Duration, requests: u64) -> Words {
+        smallvec![prompt, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX), requests]
     }
 
     /// The group of this prompt at `now`, if its window has not ended.

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::PluginState;
 use super::prefix::{Capacity, PrefixIndex};
+use super::{PluginState, Words};
 
 /// Items of content that each endpoint was sent, by their hashes: the most recent ones, up to a capacity, as the
 /// [prefix index](PrefixIndex) has blocks. The words of a change are the capacity and the items.
@@ -12,7 +12,7 @@ pub struct MediaItems(PrefixIndex);
 
 impl MediaItems {
     /// The words of the change by which an endpoint that holds `capacity` items was sent these.
-    pub(crate) fn words(capacity: usize, items: &[u64]) -> Vec<u64> {
+    pub(crate) fn words(capacity: usize, items: &[u64]) -> Words {
         PrefixIndex::words(Capacity::first(capacity), items)
     }
 

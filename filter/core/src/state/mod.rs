@@ -27,14 +27,22 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::pool::Endpoints;
 use crate::pool::load::Load;
 use crate::pool::reading::Reading;
 
-/// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `Words` is a `Vec` of its own, or a
-/// slice borrowed from the bytes that the change was read from.
+/// The changes that follow from one decision, which take no allocation for the usual two plugins with a state.
+pub type StateChanges = SmallVec<[StateChange; 2]>;
+
+/// The words of a change, which take no allocation unless they name blocks of a prompt.
+pub type Words = SmallVec<[u64; 4]>;
+
+/// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `W` is a
+/// list of its own, or a slice borrowed from the bytes that the change was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateChange<Words = Vec<u64>> {
+pub struct StateChange<W = Words> {
     /// The plugin's [key](crate::plugin::Instance::key).
     pub plugin: u64,
     /// The endpoint's [key](crate::pool::Endpoint::key).
@@ -42,14 +50,14 @@ pub struct StateChange<Words = Vec<u64>> {
     /// The time of the request that it follows from, on the shell's clock.
     pub at: Duration,
     /// The rest, as the plugin encodes it.
-    pub words: Words,
+    pub words: W,
 }
 
-impl<Words: AsRef<[u64]>> StateChange<Words> {
+impl<W: AsRef<[u64]>> StateChange<W> {
     /// The same change with words of its own.
     pub fn into_owned(self) -> StateChange {
         let Self { plugin, endpoint, at, words } = self;
-        StateChange { plugin, endpoint, at, words: words.as_ref().to_vec() }
+        StateChange { plugin, endpoint, at, words: words.as_ref().into() }
     }
 }
 
@@ -160,9 +168,9 @@ impl PluginStates {
         }
     }
 
-    fn find<Words>(
+    fn find<W>(
         &mut self,
-        change: &StateChange<Words>,
+        change: &StateChange<W>,
         pool: &Endpoints,
     ) -> Option<(&mut dyn PluginState, usize)> {
         let (_, state) = self.0.iter_mut().find(|(key, _)| *key == change.plugin)?;

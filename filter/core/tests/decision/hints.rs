@@ -15,20 +15,24 @@ use crate::{Fixture, NOW, rejection, subset};
 fn the_choice_stays_inside_the_subset_hint() {
     let mut fixture = Fixture::new(&[(0, 0.2), (0, 0.1), (10, 0.2)]);
     let all = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000"];
-    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 2]));
-    assert_eq!(fixture.decide(&subset(&all[2..])).outcome, Outcome::Route(vec![2]));
+    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 2].into()));
+    assert_eq!(fixture.decide(&subset(&all[2..])).outcome, Outcome::Route(vec![2].into()));
 }
 
 #[test]
 fn the_list_of_a_hint_names_all_of_its_endpoints_best_first() {
     let mut fixture = Fixture::new(&[(3, 0.2), (0, 0.1), (10, 0.2), (5, 0.2), (0, 0.0)]);
     let all = ["192.168.1.1:8000", "192.168.1.2:8000", "192.168.1.3:8000", "192.168.1.4:8000"];
-    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 3, 2]));
+    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 0, 3, 2].into()));
     fixture.readings[0].ready = false;
-    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 3, 2]), "no candidate");
+    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![1, 3, 2].into()), "no candidate");
     fixture.avoided = vec![Period::default(), Period::new(NOW, Duration::from_millis(250))];
-    assert_eq!(fixture.decide(&subset(&all)).outcome, Outcome::Route(vec![3, 2, 1]), "failed a moment ago");
-    assert_eq!(fixture.decide(&Request::default()).outcome, Outcome::Route(vec![4]), "without a hint");
+    assert_eq!(
+        fixture.decide(&subset(&all)).outcome,
+        Outcome::Route(vec![3, 2, 1].into()),
+        "failed a moment ago"
+    );
+    assert_eq!(fixture.decide(&Request::default()).outcome, Outcome::Route(vec![4].into()), "without a hint");
 }
 
 #[test]

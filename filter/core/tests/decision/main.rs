@@ -100,7 +100,7 @@ impl Fixture {
     /// Sends a completions prompt. Returns the endpoints that it was routed to.
     fn send(&mut self, prompt: &str) -> Vec<usize> {
         match self.complete(prompt).outcome {
-            Outcome::Route(endpoints) => endpoints,
+            Outcome::Route(endpoints) => endpoints.to_vec(),
             other => panic!("{other:?}"),
         }
     }

@@ -62,7 +62,7 @@ fn an_endpoint_that_failed_a_moment_ago_is_picked_only_when_nothing_else_is_left
     };
     assert_eq!(explanation.endpoints[0].verdict, Verdict::Excluded(Exclusion::Avoided));
     let only = fixture.decide(&subset(&["192.168.1.1:8000"]));
-    assert_eq!(only.outcome, Outcome::Route(vec![0]), "nothing else is left");
+    assert_eq!(only.outcome, Outcome::Route(vec![0].into()), "nothing else is left");
     fixture.avoided = vec![avoided; 3];
     assert_eq!(fixture.send("another prompt"), [0], "all are avoided: the best of them");
     fixture.avoided = vec![avoided];
@@ -100,7 +100,7 @@ fn endpoints_that_failed_a_request_come_last_in_its_next_decision() {
         let mut rng = SplitMix64::new(1);
         fixture.pipeline.decide_without_body(request, &fixture.input(), NOW, &mut rng).outcome
     };
-    assert_eq!(without_body(&Request { failed: &failed[..1], ..request }), Outcome::Route(vec![2, 0]));
+    assert_eq!(without_body(&Request { failed: &failed[..1], ..request }), Outcome::Route(vec![2, 0].into()));
 }
 
 #[test]

@@ -187,7 +187,7 @@ pub(crate) fn pod(waiting: u64, kv_usage: f64, adapters: &[&str]) -> Reading {
 #[track_caller]
 pub(crate) fn destinations(decision: &Decision) -> Vec<usize> {
     match &decision.outcome {
-        Outcome::Route(endpoints) => endpoints.clone(),
+        Outcome::Route(endpoints) => endpoints.to_vec(),
         other => panic!("not routed but {other:?}"),
     }
 }

@@ -8,6 +8,7 @@ use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path}
 use endpoint_picker::request::packed;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
+use smallvec::SmallVec;
 
 use crate::config::{Explain, Mode};
 use crate::proxy::headers::{CONTROL, DESTINATION, OF_ANSWERS};
@@ -171,7 +172,8 @@ pub(crate) fn content_encoding(headers: Headers<'_>) -> Option<&str> {
 pub(super) struct ResponseHead {
     /// 0 if it cannot be read.
     pub(super) status: u16,
-    pub(super) content_type: Vec<u8>,
+    /// With room for `text/event-stream; charset=utf-8`.
+    pub(super) content_type: SmallVec<[u8; 32]>,
     pub(super) content_encoding: Option<Vec<u8>>,
     /// Whether it is one of gRPC.
     pub(super) is_grpc: bool,
@@ -184,7 +186,7 @@ impl ResponseHead {
     pub(super) fn take(proxy: &mut impl Proxy, mode: Mode) -> Result<Self> {
         let mut head = Self {
             status: 0,
-            content_type: Vec::new(),
+            content_type: SmallVec::new(),
             content_encoding: None,
             is_grpc: false,
             grpc_status: None,
@@ -195,7 +197,7 @@ impl ResponseHead {
                 let status = core::str::from_utf8(value).ok().and_then(|status| status.parse().ok());
                 head.status = status.unwrap_or(0);
             }
-            b"content-type" => head.content_type = value.to_vec(),
+            b"content-type" => head.content_type = SmallVec::from_slice(value),
             b"grpc-status" => head.grpc_status = Status::read(value),
             b"content-encoding" => head.content_encoding = Some(value.to_vec()),
             _ => reserved.extend(listed(name, &OF_ANSWERS)),

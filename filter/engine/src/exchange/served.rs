@@ -11,7 +11,7 @@ use endpoint_picker::state::latency::CompleteResponse;
 use endpoint_picker::state::prefix::{CachedTokens, UsagePrediction};
 
 use super::head::ResponseHead;
-use crate::ledger::{Change, ChangeKind};
+use crate::ledger::{Change, ChangeKind, ChangeList};
 use crate::pool_view::PoolView;
 use crate::proxy::error_body::GRPC_STATUS;
 use crate::proxy::{Proxy, Result};
@@ -97,7 +97,7 @@ impl Assignment {
         served: Served,
         is_elsewhere: bool,
     ) -> Result<()> {
-        let mut changes = Vec::new();
+        let mut changes = ChangeList::new();
         for load in &mut self.loads {
             if let Some(to) = served.endpoint
                 && self.destinations.first() == Some(&load.endpoint)
@@ -140,8 +140,8 @@ impl Assignment {
     }
 
     /// The changes by which the prompts that these endpoints were sent are not cached there.
-    pub(crate) fn retract(&mut self, is_of: impl Fn(u64) -> bool) -> Vec<Change> {
-        let (at, mut changes) = (self.at, Vec::new());
+    pub(crate) fn retract(&mut self, is_of: impl Fn(u64) -> bool) -> ChangeList {
+        let (at, mut changes) = (self.at, ChangeList::new());
         self.sent_prompts.retain(|sent| {
             let is_kept = !is_of(sent.endpoint());
             if !is_kept {
@@ -206,12 +206,7 @@ impl Assignment {
 
     /// Adds the changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
     /// tokens. Returns these tokens, as the acting rules predicted them; `None` if nothing was predicted, or the response has no cached tokens.
-    fn learn_from_usage(
-        &mut self,
-        usage: &Usage,
-        by: u64,
-        changes: &mut Vec<Change>,
-    ) -> Option<CachedTokens> {
+    fn learn_from_usage(&mut self, usage: &Usage, by: u64, changes: &mut ChangeList) -> Option<CachedTokens> {
         let mut acting = None;
         let predictions = core::mem::take(&mut self.usage_predictions);
         for (place, predicted) in
@@ -243,7 +238,7 @@ impl Assignment {
             ResponseProgress::Begun(_) => (true, None),
             ResponseProgress::Complete(response) => (true, response),
         };
-        let mut changes = Vec::new();
+        let mut changes = ChangeList::new();
         for load in self.loads.drain(..) {
             // Prefill load is left only if no chunk of a response has come.
             let mut rest = load.response;
@@ -260,7 +255,7 @@ impl Assignment {
     }
 
     /// The ends of the expectations of a request to which no endpoint of its pool has responded.
-    pub(crate) fn end_expectations(&mut self) -> Vec<Change> {
+    pub(crate) fn end_expectations(&mut self) -> ChangeList {
         let at = self.at;
         self.expectations.drain(..).map(|expected| Change::State(expected.ended(at, false, None))).collect()
     }

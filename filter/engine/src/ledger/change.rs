@@ -5,14 +5,18 @@ use core::time::Duration;
 use endpoint_picker::decision::Decision;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
-use endpoint_picker::state::StateChange;
 use endpoint_picker::state::prefix::CachedTokens;
+use endpoint_picker::state::{StateChange, Words};
+use smallvec::SmallVec;
 
-/// One change of the ledger. `Words` are those of a [`StateChange`].
+/// The changes of one event, which take no allocation for a usual request.
+pub type ChangeList = SmallVec<[Change; 3]>;
+
+/// One change of the ledger. `W` are the words of a [`StateChange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<Words = Vec<u64>> {
+pub enum Change<W = Words> {
     /// A plugin's state changes.
-    State(StateChange<Words>),
+    State(StateChange<W>),
     /// Something happened at an endpoint.
     Endpoint {
         /// The endpoint's [key](endpoint_picker::pool::Endpoint::key).
@@ -77,10 +81,9 @@ impl Change {
 }
 
 /// The changes that follow from a decision: those of its plugins' states, which are moved out of it, and the load of its reservations.
-pub fn changes_of(decision: &mut Decision, pool: &Endpoints) -> Vec<Change> {
+pub fn changes_of(decision: &mut Decision, pool: &Endpoints) -> ChangeList {
     let states = core::mem::take(&mut decision.changes);
-    let mut changes = Vec::with_capacity(states.len() + decision.reservations.len());
-    changes.extend(states.into_iter().map(Change::State));
+    let mut changes: ChangeList = states.into_iter().map(Change::State).collect();
     changes.extend(decision.reservations.iter().filter_map(|reservation| {
         let mut load = reservation.prefill;
         load += reservation.response;
@@ -89,7 +92,7 @@ pub fn changes_of(decision: &mut Decision, pool: &Endpoints) -> Vec<Change> {
     changes
 }
 
-impl<Words: AsRef<[u64]>> Change<Words> {
+impl<W: AsRef<[u64]>> Change<W> {
     /// The key of the endpoint that it is about.
     pub fn endpoint(&self) -> u64 {
         match self {

@@ -7,7 +7,7 @@
 mod change;
 mod store;
 
-pub use change::{Change, ChangeKind, changes_of};
+pub use change::{Change, ChangeKind, ChangeList, changes_of};
 pub use store::{LedgerStore, LocalLedger};
 
 use core::time::Duration;
@@ -117,8 +117,8 @@ impl Ledger {
     }
 
     /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.
-    pub fn restarts_in(&mut self, readings: &[Reading]) -> Vec<Change> {
-        let mut restarted = Vec::new();
+    pub fn restarts_in(&mut self, readings: &[Reading]) -> ChangeList {
+        let mut restarted = ChangeList::new();
         for (endpoint, reading) in self.pool.as_slice().iter().zip(readings) {
             let (endpoint, mark) = (endpoint.key(), reading.cached_since);
             if self.restarts.read(endpoint, mark, reading.updated.is_some())
@@ -133,7 +133,7 @@ impl Ledger {
     }
 
     /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found them too.
-    pub fn keep_unapplied_restarts(&self, changes: &mut Vec<Change>) {
+    pub fn keep_unapplied_restarts(&self, changes: &mut ChangeList) {
         changes.retain(|change| match *change {
             Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } } => {
                 self.restarts.is_unreported(endpoint, since)

@@ -8,7 +8,7 @@ use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 
-use super::{Change, Ledger};
+use super::{ChangeList, Ledger};
 
 /// A store of a ledger, which carries changes to every copy of it.
 ///
@@ -21,10 +21,10 @@ pub trait LedgerStore {
     ///
     /// When another copy routed a request at the same time, `decide` is called again, and only its second
     /// result counts.
-    fn transact<T>(&mut self, decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T;
+    fn transact<T>(&mut self, decide: impl FnMut(&Ledger) -> (T, ChangeList)) -> T;
 
     /// Applies changes; with none it costs nothing.
-    fn apply(&mut self, changes: Vec<Change>);
+    fn apply(&mut self, changes: ChangeList);
 
     /// Takes in new readings, in the pool's order: has plugins learn from them, and applies the restarts that they show, unless another
     /// copy has done so.
@@ -65,13 +65,13 @@ impl LedgerStore for LocalLedger {
         read(&self.ledger)
     }
 
-    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, ChangeList)) -> T {
         let (result, changes) = decide(&self.ledger);
         self.apply(changes);
         result
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         for change in &changes {
             self.ledger.apply(SENDER, change);
         }

@@ -175,14 +175,14 @@ fn a_restart_that_another_sender_reported_is_not_reported_again() {
     let restarted = |seconds| change(1, ChangeKind::Restarted { since: Duration::from_secs(seconds) });
     let reading =
         |seconds| Reading { cached_since: Some(Duration::from_secs(seconds)), ..Reading::default() };
-    assert_eq!(ledger.restarts_in(&[reading(100)]), []);
+    assert_eq!(ledger.restarts_in(&[reading(100)])[..], []);
     ledger.apply(7, &restarted(200));
-    assert_eq!(ledger.restarts_in(&[reading(200)]), []);
+    assert_eq!(ledger.restarts_in(&[reading(200)])[..], []);
     let mut found = ledger.restarts_in(&[reading(300)]);
-    assert_eq!(found, [restarted(300)]);
+    assert_eq!(found[..], [restarted(300)]);
     ledger.apply(7, &restarted(300));
     ledger.keep_unapplied_restarts(&mut found);
-    assert_eq!(found, []);
+    assert_eq!(found[..], []);
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn add(message: &mut Changes, change: Change, now: Duration) {
         Change::State(StateChange { plugin, endpoint, at, words }) => {
             // Keys of plugins have 64 bits, so a message lists each once and changes name its place.
             let plugin = place(&mut message.plugins, plugin);
+            let words = words.into_vec();
             message.states.push(changes::StateChange { endpoint, plugin, age_ms: age_ms(at), words });
         }
         Change::Endpoint { endpoint, kind: ChangeKind::Failed { at } } if age(at) <= MAX_FAILURE_AGE => {
@@ -200,7 +201,9 @@ mod tests {
 
     #[test]
     fn changes_have_their_ages_and_old_failures_are_left_out() {
-        let state = |plugin, at, words| Change::State(StateChange { plugin, endpoint: 1, at, words });
+        let state = |plugin, at, words: Vec<u64>| {
+            Change::State(StateChange { plugin, endpoint: 1, at, words: words.into() })
+        };
         let failed = |at| Change::Endpoint { endpoint: 1, kind: ChangeKind::Failed { at } };
         let recovered = |at| Change::Endpoint { endpoint: 1, kind: ChangeKind::Recovered { at } };
         let changes = vec![

@@ -329,7 +329,7 @@ fn events(
         let plugin = usize::try_from(place).ok().and_then(|place| message.plugins.get(place));
         let &plugin = plugin.ok_or(Unreadable::NoPlugin(place))?;
         let age = Duration::from_millis(age_ms);
-        let change = StateChange { plugin, endpoint, at: at(age), words };
+        let change: StateChange = StateChange { plugin, endpoint, at: at(age), words: words.into() };
         if !ledger.states().can_read(&change) {
             return Err(Unreadable::Words { plugin, words: change.words.len() });
         }

@@ -11,7 +11,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::state::PluginState;
 
 use super::importer::Imported;
-use crate::ledger::{Change, ChangeKind, Ledger, LedgerStore};
+use crate::ledger::{Change, ChangeKind, ChangeList, Ledger, LedgerStore};
 
 /// A ledger that shares its changes with those of other proxies.
 pub trait PeerLedger {
@@ -167,13 +167,13 @@ impl LedgerStore for LocalPeer {
         read(&self.ledger)
     }
 
-    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Ledger) -> (T, ChangeList)) -> T {
         let (result, changes) = decide(&self.ledger);
         self.apply(changes);
         result
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         Self::apply(self, changes);
     }
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn prompt(endpoint: u64, hashes: usize) -> Change {
-        Change::State(StateChange { plugin: 1, endpoint, at: Duration::ZERO, words: vec![7; hashes] })
+        Change::State(StateChange { plugin: 1, endpoint, at: Duration::ZERO, words: vec![7; hashes].into() })
     }
 
     fn open() -> Outbox {

@@ -15,7 +15,7 @@ use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
 
-use crate::ledger::{Change, Ledger, changes_of};
+use crate::ledger::{Change, ChangeList, Ledger, changes_of};
 use crate::pool_view::{PoolView, Topology};
 
 /// A request to route.
@@ -141,7 +141,7 @@ impl PoolView {
         prepared: Option<&PreparedRequest<'_>>,
         routing: &Routing<'_>,
         draws: &mut Draws,
-    ) -> (PoolDecision, Vec<Change>) {
+    ) -> (PoolDecision, ChangeList) {
         let Routing { request, explain, now, .. } = *routing;
         let pool = ledger.pool();
         let view = DecisionInput {

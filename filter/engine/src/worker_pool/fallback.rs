@@ -10,7 +10,7 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker::request::body::Api;
 use endpoint_picker::response::outcome::ServerOutcome;
 
-use crate::ledger::{Change, ChangeKind};
+use crate::ledger::{Change, ChangeKind, ChangeList};
 use crate::metrics::MetricSink;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::Assignment;
@@ -90,7 +90,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             let endpoint = store.view().endpoint_at(address).map(Endpoint::key)?;
             Some((place, endpoint, store))
         })?;
-        let (mut own_changes, mut changes) = (assignment.end_expectations(), Vec::new());
+        let (mut own_changes, mut changes) = (assignment.end_expectations(), ChangeList::new());
         for load in &mut assignment.loads {
             let mut all = load.prefill;
             all += load.response;

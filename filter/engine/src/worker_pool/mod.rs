@@ -94,7 +94,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     }
 
     /// The newest view.
-    pub fn view(&self) -> Arc<PoolView> {
+    pub fn view(&self) -> S::View {
         self.store.view()
     }
 

@@ -1,11 +1,12 @@
 //! The keeper of a pool's view and ledger, which always have the same endpoints.
 
+use core::ops::Deref;
 use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::fallback::Room;
 
-use crate::ledger::{Change, Ledger, LedgerStore};
+use crate::ledger::{ChangeList, Ledger, LedgerStore};
 use crate::pool_view::PoolView;
 use crate::prefix_caches::PrefixCaches;
 use crate::queue::Queue;
@@ -15,8 +16,12 @@ use crate::queue::Queue;
 /// A worker has its own copy of both ([`PoolCopy`]), or all workers share them. The ledger is read inside closures, so that a
 /// lock can implement this trait too.
 pub trait PoolStore {
+    /// A view while it is read. Where workers share it, it is not counted among its owners: every worker would
+    /// write the count for each request.
+    type View: Deref<Target = Arc<PoolView>>;
+
     /// The newest view.
-    fn view(&self) -> Arc<PoolView>;
+    fn view(&self) -> Self::View;
 
     /// Reads the ledger as it is now; it need not be up to date with its copies.
     fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T;
@@ -30,10 +35,10 @@ pub trait PoolStore {
     ///
     /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
     /// counts.
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T;
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T;
 
     /// Applies changes; with none it costs nothing.
-    fn apply(&mut self, changes: Vec<Change>);
+    fn apply(&mut self, changes: ChangeList);
 
     /// Replaces the view and has the ledger follow it. Returns the older view.
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
@@ -68,6 +73,18 @@ pub trait PoolStore {
     }
 }
 
+/// The view of a worker that has its own copy of it.
+#[derive(Clone, Debug)]
+pub struct OwnView(Arc<PoolView>);
+
+impl Deref for OwnView {
+    type Target = Arc<PoolView>;
+
+    fn deref(&self) -> &Arc<PoolView> {
+        &self.0
+    }
+}
+
 /// A worker's own copy of the view and the ledger.
 #[derive(Debug, Default)]
 pub struct PoolCopy<L> {
@@ -93,20 +110,22 @@ impl<L> PoolCopy<L> {
 }
 
 impl<L: LedgerStore> PoolStore for PoolCopy<L> {
-    fn view(&self) -> Arc<PoolView> {
-        Arc::clone(&self.view)
+    type View = OwnView;
+
+    fn view(&self) -> OwnView {
+        OwnView(Arc::clone(&self.view))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
         self.ledger.read(read)
     }
 
-    fn transact<T>(&mut self, mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         let Self { view, ledger } = self;
         ledger.transact(|ledger| decide(view, ledger))
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.ledger.apply(changes);
     }
 

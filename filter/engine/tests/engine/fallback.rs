@@ -10,14 +10,14 @@ use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::testing;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
-use endpoint_picker_engine::worker_pool::store::PoolStore;
+use endpoint_picker_engine::worker_pool::store::{OwnView, PoolStore};
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
@@ -38,7 +38,9 @@ const SATURATED: u64 = 10;
 struct SharedStore(Rc<RefCell<QueueingStore>>);
 
 impl PoolStore for SharedStore {
-    fn view(&self) -> Arc<PoolView> {
+    type View = OwnView;
+
+    fn view(&self) -> Self::View {
         self.0.borrow().view()
     }
 
@@ -46,11 +48,11 @@ impl PoolStore for SharedStore {
         self.0.borrow().read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         self.0.borrow_mut().transact(decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.0.borrow_mut().apply(changes);
     }
 

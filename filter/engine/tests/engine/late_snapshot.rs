@@ -5,12 +5,12 @@ use std::sync::Arc;
 use endpoint_picker::request::Request;
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::decision::Routing;
 use endpoint_picker_engine::worker_pool::directive::Action;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
 
 use crate::fixture::{START, address, fewest_waiting, snapshot, topology};
 use crate::sink::FakeSink;
@@ -22,7 +22,9 @@ struct LateStore {
 }
 
 impl PoolStore for LateStore {
-    fn view(&self) -> Arc<PoolView> {
+    type View = OwnView;
+
+    fn view(&self) -> Self::View {
         self.copy.view()
     }
 
@@ -30,14 +32,14 @@ impl PoolStore for LateStore {
         self.copy.read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         if let Some(newer) = self.newer.take() {
             self.copy.adopt(newer);
         }
         self.copy.transact(decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.copy.apply(changes);
     }
 

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use endpoint_picker_engine::ledger::{Change, Ledger, LocalLedger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::PrefixCaches;
 use endpoint_picker_engine::queue::Queue;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
 
 /// A view and a ledger in one place, with a queue in front of them.
 #[derive(Debug, Default)]
@@ -18,7 +18,9 @@ pub(crate) struct QueueingStore {
 }
 
 impl PoolStore for QueueingStore {
-    fn view(&self) -> Arc<PoolView> {
+    type View = OwnView;
+
+    fn view(&self) -> Self::View {
         self.copy.view()
     }
 
@@ -26,11 +28,11 @@ impl PoolStore for QueueingStore {
         self.copy.read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         self.copy.transact(decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.copy.apply(changes);
     }
 

@@ -57,7 +57,7 @@ fn every_decision_is_one_that_the_oracle_allows() {
 
 fn agree(decision: &Decision, expected: &Expected) -> TestCaseResult {
     match (&decision.outcome, &expected.outcome) {
-        (Outcome::Route(endpoints), Ok(picked)) => prop_assert_eq!(endpoints, picked),
+        (Outcome::Route(endpoints), Ok(picked)) => prop_assert_eq!(&endpoints[..], picked),
         (Outcome::Reject(rejection), Err(expected)) => {
             prop_assert_eq!(rejection.code.status(), expected.status, "{}", rejection);
             prop_assert_eq!(rejection.reason.map(DroppedReason::as_str), expected.reason, "{}", rejection);

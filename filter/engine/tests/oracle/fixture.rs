@@ -19,7 +19,7 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
-use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
+use endpoint_picker_engine::ledger::{Change, ChangeList, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 
 use crate::document::{epp_rules, for_core, neutral_score_after};
@@ -121,7 +121,7 @@ impl Fixture {
         let ended = ended.into_iter();
         let ended = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
         let changes: Vec<Change> = changes.into_iter().map(Change::State).chain(ended).collect();
-        self.ledger.apply(changes.clone());
+        self.ledger.apply(changes.clone().into());
         self.ledger.observe(&self.readings);
         changes
     }
@@ -172,7 +172,7 @@ impl Fixture {
     }
 
     /// Sends the request where it was routed. Returns the changes of the ledger.
-    pub(crate) fn send(&mut self, decision: &Decision) -> Vec<Change> {
+    pub(crate) fn send(&mut self, decision: &Decision) -> ChangeList {
         let changes = changes_of(&mut decision.clone(), self.pool());
         self.apply(changes.clone());
         self.in_flight.push_back(InFlight {
@@ -185,7 +185,7 @@ impl Fixture {
     }
 
     /// Applies changes of another ledger.
-    pub(crate) fn apply(&mut self, changes: Vec<Change>) {
+    pub(crate) fn apply(&mut self, changes: ChangeList) {
         self.ledger.apply(changes);
     }
 

@@ -33,7 +33,7 @@ fn the_order_of_the_pool_does_not_matter_for_scores() {
             // Admission sums up readings, and rounding may go either way.
             step.spec.priority = 0;
             step.updates.iter_mut().for_each(|(_, reading, _)| reading.block_size = None);
-            other.apply(one.advance(step));
+            other.apply(one.advance(step).into());
             other.look_like(&one, &order);
             let decision = one.decide(&step.spec, seed);
             same_scores(&decision, &other.decide(&step.spec, seed), &order)?;

@@ -125,7 +125,12 @@ fn messages(steps: &[Step], keys: [u64; 3]) -> Vec<(Changes, Duration)> {
         }
         let state = |plugin, endpoint, age_ms, words| StateChange { endpoint, plugin, age_ms, words };
         let prompt = step.prompt.map(|(prompt, length, index)| {
-            state(0, host(index), 0, PrefixIndex::words(Capacity::first(10_000), &chain(prompt, length)))
+            state(
+                0,
+                host(index),
+                0,
+                PrefixIndex::words(Capacity::first(10_000), &chain(prompt, length)).into_vec(),
+            )
         });
         let cold = step.cold.map(|(index, age_ms)| state(1, host(index), age_ms, vec![]));
         let session =

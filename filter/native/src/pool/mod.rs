@@ -19,7 +19,7 @@ use std::thread::Thread;
 
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker_engine::agent::PollError;
-use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::ledger::{Change, ChangeList, Ledger};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
@@ -27,7 +27,7 @@ use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 use parking_lot::RwLock;
 
-use crate::process::sync::{Mutex, MutexGuard, Swap};
+use crate::process::sync::{Borrowed, Mutex, MutexGuard, Swap};
 
 /// The sender of changes that are about no request, and so have no load.
 const NO_SENDER: u64 = 0;
@@ -126,6 +126,11 @@ impl SharedPool {
         self.view.get()
     }
 
+    /// The newest view, for the time of one event.
+    fn borrowed_view(&self) -> Borrowed<PoolView> {
+        self.view.borrow()
+    }
+
     /// Announces the endpoints of a view that is adopted next.
     pub(crate) fn announce(&self, next: &Arc<Endpoints>) {
         *self.announced.lock() = Some(Arc::clone(next));
@@ -175,7 +180,7 @@ impl SharedPool {
         // The search for restarts takes far longer than all other work under the lock, so it is left out
         // unless marks have changed or another thread has replaced the view.
         let restarts = if has_known_marks && Arc::ptr_eq(&known, &older) {
-            Vec::new()
+            ChangeList::new()
         } else {
             ledger.restarts_in(newer.readings())
         };
@@ -285,7 +290,7 @@ impl SharedPool {
     fn transact<T>(
         &self,
         sender: u64,
-        mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>),
+        mut decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList),
     ) -> T {
         let mut ledger = self.ledger.lock();
         let (result, changes) = decide(&self.view.borrow(), &ledger);
@@ -296,7 +301,7 @@ impl SharedPool {
         result
     }
 
-    fn apply(&self, sender: u64, changes: Vec<Change>) {
+    fn apply(&self, sender: u64, changes: ChangeList) {
         if !changes.is_empty() {
             let mut ledger = self.ledger.lock();
             apply(&mut ledger, sender, &changes);
@@ -306,7 +311,7 @@ impl SharedPool {
     }
 
     /// Keeps changes of this proxy for others.
-    fn collect(&self, changes: Vec<Change>) {
+    fn collect(&self, changes: ChangeList) {
         if self.collects.load(Ordering::Relaxed) && changes.iter().any(Outbox::wants) {
             let mut outbox = self.outbox.lock();
             for change in changes {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::PrefixCaches;
 use endpoint_picker_engine::queue::Queue;
@@ -10,6 +10,7 @@ use endpoint_picker_engine::sharing::{Imported, OwnChanges, PeerLedger};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use super::SharedPool;
+use crate::process::sync::Borrowed;
 
 /// A worker's access to a [`SharedPool`]. Loads are counted by worker, so the loads of a worker that ends
 /// vanish with it.
@@ -32,8 +33,10 @@ impl SharedStore {
 }
 
 impl PoolStore for SharedStore {
-    fn view(&self) -> Arc<PoolView> {
-        self.pool.view()
+    type View = Borrowed<PoolView>;
+
+    fn view(&self) -> Self::View {
+        self.pool.borrowed_view()
     }
 
     fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
@@ -44,11 +47,11 @@ impl PoolStore for SharedStore {
         self.pool.is_failing(endpoint)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         self.pool.transact(self.sender, decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.pool.apply(self.sender, changes);
     }
 

@@ -2,9 +2,9 @@
 //! scheduler that tries interleavings.
 
 #[cfg(not(feature = "loom"))]
-pub(crate) use real::{Mutex, MutexGuard, Swap};
+pub(crate) use real::{Borrowed, Mutex, MutexGuard, Swap};
 #[cfg(feature = "loom")]
-pub(crate) use simulated::{Mutex, MutexGuard, Swap};
+pub(crate) use simulated::{Borrowed, Mutex, MutexGuard, Swap};
 
 #[cfg(not(feature = "loom"))]
 mod real {
@@ -50,6 +50,9 @@ mod real {
         }
     }
 
+    /// A value of a [`Swap`] that is borrowed, which writes nothing that threads share.
+    pub(crate) type Borrowed<T> = arc_swap::Guard<Arc<T>>;
+
     /// A value that is replaced as a whole. Readers never wait.
     pub(crate) struct Swap<T>(ArcSwap<T>);
 
@@ -59,7 +62,7 @@ mod real {
         }
 
         /// The newest value, for as long as it is borrowed.
-        pub(crate) fn borrow(&self) -> impl Deref<Target = Arc<T>> {
+        pub(crate) fn borrow(&self) -> Borrowed<T> {
             self.0.load()
         }
 
@@ -96,6 +99,9 @@ mod simulated {
         }
     }
 
+    /// As the real one.
+    pub(crate) type Borrowed<T> = Box<Arc<T>>;
+
     /// A step of the scheduler at every access, as between any two instructions of a thread.
     pub(crate) struct Swap<T>(Mutex<Arc<T>>);
 
@@ -104,7 +110,7 @@ mod simulated {
             Self(Mutex::new(value))
         }
 
-        pub(crate) fn borrow(&self) -> impl Deref<Target = Arc<T>> + use<T> {
+        pub(crate) fn borrow(&self) -> Borrowed<T> {
             Box::new(self.get())
         }
 

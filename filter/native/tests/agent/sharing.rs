@@ -68,7 +68,7 @@ fn loads_of_another_proxy_count_until_it_is_silent_and_own_ones_are_sent() {
     let keys: Vec<u64> = view.pool().as_slice().iter().map(Endpoint::key).collect();
     let loads = || attachment.pool().read(|ledger| ledger.loads().to_vec());
     let mut store = attachment.new_store();
-    store.apply(vec![Change::Endpoint { endpoint: keys[0], kind: ChangeKind::Started(ONE) }]);
+    store.apply(vec![Change::Endpoint { endpoint: keys[0], kind: ChangeKind::Started(ONE) }].into());
     eventually("the own load is sent", || agent.sent_loads().contains(&(keys[0], 1)));
     let load = EndpointLoad { endpoint: keys[1], requests: 1, tokens: 100 };
     *agent.message.lock().unwrap() = Some(Changes {

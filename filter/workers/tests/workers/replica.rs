@@ -26,7 +26,7 @@ fn decide<S: SharedData>(replica: &mut Replica<S>) -> (u8, u32) {
         times += 1;
         let least = ledger.loads().iter().enumerate().min_by_key(|(_, load)| load.requests);
         let host = u8::try_from(least.unwrap().0).unwrap() + 1;
-        (host, vec![started(host)])
+        (host, vec![started(host)].into())
     });
     (host, times)
 }
@@ -49,7 +49,7 @@ fn a_decision_sees_the_requests_of_all_workers() {
     assert_eq!(decide(&mut one), (1, 1));
     assert_eq!(decide(&mut other), (2, 1));
     assert_eq!(decide(&mut other), (1, 1));
-    one.apply(vec![ended(1)]);
+    one.apply(vec![ended(1)].into());
     assert_eq!(loads(&one), [ONE, ONE]);
     assert_eq!(decide(&mut other), (1, 1));
     assert_eq!(loads(&other), [TWO, ONE]);
@@ -61,12 +61,12 @@ fn calls_of_a_request(replica: &mut Replica<Memory>, memory: &Memory) -> Calls {
     let (host, times) = decide(replica);
     assert_eq!(times, 1);
     let half = Load { requests: 0, tokens: 50 };
-    replica.apply(vec![Change::Endpoint { endpoint: key(host), kind: ChangeKind::Ended(half) }]);
-    replica.apply(vec![Change::Endpoint {
-        endpoint: key(host),
-        kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }),
-    }]);
-    replica.apply(vec![]);
+    replica.apply(vec![Change::Endpoint { endpoint: key(host), kind: ChangeKind::Ended(half) }].into());
+    replica.apply(
+        vec![Change::Endpoint { endpoint: key(host), kind: ChangeKind::Ended(Load { tokens: 50, ..ONE }) }]
+            .into(),
+    );
+    replica.apply(vec![].into());
     memory.take_calls()
 }
 
@@ -106,7 +106,7 @@ fn a_decision_without_reading_the_log_is_made_again_where_another_worker_has_app
     assert_eq!(memory.take_calls(), Calls { gets: 2, sets: 0, swaps: 3 });
     assert_eq!(loads(&replica), [ONE, ONE]);
     let mut replica = quiet_worker(&memory);
-    other.apply(vec![ended(1)]);
+    other.apply(vec![ended(1)].into());
     assert_eq!(decide(&mut replica), (1, 2), "also where it has only ended one");
 }
 
@@ -116,8 +116,9 @@ fn a_refusal_without_reading_the_log_is_checked_too() {
     let mut other = worker(memory.clone());
     let mut replica = quiet_worker(&memory);
     // Refuses a request unless another one is in flight, and changes nothing.
-    let is_refused =
-        |replica: &mut Replica<Memory>| replica.transact(|ledger| (ledger.requests_in_flight() == 0, vec![]));
+    let is_refused = |replica: &mut Replica<Memory>| {
+        replica.transact(|ledger| (ledger.requests_in_flight() == 0, vec![].into()))
+    };
     assert!(is_refused(&mut replica));
     assert_eq!(memory.take_calls(), Calls { gets: 1, sets: 0, swaps: 0 });
     decide(&mut other);
@@ -171,7 +172,7 @@ fn the_end_of_a_request_at_the_same_time_leads_to_no_new_decision() {
     let ends = Cell::new(false);
     let gate = |call: &str, _: &str| {
         if call == "compare_and_swap" && ends.take() {
-            other.borrow_mut().apply(vec![ended(1)]);
+            other.borrow_mut().apply(vec![ended(1)].into());
         }
         Ok(())
     };
@@ -193,7 +194,7 @@ fn changes_stay_pending_while_shared_data_fails_and_are_appended_once() {
     assert_eq!(loads(&one), [NONE, NONE]);
     // The tail cannot be read again, so the next append is based on the older one.
     failing.set("get");
-    one.apply(vec![]);
+    one.apply(vec![].into());
     failing.set("");
     one.keep_up(START).unwrap();
     other.keep_up(START).unwrap();
@@ -208,7 +209,7 @@ fn entries_are_read_over_the_turn_of_chunks() {
     let (mut one, mut other) = (worker(memory.clone()), worker(memory.clone()));
     for _ in 0..300 {
         decide(&mut one);
-        one.apply(vec![ended(1), ended(2)]);
+        one.apply(vec![ended(1), ended(2)].into());
     }
     assert!(memory.value("/log/1").is_some(), "several chunks are full");
     let sent = loads(&one);
@@ -268,11 +269,11 @@ fn a_worker_that_missed_entries_gets_the_loads_of_all() {
         away.keep_up(now).unwrap();
     }
     decide(&mut away);
-    let words: Vec<u64> = (0..1000).collect();
+    let words = (0..1000).collect();
     let padding = Change::State(StateChange { plugin: 0, endpoint: key(1), at: START, words });
     decide(&mut one);
     for _ in 0..200 {
-        one.apply(vec![padding.clone()]);
+        one.apply(vec![padding.clone()].into());
     }
     assert_eq!(loads(&away), [ONE, NONE], "the log has gone on");
     for _ in 0..4 {

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 const OTHER: u64 = sender_of_proxy(7);
 
 fn state_change(host: u8, words: Vec<u64>) -> Change {
-    Change::State(StateChange { plugin: 3, endpoint: key(host), at: START, words })
+    Change::State(StateChange { plugin: 3, endpoint: key(host), at: START, words: words.into() })
 }
 
 fn prompt(host: u8) -> Change {
@@ -39,11 +39,11 @@ fn settle(workers: &mut [&mut Replica<Memory>], now: Duration) {
 fn the_worker_that_sends_has_the_changes_of_all_workers_and_none_of_other_proxies() {
     let memory = Memory::default();
     let (mut sending, mut other) = (worker(memory.clone()), worker(memory));
-    other.apply(vec![prompt(1)]);
+    other.apply(vec![prompt(1)].into());
     settle(&mut [&mut sending, &mut other], START);
     sending.collect(true);
-    sending.apply(vec![prompt(1), started(1)]);
-    other.apply(vec![prompt(2), started(2)]);
+    sending.apply(vec![prompt(1), started(1)].into());
+    other.apply(vec![prompt(2), started(2)].into());
     sending.import(|_| vec![Imported::Changes { sender: OTHER, changes: vec![prompt(2)] }]);
     settle(&mut [&mut sending, &mut other], START);
     assert_eq!(
@@ -75,7 +75,7 @@ fn loads_of_another_proxy_stay_while_workers_come_and_go_and_vanish_when_they_ar
     let memory = Memory::default();
     let (mut one, mut two) = (worker(memory.clone()), worker(memory.clone()));
     settle(&mut [&mut one, &mut two], START);
-    two.apply(vec![started(2)]);
+    two.apply(vec![started(2)].into());
     one.import(|_| vec![in_flight(1)]);
     settle(&mut [&mut one, &mut two], START);
     drop(two);
@@ -89,7 +89,7 @@ fn loads_of_another_proxy_stay_while_workers_come_and_go_and_vanish_when_they_ar
     settle(&mut [&mut one, &mut three], later);
     assert_eq!(three.ledger().loads(), [NONE, ONE]);
     one.import(|_| vec![Imported::Loads { sender: OTHER, loads: vec![] }]);
-    one.apply(vec![started(1), ended(1)]);
+    one.apply(vec![started(1), ended(1)].into());
     settle(&mut [&mut one, &mut three], later);
     assert_eq!(three.ledger().loads(), [NONE, NONE]);
     assert_eq!(three.ledger().senders().filter(|sender| *sender == OTHER).count(), 0);
@@ -110,8 +110,8 @@ fn every_worker_defers_the_same_of_another_proxys_loads() {
     let before = deferred(&one)[1].requests;
     assert!(before > 5.0, "{before}");
     one.import(|_| vec![Imported::Passed(Duration::from_millis(700))]);
-    one.apply(vec![started(1)]);
-    two.apply(vec![started(1)]);
+    one.apply(vec![started(1)].into());
+    two.apply(vec![started(1)].into());
     settle(&mut [&mut one, &mut two], START);
     assert!((deferred(&one)[1].requests - before / 2.0).abs() < 1e-6, "{:?}", deferred(&one));
     assert_eq!(deferred(&one)[0], FractionalLoad::default(), "workers of this proxy are current");

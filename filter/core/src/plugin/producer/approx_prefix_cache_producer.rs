@@ -11,7 +11,7 @@ use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::state::prefix::{Capacity, PrefixIndex, SentPrompt, TokenScale, UsagePrediction, model_key};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChange, StateChanges};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
 const MIN_BLOCK_TOKENS: u32 = 64;
@@ -83,7 +83,7 @@ impl Recorder for ApproxPrefixCacheProducer {
     }
 
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         self.record_blocks(cycle, routed, PrefixIndex::fresh)
     }
 
@@ -169,17 +169,17 @@ impl ApproxPrefixCacheProducer {
         cycle: &Cycle<'_>,
         routed: &Routed<'_>,
         fresh: impl Fn(&PrefixIndex, usize, &[u64]) -> usize,
-    ) -> Vec<StateChange> {
+    ) -> StateChanges {
         let Some(((hashes, matches), index)) =
             routed.hashes.zip(routed.matches).zip(cycle.state::<PrefixIndex>())
         else {
-            return Vec::new();
+            return StateChanges::new();
         };
         // Servers cache full blocks only. A block of the index that is not full would take the room of a whole one
         // until it is evicted, because the next turn of its conversation has other blocks from there on.
         let lists: Few<_> =
             if self.capacity_in_tokens { hashes.full_lists().collect() } else { hashes.lists().collect() };
-        let mut changes = Vec::new();
+        let mut changes = StateChanges::new();
         for endpoint in routed.endpoints() {
             let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
             for list in &lists {

@@ -5,13 +5,14 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use smallvec::smallvec;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::{Bursts, PluginState, StateChange};
+use crate::state::{Bursts, PluginState, StateChanges};
 
 /// The first request of a prompt matches nowhere; those with the same prompt that follow it within the window match its endpoint with all
 /// blocks, until `maxPerReplica` have gone there. The next one is the first of a new group.
@@ -122,15 +123,17 @@ impl Recorder for BurstPrefixCacheProducer {
     }
 
     /// A request that goes elsewhere than its group leaves the group as it is.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         let prompt = routed.hashes.and_then(BlockHashes::digest);
-        let Some((prompt, &picked)) = prompt.zip(routed.primary.picked.first()) else { return Vec::new() };
+        let Some((prompt, &picked)) = prompt.zip(routed.primary.picked.first()) else {
+            return StateChanges::new();
+        };
         let (age, requests) = match self.group(cycle, prompt) {
             Some((endpoint, age, requests)) if endpoint == picked => (age, requests),
-            Some(_) => return Vec::new(),
+            Some(_) => return StateChanges::new(),
             None => (Duration::ZERO, 0),
         };
-        vec![cycle.state_change(picked, Bursts::words(prompt, age, requests.saturating_add(1)))]
+        smallvec![cycle.state_change(picked, Bursts::words(prompt, age, requests.saturating_add(1)))]
     }
 }
 

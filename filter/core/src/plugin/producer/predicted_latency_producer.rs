@@ -12,7 +12,7 @@ use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, duration, or_def
 use crate::plugin::scorer::{Costs, ExpectedLatencyScorer};
 use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChanges};
 
 /// Addend of a time before it is rounded, in microseconds, so that errors of floating-point arithmetic do not decide.
 const TIE: f64 = 1e-6;
@@ -192,7 +192,7 @@ impl Recorder for PredictedLatencyProducer {
         Some(Box::new(LatencyState::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS.prior)))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         let token_limit = Some(self.token_limit(cycle));
         with_costs(cycle, |costs| {
             let changes = routed

@@ -9,7 +9,7 @@ use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
 use crate::state::latency::Expectation;
 use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChange, StateChanges};
 
 /// Remembers where requests went.
 pub trait Recorder: Debug + Send + Sync {
@@ -17,7 +17,7 @@ pub trait Recorder: Debug + Send + Sync {
     fn new_state(&self) -> Option<Box<dyn PluginState>>;
 
     /// [Changes](Cycle::state_change) of the plugin's state that follow from a routed request.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange>;
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges;
 
     /// Expectations of a routed request at its endpoints, if the plugin learns from the response.
     fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {

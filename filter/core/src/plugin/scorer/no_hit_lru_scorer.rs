@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
-use crate::state::{ColdOrder, PluginState, StateChange};
+use crate::state::{ColdOrder, PluginState, StateChanges, Words};
 
 /// Spreads cold requests: no candidate was sent a block of their prompt before.
 ///
@@ -90,11 +90,11 @@ impl Recorder for NoHitLruScorer {
         Some(Box::new(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size })))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         if routed.rated.is_some_and(|rated| is_cold(cycle, rated.iter().copied())) {
-            routed.endpoints().map(|endpoint| cycle.state_change(endpoint, vec![])).collect()
+            routed.endpoints().map(|endpoint| cycle.state_change(endpoint, Words::new())).collect()
         } else {
-            Vec::new()
+            StateChanges::new()
         }
     }
 }
@@ -158,11 +158,11 @@ mod tests {
             });
             fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
         };
-        let both =
-            [1, 0].map(|endpoint| Fixture::of(2).with_cycle(|cycle| cycle.state_change(endpoint, vec![])));
-        assert_eq!(record(&[0, 0], Some(&[0, 1])), both);
-        assert_eq!(record(&[1, 0], Some(&[0, 1])), []);
-        assert_eq!(record(&[1, 0], Some(&[1])), both, "only the endpoints that were scored count");
-        assert_eq!(record(&[0, 0], None), [], "nothing was scored");
+        let both = [1, 0]
+            .map(|endpoint| Fixture::of(2).with_cycle(|cycle| cycle.state_change(endpoint, Words::new())));
+        assert_eq!(record(&[0, 0], Some(&[0, 1]))[..], both);
+        assert_eq!(record(&[1, 0], Some(&[0, 1]))[..], []);
+        assert_eq!(record(&[1, 0], Some(&[1]))[..], both, "only the endpoints that were scored count");
+        assert_eq!(record(&[0, 0], None)[..], [], "nothing was scored");
     }
 }

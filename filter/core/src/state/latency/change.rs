@@ -2,9 +2,11 @@
 
 use core::time::Duration;
 
+use smallvec::smallvec;
+
 use super::calibration::Outcome;
 use super::slopes::Sample;
-use crate::state::StateChange;
+use crate::state::{StateChange, Words};
 
 /// Limits of tokens, requests and milliseconds in a sample, beyond any server. From larger numbers nothing is
 /// learnt.
@@ -72,7 +74,7 @@ const ENDED_UNANSWERED: u64 = 4;
 
 impl Sent {
     /// The words of the change.
-    pub(crate) fn words(self) -> Vec<u64> {
+    pub(crate) fn words(self) -> Words {
         let Self { uncached, prompt, adapter, is_alone, token_limit } = self;
         let kind = if is_alone { SENT_ALONE } else { SENT };
         [kind, uncached, prompt, adapter].into_iter().chain(token_limit.map(u64::from)).collect()
@@ -129,7 +131,7 @@ impl LatencyChange {
     }
 
     /// Its words.
-    pub(super) fn words(self) -> Vec<u64> {
+    pub(super) fn words(self) -> Words {
         match self {
             Self::Sent(sent) => sent.words(),
             Self::Answered { sample, outcome } => {
@@ -143,7 +145,7 @@ impl LatencyChange {
             Self::Ended { prompt, adapter, is_answered, rest, predicted } => {
                 let kind = if is_answered { ENDED } else { ENDED_UNANSWERED };
                 let rest = rest.map(|rest| u64::try_from(rest.as_micros()).unwrap_or(NOTHING));
-                let mut words = vec![kind, prompt, adapter];
+                let mut words: Words = smallvec![kind, prompt, adapter];
                 if let Some(PredictedEnd { token_limit, token, whole }) = predicted {
                     let [_, requests, token] = token.map_or([NOTHING; 3], sample_words);
                     let [actual, first] = whole.map_or([NOTHING; 2], outcome_words);

@@ -5,6 +5,7 @@ use super::*;
 use crate::plugin::fixture::assert_near;
 use crate::pool::load::Load;
 use crate::pool::reading::{Lora, Reading};
+use crate::state::Words;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
@@ -107,7 +108,7 @@ fn first_chunks_teach_the_time_per_token_and_others_do_not() {
 }
 
 /// The words of a first output that took this part of the expected time.
-fn answered(state: &LatencyState, part: f64) -> Vec<u64> {
+fn answered(state: &LatencyState, part: f64) -> Words {
     let expected = expectation(0);
     let took = part * state.slopes(PRIOR).predict(expected.tokens, expected.requests);
     expected.answered(at(1), Some(Duration::from_secs_f64(took / 1e3))).words

@@ -39,7 +39,7 @@ use self::log::{Arena, Log, Slot, stored};
 use self::recent::Additions;
 use self::sent::{RETRACTION, Retraction};
 use self::usage::{ModelTokens, SAMPLE, Share, UsageSample};
-use super::PluginState;
+use super::{PluginState, Words};
 
 /// The highest capacity of an endpoint, in blocks, whatever its server reports.
 pub const MAX_BLOCKS_PER_ENDPOINT: usize = 1 << 18;
@@ -82,7 +82,7 @@ impl PrefixIndex {
     }
 
     /// The words of a change: an endpoint of this capacity was sent a prompt with these block hashes.
-    pub fn words(capacity: Capacity, chain: &[u64]) -> Vec<u64> {
+    pub fn words(capacity: Capacity, chain: &[u64]) -> Words {
         once(capacity.word()).chain(chain.iter().copied()).collect()
     }
 

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use smallvec::smallvec;
+
 use super::PrefixIndex;
 use crate::state::StateChange;
 
@@ -47,7 +49,7 @@ impl SentPrompt {
     /// The change by which the index no longer counts it as cached.
     pub fn retraction(&self, at: Duration) -> StateChange {
         let Self { plugin, endpoint, range: Retraction { first, known, new } } = *self;
-        StateChange { plugin, endpoint, at, words: vec![RETRACTION, first, known, new] }
+        StateChange { plugin, endpoint, at, words: smallvec![RETRACTION, first, known, new] }
     }
 }
 

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::pool::load::MAX_REQUEST_TOKENS;
+use crate::state::Words;
 
 /// Marks the words of a sample: no capacity is so large.
 pub(super) const SAMPLE: u64 = u64::MAX;
@@ -84,7 +85,7 @@ pub(super) struct CachedSample {
 }
 
 impl UsageSample {
-    pub(super) fn words(&self) -> Vec<u64> {
+    pub(super) fn words(&self) -> Words {
         let Self { model, estimated, prompt, cached } = *self;
         let cached = cached.map(|CachedSample { predicted, actual }| [predicted, actual]);
         [SAMPLE, model, estimated, prompt].into_iter().chain(cached.into_iter().flatten()).collect()

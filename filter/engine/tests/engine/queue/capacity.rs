@@ -48,7 +48,7 @@ impl Pool {
     fn start(&mut self, number: u8, load: Load) {
         let index = self.topology.pool.index_at(address(number).parse().unwrap()).unwrap();
         let endpoint = self.topology.pool.as_slice()[index].key();
-        self.ledger.apply(vec![Change::Endpoint { endpoint, kind: ChangeKind::Started(load) }]);
+        self.ledger.apply(vec![Change::Endpoint { endpoint, kind: ChangeKind::Started(load) }].into());
     }
 
     /// Has the queue measure this view.

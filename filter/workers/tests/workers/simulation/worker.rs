@@ -181,7 +181,9 @@ impl Worker<'_> {
             let mut changes = changes_of(&mut decision, ledger.pool());
             let endpoint = ledger.pool().as_slice()[decision.destination().unwrap()].key();
             // No plugin has this key, so these change no ledger.
-            let state = |words| Change::State(StateChange { plugin: 0, endpoint, at: now, words });
+            let state = |words: Vec<u64>| {
+                Change::State(StateChange { plugin: 0, endpoint, at: now, words: words.into() })
+            };
             changes.push(state(vec![mark]));
             if pads {
                 changes.push(state(vec![mark; 2_000]));
@@ -218,7 +220,7 @@ impl Worker<'_> {
                 reserved.endpoint = to;
             }
         }
-        self.replica.apply(changes);
+        self.replica.apply(changes.into());
     }
 
     fn end_request(&mut self) {
@@ -247,7 +249,7 @@ impl Worker<'_> {
                 return;
             }
         };
-        self.replica.apply(vec![Change::Endpoint { endpoint: self.key(endpoint), kind }]);
+        self.replica.apply(vec![Change::Endpoint { endpoint: self.key(endpoint), kind }].into());
     }
 
     fn report(&self) -> Report {

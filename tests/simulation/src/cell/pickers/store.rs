@@ -2,11 +2,11 @@
 
 use endpoint_picker::cached_prefixes::PromptTexts;
 use endpoint_picker::request::body::Api;
-use endpoint_picker_engine::ledger::{Change, Ledger};
+use endpoint_picker_engine::ledger::{ChangeList, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use endpoint_picker_engine::sharing::LocalPeer;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +43,9 @@ impl PoolWithCaches {
 }
 
 impl PoolStore for PoolWithCaches {
-    fn view(&self) -> Arc<PoolView> {
+    type View = OwnView;
+
+    fn view(&self) -> Self::View {
         self.pool.view()
     }
 
@@ -51,11 +53,11 @@ impl PoolStore for PoolWithCaches {
         self.pool.read(read)
     }
 
-    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, Vec<Change>)) -> T {
+    fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T {
         self.pool.transact(decide)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) {
+    fn apply(&mut self, changes: ChangeList) {
         self.pool.apply(changes);
     }
 

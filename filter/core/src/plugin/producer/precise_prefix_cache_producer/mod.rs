@@ -17,7 +17,7 @@ use crate::plugin::{
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::state::prefix::{PrefixIndex, PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChange, StateChanges};
 
 /// Maximum of the time for which a prompt that was just sent counts as cached.
 const MAX_SPECULATIVE_TTL: Duration = Duration::from_secs(60);
@@ -156,7 +156,7 @@ impl Recorder for PrecisePrefixCacheProducer {
         Some(Box::new(PrefixIndex::with_recent(self.ttl())))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         let since = cycle.now.saturating_sub(self.ttl() / FRESH_SHARE);
         self.approximate
             .record_blocks(cycle, routed, |index, endpoint, list| index.fresh_since(endpoint, list, since))

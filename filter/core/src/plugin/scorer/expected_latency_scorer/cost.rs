@@ -3,6 +3,7 @@
 use super::formula::{Formula, Inputs, MAX_TOKENS, Terms};
 use crate::input::cycle::Cycle;
 use crate::plugin::Routed;
+use crate::state::Words;
 use crate::state::latency::{CostColumns, CostRow, Expectation, LatencyState, Sent, Slopes};
 use crate::state::prefix::PrefixMatch;
 
@@ -144,7 +145,7 @@ impl<'a> Costs<'a> {
     }
 
     /// The words of the change that records the request at the endpoint, with the client's limit for a token if limits are counted.
-    pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Vec<u64> {
+    pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Words {
         let carried = self.cycle.request.carried_tokens();
         let missing = self.prefix.missing_carried_tokens(self.estimated, carried, endpoint);
         let sent = Sent {

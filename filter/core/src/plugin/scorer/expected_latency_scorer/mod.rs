@@ -16,7 +16,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::latency::{Expectation, LatencyState};
-use crate::state::{PluginState, StateChange};
+use crate::state::{PluginState, StateChanges};
 
 /// 1 / (1 + cost / 1000): the cost is the expected time to the first output of the response and the delay of
 /// other requests, in milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
@@ -113,7 +113,7 @@ impl Recorder for ExpectedLatencyScorer {
         Some(Box::new(LatencyState::new(self.prior())))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Vec<StateChange> {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
         let nothing = LatencyState::new(self.prior());
         let costs = Costs::new(self.cost_parameters(), cycle, &nothing);
         routed.endpoints().map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, None))).collect()

@@ -10,7 +10,7 @@ use crate::pool::reading::{Lora, Reading};
 use crate::rng::{Rng, SplitMix64};
 use crate::state::latency::{CompleteResponse, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
-use crate::state::{Observation, PluginStates};
+use crate::state::{Observation, PluginStates, StateChange};
 use crate::test;
 
 /// Random pools.
