@@ -100,6 +100,8 @@ pub(crate) struct Envoy<'a, 'hook> {
     steering: &'a SteeringKeys,
     /// Asked once, until the body is replaced.
     sizes: Cell<Option<BodySizes>>,
+    /// The time of the hook, read once.
+    now: Cell<Option<Duration>>,
     /// The first destination.
     first: String,
     pick: &'a mut Option<Pick>,
@@ -132,6 +134,7 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
             event,
             steering,
             sizes: Cell::new(None),
+            now: Cell::new(None),
             first: String::new(),
             pick,
             own,
@@ -210,7 +213,9 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
 
 impl Proxy for Envoy<'_, '_> {
     fn now(&self) -> Result<Duration> {
-        Ok(clock::now())
+        let now = self.now.get().unwrap_or_else(clock::now);
+        self.now.set(Some(now));
+        Ok(now)
     }
 
     fn resume(&self) -> Result<Resume> {
