@@ -16,7 +16,6 @@ mod steps;
 pub(crate) use profile::Profile;
 pub use scratch::Scratch;
 pub use steps::Prepared;
-use steps::Records;
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -38,8 +37,8 @@ use crate::input::cycle::{Cycle, MediaLookup, Providers};
 use crate::input::prediction::LatencyLimits;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
-    PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker, SaturationDetector, SessionProducer,
-    Slot,
+    PrefixProducer, ProfileHandler, Recorder, Records, Reporter, ResponseMarker, SaturationDetector,
+    SessionProducer, Slot,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};

@@ -13,13 +13,12 @@ use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, MediaLookup, NO_READING};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
 use crate::input::{candidates, ready};
-use crate::plugin::{NotAdmitted, Routed, Stage};
+use crate::plugin::{NotAdmitted, Records, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;
-use crate::state::latency::Expectation;
-use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{MediaItems, StateChanges};
+use crate::state::MediaItems;
+use crate::state::prefix::PrefixMatch;
 
 /// The part of a decision that follows from a request and the readings alone.
 #[derive(Clone, Debug)]
@@ -66,19 +65,6 @@ struct PromptHashes {
     /// Tokens in a block.
     block_size: u32,
     hashes: BlockHashes,
-}
-
-/// Changes and predictions of the plugins that follow from a routed request.
-#[derive(Debug, Default)]
-pub(super) struct Records {
-    /// Changes of their states.
-    pub(super) changes: StateChanges,
-    /// The expected course of the request.
-    pub(super) expectations: Few<Expectation>,
-    /// The predicted usage in its response.
-    pub(super) usage_predictions: Few<UsagePrediction>,
-    /// The prompts that endpoints were not sent before.
-    pub(super) sent_prompts: Few<SentPrompt>,
 }
 
 /// Prefix matches, sessions, limits of the latency and matches of images, videos and audio of one request.
@@ -242,12 +228,7 @@ impl Pipeline {
             let hashes = prompt.map(|(prompt, _)| &prompt.hashes);
             let matches = prompt.map(|(_, matches)| matches);
             let routed = Routed { stages, primary, rated: rated.as_deref(), hashes, matches };
-            let cycle = cycle.of(slot);
-            let changes = slot.plugin.record(&cycle, &routed);
-            records.sent_prompts.extend(slot.plugin.sent_prompts(&cycle, &changes));
-            records.changes.extend(changes);
-            records.expectations.extend(slot.plugin.expect(&cycle, &routed));
-            records.usage_predictions.extend(slot.plugin.predict_usage(&cycle, &routed));
+            slot.plugin.record(&cycle.of(slot), &routed, &mut records);
         }
         records
     }

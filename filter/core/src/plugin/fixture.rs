@@ -4,7 +4,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::parameter::LATENCY_PREDICTOR;
-use super::{AgentIdentity, Filter, InflightLoadProducer, Inputs, Scorer, TopologyExtractor};
+use super::{
+    AgentIdentity, Filter, InflightLoadProducer, Inputs, Recorder, Records, Routed, Scorer, TopologyExtractor,
+};
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
@@ -22,6 +24,13 @@ use crate::state::prefix::PrefixMatch;
 
 /// The time in a test's cycle, unless the test sets another.
 pub(crate) const NOW: Duration = Duration::from_secs(1_000);
+
+/// The records of a routed request by one plugin.
+pub(crate) fn records(recorder: &impl Recorder, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Records {
+    let mut records = Records::default();
+    recorder.record(cycle, routed, &mut records);
+    records
+}
 
 /// A decision in progress, as a test sets it up.
 pub(crate) struct Fixture {

@@ -11,9 +11,9 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
-use crate::plugin::{Need, NeedKind, Routed};
+use crate::plugin::{Need, NeedKind, Records, Routed};
 use crate::pool::Endpoint;
-use crate::state::{PluginState, SessionBindings, StateChanges};
+use crate::state::{PluginState, SessionBindings};
 
 /// How the endpoint of a session is found.
 ///
@@ -165,7 +165,7 @@ impl SessionAffinity {
 
     /// Binds the session to the endpoint that got its request. A binding to another endpoint stays if the
     /// plugin rated that endpoint for this request, or rated none.
-    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
+    pub(crate) fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let binding = || {
             let bindings = cycle.state::<SessionBindings>()?;
             let session = self.session(cycle)?;
@@ -175,7 +175,7 @@ impl SessionAffinity {
             let is_gone = |bound| routed.rated.is_some_and(|rated| !rated.contains(&bound));
             bound.is_none_or(is_gone).then(|| cycle.state_change(endpoint, smallvec![session]))
         };
-        binding().into_iter().collect()
+        records.changes.extend(binding());
     }
 
     /// Whether responses name their endpoint to the client.
@@ -264,8 +264,8 @@ macro_rules! session_affinity_plugin {
                 self.0.new_state()
             }
 
-            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>) -> crate::state::StateChanges {
-                self.0.record(cycle, routed)
+            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>, records: &mut crate::plugin::Records) {
+                self.0.record(cycle, routed, records);
             }
         }
 
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::plugin::Stage;
-    use crate::plugin::fixture::{Fixture, headers};
+    use crate::plugin::fixture::{Fixture, headers, records};
     use crate::plugin::{Plugin, Recorder, SessionAffinityFilter, SessionAffinityScorer};
     use crate::state::PluginStates;
     use crate::test;
@@ -359,7 +359,7 @@ mod tests {
         fixture.now += Duration::from_secs(later);
         fixture.states = core::mem::take(state);
         let (changes, pool) = routed(picked, candidates, |routed| {
-            fixture.with_cycle(|cycle| (scorer.record(cycle, routed), cycle.pool.clone()))
+            fixture.with_cycle(|cycle| (records(&scorer, cycle, routed).changes, cycle.pool.clone()))
         });
         *state = fixture.states;
         for change in changes {
@@ -408,7 +408,9 @@ mod tests {
         ]}});
         let (scorer, mut fixture) = (scorer(parameters), sent(&[("x-session-id", "not read")]));
         let record = |fixture: &Fixture| {
-            routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
+            routed(0, &[0, 1, 2], |routed| {
+                fixture.with_cycle(|cycle| records(&scorer, cycle, routed).changes)
+            })
         };
         fixture.states = PluginStates::only(scorer.new_state().unwrap());
         assert_eq!(record(&fixture)[..], []);
@@ -450,7 +452,9 @@ mod tests {
         let mut fixture = sent(&[("x-session-id", "abc")]);
         fixture.states = PluginStates::only(scorer.new_state().unwrap());
         let record = |fixture: &Fixture| {
-            routed(0, &[0, 1, 2], |routed| fixture.with_cycle(|cycle| scorer.record(cycle, routed)))
+            routed(0, &[0, 1, 2], |routed| {
+                fixture.with_cycle(|cycle| records(&scorer, cycle, routed).changes)
+            })
         };
         let by_header = record(&fixture);
         fixture.request.headers = headers(&[("session-id", "xyz"), ("x-session-id", "abc")]);

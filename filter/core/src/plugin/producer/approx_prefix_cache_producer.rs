@@ -7,11 +7,11 @@ use serde::Deserialize;
 use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
+use crate::plugin::{Plugin, PrefixProducer, Recorder, Records, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
+use crate::state::PluginState;
 use crate::state::prefix::{Capacity, PrefixIndex, SentPrompt, TokenScale, UsagePrediction, model_key};
-use crate::state::{PluginState, StateChange, StateChanges};
 
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
 const MIN_BLOCK_TOKENS: u32 = 64;
@@ -83,36 +83,9 @@ impl Recorder for ApproxPrefixCacheProducer {
     }
 
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
-        self.record_blocks(cycle, routed, PrefixIndex::fresh)
-    }
-
-    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
-        let Some(index) = cycle.state::<PrefixIndex>() else { return Few::new() };
-        let sent = changes.iter().filter_map(|change| {
-            let endpoint = cycle.pool.index_of(change.endpoint)?;
-            SentPrompt::of(change, index, endpoint)
-        });
-        sent.collect()
-    }
-
-    /// Predicts nothing where an endpoint gets blocks from another one that computes the prompt: its cache does not show what it was sent.
-    fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
-        let matches = routed.matches?;
-        let mut endpoints = routed.endpoints();
-        let endpoint = endpoints.next().filter(|_| endpoints.next().is_none())?;
-        let block = u64::from(matches.block_size);
-        Some(UsagePrediction {
-            plugin: cycle.plugin,
-            endpoint: cycle.endpoint(endpoint).key(),
-            model: model_key(cycle.request.model),
-            estimated: cycle.request.input_tokens(),
-            matched: u64::from(matches.blocks(endpoint)) * block,
-            cached: None,
-            block,
-            // Tokens of images, videos and audio are the client's word.
-            is_learning: self.learn_from_usage && !cycle.request.has_media(),
-        })
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
+        self.record_blocks(cycle, routed, PrefixIndex::fresh, records);
+        records.usage_predictions.extend(self.predict_usage(cycle, routed));
     }
 }
 
@@ -162,34 +135,55 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
 }
 
 impl ApproxPrefixCacheProducer {
-    /// The changes by which the index remembers the prompt. `fresh` is the number of the first blocks of a prompt that are left out for an
-    /// endpoint.
+    /// The usage that the response is predicted to have. `None` where an endpoint gets blocks from another one that
+    /// computes the prompt: its cache does not show what it was sent.
+    pub(super) fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
+        let matches = routed.matches?;
+        let mut endpoints = routed.endpoints();
+        let endpoint = endpoints.next().filter(|_| endpoints.next().is_none())?;
+        let block = u64::from(matches.block_size);
+        Some(UsagePrediction {
+            plugin: cycle.plugin,
+            endpoint: cycle.endpoint(endpoint).key(),
+            model: model_key(cycle.request.model),
+            estimated: cycle.request.input_tokens(),
+            matched: u64::from(matches.blocks(endpoint)) * block,
+            cached: None,
+            block,
+            // Tokens of images, videos and audio are the client's word.
+            is_learning: self.learn_from_usage && !cycle.request.has_media(),
+        })
+    }
+
+    /// Adds the changes by which the index remembers the prompt. `fresh` is the number of the first blocks of a
+    /// prompt that are left out for an endpoint.
     pub(super) fn record_blocks(
         &self,
         cycle: &Cycle<'_>,
         routed: &Routed<'_>,
         fresh: impl Fn(&PrefixIndex, usize, &[u64]) -> usize,
-    ) -> StateChanges {
+        records: &mut Records,
+    ) {
         let Some(((hashes, matches), index)) =
             routed.hashes.zip(routed.matches).zip(cycle.state::<PrefixIndex>())
         else {
-            return StateChanges::new();
+            return;
         };
         // Servers cache full blocks only. A block of the index that is not full would take the room of a whole one
         // until it is evicted, because the next turn of its conversation has other blocks from there on.
         let lists: Few<_> =
             if self.capacity_in_tokens { hashes.full_lists().collect() } else { hashes.lists().collect() };
-        let mut changes = StateChanges::new();
         for endpoint in routed.endpoints() {
             let capacity = self.capacity(cycle.reading(endpoint), matches.block_size);
             for list in &lists {
                 let chain = list.get(fresh(index, endpoint, list)..).unwrap_or_default();
                 if !chain.is_empty() {
-                    changes.push(cycle.state_change(endpoint, PrefixIndex::words(capacity, chain)));
+                    let change = cycle.state_change(endpoint, PrefixIndex::words(capacity, chain));
+                    records.sent_prompts.extend(SentPrompt::of(&change, index, endpoint));
+                    records.changes.push(change);
                 }
             }
         }
-        changes
     }
 
     /// The rules that match prompts where the events of a server are missing.

@@ -5,14 +5,13 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use smallvec::smallvec;
 
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
+use crate::plugin::{Plugin, PrefixProducer, Recorder, Records, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::{Bursts, PluginState, StateChanges};
+use crate::state::{Bursts, PluginState};
 
 /// The first request of a prompt matches nowhere; those with the same prompt that follow it within the window match its endpoint with all
 /// blocks, until `maxPerReplica` have gone there. The next one is the first of a new group.
@@ -123,17 +122,16 @@ impl Recorder for BurstPrefixCacheProducer {
     }
 
     /// A request that goes elsewhere than its group leaves the group as it is.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let prompt = routed.hashes.and_then(BlockHashes::digest);
-        let Some((prompt, &picked)) = prompt.zip(routed.primary.picked.first()) else {
-            return StateChanges::new();
-        };
+        let Some((prompt, &picked)) = prompt.zip(routed.primary.picked.first()) else { return };
         let (age, requests) = match self.group(cycle, prompt) {
             Some((endpoint, age, requests)) if endpoint == picked => (age, requests),
-            Some(_) => return StateChanges::new(),
+            Some(_) => return,
             None => (Duration::ZERO, 0),
         };
-        smallvec![cycle.state_change(picked, Bursts::words(prompt, age, requests.saturating_add(1)))]
+        let words = Bursts::words(prompt, age, requests.saturating_add(1));
+        records.changes.push(cycle.state_change(picked, words));
     }
 }
 
@@ -174,7 +172,7 @@ impl PrefixProducer for BurstPrefixCacheProducer {
 mod tests {
     use super::*;
     use crate::plugin::Stage;
-    use crate::plugin::fixture::{Fixture, NOW};
+    use crate::plugin::fixture::{Fixture, NOW, records};
     use crate::request::prompt::{Pieces, Prompt, block_hashes};
     use crate::state::PluginStates;
     use crate::test;
@@ -215,7 +213,7 @@ mod tests {
                     hashes: Some(&hashes),
                     matches: None,
                 };
-                producer.record(cycle, &routed)
+                records(&producer, cycle, &routed).changes
             });
             let states = core::mem::take(&mut fixture.states);
             bursts = states.of::<Bursts>(0).unwrap().clone();

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use smallvec::smallvec;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Plugin, Recorder, Roles, Routed};
-use crate::state::{MediaItems, PluginState, StateChanges};
+use crate::plugin::{Plugin, Recorder, Records, Roles, Routed};
+use crate::state::{MediaItems, PluginState};
 
 /// Remembers which items of content the servers were sent, and so hold the embeddings of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -55,17 +54,16 @@ impl Recorder for MmEmbeddingsCacheProducer {
 
     /// Remembers the items at the destination when the request is routed. The EPP remembers them at all endpoints of the list; those
     /// after the first one are for retries here.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let (Some(state), Some(&picked)) = (cycle.state::<MediaItems>(), routed.primary.picked.first())
         else {
-            return StateChanges::new();
+            return;
         };
         let items = cycle.media.items.iter().copied();
         let items: Vec<u64> = items.filter(|&item| !state.is_fresh(picked, item)).collect();
-        if items.is_empty() {
-            return StateChanges::new();
+        if !items.is_empty() {
+            records.changes.push(cycle.state_change(picked, MediaItems::words(self.capacity(), &items)));
         }
-        smallvec![cycle.state_change(picked, MediaItems::words(self.capacity(), &items))]
     }
 }
 

@@ -1,18 +1,18 @@
 //! `predicted-latency-producer`: the predicted latency of a request at each candidate.
 
+use core::cell::OnceCell;
 use core::time::Duration;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::input::prediction::{LatencyLimits, Prediction};
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, duration, or_default};
 use crate::plugin::scorer::{Costs, ExpectedLatencyScorer};
-use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
+use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Records, Roles, Routed};
+use crate::state::PluginState;
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
-use crate::state::{PluginState, StateChanges};
 
 /// Addend of a time before it is rounded, in microseconds, so that errors of floating-point arithmetic do not decide.
 const TIE: f64 = 1e-6;
@@ -105,7 +105,7 @@ const NO_SAMPLES: &str = "nothing is sampled during a response, in the EPP since
 /// Calls `use_costs` with the terms of expected latencies, by the defaults of `expected-latency-scorer`.
 fn with_costs<T>(cycle: &Cycle<'_>, use_costs: impl FnOnce(&Costs<'_>) -> T) -> T {
     let parameters = ExpectedLatencyScorer::DEFAULT_PARAMETERS;
-    let nothing = LatencyState::new(parameters.prior);
+    let nothing = OnceCell::new();
     use_costs(&Costs::new(parameters, cycle, &nothing))
 }
 
@@ -192,22 +192,14 @@ impl Recorder for PredictedLatencyProducer {
         Some(Box::new(LatencyState::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS.prior)))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
-        let token_limit = Some(self.token_limit(cycle));
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
+        let (is_whole, token_limit) = (!self.streaming_mode, self.token_limit(cycle));
+        let predicted = Some(PredictedTimes { is_whole, token_limit });
         with_costs(cycle, |costs| {
-            let changes = routed
-                .endpoints()
-                .map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, token_limit)));
-            changes.collect()
-        })
-    }
-
-    fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
-        let is_whole = !self.streaming_mode;
-        let predicted = Some(PredictedTimes { is_whole, token_limit: self.token_limit(cycle) });
-        with_costs(cycle, |costs| {
+            let change = |endpoint| cycle.state_change(endpoint, costs.sent(endpoint, Some(token_limit)));
+            records.changes.extend(routed.endpoints().map(change));
             let expectations = costs.expectations(routed);
-            expectations.map(|expectation| Expectation { predicted, ..expectation }).collect()
-        })
+            records.expectations.extend(expectations.map(|expected| Expectation { predicted, ..expected }));
+        });
     }
 }

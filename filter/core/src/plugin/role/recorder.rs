@@ -9,34 +9,28 @@ use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
 use crate::state::latency::Expectation;
 use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{PluginState, StateChange, StateChanges};
+use crate::state::{PluginState, StateChanges};
 
 /// Remembers where requests went.
 pub trait Recorder: Debug + Send + Sync {
     /// The state of a new instance; `None`: with its parameters it has none.
     fn new_state(&self) -> Option<Box<dyn PluginState>>;
 
-    /// [Changes](Cycle::state_change) of the plugin's state that follow from a routed request.
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges;
+    /// Adds what follows from a routed request.
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records);
+}
 
-    /// Expectations of a routed request at its endpoints, if the plugin learns from the response.
-    fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
-        let _ = (cycle, routed);
-        Few::new()
-    }
-
-    /// The prompts in these changes of the plugin that their endpoints were not sent before, if the plugin
-    /// has an index of prompts.
-    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
-        let _ = (cycle, changes);
-        Few::new()
-    }
-
-    /// The usage that the response of a routed request is predicted to have, if the plugin has an index of prompts.
-    fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
-        let _ = (cycle, routed);
-        None
-    }
+/// The records of a routed request, by all plugins that remember where requests went.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// [Changes](Cycle::state_change) of the plugins' states.
+    pub changes: StateChanges,
+    /// The expected course of the request at its endpoints, by plugins that learn from the response.
+    pub expectations: Few<Expectation>,
+    /// The predicted usage in its response, by each index of prompts.
+    pub usage_predictions: Few<UsagePrediction>,
+    /// The prompts in `changes` that their endpoints were not sent before.
+    pub sent_prompts: Few<SentPrompt>,
 }
 
 /// Names an endpoint to the client in the response's headers.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
-use crate::state::{ColdOrder, PluginState, StateChanges, Words};
+use crate::plugin::{Need, Plugin, Recorder, Records, Roles, Routed, Scorer};
+use crate::state::{ColdOrder, PluginState, Words};
 
 /// Spreads cold requests: no candidate was sent a block of their prompt before.
 ///
@@ -90,11 +90,10 @@ impl Recorder for NoHitLruScorer {
         Some(Box::new(ColdOrder::new(if self.lru_size == 0 { DEFAULT_SIZE } else { self.lru_size })))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         if routed.rated.is_some_and(|rated| is_cold(cycle, rated.iter().copied())) {
-            routed.endpoints().map(|endpoint| cycle.state_change(endpoint, Words::new())).collect()
-        } else {
-            StateChanges::new()
+            let change = |endpoint| cycle.state_change(endpoint, Words::new());
+            records.changes.extend(routed.endpoints().map(change));
         }
     }
 }
@@ -105,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::plugin::Stage;
-    use crate::plugin::fixture::Fixture;
+    use crate::plugin::fixture::{Fixture, records};
     use crate::state::PluginStates;
     use crate::state::prefix::PrefixMatch;
     use crate::test;
@@ -156,7 +155,7 @@ mod tests {
                 block_size: 64,
                 ..PrefixMatch::default()
             });
-            fixture.with_cycle(|cycle| NoHitLruScorer::default().record(cycle, &routed))
+            fixture.with_cycle(|cycle| records(&NoHitLruScorer::default(), cycle, &routed).changes)
         };
         let both = [1, 0]
             .map(|endpoint| Fixture::of(2).with_cycle(|cycle| cycle.state_change(endpoint, Words::new())));

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::parameters::{Backend, Indexer, KvEvents, TokenProcessor};
-use crate::Few;
 use crate::cached_prefixes::{CachedPrompt, CachedRun, TierWeights};
 use crate::input::cycle::Cycle;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Roles, Routed,
+    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Records, Roles, Routed,
 };
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
-use crate::state::prefix::{PrefixIndex, PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{PluginState, StateChange, StateChanges};
+use crate::state::PluginState;
+use crate::state::prefix::{PrefixIndex, PrefixMatch, UsagePrediction};
 
 /// Maximum of the time for which a prompt that was just sent counts as cached.
 const MAX_SPECULATIVE_TTL: Duration = Duration::from_secs(60);
@@ -156,16 +155,16 @@ impl Recorder for PrecisePrefixCacheProducer {
         Some(Box::new(PrefixIndex::with_recent(self.ttl())))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let since = cycle.now.saturating_sub(self.ttl() / FRESH_SHARE);
-        self.approximate
-            .record_blocks(cycle, routed, |index, endpoint, list| index.fresh_since(endpoint, list, since))
+        let fresh = |index: &PrefixIndex, endpoint, list: &[u64]| index.fresh_since(endpoint, list, since);
+        self.approximate.record_blocks(cycle, routed, fresh, records);
+        records.usage_predictions.extend(self.predict_usage(cycle, routed));
     }
+}
 
-    fn sent_prompts(&self, cycle: &Cycle<'_>, changes: &[StateChange]) -> Few<SentPrompt> {
-        self.approximate.sent_prompts(cycle, changes)
-    }
-
+impl PrecisePrefixCacheProducer {
+    /// The usage that the response is predicted to have, by the events of the server's cache where they count.
     fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let prediction = self.approximate.predict_usage(cycle, routed)?;
         let matches = routed.matches?;

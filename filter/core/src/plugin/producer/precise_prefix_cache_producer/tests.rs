@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cached_prefixes::{Block, CachedPrefixes, Events, PromptKind, Ranks, Tier};
 use crate::plugin::Stage;
-use crate::plugin::fixture::{Fixture, NOW};
+use crate::plugin::fixture::{Fixture, NOW, records};
 use crate::pool::Endpoint;
 use crate::request::prompt::{Pieces, Prompt, Text, block_hashes};
 use crate::state::PluginStates;
@@ -180,7 +180,7 @@ fn what_was_just_recorded_is_left_out_for_half_a_second() {
             let (hashes, matches) = (hashes(), Some(&matches));
             let routed =
                 Routed { stages: &[stage], primary: &stage, rated: None, hashes: Some(&hashes), matches };
-            producer.record(cycle, &routed).len()
+            records(&producer, cycle, &routed).changes.len()
         })
     };
     fixture.now = NOW + Duration::from_millis(500);

@@ -1,5 +1,7 @@
 //! The cost of an endpoint for a request.
 
+use core::cell::OnceCell;
+
 use super::formula::{Formula, Inputs, MAX_TOKENS, Terms};
 use crate::input::cycle::Cycle;
 use crate::plugin::Routed;
@@ -37,13 +39,14 @@ pub(in crate::plugin) struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// `nothing` stands for a state that is missing.
+    /// `nothing` becomes the state where the plugin has none.
     pub(in crate::plugin) fn new(
         parameters: CostParameters,
         cycle: &'a Cycle<'a>,
-        nothing: &'a LatencyState,
+        nothing: &'a OnceCell<LatencyState>,
     ) -> Self {
-        let state = cycle.state::<LatencyState>().unwrap_or(nothing);
+        let state = cycle.state::<LatencyState>();
+        let state = state.unwrap_or_else(|| nothing.get_or_init(|| LatencyState::new(parameters.prior)));
         let places = if parameters.max_running > 0 { Some(parameters.max_running) } else { state.places() };
         let prefix = cycle.prefix();
         let formula = Formula {

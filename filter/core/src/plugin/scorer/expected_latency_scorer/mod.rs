@@ -5,18 +5,18 @@ mod cost;
 mod formula;
 mod runs;
 
+use core::cell::OnceCell;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use self::cost::CostParameters;
 pub(in crate::plugin) use self::cost::Costs;
-use crate::Few;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
-use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
-use crate::state::latency::{Expectation, LatencyState};
-use crate::state::{PluginState, StateChanges};
+use crate::plugin::{Need, Plugin, Recorder, Records, Roles, Routed, Scorer};
+use crate::state::PluginState;
+use crate::state::latency::LatencyState;
 
 /// 1 / (1 + cost / 1000): the cost is the expected time to the first output of the response and the delay of
 /// other requests, in milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
@@ -94,12 +94,12 @@ impl Plugin for ExpectedLatencyScorer {
 
 impl Scorer for ExpectedLatencyScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        let nothing = LatencyState::new(self.prior());
+        let nothing = OnceCell::new();
         Costs::new(self.cost_parameters(), cycle, &nothing).score(candidates, scores);
     }
 
     fn explain(&self, cycle: &Cycle<'_>, candidates: &[usize], endpoint: usize) -> Option<String> {
-        let nothing = LatencyState::new(self.prior());
+        let nothing = OnceCell::new();
         let mut costs = Costs::new(self.cost_parameters(), cycle, &nothing);
         let requests: Vec<f64> = candidates.iter().map(|&endpoint| costs.requests(endpoint)).collect();
         costs.compare(&requests);
@@ -113,15 +113,12 @@ impl Recorder for ExpectedLatencyScorer {
         Some(Box::new(LatencyState::new(self.prior())))
     }
 
-    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> StateChanges {
-        let nothing = LatencyState::new(self.prior());
+    fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
+        let nothing = OnceCell::new();
         let costs = Costs::new(self.cost_parameters(), cycle, &nothing);
-        routed.endpoints().map(|endpoint| cycle.state_change(endpoint, costs.sent(endpoint, None))).collect()
-    }
-
-    fn expect(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Few<Expectation> {
-        let nothing = LatencyState::new(self.prior());
-        Costs::new(self.cost_parameters(), cycle, &nothing).expectations(routed).collect()
+        let change = |endpoint| cycle.state_change(endpoint, costs.sent(endpoint, None));
+        records.changes.extend(routed.endpoints().map(change));
+        records.expectations.extend(costs.expectations(routed));
     }
 }
 

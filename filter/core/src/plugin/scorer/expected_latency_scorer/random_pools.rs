@@ -8,7 +8,7 @@ use crate::plugin::fixture::{Fixture, NOW, prompt_of};
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::{Lora, Reading};
 use crate::rng::{Rng, SplitMix64};
-use crate::state::latency::{CompleteResponse, Sent, adapter_key};
+use crate::state::latency::{CompleteResponse, Expectation, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
 use crate::state::{Observation, PluginStates, StateChange};
 use crate::test;

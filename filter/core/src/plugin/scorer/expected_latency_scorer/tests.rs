@@ -1,3 +1,4 @@
+use core::cell::OnceCell;
 use core::time::Duration;
 
 use proptest::collection::vec;
@@ -5,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plugin::Stage;
-use crate::plugin::fixture::{Fixture, NOW, assert_near, prompt_of};
+use crate::plugin::fixture::{Fixture, NOW, assert_near, prompt_of, records};
 use crate::pool::load::Load;
 use crate::pool::reading::{Lora, Reading};
-use crate::state::latency::{CompleteResponse, Sent, adapter_key};
+use crate::state::latency::{CompleteResponse, Expectation, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
 use crate::state::{Observation, PluginStates};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -141,7 +142,7 @@ fn a_server_that_takes_longer_than_the_others_costs_more() {
     assert!(text.as_ref().unwrap().contains(&format!(" r {:.2} ", speeds[1])), "{text:?}");
     // Its times are expected to be longer, too.
     let expected = fixture.with_cycle(|cycle| {
-        let nothing = LatencyState::new(C);
+        let nothing = OnceCell::new();
         let costs = Costs::new(ExpectedLatencyScorer::DEFAULT_PARAMETERS, cycle, &nothing);
         [0, 1].map(|endpoint| costs.first_chunk(endpoint) / speeds[endpoint])
     });
@@ -350,8 +351,8 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let stage = Stage { profile: "default", picked: &[0] };
     let routed = Routed { stages: &[stage], primary: &stage, rated: None, hashes: None, matches: None };
     let scorer = ExpectedLatencyScorer::default();
-    let (changes, expected) =
-        fixture.with_cycle(|cycle| (scorer.record(cycle, &routed), scorer.expect(cycle, &routed)));
+    let Records { changes, expectations: expected, .. } =
+        fixture.with_cycle(|cycle| records(&scorer, cycle, &routed));
     assert_eq!(changes.len(), 1);
     assert_eq!(
         changes[0].words,
@@ -370,7 +371,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let prefill = Stage { profile: "prefill", picked: &[1] };
     let routed =
         Routed { stages: &[prefill, stage], primary: &stage, rated: None, hashes: None, matches: None };
-    let expected = fixture.with_cycle(|cycle| scorer.expect(cycle, &routed));
+    let expected = fixture.with_cycle(|cycle| records(&scorer, cycle, &routed)).expectations;
     assert_eq!(expected.iter().map(|expected| expected.is_sample).collect::<Vec<_>>(), [false, false]);
 }
 
