@@ -10,8 +10,8 @@ use crate::harness::{Agent, eventually, scraping, send};
 use crate::process::{command, started};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
-/// How much one server may add to the age of another's reading.
-const MOST_ADDED: Duration = Duration::from_millis(5);
+/// The age of a reading beside a costly server, as a multiple of its age without one: a busy machine makes both longer.
+const MOST: f64 = 1.5;
 
 #[tokio::test]
 async fn a_head_without_end_is_given_up_and_the_next_one_is_read() {
@@ -92,17 +92,12 @@ async fn a_server_that_floods_the_agent_does_not_age_the_readings_of_others() {
     }
     let hostile = [flood()];
     // Other work on the machine also ages readings; it does not do so every time.
-    let mut added = Vec::new();
-    let is_met = async |added: &mut Vec<Duration>| {
+    for _ in 0..5 {
         let (alone, beside) = (ages(&servers, &[]).await, ages(&servers, &hostile).await);
         println!("95 % of ages are at most {alone:?}, beside the hostile server {beside:?}");
-        added.push(beside.saturating_sub(alone));
-        added.last() <= Some(&MOST_ADDED)
-    };
-    for _ in 0..5 {
-        if is_met(&mut added).await {
+        if beside <= alone.mul_f64(MOST) {
             return;
         }
     }
-    panic!("each time more than {MOST_ADDED:?} are added: {added:?}");
+    panic!("each time the hostile server makes ages more than {MOST} times as long");
 }
