@@ -179,13 +179,8 @@ struct Change {
 fn steps() -> impl Strategy<Value = Step> {
     let loads = vec(of(0..3_u64), HOSTS);
     let change = (0..CASES.len(), 0..SUBJECTS, 1..6_usize, 0..HOSTS, 0..20_u64);
-    let change = change.prop_map(|(case, subject, size, host, age_ms)| Change {
-        case,
-        subject,
-        size,
-        host,
-        age_ms,
-    });
+    let change =
+        change.prop_map(|(case, subject, size, host, age_ms)| Change { case, subject, size, host, age_ms });
     let all = (0..SENDERS, 20..900_u64, loads, prop::bool::weighted(0.2), vec(change, 0..6));
     all.prop_map(|(sender, at_ms, loads, sends_all_loads, changes)| Step {
         sender,
@@ -203,9 +198,8 @@ fn pipeline() -> Pipeline {
         r#type: case.plugin.to_owned(),
         parameters: case.parameters.to_owned(),
     };
-    let in_profile = |case: &&Case| {
-        read_plugin(case.plugin, case.parameters).unwrap().roles().is_for_profiles()
-    };
+    let in_profile =
+        |case: &&Case| read_plugin(case.plugin, case.parameters).unwrap().roles().is_for_profiles();
     let reference = |case: &Case| v1::PluginRef { name: case.plugin.to_owned(), weight: None };
     let references = CASES.iter().filter(in_profile).map(reference).collect();
     let profile = v1::Profile { name: "default".to_owned(), plugins: references };
@@ -350,9 +344,7 @@ fn the_messages_of_the_test_change_everything() {
         at_ms,
         loads: vec![Some(1), None, None],
         sends_all_loads: false,
-        changes: (0..CASES.len())
-            .map(|case| Change { case, subject: 1, size: 4, host, age_ms: 0 })
-            .collect(),
+        changes: (0..CASES.len()).map(|case| Change { case, subject: 1, size: 4, host, age_ms: 0 }).collect(),
     };
     let messages = messages(&[step(0, 20, 1), step(1, 40, 2)], &keys);
     let view = read(&messages.iter().collect::<Vec<_>>(), 1, &pipeline, &keys);
