@@ -96,6 +96,7 @@ mod tests {
         Some(reader.finish()?.iter().map(|model| (model.id.clone(), model.is_adapter)).collect())
     }
 
+    /// Example of `models-data-extractor`.
     #[test]
     fn adapters_have_a_parent() {
         let body = r#"{"object": "list", "data": [

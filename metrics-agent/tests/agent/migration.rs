@@ -10,11 +10,15 @@ const GUIDE: &str = include_str!("../../../docs/install/from-the-epp.md");
 /// The flags that `epp --help` of v0.10.0 lists, and the flags that it refuses with a hint.
 const RECORDED: &str = include_str!("../captures/epp-0.10.0-flags.txt");
 
-/// The columns of each row: the flag without dashes, what takes its place, and where that is.
+/// For each flag of the table: the flag without dashes, what takes its place, and where that is. A row has the flags of one place.
 fn rows() -> Vec<[&'static str; 3]> {
-    let rows = GUIDE.lines().filter_map(|line| line.strip_prefix("| `--")?.strip_suffix(" |"));
-    let columns = rows.map(|row| row.splitn(3, " | ").collect::<Vec<_>>().try_into().expect(row));
-    columns.map(|[flag, place, text]: [&str; 3]| [flag.trim_end_matches('`'), place, text]).collect()
+    let rows = GUIDE.lines().filter(|line| line.starts_with("| `--"));
+    let of_row = |row: &'static str| {
+        let columns = row.trim_matches(['|', ' ']).splitn(3, " | ").collect::<Vec<_>>();
+        let [flags, place, text]: [&str; 3] = columns.try_into().expect(row);
+        flags.split(", ").map(move |flag| [flag.trim_matches('`').trim_start_matches("--"), place, text])
+    };
+    rows.flat_map(of_row).collect()
 }
 
 #[test]

@@ -163,6 +163,7 @@ async fn https_is_refused_without_flags_that_trust_a_certificate() {
     .await;
 }
 
+/// Example of `endpoint-notification-source`.
 #[test]
 fn unsupported_settings_are_refused_with_their_path() {
     for (plugins, data_layer, expected) in [

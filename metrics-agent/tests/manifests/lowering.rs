@@ -20,6 +20,7 @@ fn assert_refused(body: &str, expected: &[&str]) {
     assert_eq!(refusal(&config(body)), expected.join("\n"), "{body}");
 }
 
+/// Example of `by-label-selector`.
 #[test]
 fn by_label_selector_is_a_label_selector_filter_under_the_name_it_was_given() {
     for (name, expected) in [("", "by-label-selector"), ("name: gold, ", "gold")] {
@@ -39,6 +40,7 @@ fn by_label_selector_is_a_label_selector_filter_under_the_name_it_was_given() {
     );
 }
 
+/// Examples of `disagg-headers-handler` and `prefill-header-handler`.
 #[test]
 fn headers_handlers_have_no_effect() {
     let with = |plugin: &str, reference: &str| {
@@ -70,6 +72,7 @@ fn first(body: &str) -> (String, Value) {
     (first.r#type, serde_json::from_str(&first.parameters).unwrap())
 }
 
+/// Example of `by-label`.
 #[test]
 fn by_label_is_a_label_selector_filter_of_one_of_some_values() {
     for (parameters, expected) in [
@@ -100,6 +103,7 @@ fn by_label_is_a_label_selector_filter_of_one_of_some_values() {
     }
 }
 
+/// Example of `data-parallel-profile-handler`.
 #[test]
 fn data_parallel_profile_handler_is_a_single_profile_handler_with_a_primary_port() {
     for (parameters, port) in [("{}", 8000), ("{primaryPort: 0}", 8000), ("{primaryPort: 9000}", 9000)] {
@@ -113,6 +117,7 @@ fn data_parallel_profile_handler_is_a_single_profile_handler_with_a_primary_port
     );
 }
 
+/// Example of `pd-profile-handler`.
 #[test]
 fn pd_profile_handler_is_a_disagg_profile_handler_that_always_has_a_decider() {
     let config = |parameters: &str, plugins: &str| {
@@ -279,6 +284,7 @@ fn names_are_unique_among_all_plugins() {
     );
 }
 
+/// Examples of `metrics-data-source`, `core-metrics-extractor` and `file-discovery`.
 #[test]
 fn parameters_of_the_agents_plugins_are_checked() {
     for (plugin, expected) in [

@@ -79,6 +79,7 @@ flowControl:
     assert_eq!(queueing.default_priority_band.unwrap().default_request_ttl_ms, Some(120_000));
 }
 
+/// Examples of `sheddable-eviction-filter` and `priority-then-time-eviction-order-policy`.
 #[test]
 fn plugins_without_effect_are_accepted_with_the_reason() {
     let text = config(
@@ -122,6 +123,7 @@ dataLayer:
     assert_eq!(names, ["queue-scorer"], "the filter does not receive them");
 }
 
+/// Examples of `k8s-notification-source` and `models-data-source`.
 #[test]
 fn their_parameters_are_checked() {
     for (plugin, expected) in [

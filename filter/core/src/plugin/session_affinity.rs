@@ -72,6 +72,7 @@ const ID_HEADER: &str = "x-session-id";
 const ID_ATTRIBUTE: &str = "SessionIDDataKey";
 /// The attribute of `agent-identity`.
 const AGENT_ATTRIBUTE: &str = "agent-identity";
+/// The EPP's default of `evictionTtlSeconds`.
 const LIFETIME_SECONDS: f64 = 300.0;
 
 impl Source {

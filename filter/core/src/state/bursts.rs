@@ -19,13 +19,15 @@ pub struct Bursts(Generations<Group>);
 
 /// The requests with one prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) endpoint: usize,
+pub struct Group {
+    /// The index of the endpoint that they go to.
+    pub endpoint: usize,
     /// The time of the last request.
     at: Duration,
     /// The time of the first request.
     pub(crate) began: Duration,
-    pub(crate) requests: u64,
+    /// The number of requests.
+    pub requests: u64,
 }
 
 impl Bursts {
@@ -40,7 +42,7 @@ impl Bursts {
     }
 
     /// The group of this prompt at `now`, if its window has not ended.
-    pub(crate) fn group(&self, prompt: u64, now: Duration) -> Option<Group> {
+    pub fn group(&self, prompt: u64, now: Duration) -> Option<Group> {
         let group = self.0.find(prompt)?;
         (now.abs_diff(group.began) <= self.0.lifetime()).then_some(group)
     }

@@ -13,7 +13,7 @@ use crate::pool::load::{FractionalLoad, Load};
 /// The time in which the deferred part falls to half. It spans many syncs, one every 20 ms.
 const HALF_LIFE: Duration = Duration::from_millis(700);
 
-/// The age of the loads of other proxies, at most, in half-lives.
+/// The age of the loads of other proxies, at most, in half-lives: two syncs of 20 ms over [`HALF_LIFE`].
 const AGE: f64 = 0.04 / 0.7;
 
 /// Requests by which the load of an endpoint changes unread with which half of a change is deferred. The simulation in

@@ -22,7 +22,7 @@ impl MediaItems {
     }
 
     /// Counts for each endpoint, by its index, the items that it was sent.
-    pub(crate) fn count(&self, items: &[u64], matched: &mut [u32]) {
+    pub fn count(&self, items: &[u64], matched: &mut [u32]) {
         for item in items {
             self.0.count_matches(core::slice::from_ref(item), matched);
         }

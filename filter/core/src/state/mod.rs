@@ -18,7 +18,7 @@ pub mod prefix;
 pub mod restarts;
 mod session_bindings;
 
-pub use bursts::Bursts;
+pub use bursts::{Bursts, Group};
 pub use cold_order::ColdOrder;
 pub use media_items::MediaItems;
 pub use session_bindings::SessionBindings;

@@ -49,6 +49,7 @@ fn filters_that_leave_nothing_are_a_429_with_its_reason() {
     assert_eq!(rejected, (429, Some("rejected-saturated"), message));
 }
 
+/// Example of `Versions of the EPP`.
 #[test]
 fn by_the_rules_of_main_a_request_that_no_endpoint_could_serve_is_503() {
     let config = json!({

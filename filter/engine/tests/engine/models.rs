@@ -101,6 +101,7 @@ fn a_body_that_cannot_be_replaced_is_left_to_the_failure_mode() {
     assert_eq!(fixture.counted("abstained|no_snapshot"), 1);
 }
 
+/// Example of `Models and priorities`.
 #[test]
 fn the_body_has_the_priority_of_the_policy_and_not_the_clients() {
     let policy = fewest_waiting();

@@ -187,4 +187,36 @@ mod tests {
         assert_eq!(printed.collect::<Vec<_>>(), expected);
         assert_eq!(Members::All.of_pods(&pods), []);
     }
+
+    /// Example of `dcgm-data-source`.
+    #[test]
+    fn a_source_may_have_the_address_of_the_pods_node() {
+        use super::super::super::scraping::{DataSource, Scheme, ScrapeSettings, SourceKind, TextLimits};
+
+        let settings = ScrapeSettings {
+            interval: core::time::Duration::from_secs(1),
+            timeout: core::time::Duration::from_secs(1),
+            scheme: Scheme::Http,
+            path: "/metrics".parse().unwrap(),
+            max_bytes: 1,
+            max_series: 1,
+            text: TextLimits::default(),
+            unready_after: None,
+            engines: None,
+            as_epp: false,
+        };
+        let settings = Arc::new(settings);
+        let endpoint = Endpoint::new("a".to_owned(), ([10, 0, 0, 1], 8000).into(), vec![]);
+        let on_node = Pod { node: Some([192, 0, 2, 7].into()), ..(*pod("a", "10.0.0.1", None)).clone() };
+        let address = |is_on_node, pod: &Pod| {
+            let port = NonZeroU16::new(9400);
+            let source =
+                DataSource { kind: SourceKind::Gpu, settings: Arc::clone(&settings), port, is_on_node };
+            let pod = Some(Arc::new(pod.clone()));
+            source.address(&Member { endpoint: endpoint.clone(), pod, is_denied: false }).to_string()
+        };
+        assert_eq!(address(true, &on_node), "192.0.2.7:9400");
+        assert_eq!(address(false, &on_node), "10.0.0.1:9400");
+        assert_eq!(address(true, &pod("a", "10.0.0.1", None)), "10.0.0.1:9400", "its node is not known");
+    }
 }

@@ -108,6 +108,7 @@ DCGM_FI_DEV_MEM_COPY_UTIL{gpu="0",pod="llama-1"} 99
 DCGM_FI_DEV_GPU_UTIL_X{gpu="0",pod="llama-1"} 99
 "#;
 
+    /// Example of `dcgm-extractor`.
     #[test]
     fn a_pod_is_as_busy_as_its_busiest_gpu() {
         assert_eq!(

@@ -1,6 +1,8 @@
 //! What is shipped: the built filter, files and documents.
 
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod links;
 mod module;
 pub mod snippets;

@@ -10,7 +10,7 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// An endpoint with a smaller share of its KV cache in use has room for any request.
+/// An endpoint with a smaller share of its KV cache in use has room for any request. The EPP's number.
 const EMPTY_CACHE: f64 = 0.02;
 
 /// Bounds of the time after which the client may retry.

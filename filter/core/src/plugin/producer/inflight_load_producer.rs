@@ -32,6 +32,7 @@ pub struct InflightLoadProducer {
     sync_cross_replica_state: Option<bool>,
 }
 
+/// The EPP's default of `outputRatio`.
 const OUTPUT_RATIO: f64 = 1.5;
 
 impl Plugin for InflightLoadProducer {

@@ -73,6 +73,7 @@ mod tests {
     use crate::test;
     use serde_json::json;
 
+    /// Example of `mm-embeddings-cache-producer`.
     #[test]
     fn a_cache_holds_an_item_for_two_mebibytes() {
         let capacity = |parameters| {

@@ -91,7 +91,8 @@ impl Range {
     }
 
     fn score(&self, tokens: i64) -> f64 {
-        /// Upper bound of the scores of lengths outside the range, exclusive.
+        /// Upper bound of the scores of lengths outside the range, exclusive, and lower bound inside: the
+        /// EPP's formula.
         const OUTSIDE: f64 = 0.3;
         let distance = self.distance(tokens);
         if distance > 0 {

@@ -9,7 +9,7 @@ use crate::input::prediction::Prediction;
 use crate::plugin::parameter::{PREFIX_PRODUCER, or_default};
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
-/// Headrooms that differ by less are equal.
+/// Headrooms that differ by less are equal. The EPP's number.
 const EQUAL: f64 = 1e-9;
 
 /// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not decide.

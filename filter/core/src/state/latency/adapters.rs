@@ -13,7 +13,7 @@ use crate::pool::reading::Reading;
 /// Adapters that are known; more are not.
 const MAX_ADAPTERS: usize = 4096;
 
-/// Weight of the newest response in the share of streams.
+/// Weight of the newest response in the share of streams: the last hundred responses.
 const STREAM_WEIGHT: f64 = 0.01;
 
 /// Share of the responses that have to be streams for models to count as adapters: other responses do not show

@@ -10,7 +10,8 @@ use crate::pool::reading::Reading;
 /// Maximum number of requests that a reading counts as: what is learnt from larger ones would be rounding errors.
 const MAX_REQUESTS: f64 = 1e4;
 
-/// Share of the KV cache from which requests wait for memory.
+/// Share of the KV cache from which requests wait for memory. The caches of running requests grow until the
+/// next reading, so that a cache counts as full before it is.
 const KV_FROM: f64 = 0.95;
 
 /// The part of an endpoint's cost that no request changes. A value that is not known is the number with which the cost is the

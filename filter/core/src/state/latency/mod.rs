@@ -33,22 +33,29 @@ use crate::pool::reading::Reading;
 /// Time over which arrivals are averaged.
 const ARRIVALS_OVER: Duration = Duration::from_secs(10);
 
-/// Weight of the newest in the means of uncached tokens, and of times from the first output to the end.
+/// Weight of the newest in the means of uncached tokens, and of times from the first output to the end: the
+/// last hundred requests.
 const MEAN_WEIGHT: f64 = 0.01;
 
-/// Milliseconds from the first output of a response to its end, before the first one.
+/// Milliseconds from the first output of a response to its end, before the first one: a hundred tokens of
+/// 10 ms. Half of it is forgotten after 69 responses.
 const FIRST_REST: f64 = 1_000.0;
 
-/// Milliseconds that a request keeps its place in addition.
+/// Milliseconds that a request keeps its place in addition: some steps of a server pass until another
+/// request has begun in it.
 const PLACE_EXTRA: f64 = 30.0;
 
-/// A longer rest counts as this many milliseconds.
+/// A longer rest counts as this many milliseconds, ten minutes: a stream of an hour would add 36 s to the
+/// mean.
 const MAX_REST: f64 = 600_000.0;
 
-/// Weight of the newest snapshot in the factors of other proxies.
+/// Weight of the newest snapshot in the factors of other proxies: the last twenty, a second of readings
+/// every 50 ms.
 const ELSEWHERE_WEIGHT: f64 = 0.05;
 
-/// Factors of other proxies: below the first one they count as 1, above the second as that.
+/// Factors of other proxies: below the first one they count as 1, above the second as that. Readings and
+/// counts are of different moments, so that the ratio of a proxy alone is above 1 at times; two proxies
+/// alike have 2.
 const ELSEWHERE: (f64, f64) = (1.3, 16.0);
 
 /// A reading that is taken less than this after the last one is the same, with its age rounded otherwise. Readings are taken every

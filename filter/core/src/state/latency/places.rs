@@ -9,7 +9,9 @@ use crate::pool::reading::Reading;
 /// One does not: `waiting` of vLLM also counts the requests that came during the current step, which begin with the next one.
 const ROW: u8 = 4;
 
-/// Share of the KV cache in use from which requests wait for memory, and not for a place.
+/// Share of the KV cache in use from which requests may wait for memory, and not for a place. It is lower
+/// than the share from which costs count memory, because a wrong number of places lasts, and a missed
+/// chance to learn it does not.
 const MAX_KV_USAGE: f64 = 0.9;
 
 /// Time without a waiting request after which the number is forgotten: the servers may have got another limit.

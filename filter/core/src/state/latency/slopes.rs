@@ -1,27 +1,43 @@
 //! How long a server takes to its first output, learnt from the chunks that came.
+//!
+//! The constants were chosen on 2026-11-24 in simulated time, by 13 workloads at loads of 0.5 to 0.95 with
+//! one to three seeds, together with the rule of
+//! [`expected_latency_scorer`](crate::plugin::ExpectedLatencyScorer). Two slopes predicted as well there as
+//! 200 regression trees: median errors of 11 to 27 and of 11 to 30 %.
 
-/// Time constant of the weights: a sample of this many milliseconds counts half. Predictions of long times are wrong by more.
+/// Time constant of the weights: a sample of this many milliseconds counts half. Errors grow with the time,
+/// so that long times count by their relative errors, and short ones by the errors themselves.
 const HALF_WEIGHT: f64 = 50.0;
 
-/// Factor of the weight of older samples with each new one.
+/// Factor of the weight of older samples with each new one. A sample counts half after 693 later ones of
+/// the pool, which take some seconds to minutes.
 const KEPT: f64 = 0.999;
 
 /// Weight of the prior for the milliseconds per token, in tokens², and for the milliseconds per request, in requests².
+///
+/// A sample adds the square of its distance from the mean. The prior is as much as one sample 671 tokens
+/// from the mean, and one 11 requests from it. So a few responses that differ in the tokens to read
+/// outweigh the prior, and equal ones, which show no slope, do not.
 const PRIOR: (f64, f64) = (450_000.0, 125.0);
 
-/// Milliseconds per request in flight before the first sample.
+/// Milliseconds per request in flight before the first sample: so few that they decide only between
+/// endpoints that are otherwise nearly equal.
 const PER_REQUEST: f64 = 0.1;
 
-/// Factor by which the milliseconds per token differ from the prior at most.
+/// Factor by which the milliseconds per token differ from the prior at most. With the default prior these
+/// are servers that read 400 to 160 000 tokens a second.
 const MAX_CHANGE: f64 = 20.0;
 
-/// Milliseconds per request in flight, at most.
+/// Milliseconds per request in flight, at most: a quarter of a second for 50 requests. Queues for a place
+/// and for memory have terms of their own.
 const MAX_PER_REQUEST: f64 = 5.0;
 
-/// Limit of a time, in predicted times; a shorter prediction than [`SHORT`] counts as that.
+/// Limit of a time, in predicted times; a shorter prediction than [`SHORT`] counts as that. One response
+/// that something else held up, such as a preemption, would move a fit of least squares by much.
 const MAX_FACTOR: f64 = 4.0;
 
-/// A prediction in milliseconds below which times are cut as if it was this.
+/// A prediction in milliseconds below which times are cut as if it was this. So times up to 80 ms are never
+/// cut: some steps of a server, for which a request may wait by chance.
 const SHORT: f64 = 20.0;
 
 /// One response: what was in its way, and how long its first output took.

@@ -3,7 +3,8 @@
 use super::slopes::Sample;
 
 /// Weight of the newest first output in the mean of an endpoint. The times of one server differ from the
-/// expected ones by 35 to 60 %, so that this mean of the last hundred varies by 3.5 to 6 %.
+/// expected ones by 35 to 60 %, so that this mean of the last hundred varies by 3.5 to 6 %. Half and double
+/// of this and of the following: `docs/benchmarks/2026-11-28-servers-and-adapters.md`.
 const WEIGHT: f64 = 0.02;
 
 /// Bounds of one time as a part of the expected one, and of a factor. Beyond them a server is better
@@ -14,7 +15,8 @@ const BOUNDS: (f64, f64) = (0.25, 4.0);
 /// differ by more.
 const EQUAL: f64 = 1.1;
 
-/// A shorter expected time counts as this many milliseconds.
+/// A shorter expected time counts as this many milliseconds: of less, the way to the server and back is the
+/// greatest part.
 const SHORTEST: f64 = 1.0;
 
 /// The speed of one endpoint.

@@ -23,17 +23,20 @@ const MIN_TOKENS: u64 = 64;
 /// Limit of the tokens of a prompt, as a factor of the estimate and as a divisor: from 1 to 16 bytes per token.
 const MAX_FACTOR: f64 = 4.0;
 
-/// Factor of the weight of older samples of a model with each new one.
+/// Factor of the weight of older samples of a model with each new one: the last hundred responses, because
+/// the bytes of a token depend on what clients write.
 const KEPT: f64 = 0.99;
 
-/// Change of an endpoint's share with a sample that is entirely wrong.
+/// Change of an endpoint's share with a sample that is entirely wrong. Less [`REST`] it takes a tenth: ten
+/// such samples in a row leave 35 % of the share.
 const STEP: f64 = 1.0 / 8.0;
 
 /// The error at which a share rests: a fifth of the predicted tokens is missing. An index that is too small sends prompts away from the caches
 /// that have them, and then nothing shows that it is too small.
 const REST: f64 = 0.2;
 
-/// Minimum of an endpoint's share.
+/// Minimum of an endpoint's share. With an index of nothing no prompt would match, and no response would
+/// show that the endpoint has more.
 const MIN_SHARE: f64 = 1.0 / 16.0;
 
 /// Identifies a model by its name.
@@ -210,6 +213,7 @@ mod tests {
         }
     }
 
+    /// Example of `approx-prefix-cache-producer`.
     #[test]
     fn bytes_per_token_are_learnt_by_model_from_eight_prompts_on() {
         let mut models = ModelTokens::default();

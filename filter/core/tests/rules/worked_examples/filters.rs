@@ -31,6 +31,7 @@ fn kept_by_role(filter: &str, roles: &[&str]) -> Vec<usize> {
     kept(&mut Fixture::idle(&plain(filter), roles.len()).label("llm-d.ai/role", roles), &[])
 }
 
+/// Examples of `decode-filter`, `prefill-filter` and `encode-filter`.
 #[test]
 fn decode_prefill_and_encode_filter() {
     assert_eq!(kept_by_role("decode-filter", &["decode", "prefill", "both", ""]), [0, 2, 3]);

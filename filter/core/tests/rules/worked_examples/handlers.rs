@@ -41,6 +41,7 @@ fn staged(handler: &Value, roles: &[&str]) -> Fixture {
     Fixture::idle(&config, roles.len()).label("llm-d.ai/role", roles)
 }
 
+/// Examples of `disagg-profile-handler` and `always-disagg-pd-decider`.
 #[test]
 fn disagg_profile_handler_and_the_decider_that_always_agrees() {
     let handler = json!({"deciders": {"prefill": "always-disagg-pd-decider"}});

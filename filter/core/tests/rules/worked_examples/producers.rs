@@ -157,6 +157,8 @@ fn session_id_producer() {
     assert_eq!(kept(&mut fixture, &[("cookie", "sid=abc")]), first);
 }
 
+/// Examples of `openai-parser`, `anthropic-parser`, `vllmhttp-parser`, `sglanghttp-parser`,
+/// `vllmgrpc-parser`, `vertexai-parser` and `passthrough-parser`.
 #[test]
 fn parsers() {
     let api = |parser: Option<&str>, path: &str| {

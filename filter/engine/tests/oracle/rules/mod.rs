@@ -12,6 +12,7 @@ mod plan;
 mod plugin_state;
 mod predictions;
 mod prompts;
+mod regression;
 pub(crate) mod scorers;
 mod sources;
 

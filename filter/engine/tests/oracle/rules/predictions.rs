@@ -1,8 +1,9 @@
 //! Predicted latencies, from the history of the responses, and the plugins that read them.
 
 use super::cycle::Cycle;
-use super::latency::{Line, Seen};
+use super::latency::Seen;
 use super::plan::Plugin;
+use super::regression::Line;
 
 /// What one endpoint is predicted to need.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use super::config::EnvoyConfig;
-use super::request::{Call, Panic, Reply, Value, of_pointer as request};
+use super::state::{Call, Panic, Reply, Value, of_pointer as request};
 use super::{Buffer, Header, WORKERS, list, scheduler, write};
 
 /// More items than any memory holds.

@@ -206,7 +206,7 @@ super::callbacks::callbacks! {
         cluster(scheduler).schedulers.fetch_sub(1, Ordering::SeqCst);
     }
     fn cluster_lb_context_get_filter_state_bytes(context: *mut c_void, key: Buffer, value: *mut Buffer) -> bool {
-        let request = super::request::of_pointer(context);
+        let request = super::state::of_pointer(context);
         let state = request.filter_state.borrow();
         state.get(&key.text()).map(|bytes| write(value, Buffer::of(bytes))).is_some()
     }

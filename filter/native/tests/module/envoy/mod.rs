@@ -9,13 +9,16 @@ mod callbacks;
 pub(crate) mod calls;
 mod cluster;
 mod config;
+mod hooks;
 mod request;
 mod scheduler;
+mod state;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use config::{Config, Route};
-pub(crate) use request::{Next, Panic, Request, Value};
+pub(crate) use request::{Next, Request};
 pub(crate) use scheduler::{late_commits, live_schedulers};
+pub(crate) use state::{Panic, Value};
 
 /// Workers of the mock.
 pub(crate) const WORKERS: u32 = 4;

@@ -1,82 +1,10 @@
-//! Requests.
+//! Requests, whose hooks a test calls.
 
-use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
-use std::collections::HashMap;
 
 use super::calls::Side;
-use super::scheduler::Mailbox;
-use super::{Buffer, Config, Header, Route};
-
-unsafe extern "C" {
-    fn envoy_dynamic_module_on_http_filter_new(config: *const c_void, envoy: *mut c_void) -> *const c_void;
-    fn envoy_dynamic_module_on_http_filter_destroy(stream: *const c_void);
-    fn envoy_dynamic_module_on_http_filter_request_headers(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        end: bool,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_request_body(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        end: bool,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_request_trailers(envoy: *mut c_void, stream: *const c_void)
-    -> u32;
-    fn envoy_dynamic_module_on_http_filter_scheduled(envoy: *mut c_void, stream: *const c_void, event: u64);
-    fn envoy_dynamic_module_on_http_filter_response_headers(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        end: bool,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_response_body(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        end: bool,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_response_trailers(
-        envoy: *mut c_void,
-        stream: *const c_void,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_local_reply(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        status: u32,
-        details: Buffer,
-        reset_imminent: bool,
-    ) -> u32;
-    fn envoy_dynamic_module_on_http_filter_http_stream_headers(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        number: u64,
-        headers: *const Header,
-        headers_count: usize,
-        end: bool,
-    );
-    fn envoy_dynamic_module_on_http_filter_http_stream_data(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        number: u64,
-        chunks: *const Buffer,
-        chunks_count: usize,
-        end: bool,
-    );
-    fn envoy_dynamic_module_on_http_filter_http_stream_complete(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        number: u64,
-    );
-    fn envoy_dynamic_module_on_http_filter_http_stream_reset(
-        envoy: *mut c_void,
-        stream: *const c_void,
-        number: u64,
-        reason: u32,
-    );
-    fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
-        envoy: *mut c_void,
-        stream: *const c_void,
-    );
-}
+use super::state::{ATTEMPTS, EnvoyRequest, Own, Panic, Reply, Value};
+use super::{Buffer, Config, Header, Route, hooks};
 
 /// Next step of Envoy after a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,150 +15,6 @@ pub(crate) enum Next {
     Wait,
     /// The module has sent a response; its hook returns this for a body.
     Drop,
-}
-
-/// A value in dynamic metadata.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    Text(String),
-    /// Items that are not texts are `None`.
-    List(Vec<Option<String>>),
-    Number(f64),
-}
-
-/// The calls at which the mock lets the module panic, by a count of items that no memory can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Panic {
-    RequestHeaders,
-    RequestBody,
-    Metadata,
-    ResponseHeaders,
-    ResponseBody,
-}
-
-/// Names and values.
-type Headers = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// A response of the module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) status: u32,
-    pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: String,
-    pub(crate) details: String,
-}
-
-/// A request that the module has sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: String,
-}
-
-/// The module's own requests, and the response that it sends in place of the router's.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Own {
-    pub(crate) calls: Vec<Call>,
-    pub(crate) head: Option<HashMap<String, String>>,
-    pub(crate) body: String,
-    pub(crate) is_complete: bool,
-    /// The numbers of the requests that the module has reset.
-    pub(crate) resets: Vec<u64>,
-    pub(crate) reset: Option<String>,
-}
-
-/// The number of the attribute `upstream.request_attempt_count`.
-const ATTEMPTS: u32 = 53;
-
-/// Envoy's state of a request.
-#[derive(Debug, Default)]
-pub(crate) struct EnvoyRequest {
-    pub(super) worker: u32,
-    pub(super) headers: RefCell<[Headers; 4]>,
-    pub(super) received: RefCell<Vec<u8>>,
-    pub(super) buffered: RefCell<Vec<u8>>,
-    pub(super) response: RefCell<Vec<u8>>,
-    /// The received part is the buffered one.
-    pub(super) is_same: Cell<bool>,
-    /// Each part of a body is one chunk.
-    pub(super) is_undivided: Cell<bool>,
-    pub(super) buffer_limit: Cell<u64>,
-    pub(super) metadata: RefCell<HashMap<(String, String), Value>>,
-    pub(super) structures: RefCell<Vec<(String, Vec<u8>)>>,
-    pub(super) filter_state: RefCell<HashMap<String, Vec<u8>>>,
-    pub(super) attributes: RefCell<HashMap<u32, Vec<u8>>>,
-    pub(super) numbers: RefCell<HashMap<u32, u64>>,
-    pub(super) override_host: RefCell<Option<(String, bool)>>,
-    pub(super) route: Cell<*const c_void>,
-    /// The routes' configurations by the model's header, and the number of times that the route was found again.
-    pub(super) routes: RefCell<HashMap<String, *const c_void>>,
-    pub(super) cleared: Cell<u32>,
-    pub(super) reply: RefCell<Option<Reply>>,
-    pub(super) own: RefCell<Own>,
-    pub(super) panics: RefCell<Vec<Panic>>,
-    /// Events that schedulers have sent.
-    pub(super) mailbox: Mailbox,
-    /// The number of times that the module has continued the request.
-    pub(super) continued: Cell<u32>,
-    /// The module's pointer; null once it is destroyed.
-    pub(super) stream: Cell<*const c_void>,
-    /// Destroys the request inside the call that sends a response, as Envoy may.
-    pub(super) is_destroyed_by_reply: Cell<bool>,
-}
-
-/// The request of a pointer that the module passes.
-pub(super) fn of_pointer<'a>(envoy: *mut c_void) -> &'a EnvoyRequest {
-    // SAFETY: the module calls with the pointer of a live request during a hook.
-    unsafe { &*envoy.cast::<EnvoyRequest>() }
-}
-
-impl EnvoyRequest {
-    fn pointer(&self) -> *mut c_void {
-        (&raw const *self).cast_mut().cast()
-    }
-
-    /// Finds the route by the model's header; without a match the route stays.
-    pub(super) fn find_route(&self) {
-        self.cleared.set(self.cleared.get() + 1);
-        let headers = self.headers.borrow();
-        let model = headers[0].iter().find(|(name, _)| name == b"x-gateway-model-name");
-        let model = model.and_then(|(_, model)| String::from_utf8(model.clone()).ok());
-        if let Some(route) = model.and_then(|model| self.routes.borrow().get(&model).copied()) {
-            self.route.set(route);
-        }
-    }
-
-    pub(super) fn panics_at(&self, call: Panic) -> bool {
-        self.panics.borrow().contains(&call)
-    }
-
-    fn destroy(&self) {
-        let stream = self.stream.replace(core::ptr::null());
-        if !stream.is_null() {
-            let side = Side::hook();
-            // SAFETY: the pointer is of a live object, which this call frees.
-            unsafe { envoy_dynamic_module_on_http_filter_destroy(stream) }
-            drop(side);
-            // Its worker may end now, so its schedulers must not be used any more.
-            self.mailbox.close();
-        }
-    }
-
-    /// Runs the response's hooks, as Envoy does inside the call that sends it.
-    pub(super) fn pass_reply(&self, reply: Reply) {
-        let status = reply.status.to_string().into_bytes();
-        self.headers.borrow_mut()[2] = vec![(b":status".to_vec(), status)];
-        *self.response.borrow_mut() = reply.body.clone().into_bytes();
-        assert_eq!(self.reply.replace(Some(reply)), None, "answered twice");
-        // SAFETY: the pointers are of live objects.
-        unsafe {
-            envoy_dynamic_module_on_http_filter_response_headers(self.pointer(), self.stream.get(), false);
-            envoy_dynamic_module_on_http_filter_response_body(self.pointer(), self.stream.get(), true);
-        }
-        if self.is_destroyed_by_reply.get() {
-            self.destroy();
-        }
-    }
 }
 
 /// One request. Dropping it destroys it, if the test has not.
@@ -247,7 +31,9 @@ impl Request {
         envoy.headers.borrow_mut()[0] = headers.iter().map(bytes).collect();
         let side = Side::hook();
         // SAFETY: the pointers are of live objects.
-        envoy.stream.set(unsafe { envoy_dynamic_module_on_http_filter_new(config.module, envoy.pointer()) });
+        envoy
+            .stream
+            .set(unsafe { hooks::envoy_dynamic_module_on_http_filter_new(config.module, envoy.pointer()) });
         drop(side);
         assert!(!envoy.stream.get().is_null());
         Self { envoy }
@@ -340,7 +126,7 @@ impl Request {
         let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         Self::next(unsafe {
-            envoy_dynamic_module_on_http_filter_request_headers(
+            hooks::envoy_dynamic_module_on_http_filter_request_headers(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
                 end,
@@ -354,7 +140,7 @@ impl Request {
         let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
-            envoy_dynamic_module_on_http_filter_request_body(
+            hooks::envoy_dynamic_module_on_http_filter_request_body(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
                 end,
@@ -382,7 +168,7 @@ impl Request {
         for event in self.envoy.mailbox.take() {
             // SAFETY: the pointers are of live objects.
             unsafe {
-                envoy_dynamic_module_on_http_filter_scheduled(
+                hooks::envoy_dynamic_module_on_http_filter_scheduled(
                     self.envoy.pointer(),
                     self.envoy.stream.get(),
                     event,
@@ -400,7 +186,7 @@ impl Request {
     pub(crate) fn trailers(&self) -> Next {
         // SAFETY: the pointers are of live objects.
         Self::next(unsafe {
-            envoy_dynamic_module_on_http_filter_request_trailers(
+            hooks::envoy_dynamic_module_on_http_filter_request_trailers(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
             )
@@ -422,7 +208,7 @@ impl Request {
         let _side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
-            envoy_dynamic_module_on_http_filter_response_headers(
+            hooks::envoy_dynamic_module_on_http_filter_response_headers(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
                 end,
@@ -437,7 +223,7 @@ impl Request {
         let side = Side::hook();
         // SAFETY: the pointers are of live objects.
         let next = Self::next(unsafe {
-            envoy_dynamic_module_on_http_filter_response_body(
+            hooks::envoy_dynamic_module_on_http_filter_response_body(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
                 end,
@@ -453,7 +239,7 @@ impl Request {
         let details = Buffer::of(details.as_bytes());
         // SAFETY: the pointers are of live objects.
         let status = unsafe {
-            envoy_dynamic_module_on_http_filter_local_reply(
+            hooks::envoy_dynamic_module_on_http_filter_local_reply(
                 self.pointer(),
                 self.envoy.stream.get(),
                 502,
@@ -473,7 +259,7 @@ impl Request {
         let headers: Vec<Header> = headers.collect();
         // SAFETY: the pointers are of live objects.
         unsafe {
-            envoy_dynamic_module_on_http_filter_http_stream_headers(
+            hooks::envoy_dynamic_module_on_http_filter_http_stream_headers(
                 self.pointer(),
                 self.envoy.stream.get(),
                 number,
@@ -489,7 +275,7 @@ impl Request {
         let chunk = Buffer::of(chunk.as_bytes());
         // SAFETY: the pointers are of live objects.
         unsafe {
-            envoy_dynamic_module_on_http_filter_http_stream_data(
+            hooks::envoy_dynamic_module_on_http_filter_http_stream_data(
                 self.pointer(),
                 self.envoy.stream.get(),
                 number,
@@ -506,9 +292,9 @@ impl Request {
         // SAFETY: the pointers are of live objects.
         unsafe {
             if is_reset {
-                envoy_dynamic_module_on_http_filter_http_stream_reset(envoy, stream, number, 0);
+                hooks::envoy_dynamic_module_on_http_filter_http_stream_reset(envoy, stream, number, 0);
             } else {
-                envoy_dynamic_module_on_http_filter_http_stream_complete(envoy, stream, number);
+                hooks::envoy_dynamic_module_on_http_filter_http_stream_complete(envoy, stream, number);
             }
         }
     }
@@ -517,7 +303,7 @@ impl Request {
     pub(crate) fn client_stops_reading(&self) {
         // SAFETY: the pointers are of live objects.
         unsafe {
-            envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
+            hooks::envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
                 self.pointer(),
                 self.envoy.stream.get(),
             );
@@ -532,7 +318,7 @@ impl Request {
     pub(crate) fn answer_trailers(&self) {
         // SAFETY: the pointers are of live objects.
         unsafe {
-            envoy_dynamic_module_on_http_filter_response_trailers(
+            hooks::envoy_dynamic_module_on_http_filter_response_trailers(
                 self.envoy.pointer(),
                 self.envoy.stream.get(),
             )

@@ -9,7 +9,8 @@ use super::Fairness;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
 
-/// Tokens of a prompt and of a completion in the service that a program has attained.
+/// Weights of a token of a prompt and of a completion in the service that a program has attained. The EPP's
+/// numbers.
 const INPUT_TOKEN: f64 = 1.0;
 const OUTPUT_TOKEN: f64 = 2.0;
 

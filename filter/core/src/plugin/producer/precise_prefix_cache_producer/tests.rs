@@ -96,6 +96,7 @@ const NONE: Option<Tier> = None;
 const CACHES: [(u16, [Option<Tier>; 4]); 3] =
     [(0, [GPU, GPU, GPU, NONE]), (1, [GPU, CPU, CPU, NONE]), (2, [GPU, NONE, GPU, GPU])];
 
+/// Example of `precise-prefix-cache-producer`.
 #[test]
 fn the_longest_run_counts_weighted_by_tiers_and_cut_to_an_integer() {
     for (parameters, expected) in [

@@ -49,7 +49,10 @@ impl Default for ExpectedLatencyScorer {
     }
 }
 
-/// The default of tokens of prompts that a server reads in a second.
+/// The default of tokens of prompts that a server reads in a second. It only has to be in the magnitude,
+/// and rather too low: from 8 000 and from 100 000 the slope came to 53 to 57 µs a token in simulated time;
+/// a fixed 100 000 in front of servers of 25 000 made the p90 148 times as long at 95 % of the capacity, a
+/// fixed 6 000 harmed one of five loads.
 const PREFILL_THROUGHPUT: f64 = 8_000.0;
 
 impl ExpectedLatencyScorer {

@@ -54,6 +54,7 @@ mod tests {
         serde_json::from_value(parameters).unwrap()
     }
 
+    /// Example of `dcgm-data-source`.
     #[test]
     fn the_exporter_is_at_its_usual_port_and_path() {
         let source = source(json!({}));
