@@ -8,7 +8,7 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
 use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
+use metrics_agent_support::files::FileLimits;
 use metrics_agent::sources::manifests::File;
 
 fuzz_target!(|input: &[u8]| {

@@ -15,7 +15,7 @@ use metrics_agent::commands::{check, doctor, explain, recorded};
 use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };
-use metrics_agent::runtime::logging;
+use metrics_agent::logging;
 use metrics_agent::sources::endpoints::LabelLimits;
 use metrics_agent::sources::kubernetes::Limits;
 use tokio::net::TcpListener;

@@ -1,5 +1,7 @@
 //! The configurations that both pickers run, and the variations of their cases.
 
+use metrics_agent_support::files::FileLimits;
+
 use crate::manifests::Manifests;
 use crate::parity::generator::configuration;
 use anyhow::{Context, Result, anyhow};
@@ -8,7 +10,6 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_harness::tools;
 use endpoint_picker_wire::pipeline_into_core;
 use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
 use metrics_agent::sources::manifests::File;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

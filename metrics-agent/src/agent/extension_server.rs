@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use metrics_agent_support::credentials::{CredentialError, Watched, Watching};
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::Tasks;
 use s2n_tls::config::Config;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -9,15 +12,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::catalogue::watch::PlanWatch;
-use crate::credentials::{CredentialError, Watched, Watching};
 use crate::extension::references::PickerReferences;
 use crate::extension::server::status::SharedStatus;
 use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
 use crate::extension::status::{OwnStatus, StatusInputs};
-use crate::files::FileLimits;
 use crate::publish::cluster::write_status;
-use crate::runtime::Tasks;
 use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
 /// The extension server before it serves.

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::v1;
+use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 
 use super::pool_pods::{self, PoolPods};
@@ -20,7 +21,6 @@ use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
-use crate::runtime::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
 use crate::sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
 use crate::sources::kubernetes::ReadyPods;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::{Clock, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -26,7 +27,6 @@ use crate::kv_events::KvEvents;
 use crate::kv_events::subscribers::Subscribers;
 use crate::publish::cluster::{ObjectReports, PoolInputs};
 use crate::publish::{Pools, eds};
-use crate::runtime::{Clock, Tasks};
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
 use crate::sources::endpoints::{self, Declared};

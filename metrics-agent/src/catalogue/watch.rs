@@ -4,13 +4,13 @@ use core::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_support::files::{self, FileLimits};
+use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::plan::Plan;
 use super::{Options, Refusal, Refusals};
-use crate::files::{self, FileLimits};
-use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::manifests::{self, File, Problem, Problems};
 
 /// The newest valid plan; before the first one, why there is none.

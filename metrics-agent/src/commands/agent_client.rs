@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
+use metrics_agent_support::client::credentials::ClientCredentials;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::fetch::{self, FetchError};
 use crate::api::pools::status::{PoolStatus, RefusedObjects};
-use crate::client::credentials::ClientCredentials;
 use crate::extension::server::status::ServerStatus;
 
 /// An agent's response to `/v1/pools`.

@@ -8,9 +8,9 @@ use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode, Uri};
 use rustls::pki_types::ServerName;
 
-use crate::client::credentials::ClientCredentials;
-use crate::client::{Connection, ConnectionError, Get, GetError, Receiver};
-use crate::credentials::tls_fault::TlsFlags;
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::client::{Connection, ConnectionError, Get, GetError, Receiver};
+use metrics_agent_support::credentials::tls_fault::TlsFlags;
 
 const FLAGS: TlsFlags = TlsFlags {
     authorities: "--agent-ca",

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use hyper::Uri;
+use metrics_agent_support::client::credentials::{ClientFiles, Trust};
 use rustls::pki_types::ServerName;
 
 use super::values::{
@@ -13,7 +14,6 @@ use super::values::{
 };
 use crate::catalogue::dialect::MultiEngine;
 use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
-use crate::client::credentials::{ClientFiles, Trust};
 use crate::kv_events;
 use crate::kv_events::index::Limits;
 

@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 use tokenizer::Tokenizers;
 use tokio::sync::watch;
 
-use crate::runtime::{Clock, Labels, ResultCounter};
+use metrics_agent_support::runtime::{Clock, Labels, ResultCounter};
 
 /// How the agent follows the events of model servers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pool_publisher::PoolPublisher;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::runtime::{Clock, Tasks};
+use metrics_agent_support::runtime::{Clock, Tasks};
 
 /// The pools by name. They are added and removed with the manifests.
 #[derive(Debug)]

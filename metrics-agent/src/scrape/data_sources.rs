@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::ServedModel;
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -22,8 +24,6 @@ use super::task::pauses;
 use super::turn::{from_now_on, nth_turn};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
-use crate::client::credentials::ClientCredentials;
-use crate::runtime::{Clock, Tasks};
 
 /// Age from which a value is dropped, or three intervals if these are longer.
 const EXPIRY: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use core::time::Duration;
 use std::io::{self, ErrorKind};
 
 use hyper::StatusCode;
+use metrics_agent_support::client::ConnectionError;
+use metrics_agent_support::credentials::tls_fault::{TlsFault, TlsFlags};
 
 use crate::catalogue::dialect::TRTLLM_SERVE_PATH;
 use crate::catalogue::scraping::Scheme;
-use crate::client::ConnectionError;
-use crate::credentials::tls_fault::{TlsFault, TlsFlags};
 
 const FLAGS: TlsFlags = TlsFlags {
     authorities: "--scrape-ca",

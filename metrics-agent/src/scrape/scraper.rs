@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::runtime::{self, Clock, Tasks};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,8 +17,6 @@ use super::task::{Job, Task};
 use super::turn::{from_now_on, nth_turn};
 use crate::catalogue::plan::members::Member;
 use crate::catalogue::scraping::ScrapePlan;
-use crate::client::credentials::ClientCredentials;
-use crate::runtime::{self, Clock, Tasks};
 
 /// A pool to be scraped.
 pub struct ScrapedPool<'a> {

@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use metrics_agent_support::files::FileLimits;
+
 use super::kubernetes::ObjectId;
-use crate::files::FileLimits;
 
 /// Maximum number of bytes of all files together, as a multiple of the limit on one file.
 pub const MAX_FULL_FILES: usize = 4;

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
@@ -13,7 +14,6 @@ use super::state_times::StateTimes;
 use super::status::{EndpointState, EndpointStatus, PoolStatus};
 use crate::api::reports::Reports;
 use crate::publish::Pools;
-use crate::runtime::Clock;
 
 /// Time between two points.
 const INTERVAL: Duration = Duration::from_secs(2);

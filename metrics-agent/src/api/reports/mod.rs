@@ -23,13 +23,13 @@ use endpoint_picker::flow_control::{MAX_BANDS, MAX_TENANTS};
 use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::REPORT_FORMAT;
 use endpoint_picker_wire::report::Report;
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 pub use store::Reports;
 
 use super::{ApiState, Rejection, check_format, error_response};
 use crate::api;
-use crate::runtime::Clock;
 
 /// The route for reports of at most `max_bytes` bytes.
 pub(in crate::api) fn routes(max_bytes: usize) -> Router<Arc<ApiState>> {

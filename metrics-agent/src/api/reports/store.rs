@@ -7,6 +7,7 @@ use std::sync::Arc;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::report as wire;
 use endpoint_picker_wire::report::{EndpointReport, Report};
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 
 use super::predictions::CachePredictions;
@@ -18,7 +19,6 @@ use super::{
 use crate::api::pools::status::{FilterForm, ResumptionCounts, ShadowCounts};
 use crate::api::queues::QueueReport;
 use crate::api::queues::earlier::EarlierWaits;
-use crate::runtime::Clock;
 
 /// The last reports, by pool and proxy.
 #[derive(Debug)]

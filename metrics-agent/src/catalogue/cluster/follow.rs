@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_support::files;
+use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use serde_json::Value as Json;
 use tokio::sync::watch;
 
@@ -14,8 +16,6 @@ use crate::catalogue::manifests::document::{Documents, Item};
 use crate::catalogue::plan::Plan;
 use crate::catalogue::watch::{NoPlan, PlanResult, PlanWatch, read};
 use crate::catalogue::{Refusal, Refusals};
-use crate::files;
-use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
 use crate::sources::manifests::{File, Problem, Problems};
 

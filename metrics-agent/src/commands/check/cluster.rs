@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::Tasks;
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
@@ -16,7 +17,6 @@ use crate::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::{Options, Plan, Refusal};
 use crate::commands::columns::{counted, printable};
 use crate::commands::doctor;
-use crate::runtime::Tasks;
 use crate::sources::kubernetes::{
     self, Cluster, ClusterObjects, ObjectsResult, WatchMetrics, WatchedServices,
 };

@@ -11,7 +11,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::client::grpc::GrpcConnection;
+use metrics_agent_support::client::grpc::GrpcConnection;
 
 /// Maximum time for the response of one server.
 const TIMEOUT: Duration = Duration::from_secs(2);

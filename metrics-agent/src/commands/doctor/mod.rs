@@ -18,6 +18,7 @@ use dump::{Cluster, Route, VirtualHost};
 pub use health::Health;
 use hyper::{StatusCode, Uri};
 use managers::{Manager, RouteEntry};
+use metrics_agent_support::client::credentials::ClientCredentials;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use picker::Picker;
 pub use report::{Finding, Report, Severity};
@@ -28,7 +29,6 @@ use super::agent_client::{Agent, PoolList};
 use super::columns::counted;
 use super::fetch::{self, FetchError};
 use crate::api::pools::status::{EndpointState, PoolStatus};
-use crate::client::credentials::ClientCredentials;
 
 /// Maximum number of servers of one pool that are asked for their health.
 const MAX_ASKED: usize = 64;

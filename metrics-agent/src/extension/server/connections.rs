@@ -9,6 +9,9 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use metrics_agent_support::credentials::{CredentialError, File, Watched, Watching};
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::connections::{Connections, Place, Places};
 use s2n_tls::callbacks::VerifyHostNameCallback;
 use s2n_tls::config::Config;
 use s2n_tls::enums::ClientAuthType;
@@ -23,10 +26,7 @@ use tower_service::Service;
 use super::service::HookService;
 use super::status::SharedStatus;
 use super::{ServerSettings, TlsFiles};
-use crate::credentials::{CredentialError, File, Watched, Watching};
 use crate::extension::settings::HookSettings;
-use crate::files::FileLimits;
-use crate::runtime::connections::{Connections, Place, Places};
 
 /// Maximum number of connections, and of those of one address. Each replica of Envoy Gateway has one.
 const PLACES: Places = Places { max: 64, max_per_peer: 32, flags: "of the extension server" };

@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use metrics_agent_support::runtime::Tasks;
 use status::{Parent, StatusPatch};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, Refusal, Refusals};
-use crate::runtime::Tasks;
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId, ObjectsResult};
 use crate::sources::manifests::Source;
 

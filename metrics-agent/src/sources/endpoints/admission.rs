@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::runtime::Labels;
+use metrics_agent_support::runtime::Labels;
 
 /// Maximum number of endpoints that the log names for one reason.
 const MAX_NAMED: usize = 10;

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
 use super::file::{FileWatcher, WatchedFile};
 use super::{Declared, DeclaredSet, EndpointSet, LeftOutMetrics, NoEndpoints, combine};
-use crate::files::FileLimits;
-use crate::runtime::{ResultCounter, Tasks};
 use crate::sources::names::{Follower, Resolver, Unresolved};
 
 /// Where endpoints come from. Both are used together.

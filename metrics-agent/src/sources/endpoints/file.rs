@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
+use metrics_agent_support::files::{self, FileLimits, yaml_problem};
+use metrics_agent_support::runtime::ResultCounter;
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::fields::{Address, LabelLimits, Name, Namespace, Port};
 use super::{Declared, DeclaredSet, NoEndpoints, combine};
-use crate::files::{self, FileLimits, yaml_problem};
-use crate::runtime::ResultCounter;
 use crate::sources::manifests::Problem;
 use crate::sources::names::NamedServer;
 

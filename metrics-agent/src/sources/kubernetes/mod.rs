@@ -9,6 +9,8 @@ mod services;
 mod watch;
 
 pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::Tasks;
 pub use objects::{
     BASE_MODEL_LABEL, ClusterObject, ClusterObjects, ConfigMaps, ObjectId, ObjectWatches, ObjectsResult,
     PickerConfigMap,
@@ -18,8 +20,6 @@ pub use services::{ServiceWatches, Services, WatchedServices};
 pub use watch::WatchMetrics;
 
 use super::endpoints::LabelLimits;
-use crate::files::FileLimits;
-use crate::runtime::Tasks;
 
 /// Objects to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::Tasks;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Namespaces;
 use super::client::Client;
 use super::watch::{DecodeName, Resource, Selector, Target, Update, Watch, WatchMetrics};
-use crate::runtime::Tasks;
 
 const SERVICES: Resource = Resource { group: "", version: "v1", kind: "Service", name: "services" };
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -11,7 +12,6 @@ use super::HostName;
 use super::resolver::Resolver;
 use super::servers::{Resolved, Unresolved, resolved};
 use super::table::{Answer, LookupFailure, NameTable};
-use crate::runtime::ResultCounter;
 use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
 
 /// Maximum number of lookups at the same time.

@@ -16,11 +16,11 @@ use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, Resolver as Client, TokioResolver};
+use metrics_agent_support::files::{FileLimits, ReadError};
 use tokio::time::timeout;
 
 use super::HostName;
 use super::table::{Answer, LookupFailure};
-use crate::files::{FileLimits, ReadError};
 
 /// Maximum time of a lookup, with all name servers, attempts and search domains.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use endpoint_picker::pool::reading::Lora;
 use endpoint_picker_wire::Message;
+use metrics_agent_support::runtime::Clock;
 
 use super::*;
 use crate::publish::snapshot::{Topology, Versions};
-use crate::runtime::Clock;
 use crate::scrape::slot::Slot;
 
 const NOW: Duration = Duration::from_secs(100);

@@ -4,7 +4,7 @@ use endpoint_picker::plugin::Parameters;
 use serde::de::DeserializeOwned;
 use serde_json::{Error, Value as Json};
 
-use crate::suggestion::with_suggestion;
+use metrics_agent_support::suggestion::with_suggestion;
 
 /// A problem at a path within a plugin.
 #[derive(Debug)]

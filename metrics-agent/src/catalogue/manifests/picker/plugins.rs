@@ -2,6 +2,7 @@
 
 use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
 use endpoint_picker_wire::v1;
+use metrics_agent_support::suggestion::with_allowed;
 use serde_json::Value as Json;
 
 use super::agent_plugins::AgentPlugin;
@@ -12,7 +13,6 @@ use super::paths::PluginPath;
 use super::{Findings, deprecated, unsupported};
 use crate::catalogue::manifests::fault::quoted;
 use crate::catalogue::manifests::fields::without_nulls;
-use crate::suggestion::with_allowed;
 
 /// A plugin with valid parameters.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_support::credentials;
 use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 
 use crate::commands::doctor::Finding;
-use crate::credentials;
 
 /// The certificates of an entry in PEM, or why a Secret cannot be read.
 #[derive(Debug)]

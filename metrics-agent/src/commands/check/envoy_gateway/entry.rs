@@ -1,9 +1,9 @@
 //! The agents' entry in Envoy Gateway's configuration.
 
+use metrics_agent_support::files::{FileLimits, yaml_problem};
 use serde::Deserialize;
 
 use crate::commands::doctor::Finding;
-use crate::files::{FileLimits, yaml_problem};
 
 const POOLS: &str = "inference.networking.k8s.io";
 

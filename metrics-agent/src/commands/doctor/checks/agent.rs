@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use metrics_agent_support::suggestion::did_you_mean;
+
 use super::super::picker::{Form, Picker, PickerConfig};
 use super::super::report::Finding;
 use super::super::statistics::Host;
 use super::wasm::missing_functions;
 use crate::commands::doctor::Facts;
-use crate::suggestion::did_you_mean;
 
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.
 const STALE_MS: u64 = 10_000;

@@ -2,13 +2,13 @@
 
 use endpoint_picker_engine::proxy::headers::{DESTINATION, FALLBACK};
 use endpoint_picker_engine::proxy::metadata::FALLBACK_KEY;
+use metrics_agent_support::suggestion::did_you_mean;
 
 use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
 use super::super::managers::Filter;
 use super::super::picker::Steering;
 use super::super::report::Finding;
 use crate::commands::doctor::{Facts, Picking};
-use crate::suggestion::did_you_mean;
 
 /// Namespace and key of the metadata with the picker's choice.
 const OWN: (&str, &str) = (LB_METADATA, DESTINATION);

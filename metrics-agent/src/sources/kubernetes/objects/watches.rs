@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::Tasks;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tokio::sync::watch;
@@ -11,8 +13,6 @@ use super::{
     BASE_MODEL_LABEL, CONFIG_MAP, ClusterObject, ConfigMaps, KINDS, ObjectId, ObjectStore, ObjectsResult,
     PickerConfigMap, ROUTES,
 };
-use crate::files::FileLimits;
-use crate::runtime::Tasks;
 use crate::sources::kubernetes::Namespaces;
 use crate::sources::kubernetes::client::Client;
 use crate::sources::kubernetes::watch::{Decode, Resource, Selector, Target, Watch, WatchMetrics};

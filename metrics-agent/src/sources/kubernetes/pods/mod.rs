@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use decode::DecodePod;
+use metrics_agent_support::runtime::Tasks;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
 use super::watch::{Resource, Selector, Target, Update, Watch, WatchMetrics};
-use crate::runtime::Tasks;
 use crate::sources::endpoints::LabelLimits;
 
 /// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is absent.

@@ -8,6 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use metrics_agent_support::runtime::Labels;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,7 +20,6 @@ pub(crate) use target::{Resource, Selector, Target};
 use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, Client, Reason};
-use crate::runtime::Labels;
 
 /// Objects of a page of a list, as kubectl and Kubernetes' own clients have it.
 const PAGE: u32 = 500;

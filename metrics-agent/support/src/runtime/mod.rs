@@ -1,7 +1,6 @@
-//! The clock, the log, tasks, connections, and counters, which every stage uses.
+//! The clock, tasks, connections, and counters, which every stage uses.
 
 pub mod connections;
-pub mod logging;
 
 use core::fmt;
 use core::time::Duration;
@@ -95,7 +94,7 @@ impl fmt::Display for TaskEnded {
 impl core::error::Error for TaskEnded {}
 
 /// A metric's labels, of fixed names and fixed values, so that the number of series is bounded.
-pub(crate) type Labels<const N: usize> = [(&'static str, &'static str); N];
+pub type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Counts an operation by its result: `ok` or `refused`. Clones count together.
 #[derive(Clone, Debug)]

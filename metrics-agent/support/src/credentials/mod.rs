@@ -2,7 +2,7 @@
 //!
 //! Their content reaches no log and no message: an error names the file and the problem, never its text.
 
-pub(crate) mod tls_fault;
+pub mod tls_fault;
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub struct CredentialError {
 }
 
 impl CredentialError {
-    pub(crate) fn new(file: &Path, problem: impl Into<String>) -> Self {
+    /// The problem of a file, as text that follows its name.
+    pub fn new(file: &Path, problem: impl Into<String>) -> Self {
         Self { file: file.to_owned(), problem: problem.into() }
     }
 }
@@ -42,10 +43,10 @@ impl fmt::Display for CredentialError {
 impl core::error::Error for CredentialError {}
 
 /// A file and its bytes.
-pub(crate) type File = (PathBuf, Vec<u8>);
+pub type File = (PathBuf, Vec<u8>);
 
 /// Reads all files.
-pub(crate) async fn read(files: Arc<[PathBuf]>, limits: FileLimits) -> Result<Vec<File>, CredentialError> {
+pub async fn read(files: Arc<[PathBuf]>, limits: FileLimits) -> Result<Vec<File>, CredentialError> {
     let reading =
         tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file, limits)).collect());
     reading.await.unwrap_or_else(|error| Err(CredentialError::new(Path::new(""), error.to_string())))
@@ -57,12 +58,12 @@ fn read_one(path: &Path, limits: FileLimits) -> Result<File, CredentialError> {
 }
 
 /// The cryptography of all connections.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
 /// A certificate chain, the owner's certificate first.
-pub(crate) fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
+pub fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -71,13 +72,13 @@ pub(crate) fn certificates((path, bytes): &File) -> Result<Vec<CertificateDer<'s
 }
 
 /// The first private key of the file.
-pub(crate) fn key((path, bytes): &File) -> Result<PrivateKeyDer<'static>, CredentialError> {
+pub fn key((path, bytes): &File) -> Result<PrivateKeyDer<'static>, CredentialError> {
     PrivateKeyDer::from_pem_slice(bytes)
         .map_err(|_| CredentialError::new(path, "has no private key in PEM (PKCS#8, PKCS#1 or SEC1)"))
 }
 
 /// The certificates to trust.
-pub(crate) fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
+pub fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         roots.add(certificate).map_err(|error| {
@@ -96,11 +97,11 @@ pub struct Watched<T> {
 }
 
 /// The tasks that read files again, and the counter of these readings.
-pub(crate) type Watching<'a> = (&'a Tasks, &'a ResultCounter);
+pub type Watching<'a> = (&'a Tasks, &'a ResultCounter);
 
 impl<T: Send + Sync + 'static> Watched<T> {
     /// Reads the files now; with `watching`, again whenever one of them changes. Connections made with an earlier value stay open.
-    pub(crate) async fn read(
+    pub async fn read(
         files: Vec<PathBuf>,
         limits: FileLimits,
         watching: Option<Watching<'_>>,
@@ -152,7 +153,7 @@ impl fmt::Debug for Tokens {
 
 impl Tokens {
     /// Reads one token from each line; empty lines are skipped.
-    pub(crate) fn read((path, bytes): &File) -> Result<Self, CredentialError> {
+    pub fn read((path, bytes): &File) -> Result<Self, CredentialError> {
         let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         let tokens: Vec<_> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
         let is_valid = |token: &Vec<u8>| token.len() <= MAX_BYTES && token.iter().all(u8::is_ascii_graphic);
@@ -174,7 +175,7 @@ impl Tokens {
     }
 
     /// The `authorization` header with the first token.
-    pub(crate) fn header(&self) -> HeaderValue {
+    pub fn header(&self) -> HeaderValue {
         let value = [b"Bearer ", self.0[0].as_slice()].concat();
         let mut value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value))
             .expect("a token is of visible ASCII characters");

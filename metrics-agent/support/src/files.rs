@@ -39,7 +39,7 @@ impl FileLimits {
     }
 
     /// The limits for the YAML library. The limit on events follows from the limit on nodes.
-    pub(crate) fn yaml(self) -> serde_saphyr::Budget {
+    pub fn yaml(self) -> serde_saphyr::Budget {
         let mut budget = serde_saphyr::Budget::default();
         budget.max_nodes = self.yaml_nodes;
         budget.max_events = self.yaml_nodes.saturating_mul(4);
@@ -48,7 +48,7 @@ impl FileLimits {
 }
 
 /// A message for a YAML error, with the flag if a limit of the agent was exceeded.
-pub(crate) fn yaml_problem(error: &Error) -> String {
+pub fn yaml_problem(error: &Error) -> String {
     let flag = match error.without_snippet() {
         Error::Budget { breach: BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. }, .. } => {
             " (--max-yaml-nodes)"
@@ -83,7 +83,7 @@ impl core::error::Error for ReadError {}
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Polls forever: calls `update` with the first content, and then with each change.
-pub(crate) async fn poll<T, Read>(read: impl Fn() -> Read, update: impl Fn(&T))
+pub async fn poll<T, Read>(read: impl Fn() -> Read, update: impl Fn(&T))
 where
     T: Clone + PartialEq,
     Read: Future<Output = T>,

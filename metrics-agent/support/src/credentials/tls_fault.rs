@@ -8,18 +8,18 @@ use rustls::{AlertDescription, CertificateError};
 
 /// The flags for the TLS of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFlags {
+pub struct TlsFlags {
     /// Names the trusted authorities.
-    pub(crate) authorities: &'static str,
+    pub authorities: &'static str,
     /// Sets the name in the server's certificate.
-    pub(crate) server_name: &'static str,
+    pub server_name: &'static str,
     /// Set the client's certificate and key.
-    pub(crate) certificate: &'static str,
+    pub certificate: &'static str,
 }
 
 /// A fault that the flags or another certificate of the server remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TlsFault {
+pub enum TlsFault {
     /// The server presents the certificate of an authority as its own, as `openssl req -x509` makes it.
     AuthorityAsServer,
     /// The issuer of the certificate is not trusted.
@@ -34,7 +34,7 @@ pub(crate) enum TlsFault {
 
 impl TlsFault {
     /// The fault behind an error, if it is one of these.
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
             if let Some(error) = error.downcast_ref() {
@@ -72,12 +72,12 @@ impl TlsFault {
     }
 
     /// Advice that names these flags.
-    pub(crate) fn advice(self, flags: &'static TlsFlags) -> Advice {
+    pub fn advice(self, flags: &'static TlsFlags) -> Advice {
         Advice { fault: self, flags }
     }
 
     /// The fault in a few words.
-    pub(crate) fn brief(self) -> &'static str {
+    pub fn brief(self) -> &'static str {
         match self {
             Self::AuthorityAsServer => "the certificate is an authority's, not a server's",
             Self::UnknownIssuer => "the certificate's issuer is not trusted",
@@ -90,7 +90,7 @@ impl TlsFault {
 
 /// Advice about a fault.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Advice {
+pub struct Advice {
     fault: TlsFault,
     flags: &'static TlsFlags,
 }

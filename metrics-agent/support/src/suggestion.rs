@@ -7,7 +7,7 @@ const MIN_SIMILARITY: f64 = 0.75;
 const MAX_BYTES: usize = 128;
 
 /// The end of a message about an unknown name: a question for the most similar known name, empty if none is similar.
-pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     if name.len() > MAX_BYTES {
         return String::new();
     }
@@ -20,7 +20,7 @@ pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a s
 }
 
 /// The end of a message about an unknown name: the suggestion, and then all known names.
-pub(crate) fn with_allowed(name: &str, known: &[&str]) -> String {
+pub fn with_allowed(name: &str, known: &[&str]) -> String {
     let suggestion = did_you_mean(name, known.iter().copied());
     let allowed = if suggestion.is_empty() { "; allowed" } else { " Allowed" };
     format!("{suggestion}{allowed}: {}", known.join(", "))
@@ -28,7 +28,7 @@ pub(crate) fn with_allowed(name: &str, known: &[&str]) -> String {
 
 /// An error of serde, with a suggestion before the known names if it is about an unknown name: these errors
 /// list the name and then the known ones, all in backticks.
-pub(crate) fn with_suggestion(error: String) -> String {
+pub fn with_suggestion(error: String) -> String {
     if !error.starts_with("unknown field `") && !error.starts_with("unknown variant `") {
         return error;
     }

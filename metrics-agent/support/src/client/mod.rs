@@ -42,7 +42,7 @@ type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 type Io = Pin<Box<http1::Connection<TokioIo<LimitedStream<Stream>>, Empty<Bytes>>>>;
 
 /// A kept-alive connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
-pub(crate) struct Connection {
+pub struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
     /// `None` once the connection has ended: hyper reports the end to the sender only when this is dropped.
     io: Option<Io>,
@@ -52,17 +52,19 @@ pub(crate) struct Connection {
 
 /// A GET request.
 #[derive(Debug)]
-pub(crate) struct Get<'a> {
-    pub(crate) path: &'a Uri,
+pub struct Get<'a> {
+    /// Path and query.
+    pub path: &'a Uri,
     /// Content types that the client reads.
-    pub(crate) accept: HeaderValue,
-    pub(crate) authorization: Option<&'a HeaderValue>,
+    pub accept: HeaderValue,
+    /// The `authorization` header, if the server requires one.
+    pub authorization: Option<&'a HeaderValue>,
     /// Maximum size of the response's body.
-    pub(crate) max_bytes: usize,
+    pub max_bytes: usize,
 }
 
 /// Takes a response.
-pub(crate) trait Receiver<E> {
+pub trait Receiver<E> {
     /// Takes the status and the headers.
     fn head(&mut self, status: StatusCode, headers: &HeaderMap) -> Result<(), E>;
 
@@ -72,7 +74,7 @@ pub(crate) trait Receiver<E> {
 
 impl Connection {
     /// Connects to an address, which the requests name as their host. Without `tls` the connection is plain.
-    pub(crate) async fn open(
+    pub async fn open(
         address: impl ToSocketAddrs,
         host: &str,
         tls: Option<Tls>,
@@ -99,7 +101,7 @@ impl Connection {
 
     /// Sends a request, and gives the receiver the response as it arrives, until the receiver fails. After an
     /// error the connection must not be used again.
-    pub(crate) async fn get<E: From<ConnectionError>>(
+    pub async fn get<E: From<ConnectionError>>(
         &mut self,
         get: Get<'_>,
         receiver: &mut impl Receiver<E>,
@@ -165,7 +167,7 @@ async fn read<E: From<ConnectionError>>(
 }
 
 /// Why a request failed.
-pub(crate) enum GetError<E> {
+pub enum GetError<E> {
     /// The connection ended before a response: the server may have closed the idle connection.
     BeforeResponse(hyper::Error),
     /// The response is not usable.
@@ -189,7 +191,7 @@ pub enum ConnectionError {
 
 impl ConnectionError {
     /// The fault of TLS behind the error, if its remedy is known.
-    pub(crate) fn tls_fault(&self) -> Option<TlsFault> {
+    pub fn tls_fault(&self) -> Option<TlsFault> {
         match self {
             Self::Tls(error) => TlsFault::of(error),
             Self::Http(error) => TlsFault::of(error),
@@ -198,7 +200,7 @@ impl ConnectionError {
     }
 
     /// Whether the server's bytes are not HTTP, or it has closed the connection, as a server with TLS does.
-    pub(crate) fn is_not_http(&self) -> bool {
+    pub fn is_not_http(&self) -> bool {
         matches!(self, Self::Http(error) if error.is_parse() || error.is_incomplete_message())
     }
 }

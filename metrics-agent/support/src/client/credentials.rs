@@ -46,14 +46,14 @@ pub struct ClientCredentials {
 }
 
 /// TLS of one connection.
-pub(crate) struct Tls {
+pub struct Tls {
     pub(super) config: Arc<ClientConfig>,
     pub(super) server_name: ServerName<'static>,
 }
 
 impl ClientFiles {
     /// Reads the files now; with `watching`, again whenever they change.
-    pub(crate) async fn read(
+    pub async fn read(
         self,
         limits: FileLimits,
         watching: Option<Watching<'_>>,
@@ -83,17 +83,19 @@ impl ClientFiles {
 }
 
 impl ClientCredentials {
-    pub(crate) fn has_tls(&self) -> bool {
+    /// Whether connections can have TLS.
+    pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     /// TLS of a connection to `host`; `None` without TLS.
-    pub(crate) fn tls(&self, host: ServerName<'static>) -> Option<Tls> {
+    pub fn tls(&self, host: ServerName<'static>) -> Option<Tls> {
         let config = self.tls.as_ref()?.now();
         Some(Tls { config, server_name: self.server_name.clone().unwrap_or(host) })
     }
 
-    pub(crate) fn authorization(&self) -> Option<Arc<HeaderValue>> {
+    /// The `authorization` header of requests; `None` without a token.
+    pub fn authorization(&self) -> Option<Arc<HeaderValue>> {
         self.authorization.as_ref().map(Watched::now)
     }
 }
