@@ -9,7 +9,6 @@ mod health;
 pub mod metrics;
 mod models;
 pub mod pools;
-pub mod queues;
 pub mod reports;
 pub mod waiters;
 
@@ -27,9 +26,9 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
+use metrics_agent_status::pool::{PoolStatus, UnresolvedStatus};
 use metrics_agent_support::runtime::Clock;
 use pools::history::History;
-use pools::status::{PoolStatus, UnresolvedStatus};
 use pools::{build, snapshot};
 use prometheus_client::registry::Registry;
 use reports::Reports;

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
+use metrics_agent_status::extension::ServerStatus;
+use metrics_agent_status::pool::{PoolStatus, RefusedObjects};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::fetch::{self, FetchError};
-use crate::api::pools::status::{PoolStatus, RefusedObjects};
-use crate::extension::server::status::ServerStatus;
 
 /// An agent's response to `/v1/pools`.
 #[derive(Clone, Debug, serde::Deserialize)]

@@ -12,10 +12,7 @@ use prost_types::Struct;
 
 use super::route_metadata;
 use super::wire::{Builder, Field, Malformed, Message};
-
-/// The response to requests to pools while Envoy AI Gateway's server is called after ours.
-pub(crate) const WRONG_ORDER: &str = "Envoy AI Gateway's extension server is called after the endpoint picker's: enter it before the endpoint picker in \
-                                      extensionManagers of Envoy Gateway";
+use metrics_agent_status::extension::WRONG_ORDER;
 
 /// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the field of a pool. By this mark it makes
 /// the processor in its last hook.

@@ -3,9 +3,6 @@
 use super::settings::Module;
 use super::wire::Builder;
 
-/// The name of the filter, of its cluster and of their settings.
-pub(crate) const NAME: &str = "endpoint-picker";
-
 /// `google.protobuf.Any`: a type and a message of it.
 pub(super) fn any(type_name: &str, message: impl AsRef<[u8]>) -> Builder {
     Builder::default().bytes(1, format!("type.googleapis.com/{type_name}")).bytes(2, message)

@@ -22,6 +22,3 @@ pub mod settings;
 pub mod status;
 pub mod weights;
 pub mod wire;
-
-pub(crate) use ai_gateway::WRONG_ORDER;
-pub(crate) use envoy::NAME;

@@ -12,9 +12,7 @@ use super::ownership::{ObjectName, Ownership, Reference};
 use super::route_metadata;
 use super::wire::{Builder, Malformed, Message};
 use crate::sources::kubernetes::Services;
-
-/// The key of the mark in a route's `filter_metadata`.
-pub(crate) const MARK: &str = "endpoint-picker";
+use metrics_agent_status::extension::MARK;
 
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 pub(super) const MAX_POOLS: usize = 64;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use metrics_agent_status::pool::StreamState;
 use tokio::sync::Notify;
 use tokio::time::{self, sleep, sleep_until, timeout};
 
@@ -15,7 +16,7 @@ use super::event::Event;
 use super::sequence::{Message, Sequence, Step};
 use super::share::Share;
 use super::sources::Source;
-use super::{CacheStatus, KvEvents, StreamState};
+use super::{CacheStatus, KvEvents};
 
 /// Time between two connections, and between the end of a replay and the next one.
 const PAUSE: Duration = Duration::from_secs(1);

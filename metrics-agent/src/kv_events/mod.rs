@@ -40,10 +40,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use serde::{Deserialize, Serialize};
 use tokenizer::Tokenizers;
 use tokio::sync::watch;
 
+use metrics_agent_status::pool::StreamState;
 use metrics_agent_support::runtime::{Clock, Labels, ResultCounter};
 
 /// How the agent follows the events of model servers.
@@ -115,33 +115,6 @@ pub struct Stream {
     pub problem: Option<String>,
     /// The time of the last message since the agent's start.
     pub updated: Option<Duration>,
-}
-
-/// The state of the events of one cache, or of the worst of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StreamState {
-    /// Not connected.
-    #[default]
-    Disconnected,
-    /// Messages were lost, or were published before the agent connected: the cache has blocks that are not known.
-    Partial,
-    /// All that the cache has is known.
-    Complete,
-}
-
-impl StreamState {
-    /// All states, the worst first.
-    pub const ALL: [Self; 3] = [Self::Disconnected, Self::Partial, Self::Complete];
-
-    /// As in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Disconnected => "disconnected",
-            Self::Partial => "partial",
-            Self::Complete => "complete",
-        }
-    }
 }
 
 /// The events of one server.

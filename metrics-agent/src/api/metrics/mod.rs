@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics_agent_status::pool::PoolStatus;
 use metrics_agent_support::runtime::Labels;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
@@ -19,7 +20,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::pools::status::PoolStatus;
 use super::{ApiState, error_response};
 use crate::catalogue::Refusal;
 use crate::publish::pool_publisher::EndpointCounts;

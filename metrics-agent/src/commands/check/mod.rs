@@ -8,8 +8,8 @@ use core::fmt::Write;
 use std::path::Path;
 
 use endpoint_picker_wire::v1;
+use metrics_agent_status::columns::counted;
 
-use super::columns::counted;
 use crate::catalogue::dialect::{Engine, MetricSpec};
 use crate::catalogue::plan::members::Members;
 use crate::catalogue::{Options, Plan, PoolPlan, differences};

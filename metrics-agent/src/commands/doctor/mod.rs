@@ -18,6 +18,8 @@ use dump::{Cluster, Route, VirtualHost};
 pub use health::Health;
 use hyper::{StatusCode, Uri};
 use managers::{Manager, RouteEntry};
+use metrics_agent_status::columns::counted;
+use metrics_agent_status::pool::{EndpointState, PoolStatus};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use picker::Picker;
@@ -26,9 +28,7 @@ pub use statistics::{ClusterHosts, Statistics};
 use tokio::task::JoinSet;
 
 use super::agent_client::{Agent, PoolList};
-use super::columns::counted;
 use super::fetch::{self, FetchError};
-use crate::api::pools::status::{EndpointState, PoolStatus};
 
 /// Maximum number of servers of one pool that are asked for their health.
 const MAX_ASKED: usize = 64;

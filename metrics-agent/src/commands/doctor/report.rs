@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use crate::commands::columns::{counted, printable};
+use metrics_agent_status::columns::{counted, printable};
 
 /// The maximum of places that are listed for one finding.
 const MAX_PLACES: usize = 3;

@@ -13,9 +13,9 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker_wire::v1;
+use metrics_agent_status::queues::status::QueueStatus;
 
 use self::replay::Replay;
-use crate::api::queues::status::QueueStatus;
 
 /// Decides a request by a snapshot that has a topology. `queue` are the proxies' queues, if they are known.
 pub fn explain(

@@ -19,9 +19,9 @@ use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::{shadow_into_core, v1};
+use metrics_agent_status::queues::status::{BandStatus, QueueStatus};
 
 use super::{Choice, DRAWS, DecisionReport, ExplainError, RecordedRequest, ShadowReport};
-use crate::api::queues::status::{BandStatus, QueueStatus};
 
 /// Any time that is larger than the readings' ages.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);

@@ -7,9 +7,9 @@ use endpoint_picker::decision::explanation::{Score, Verdict};
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::v1;
+use metrics_agent_status::columns::{self, NOTHING, counted, printable};
 
 use super::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
-use crate::commands::columns::{self, NOTHING, counted, printable};
 
 const LIMITS: &str = "Nothing but the snapshot is known here. A filter also has its prompts, sessions, requests in flight and recent \
 failures:\nscorers that use these give all endpoints the same score.";

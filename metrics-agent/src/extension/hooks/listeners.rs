@@ -7,10 +7,11 @@ use bytes::Bytes;
 
 use crate::extension::ai_gateway::Processors;
 use crate::extension::conformance;
-use crate::extension::envoy::{NAME, any, any_text, extension, module};
+use crate::extension::envoy::{any, any_text, extension, module};
 use crate::extension::hooks::routes::PickingRoutes;
 use crate::extension::settings::HookSettings;
 use crate::extension::wire::{Builder, Malformed, Message};
+use metrics_agent_status::extension::NAME;
 
 const MANAGER: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

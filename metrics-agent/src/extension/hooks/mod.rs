@@ -8,9 +8,9 @@ mod listeners;
 mod routes;
 
 use bytes::Bytes;
+use metrics_agent_status::extension::WRONG_ORDER;
 use routes::RoutePlan;
 
-use super::ai_gateway;
 use super::pool::{self, RoutePool};
 use super::settings::HookSettings;
 use super::weights::Weights;
@@ -41,7 +41,7 @@ pub fn translate(settings: &HookSettings, weights: &Weights, translation: Transl
     let Translation { clusters, listeners, routes } = translation;
     let processors = routes::processors(&routes);
     if processors.are_missing(&clusters) {
-        tracing::warn!("{}", ai_gateway::WRONG_ORDER);
+        tracing::warn!("{}", WRONG_ORDER);
         return Translation { clusters, listeners, routes: edited(routes, routes::refuse) };
     }
     let managed = listeners::stream_idle_timeouts(&listeners);

@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::extension::ai_gateway::{self, Processors};
 use crate::extension::conformance;
-use crate::extension::envoy::{NAME, any, any_text, duration, entry, extension, module};
+use crate::extension::envoy::{any, any_text, duration, entry, extension, module};
 use crate::extension::pool::{self, RoutePool};
 use crate::extension::settings::HookSettings;
 use crate::extension::weights::{RuleWeights, Weights};
 use crate::extension::wire::{Builder, Malformed, Message};
+use metrics_agent_status::extension::NAME;
 
 const PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
 

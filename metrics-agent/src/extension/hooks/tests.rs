@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::extension::ai_gateway::WRONG_ORDER;
 use crate::extension::envoy::{any, entry, extension};
 use crate::extension::ownership::Ownership;
 use crate::extension::settings::{FilterConfig, Module};
 use crate::extension::wire::Builder;
+use metrics_agent_status::extension::WRONG_ORDER;
 
 const RULE: &str = "httproute/team/chat/rule/0";
 const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

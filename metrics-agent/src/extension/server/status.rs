@@ -2,40 +2,8 @@
 
 use std::sync::Arc;
 
+use metrics_agent_status::extension::ServerStatus;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-
-/// Connections and calls of Envoy Gateway since the start of the agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerStatus {
-    /// Connections now.
-    pub connections: usize,
-    /// Why the last TLS handshake failed; absent: it did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed_handshake: Option<String>,
-    /// Calls of each hook.
-    pub calls: HookCalls,
-    /// The largest numbers of messages of one translation.
-    pub largest_translation: TranslationParts,
-}
-
-/// Numbers of calls.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names of the hooks")]
-pub struct HookCalls {
-    pub route: u64,
-    pub endpoints: u64,
-    pub translation: u64,
-}
-
-/// Numbers of messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names of the messages")]
-pub struct TranslationParts {
-    pub listeners: usize,
-    pub routes: usize,
-    pub clusters: usize,
-}
 
 /// The status that the server keeps. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use metrics_agent_status::columns::counted;
+use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
+
 use super::super::dump::Cluster;
 use super::super::report::Finding;
-use crate::api::pools::status::{EndpointState, EndpointStatus, PoolStatus};
-use crate::commands::columns::counted;
 use crate::commands::doctor::{Facts, Picking};
 
 /// The maximum of addresses in a message.

@@ -1,8 +1,9 @@
 //! Checks of the agent as Envoy Gateway's extension server.
 
+use metrics_agent_status::extension::ServerStatus;
+
 use super::super::report::Finding;
 use crate::commands::doctor::{Facts, PoolRoute};
-use crate::extension::server::status::ServerStatus;
 
 /// Envoy Gateway's calls of the agent.
 pub(super) fn calls(facts: &Facts) -> Option<Vec<Finding>> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use endpoint_picker::policy::REWRITE_HEADERS;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK, SCORES};
+use metrics_agent_status::columns::counted;
 
 use super::super::report::Finding;
-use crate::commands::columns::counted;
 use crate::commands::doctor::Facts;
 use crate::commands::doctor::managers::{Filter, FilterKind, Manager};
 

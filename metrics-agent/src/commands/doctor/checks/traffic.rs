@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use metrics_agent_status::columns::counted;
+use metrics_agent_status::pool::EndpointState;
+
 use super::super::dump::Cluster;
 use super::super::report::Finding;
-use crate::api::pools::status::EndpointState;
-use crate::commands::columns::counted;
 use crate::commands::doctor::Facts;
 
 /// Number of routed requests of which at most one may be served elsewhere: that is due to endpoints that have

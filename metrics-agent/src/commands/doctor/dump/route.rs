@@ -6,8 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::extension::pool::MARK;
-use crate::extension::{NAME, WRONG_ORDER};
+use metrics_agent_status::extension::{MARK, NAME, WRONG_ORDER};
 
 /// Configurations of HTTP filters, by the filters' names.
 pub(crate) type TypedConfigs = BTreeMap<String, Value>;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use endpoint_picker::flow_control::WAIT_BOUNDS;
 
-use crate::api::reports::ReportError;
+use crate::report::ReportError;
 
 /// Waits up to each of [`WAIT_BOUNDS`], and waits above the last.
 const BUCKETS: usize = WAIT_BOUNDS.len() + 1;
@@ -20,7 +20,7 @@ pub struct Waits {
 
 impl Waits {
     /// Reads reported waits. Their sum fits into 64 bits.
-    pub(in crate::api) fn read(reported: &[u64], seconds: f64) -> Result<Self, ReportError> {
+    pub fn read(reported: &[u64], seconds: f64) -> Result<Self, ReportError> {
         let mut counts = [0; BUCKETS];
         let sum = reported.iter().try_fold(0_u64, |sum, count| sum.checked_add(*count));
         let fits = reported.len() <= BUCKETS && sum.is_some();
@@ -32,7 +32,7 @@ impl Waits {
     }
 
     /// The same waits, none of which is longer than this time.
-    pub(in crate::api) fn up_to(self, seconds: f64) -> Result<Self, ReportError> {
+    pub(crate) fn up_to(self, seconds: f64) -> Result<Self, ReportError> {
         if seconds >= 0.0 { Ok(Self { longest: seconds, ..self }) } else { Err(ReportError::InvalidWaits) }
     }
 
@@ -55,13 +55,14 @@ impl Waits {
 
     /// These waits without the waits of an earlier report.
     #[must_use]
-    pub(in crate::api) fn without(&self, earlier: &Self) -> Self {
+    pub fn without(&self, earlier: &Self) -> Self {
         let mut counts = self.counts;
         counts.iter_mut().zip(&earlier.counts).for_each(|(own, count)| *own = own.saturating_sub(*count));
         Self { counts, seconds: (self.seconds - earlier.seconds).max(0.0), longest: self.longest }
     }
 
-    pub(in crate::api) fn add(&mut self, other: &Self) {
+    /// Adds other waits.
+    pub fn add(&mut self, other: &Self) {
         let counts = self.counts.iter_mut().zip(&other.counts);
         counts.for_each(|(own, count)| *own = own.saturating_add(*count));
         self.seconds += other.seconds;
@@ -70,7 +71,7 @@ impl Waits {
 
     /// Milliseconds within which this share of the waits ended; between two bounds it is estimated as in
     /// Prometheus. At most the last bound and the longest wait. `None` without waits.
-    pub(in crate::api) fn percentile_ms(&self, share: f64) -> Option<f64> {
+    pub fn percentile_ms(&self, share: f64) -> Option<f64> {
         let all = self.requests();
         if all == 0 {
             return None;

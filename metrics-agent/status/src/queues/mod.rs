@@ -13,7 +13,7 @@ use endpoint_picker_wire::report::{Band, BandOutcome, FlowControl};
 use tenants::Tenants;
 use waits::Waits;
 
-use super::reports::ReportError;
+use crate::report::ReportError;
 
 /// The queue of one proxy, as of its last report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +59,7 @@ const EFFECTIVE: &str = "effective";
 
 impl QueueReport {
     /// Reads what a proxy sent; [`Self::bound_tenants`] completes it.
-    pub(in crate::api) fn read(sent: &FlowControl) -> Result<Self, ReportError> {
+    pub fn read(sent: &FlowControl) -> Result<Self, ReportError> {
         if sent.bands.len() > MAX_BANDS {
             return Err(ReportError::TooManyBands(sent.bands.len()));
         }
@@ -90,11 +90,7 @@ impl QueueReport {
 
     /// Bounds the number of tenants with figures of their own. `others` are the last reports of the pool's
     /// other proxies, and `earlier` is this proxy's previous report.
-    pub(in crate::api) fn bound_tenants<'a>(
-        &mut self,
-        others: impl Iterator<Item = &'a Self>,
-        earlier: Option<&Self>,
-    ) {
+    pub fn bound_tenants<'a>(&mut self, others: impl Iterator<Item = &'a Self>, earlier: Option<&Self>) {
         let taken: usize = others.flat_map(|queue| &queue.bands).map(|band| band.tenants.named()).sum();
         let before = |priority| earlier.and_then(|earlier| earlier.tenants_of(priority));
         let keep =

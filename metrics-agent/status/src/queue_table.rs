@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::api::queues::status::{BandStatus, QueueStatus, TenantStatus, WaitPercentiles};
-use crate::commands::columns::{self, NOTHING};
+use crate::columns::{self, NOTHING};
+use crate::queues::status::{BandStatus, QueueStatus, TenantStatus, WaitPercentiles};
 
 const HEADER: [&str; 9] =
     ["PRIORITY", "QUEUED", "LIMIT", "BYTES", "WAIT P50", "P90", "P99", "DISPATCHED", "OTHER ENDS"];
@@ -82,8 +82,8 @@ fn milliseconds(ms: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::PoolStatus;
-    use crate::api::queues::status::WaitPercentiles;
+    use crate::pool::PoolStatus;
+    use crate::queues::status::WaitPercentiles;
 
     #[test]
     fn each_band_has_a_row() {

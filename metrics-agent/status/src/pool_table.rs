@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-use super::columns::{NOTHING, printable};
-use super::{columns, queue_table};
-use crate::api::pools::status::{
+use crate::columns::{NOTHING, printable};
+use crate::pool::UnknownPool;
+use crate::pool::{
     EndpointState, EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, RefusedObject,
     RefusedObjects, ShadowCounts, SharingProxyStatus, SharingStatus, TrafficStatus, UnresolvedStatus,
 };
-use crate::api::reports::UnknownPool;
+use crate::{columns, queue_table};
 
 const HEADER: [&str; 14] = [
     "ENDPOINT",
@@ -251,7 +251,7 @@ fn one_line(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pools::status::{FilterForm, ResponseTimes, StoreStatus};
+    use crate::pool::{FilterForm, ResponseTimes, StoreStatus};
 
     fn endpoint(name: &str, state: EndpointState) -> EndpointStatus {
         EndpointStatus {

@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::queues::QueueReport;
-use crate::api::queues::status::QueueStatus;
-use crate::api::reports::UnknownPool;
-use crate::api::reports::predictions::CachePredictions;
-use crate::catalogue::Refusal;
-use crate::kv_events::StreamState;
+use crate::predictions::CachePredictions;
+use crate::queues::QueueReport;
+use crate::queues::status::QueueStatus;
 
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
@@ -213,6 +210,33 @@ pub struct KvEventsStatus {
     pub tokens: BTreeMap<String, u64>,
 }
 
+/// The state of the events of one cache, or of the worst of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamState {
+    /// Not connected.
+    #[default]
+    Disconnected,
+    /// Messages were lost, or were published before the agent connected: the cache has blocks that are not known.
+    Partial,
+    /// All that the cache has is known.
+    Complete,
+}
+
+impl StreamState {
+    /// All states, the worst first.
+    pub const ALL: [Self; 3] = [Self::Disconnected, Self::Partial, Self::Complete];
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disconnected => "disconnected",
+            Self::Partial => "partial",
+            Self::Complete => "complete",
+        }
+    }
+}
+
 /// The state of an endpoint: the first that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -389,15 +413,12 @@ impl PoolStatus {
     }
 }
 
-/// Maximum number of objects that are listed.
-const MAX_LISTED: usize = 200;
-
 /// The refused objects and files, the first ones with their reasons.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RefusedObjects {
     /// All of them.
     pub count: usize,
-    /// At most [`MAX_LISTED`].
+    /// At most 200.
     pub objects: Vec<RefusedObject>,
 }
 
@@ -412,13 +433,13 @@ pub struct RefusedObject {
     pub earlier_in_force: bool,
 }
 
-impl RefusedObjects {
-    pub(super) fn new(refusals: &[Refusal]) -> Self {
-        let objects = refusals.iter().take(MAX_LISTED).map(|refusal| RefusedObject {
-            object: refusal.source.to_string(),
-            reasons: refusal.reasons.clone(),
-            earlier_in_force: refusal.earlier_in_force,
-        });
-        Self { count: refusals.len(), objects: objects.collect() }
-    }
+/// A pool that proxies ask for and the agent does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownPool {
+    /// The name that they ask for.
+    pub pool: String,
+    /// Requests for it since the agent was started.
+    pub requests: u64,
+    /// Age of the last one.
+    pub age_ms: u64,
 }

@@ -7,7 +7,7 @@ use endpoint_picker::plugin::MAX_FAIRNESS_ID;
 use endpoint_picker_wire::report::Band;
 
 use super::Outcomes;
-use crate::api::reports::ReportError;
+use crate::report::ReportError;
 
 /// The requests of one fairness id in a band.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,7 +116,7 @@ mod tests {
     use endpoint_picker_wire::report::{BandOutcome, BandTenant};
 
     use super::*;
-    use crate::api::queues::waits::Waits;
+    use crate::queues::waits::Waits;
 
     /// A tenant with this number of requests that wait, and of requests that were dispatched after up to 0.1
     /// ms.

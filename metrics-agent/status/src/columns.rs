@@ -6,10 +6,10 @@ use core::ops::Range;
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 
 /// The cell of a missing value.
-pub(crate) const NOTHING: &str = "-";
+pub const NOTHING: &str = "-";
 
 /// Writes a header and rows, columns two spaces apart; the columns in `numbers` are aligned to the right.
-pub(crate) fn write(
+pub fn write(
     f: &mut fmt::Formatter<'_>,
     header: impl Into<Row>,
     rows: impl IntoIterator<Item = impl Into<Row>>,
@@ -30,12 +30,12 @@ pub(crate) fn write(
 }
 
 /// A name without control characters: names come from outside, and a terminal would execute escape sequences.
-pub(crate) fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// The beginning of a text that is longer than this number of characters.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
+pub fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most).and(text.char_indices().nth(most.saturating_sub(1))) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
@@ -43,7 +43,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// A count with its noun, `1 file` or `2 files`.
-pub(crate) fn counted(count: impl TryInto<u64> + fmt::Display + Copy, thing: &str) -> String {
+pub fn counted(count: impl TryInto<u64> + fmt::Display + Copy, thing: &str) -> String {
     let plural = if count.try_into().is_ok_and(|count| count == 1) { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }

@@ -4,7 +4,7 @@ use endpoint_picker::state::prefix::{ERROR_BOUNDS, PredictionSource};
 use endpoint_picker_wire::report as wire;
 use serde::{Deserialize, Serialize};
 
-use super::ReportError;
+use crate::report::ReportError;
 
 /// Errors up to each of [`ERROR_BOUNDS`], and errors above the last.
 const BUCKETS: usize = ERROR_BOUNDS.len() + 1;
@@ -35,7 +35,7 @@ pub struct PredictionErrors {
 
 impl CachePredictions {
     /// Reads the predictions of a report.
-    pub(in crate::api) fn read(entry: &wire::EndpointReport) -> Result<Self, ReportError> {
+    pub fn read(entry: &wire::EndpointReport) -> Result<Self, ReportError> {
         let errors = |reported: &Option<wire::PredictionErrors>| {
             reported.as_ref().map_or(Ok(PredictionErrors::default()), PredictionErrors::read)
         };
@@ -54,7 +54,7 @@ impl CachePredictions {
 
     /// These predictions without those of an earlier report.
     #[must_use]
-    pub(super) fn without(&self, earlier: &Self) -> Self {
+    pub fn without(&self, earlier: &Self) -> Self {
         Self {
             predicted_cached_tokens: self
                 .predicted_cached_tokens
@@ -66,7 +66,7 @@ impl CachePredictions {
     }
 
     /// Adds more predictions.
-    pub(in crate::api) fn add(&mut self, more: &Self) {
+    pub fn add(&mut self, more: &Self) {
         self.predicted_cached_tokens =
             self.predicted_cached_tokens.saturating_add(more.predicted_cached_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(more.cached_tokens);
@@ -111,7 +111,7 @@ impl PredictionErrors {
 
     /// The median of the errors in tokens; between two bounds it is estimated as in Prometheus. At most the last bound. `None` without
     /// errors.
-    pub(in crate::api) fn median(&self) -> Option<f64> {
+    pub fn median(&self) -> Option<f64> {
         let rank = self.responses() as f64 / 2.0;
         if rank == 0.0 {
             return None;
@@ -139,7 +139,7 @@ impl PredictionErrors {
     }
 
     /// Adds more predictions.
-    pub(in crate::api) fn add(&mut self, more: &Self) {
+    pub fn add(&mut self, more: &Self) {
         let counts = self.counts.iter_mut().zip(more.counts);
         counts.for_each(|(own, count)| *own = own.saturating_add(count));
         self.tokens = self.tokens.saturating_add(more.tokens);

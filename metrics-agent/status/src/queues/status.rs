@@ -74,9 +74,7 @@ pub struct WaitPercentiles {
 
 impl QueueStatus {
     /// The sum of the proxies' queues; `None`: no proxy has one.
-    pub(in crate::api) fn of<'a>(
-        queues: impl Iterator<Item = (&'a QueueReport, &'a EarlierWaits)>,
-    ) -> Option<Self> {
+    pub fn of<'a>(queues: impl Iterator<Item = (&'a QueueReport, &'a EarlierWaits)>) -> Option<Self> {
         let mut status: Option<Self> = None;
         let mut bands: BTreeMap<i32, BandSum> = BTreeMap::new();
         for (queue, earlier) in queues {

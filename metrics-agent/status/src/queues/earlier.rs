@@ -20,13 +20,13 @@ struct Dispatched {
 
 impl EarlierWaits {
     /// Waits of a proxy's first report: no wait is recent yet.
-    pub(in crate::api) fn begin(report: &QueueReport, now: Duration) -> Self {
+    pub fn begin(report: &QueueReport, now: Duration) -> Self {
         Self(Earlier::begin(Dispatched::of(report), now))
     }
 
     /// Waits to compare the proxy's next report with.
     #[must_use]
-    pub(in crate::api) fn next(self, report: &QueueReport, now: Duration) -> Self {
+    pub fn next(self, report: &QueueReport, now: Duration) -> Self {
         Self(self.0.next(RECENT, now, || Dispatched::of(report)))
     }
 
@@ -61,24 +61,24 @@ impl Dispatched {
 }
 
 /// Waits in the queue and responses are recent for one to two of these periods.
-pub(in crate::api) const RECENT: Duration = Duration::from_secs(30);
+pub const RECENT: Duration = Duration::from_secs(30);
 
 /// A value at two earlier times: the older one is between one and two periods old, unless it is the first.
 #[derive(Clone, Debug)]
-pub(in crate::api) struct Earlier<T> {
+pub struct Earlier<T> {
     older: (Duration, T),
     newer: (Duration, T),
 }
 
 impl<T: Clone> Earlier<T> {
     /// Begins with this value: nothing is recent yet.
-    pub(in crate::api) fn begin(value: T, now: Duration) -> Self {
+    pub fn begin(value: T, now: Duration) -> Self {
         Self { older: (now, value.clone()), newer: (now, value) }
     }
 
     /// Values to compare the next one with. `value` is the present one.
     #[must_use]
-    pub(in crate::api) fn next(self, period: Duration, now: Duration, value: impl FnOnce() -> T) -> Self {
+    pub fn next(self, period: Duration, now: Duration, value: impl FnOnce() -> T) -> Self {
         if now.saturating_sub(self.newer.0) < period {
             return self;
         }
@@ -86,12 +86,12 @@ impl<T: Clone> Earlier<T> {
     }
 
     /// The older value.
-    pub(in crate::api) fn value(&self) -> &T {
+    pub fn value(&self) -> &T {
         &self.older.1
     }
 
     /// The time since the older value.
-    pub(in crate::api) fn elapsed(&self, now: Duration) -> Duration {
+    pub fn elapsed(&self, now: Duration) -> Duration {
         now.saturating_sub(self.older.0)
     }
 }
