@@ -1,8 +1,3 @@
-//! The subcommands `check`, `snapshot`, `explain` and `doctor`.
+//! The subcommand `check`.
 
-pub mod agent_client;
 pub mod check;
-pub mod doctor;
-pub mod explain;
-pub mod fetch;
-pub mod recorded;

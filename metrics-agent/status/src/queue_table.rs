@@ -16,7 +16,7 @@ const MAX_TENANT: usize = 40;
 /// The end of most waits; the others are listed.
 const DISPATCHED: &str = "Dispatched";
 
-pub(super) fn write(f: &mut fmt::Formatter<'_>, queue: &QueueStatus) -> fmt::Result {
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, queue: &QueueStatus) -> fmt::Result {
     let saturation = queue.saturation.map_or_else(|| NOTHING.to_owned(), |it| format!("{it:.2}"));
     writeln!(f)?;
     write!(

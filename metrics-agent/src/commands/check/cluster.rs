@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_doctor::doctor;
 use metrics_agent_status::columns::{counted, printable};
 use metrics_agent_support::runtime::Tasks;
 use prometheus_client::registry::Registry;
@@ -16,7 +17,6 @@ use super::add_plan;
 use super::envoy_gateway::Facts;
 use crate::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::{Options, Plan, Refusal};
-use crate::commands::doctor;
 use crate::sources::kubernetes::{
     self, Cluster, ClusterObjects, ObjectsResult, WatchMetrics, WatchedServices,
 };

@@ -1,6 +1,6 @@
 //! Routes to `InferencePool`s of Envoy Gateway, whose extension server the agent is.
 
-use metrics_agent::commands::doctor::Severity::Error;
+use metrics_agent_doctor::doctor::Severity::Error;
 use metrics_agent_status::extension::{HookCalls, ServerStatus, TranslationParts};
 use serde_json::{Value, json};
 

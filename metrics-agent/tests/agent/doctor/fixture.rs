@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::commands::agent_client::PoolList;
-use metrics_agent::commands::doctor::{
+use metrics_agent_doctor::agent_client::PoolList;
+use metrics_agent_doctor::doctor::{
     AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Health, Report, Severity, Statistics, diagnose,
 };
 use metrics_agent_status::extension::ServerStatus;

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_doctor::doctor::Finding;
 use metrics_agent_support::credentials;
 use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
-
-use crate::commands::doctor::Finding;
 
 /// The certificates of an entry in PEM, or why a Secret cannot be read.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! The agents' entry in Envoy Gateway's configuration.
 
+use metrics_agent_doctor::doctor::Finding;
 use metrics_agent_support::files::{FileLimits, yaml_problem};
 use serde::Deserialize;
-
-use crate::commands::doctor::Finding;
 
 const POOLS: &str = "inference.networking.k8s.io";
 

@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD;
 use certificates::Certificates;
 use entry::{Entry, SecretRef};
 use hyper::Method;
+use metrics_agent_doctor::doctor::{Finding, Report};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value as Json, json};
 
-use crate::commands::doctor::{Finding, Report};
 use crate::sources::kubernetes::{ApiError, Client, ClusterObject, Reason};
 
 /// Maximum number of bytes of an object that is read.

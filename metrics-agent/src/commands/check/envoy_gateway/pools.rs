@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use metrics_agent_doctor::doctor::Finding;
 use serde_json::Value as Json;
 
-use crate::commands::doctor::Finding;
 use crate::extension::pool::GROUP;
 use crate::extension::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
 use crate::sources::kubernetes::ClusterObject;

@@ -2,7 +2,7 @@
 
 use super::super::picker::{Form, WasmSettings};
 use super::super::report::Finding;
-use crate::commands::doctor::Facts;
+use crate::doctor::Facts;
 
 /// All functions of Envoy and of the module, each with `allow` or `deny`.
 const CAPABILITIES: &str = include_str!("../../../../../filter/wasm/capabilities.txt");

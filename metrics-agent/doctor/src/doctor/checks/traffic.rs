@@ -8,7 +8,7 @@ use metrics_agent_status::pool::EndpointState;
 
 use super::super::dump::Cluster;
 use super::super::report::Finding;
-use crate::commands::doctor::Facts;
+use crate::doctor::Facts;
 
 /// Number of routed requests of which at most one may be served elsewhere: that is due to endpoints that have
 /// just come or gone, and more is a mistake.
@@ -18,7 +18,7 @@ const FEW: u64 = 20;
 const MAX_ADDRESSES: usize = 5;
 
 /// A line for each pool with requests.
-pub(in crate::commands::doctor) fn summary(facts: &Facts) -> Vec<String> {
+pub(in crate::doctor) fn summary(facts: &Facts) -> Vec<String> {
     let lines = facts.pools().into_iter().filter_map(|pool| {
         let routed = facts.statistics.of_pool(pool, "routed").unwrap_or(0);
         let rejected = facts.statistics.of_pool_by(pool, "rejected", "status");

@@ -1,7 +1,7 @@
 //! Checks of the limits in time and number that Envoy has by default, which are made for short requests.
 
 use super::super::report::Finding;
-use crate::commands::doctor::Facts;
+use crate::doctor::Facts;
 
 /// The seconds after which the shipped clusters close idle connections: less than the 5 s of vLLM and SGLang.
 const IDLE_SECONDS: f64 = 4.0;

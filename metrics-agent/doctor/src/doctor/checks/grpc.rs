@@ -2,7 +2,7 @@
 
 use super::super::health::Health;
 use super::super::report::Finding;
-use crate::commands::doctor::Facts;
+use crate::doctor::Facts;
 
 /// Clusters that speak HTTP/1.1 to servers of gRPC.
 pub(super) fn clusters(facts: &Facts) -> Option<Vec<Finding>> {

@@ -42,26 +42,20 @@ pub struct Report {
 }
 
 impl Finding {
-    pub(crate) fn error(
-        place: impl Into<String>,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
+    /// A mistake that costs requests or picks.
+    pub fn error(place: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { severity: Severity::Error, problem: problem.into(), place: place.into(), fix: fix.into() }
     }
 
-    pub(crate) fn warning(
-        place: impl Into<String>,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
+    /// A mistake that costs less.
+    pub fn warning(place: impl Into<String>, problem: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(place, problem, fix) }
     }
 }
 
 impl Report {
     /// A report that begins with these lines.
-    pub(crate) fn new(subject: Vec<String>) -> Self {
+    pub fn new(subject: Vec<String>) -> Self {
         Self { subject, ..Self::default() }
     }
 
@@ -81,7 +75,7 @@ impl Report {
     }
 
     /// Adds the result of a check.
-    pub(crate) fn add(&mut self, check: &'static str, findings: Vec<Finding>) {
+    pub fn add(&mut self, check: &'static str, findings: Vec<Finding>) {
         if findings.is_empty() {
             self.passed.push(check);
         }

@@ -8,7 +8,7 @@ use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
 
 use super::super::dump::Cluster;
 use super::super::report::Finding;
-use crate::commands::doctor::{Facts, Picking};
+use crate::doctor::{Facts, Picking};
 
 /// The maximum of addresses in a message.
 const MAX_ADDRESSES: usize = 5;

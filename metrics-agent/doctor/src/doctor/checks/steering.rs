@@ -8,7 +8,7 @@ use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
 use super::super::managers::Filter;
 use super::super::picker::Steering;
 use super::super::report::Finding;
-use crate::commands::doctor::{Facts, Picking};
+use crate::doctor::{Facts, Picking};
 
 /// Namespace and key of the metadata with the picker's choice.
 const OWN: (&str, &str) = (LB_METADATA, DESTINATION);

@@ -27,8 +27,8 @@ pub use report::{Finding, Report, Severity};
 pub use statistics::{ClusterHosts, Statistics};
 use tokio::task::JoinSet;
 
-use super::agent_client::{Agent, PoolList};
-use super::fetch::{self, FetchError};
+use crate::agent_client::{Agent, PoolList};
+use crate::fetch::{self, FetchError};
 
 /// Maximum number of servers of one pool that are asked for their health.
 const MAX_ASKED: usize = 64;

@@ -7,7 +7,7 @@ use metrics_agent_status::pool::{PoolStatus, RefusedObjects};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::fetch::{self, FetchError};
+use crate::fetch::{self, FetchError};
 
 /// An agent's response to `/v1/pools`.
 #[derive(Clone, Debug, serde::Deserialize)]

@@ -6,11 +6,10 @@ use core::time::Duration;
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode, Uri};
-use rustls::pki_types::ServerName;
-
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::client::{Connection, ConnectionError, Get, GetError, Receiver};
 use metrics_agent_support::credentials::tls_fault::TlsFlags;
+use rustls::pki_types::ServerName;
 
 const FLAGS: TlsFlags = TlsFlags {
     authorities: "--agent-ca",
@@ -24,11 +23,11 @@ const ANY: HeaderValue = HeaderValue::from_static("*/*");
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of a response or file, in bytes.
-pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Why nothing could be fetched.
 #[derive(Debug)]
-pub struct FetchError(pub(super) String);
+pub struct FetchError(pub(crate) String);
 
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,7 +38,7 @@ impl fmt::Display for FetchError {
 impl core::error::Error for FetchError {}
 
 /// Sends a GET request, and returns the status and the body of at most [`MAX_BYTES`]. The error does not name the server.
-pub(super) async fn get(
+pub(crate) async fn get(
     url: &Uri,
     credentials: &ClientCredentials,
     path: &str,

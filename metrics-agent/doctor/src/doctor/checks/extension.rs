@@ -3,7 +3,7 @@
 use metrics_agent_status::extension::ServerStatus;
 
 use super::super::report::Finding;
-use crate::commands::doctor::{Facts, PoolRoute};
+use crate::doctor::{Facts, PoolRoute};
 
 /// Envoy Gateway's calls of the agent.
 pub(super) fn calls(facts: &Facts) -> Option<Vec<Finding>> {

@@ -8,8 +8,8 @@ use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION, FALLBACK,
 use metrics_agent_status::columns::counted;
 
 use super::super::report::Finding;
-use crate::commands::doctor::Facts;
-use crate::commands::doctor::managers::{Filter, FilterKind, Manager};
+use crate::doctor::Facts;
+use crate::doctor::managers::{Filter, FilterKind, Manager};
 
 /// Updates that Envoy refuses, and resources that cannot be read here.
 pub(super) fn updates(facts: &Facts) -> Vec<Finding> {

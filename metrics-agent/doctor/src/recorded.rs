@@ -7,7 +7,7 @@ use endpoint_picker_wire::v1;
 use metrics_agent_status::pool::PoolStatus;
 use metrics_agent_status::snapshot::of_snapshot;
 
-use super::fetch::{FetchError, MAX_BYTES};
+use crate::fetch::{FetchError, MAX_BYTES};
 
 /// The status of a pool from a recorded response to `/v1/pools/{pool}` or `/v1/pools/{pool}/snapshot`.
 pub fn status(path: &Path) -> Result<PoolStatus, FetchError> {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use metrics_agent_status::extension::{MARK, NAME, WRONG_ORDER};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-
-use metrics_agent_status::extension::{MARK, NAME, WRONG_ORDER};
 
 /// Configurations of HTTP filters, by the filters' names.
 pub(crate) type TypedConfigs = BTreeMap<String, Value>;

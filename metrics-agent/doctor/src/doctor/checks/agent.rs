@@ -8,7 +8,7 @@ use super::super::picker::{Form, Picker, PickerConfig};
 use super::super::report::Finding;
 use super::super::statistics::Host;
 use super::wasm::missing_functions;
-use crate::commands::doctor::Facts;
+use crate::doctor::Facts;
 
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.
 const STALE_MS: u64 = 10_000;

@@ -5,13 +5,12 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use hyper::Uri;
+use metrics_agent_support::client::grpc::GrpcConnection;
 use tokio::net::TcpStream;
 use tonic::{Code, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-use metrics_agent_support::client::grpc::GrpcConnection;
 
 /// Maximum time for the response of one server.
 const TIMEOUT: Duration = Duration::from_secs(2);
