@@ -19,5 +19,4 @@ mod page;
 pub mod publish;
 pub mod scrape;
 pub mod sharing;
-pub mod sources;
 pub mod store;

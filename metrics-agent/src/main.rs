@@ -15,10 +15,10 @@ use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };
 use metrics_agent::logging;
-use metrics_agent::sources::endpoints::LabelLimits;
-use metrics_agent::sources::kubernetes::Limits;
 use metrics_agent_doctor::doctor::EnvoyAdmin;
 use metrics_agent_doctor::{doctor, explain, recorded};
+use metrics_agent_sources::endpoints::LabelLimits;
+use metrics_agent_sources::kubernetes::Limits;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};

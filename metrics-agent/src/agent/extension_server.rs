@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metrics_agent_sources::kubernetes::{Cluster, ObjectsResult};
 use metrics_agent_support::credentials::{CredentialError, Watched, Watching};
 use metrics_agent_support::files::FileLimits;
 use metrics_agent_support::runtime::Tasks;
@@ -18,7 +19,6 @@ use crate::extension::server::{self, ServerSettings};
 use crate::extension::settings::HookSettings;
 use crate::extension::status::{OwnStatus, StatusInputs};
 use crate::publish::cluster::write_status;
-use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
 /// The extension server before it serves.
 pub(super) struct ExtensionServer {

@@ -8,6 +8,9 @@ mod run;
 use std::sync::Arc;
 
 use extension_server::ExtensionServer;
+use metrics_agent_sources::endpoints::{LeftOutMetrics, Sources};
+use metrics_agent_sources::kubernetes::WatchMetrics;
+use metrics_agent_sources::{endpoints, kubernetes};
 use metrics_agent_support::client::credentials::ClientFiles;
 use metrics_agent_support::credentials::Watched;
 use metrics_agent_support::runtime::ResultCounter;
@@ -32,9 +35,6 @@ use crate::publish::eds;
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::Share;
 use crate::sharing::store::StoreMetrics;
-use crate::sources::endpoints::{LeftOutMetrics, Sources};
-use crate::sources::kubernetes::WatchMetrics;
-use crate::sources::{endpoints, kubernetes};
 
 /// The settings of one agent.
 #[derive(Debug)]

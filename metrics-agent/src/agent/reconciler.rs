@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::v1;
+use metrics_agent_sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
+use metrics_agent_sources::kubernetes::ReadyPods;
 use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 
@@ -22,8 +24,6 @@ use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
 use crate::scrape::{ScrapedPool, Scraper};
-use crate::sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
-use crate::sources::kubernetes::ReadyPods;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);

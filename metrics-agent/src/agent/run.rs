@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use metrics_agent_sources::endpoints::{self, Declared};
+use metrics_agent_sources::kubernetes::{Cluster, ClusterSettings, ConnectError};
+use metrics_agent_sources::manifests::{Problem, Problems};
 use metrics_agent_support::runtime::{Clock, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -29,9 +32,6 @@ use crate::publish::cluster::{ObjectReports, PoolInputs};
 use crate::publish::{Pools, eds};
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
-use crate::sources::endpoints::{self, Declared};
-use crate::sources::kubernetes::{Cluster, ClusterSettings, ConnectError};
-use crate::sources::manifests::{Problem, Problems};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);

@@ -26,6 +26,10 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
+use metrics_agent_sources::endpoints::{EndpointSet, WatchedFile};
+use metrics_agent_sources::kubernetes::PendingPods;
+use metrics_agent_sources::manifests::Problem;
+use metrics_agent_sources::names::Unresolved;
 use metrics_agent_status::pool::{PoolStatus, UnresolvedStatus};
 use metrics_agent_support::runtime::Clock;
 use pools::history::History;
@@ -44,10 +48,6 @@ use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::sharing::Feeds;
-use crate::sources::endpoints::{EndpointSet, WatchedFile};
-use crate::sources::kubernetes::PendingPods;
-use crate::sources::manifests::Problem;
-use crate::sources::names::Unresolved;
 
 /// All routes. Health checks need no credentials; every other request must pass `access`.
 pub fn router(state: Arc<ApiState>, access: Access) -> Router {

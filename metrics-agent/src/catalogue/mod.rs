@@ -21,10 +21,9 @@ use std::sync::Arc;
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
+use metrics_agent_sources::manifests::{Problem, Problems, Source};
 use metrics_agent_support::files::FileLimits;
 pub use plan::{Plan, PoolPlan};
-
-use crate::sources::manifests::{Problem, Problems, Source};
 
 /// Options for reading manifests, and the part of every pool's policy that comes from flags.
 #[derive(Clone, Debug, PartialEq, Eq)]

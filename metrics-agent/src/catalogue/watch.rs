@@ -4,6 +4,7 @@ use core::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_sources::manifests::{self, File, Problem, Problems};
 use metrics_agent_support::files::{self, FileLimits};
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use tokio::sync::watch;
@@ -11,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::plan::Plan;
 use super::{Options, Refusal, Refusals};
-use crate::sources::manifests::{self, File, Problem, Problems};
 
 /// The newest valid plan; before the first one, why there is none.
 pub type PlanResult = Result<Arc<Plan>, NoPlan>;

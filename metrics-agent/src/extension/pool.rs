@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use metrics_agent_sources::kubernetes::Services;
+use metrics_agent_status::extension::MARK;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -11,8 +13,6 @@ use serde_json::Value as Json;
 use super::ownership::{ObjectName, Ownership, Reference};
 use super::route_metadata;
 use super::wire::{Builder, Malformed, Message};
-use crate::sources::kubernetes::Services;
-use metrics_agent_status::extension::MARK;
 
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 pub(super) const MAX_POOLS: usize = 64;

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 use tokio::sync::watch;
 
 use super::ownership::Ownership;
 use super::pool::ReferencedPool;
-use crate::sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 
 /// Why such a pool serves no requests, for its clients and its status.
 pub const MISSING_SERVICE: &str = "the Service of endpointPickerRef does not exist";
@@ -71,11 +71,11 @@ fn broken(objects: &[Arc<ClusterObject>], services: &Services, ownership: &Owner
 mod tests {
     use core::time::Duration;
 
+    use metrics_agent_sources::kubernetes::{ClusterObjects, ObjectId};
     use serde_json::json;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::sources::kubernetes::{ClusterObjects, ObjectId};
 
     fn pools(names: &[&str]) -> Arc<ClusterObjects> {
         let pool = |name: &&str| {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -16,7 +17,6 @@ use super::references::MISSING_SERVICE;
 use crate::catalogue::{Refusal, Refusals};
 use crate::publish::cluster::status::{StatusPatch, condition, conditions_with_times};
 use crate::publish::cluster::{StatusSource, changed, refused_objects};
-use crate::sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 
 /// The controller in the parents that are written, by which replicas and later versions know them.
 pub(crate) const CONTROLLER: &str = "endpoint-picker/extension-server";
@@ -271,8 +271,9 @@ fn conditions(
 
 #[cfg(test)]
 mod tests {
+    use metrics_agent_sources::kubernetes::ObjectId;
+
     use super::*;
-    use crate::sources::kubernetes::ObjectId;
 
     const FIRST: &str = "2026-11-24T05:00:00Z";
     const LATER: &str = "2026-11-24T06:00:00Z";

@@ -149,12 +149,12 @@ impl Scraper {
 #[cfg(test)]
 mod tests {
     use endpoint_picker::pool::Endpoint;
+    use metrics_agent_sources::kubernetes::Pod;
     use prometheus_client::registry::Registry;
 
     use super::*;
     use crate::catalogue::Plan;
     use crate::flags::Flags;
-    use crate::sources::kubernetes::Pod;
 
     fn plan() -> ScrapePlan {
         use clap::Parser;

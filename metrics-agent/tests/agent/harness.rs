@@ -14,7 +14,7 @@ use metrics_agent::catalogue::Options;
 use metrics_agent::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
 use metrics_agent::publish::cluster::ObjectReports;
 use metrics_agent::sharing::Share;
-use metrics_agent::sources::endpoints::{Declared, Sources};
+use metrics_agent_sources::endpoints::{Declared, Sources};
 use metrics_agent_support::client;
 use metrics_agent_support::files::FileLimits;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};

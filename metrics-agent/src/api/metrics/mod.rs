@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics_agent_sources::manifests::Source;
 use metrics_agent_status::pool::PoolStatus;
 use metrics_agent_support::runtime::Labels;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -23,7 +24,6 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use super::{ApiState, error_response};
 use crate::catalogue::Refusal;
 use crate::publish::pool_publisher::EndpointCounts;
-use crate::sources::manifests::Source;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
+use metrics_agent_sources::names::Unresolved;
 use metrics_agent_status::pool::{
     GrpcStatus, KvEventsStatus, PoolStatus, PoolTraffic, PredictionQuality, ProxyStatus, RefusedObject,
     RefusedObjects, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
@@ -27,7 +28,6 @@ use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
 use crate::sharing::{LinkStatus, SharedPoolStatus};
-use crate::sources::names::Unresolved;
 
 /// A pool with its proxies' reports; `None` until it has an endpoint set.
 pub(in crate::api) fn of_pool(

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
+use metrics_agent_sources::manifests::{File, Problem, Problems};
 use metrics_agent_support::files;
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use serde_json::Value as Json;
@@ -16,8 +18,6 @@ use crate::catalogue::manifests::document::{Documents, Item};
 use crate::catalogue::plan::Plan;
 use crate::catalogue::watch::{NoPlan, PlanResult, PlanWatch, read};
 use crate::catalogue::{Refusal, Refusals};
-use crate::sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
-use crate::sources::manifests::{File, Problem, Problems};
 
 /// Objects that change within this time of each other are read together, such as the objects of one `kubectl apply`.
 const BURST: Duration = Duration::from_millis(20);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectId};
+use metrics_agent_sources::manifests::{File, Origin, Problem, Problems, Source};
 use serde_json::Value as Json;
 
 use super::CatalogueSettings;
@@ -9,8 +11,6 @@ use crate::catalogue::manifests::Scope;
 use crate::catalogue::manifests::base_model::is_labelled;
 use crate::catalogue::manifests::document::{Documents, PARAMETERS};
 use crate::catalogue::manifests::fields::without_nulls_outside;
-use crate::sources::kubernetes::{ClusterObject, ObjectId};
-use crate::sources::manifests::{File, Origin, Problem, Problems, Source};
 
 /// Endings of the keys of a `ConfigMap` that are read.
 const KEY_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];

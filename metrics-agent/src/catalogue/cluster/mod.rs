@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use manifest::Manifest;
+use metrics_agent_sources::kubernetes::{ClusterObject, ClusterObjects};
+use metrics_agent_sources::manifests::{File, Problem, Problems, Source};
 use serde_json::Value as Json;
 
 use super::manifests::Scope;
 use super::manifests::document::Documents;
 use super::plan::{Combined, Plan};
 use super::{Options, Reasons, Refusal};
-use crate::sources::kubernetes::{ClusterObject, ClusterObjects};
-use crate::sources::manifests::{File, Problem, Problems, Source};
 
 /// How the objects of a cluster are read.
 #[derive(Clone, Debug)]

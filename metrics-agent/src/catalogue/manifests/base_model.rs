@@ -2,11 +2,11 @@
 
 use deserr::{Deserr, deserialize};
 use endpoint_picker_wire::models;
+use metrics_agent_sources::kubernetes::BASE_MODEL_LABEL;
 use serde_json::Value as Json;
 
 use super::fault::{Faults, quoted};
 use super::fields::{MetadataFields, Model};
-use crate::sources::kubernetes::BASE_MODEL_LABEL;
 
 /// A base model, and its adapters in a `ConfigMap`.
 #[derive(Clone, Debug)]

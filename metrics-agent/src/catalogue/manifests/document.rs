@@ -1,6 +1,7 @@
 //! Manifests that are valid by themselves.
 
 use deserr::{Deserr, deserialize};
+use metrics_agent_sources::manifests::{File, Origin, Problem, Source};
 use metrics_agent_support::files::yaml_problem;
 use serde_json::Value as Json;
 
@@ -13,7 +14,6 @@ use super::inference_pool::InferencePool;
 use super::picker::EndpointPickerConfig;
 use super::{GIE_V1ALPHA1, Kind, LLM_D_CONFIG, POOL, Scope, inference_pool, picker};
 use crate::catalogue::Options;
-use crate::sources::manifests::{File, Origin, Problem, Source};
 
 /// An object and its origin.
 #[derive(Clone, Debug)]

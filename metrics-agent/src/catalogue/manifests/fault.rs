@@ -3,10 +3,9 @@
 use core::ops::ControlFlow;
 
 use deserr::{DeserializeError, ErrorKind, IntoValue, MergeWithError, Value, ValueKind, ValuePointerRef};
+use metrics_agent_sources::manifests::{Origin, Problem};
 use metrics_agent_support::suggestion::with_allowed;
 use serde_json::Value as Json;
-
-use crate::sources::manifests::{Origin, Problem};
 
 /// Maximum length of a value in a message, in characters; longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;

@@ -6,9 +6,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
-
-use crate::sources::endpoints::PORT_OF_POOL;
-use crate::sources::kubernetes::{Pod, PodSelector};
+use metrics_agent_sources::endpoints::PORT_OF_POOL;
+use metrics_agent_sources::kubernetes::{Pod, PodSelector};
 
 /// The labels with the active target ports of an endpoint; the first one found decides. On pods these are annotations (the EPP's
 /// key and its alias); endpoints of a file have labels only.

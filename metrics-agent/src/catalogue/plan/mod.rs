@@ -13,6 +13,8 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::models::{BaseModel, Models};
 use endpoint_picker_wire::{MODELS_FORMAT, Message as _, v1};
 use members::Members;
+use metrics_agent_sources::endpoints::PORT_OF_POOL;
+use metrics_agent_sources::manifests::{File, Origin, Problem, Problems};
 use xxhash_rust::xxh64::xxh64;
 
 use super::dialect::Dialects;
@@ -24,8 +26,6 @@ pub use super::manifests::inference_pool::AppProtocol;
 use super::manifests::picker::{Scraping, SourceScraping};
 use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind};
 use super::{Options, on_the_wire};
-use crate::sources::endpoints::PORT_OF_POOL;
-use crate::sources::manifests::{File, Origin, Problem, Problems};
 
 /// The pools to serve.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use endpoint_picker_wire::v1;
+use metrics_agent_sources::manifests::{Origin, Problem};
 
 use super::{PoolDraft, unknown_pool};
 use crate::catalogue::manifests::document::{Config, Documents, Item};
 use crate::catalogue::manifests::fields::PoolRef;
-use crate::sources::manifests::{Origin, Problem};
 
 /// Applies the objects. The result are the objects without effect: their pool is unknown, or an older object
 /// decides.

@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use metrics_agent_doctor::doctor;
+use metrics_agent_sources::kubernetes::{
+    self, Cluster, ClusterObjects, ObjectsResult, WatchMetrics, WatchedServices,
+};
 use metrics_agent_status::columns::{counted, printable};
 use metrics_agent_support::runtime::Tasks;
 use prometheus_client::registry::Registry;
@@ -17,9 +20,6 @@ use super::add_plan;
 use super::envoy_gateway::Facts;
 use crate::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use crate::catalogue::{Options, Plan, Refusal};
-use crate::sources::kubernetes::{
-    self, Cluster, ClusterObjects, ObjectsResult, WatchMetrics, WatchedServices,
-};
 
 /// Maximum time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);

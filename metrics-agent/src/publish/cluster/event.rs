@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use hyper::Method;
 use jiff::Timestamp;
+use metrics_agent_sources::kubernetes::{ApiError, Client, ObjectId};
+use metrics_agent_sources::manifests::Source;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use xxhash_rust::xxh64::xxh64;
 
 use super::{AGENT, LoggedError, PAUSE, RETRY, changed};
 use crate::catalogue::{Refusal, Refusals};
-use crate::sources::kubernetes::{ApiError, Client, ObjectId};
-use crate::sources::manifests::Source;
 
 /// Maximum length of `note`, in bytes, as the API allows.
 const MAX_NOTE_BYTES: usize = 1024;

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId, ObjectsResult};
+use metrics_agent_sources::manifests::Source;
 use metrics_agent_support::runtime::Tasks;
 use status::{Parent, StatusPatch};
 use tokio::sync::watch;
@@ -17,8 +19,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::catalogue::watch::PlanResult;
 use crate::catalogue::{Plan, Refusal, Refusals};
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId, ObjectsResult};
-use crate::sources::manifests::Source;
 
 /// Reports to objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use core::fmt;
 
 use hyper::Method;
 use jiff::Timestamp;
+use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId};
 use serde_json::{Value as Json, json};
 
 use super::AGENT;
 use crate::catalogue::Refusal;
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId};
 
 /// Names in the status of a pool, which depend on the API's version.
 struct StatusForm {
@@ -190,8 +190,9 @@ fn are_equal(current: &[Json], wanted: &[Json]) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use metrics_agent_sources::manifests::Source;
+
     use super::*;
-    use crate::sources::manifests::Source;
 
     const V1: &str = "inference.networking.k8s.io/v1";
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use metrics_agent::catalogue::watch::PlanWatch;
-use metrics_agent::sources::kubernetes::{ClusterObject, ObjectsResult};
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectsResult};
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use prometheus_client::registry::Registry;
 use serde_json::json;

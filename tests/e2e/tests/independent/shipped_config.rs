@@ -8,7 +8,7 @@ use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::shipped::snippets::{self, Snippet};
 use endpoint_picker_harness::tools;
-use metrics_agent::sources::endpoints;
+use metrics_agent_sources::endpoints;
 use metrics_agent_support::files::FileLimits;
 use serde_json::{Value, json};
 use std::fs;

@@ -13,10 +13,9 @@ use certificates::Certificates;
 use entry::{Entry, SecretRef};
 use hyper::Method;
 use metrics_agent_doctor::doctor::{Finding, Report};
+use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, Reason};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value as Json, json};
-
-use crate::sources::kubernetes::{ApiError, Client, ClusterObject, Reason};
 
 /// Maximum number of bytes of an object that is read.
 const MAX_BYTES: usize = 4 * 1024 * 1024;

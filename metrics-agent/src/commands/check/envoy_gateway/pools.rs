@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use metrics_agent_doctor::doctor::Finding;
+use metrics_agent_sources::kubernetes::ClusterObject;
 use serde_json::Value as Json;
 
 use crate::extension::pool::GROUP;
 use crate::extension::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
-use crate::sources::kubernetes::ClusterObject;
 
 /// Routes to pools whose backends Envoy Gateway does not resolve.
 pub(super) fn routes(routes: &[Arc<ClusterObject>]) -> Vec<Finding> {
@@ -110,10 +110,10 @@ fn text<'a>(json: &'a Json, field: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use metrics_agent_sources::kubernetes::ObjectId;
     use serde_json::json;
 
     use super::*;
-    use crate::sources::kubernetes::ObjectId;
 
     fn object(kind: &str, mut json: Json) -> Arc<ClusterObject> {
         let id = ObjectId {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::sources::kubernetes::client::{ApiError, Status};
+use crate::kubernetes::client::{ApiError, Status};
 
 /// Reads the objects of one kind.
 pub(crate) trait Decode: Send + 'static {

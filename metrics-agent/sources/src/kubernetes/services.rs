@@ -125,10 +125,10 @@ fn set_part(sender: &watch::Sender<Services>, index: usize, update: Update<Servi
     });
 }
 
-#[cfg(test)]
+#[cfg(any(feature = "testing", test))]
 impl Services {
     /// All Services of all namespaces, which are these.
-    pub(crate) fn all(existing: &[(&str, &str)]) -> Self {
+    pub fn all(existing: &[(&str, &str)]) -> Self {
         let existing = existing.iter().map(|&(namespace, name)| (namespace.to_owned(), name.to_owned()));
         Self(vec![Part { namespace: None, name: None, existing: Some(existing.collect()) }])
     }

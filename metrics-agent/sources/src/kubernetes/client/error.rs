@@ -86,7 +86,7 @@ impl ApiError {
 
 impl Reason {
     /// All reasons.
-    pub(crate) const ALL: [Self; 9] = [
+    pub const ALL: [Self; 9] = [
         Self::Connection,
         Self::Timeout,
         Self::Unauthorized,
@@ -99,7 +99,7 @@ impl Reason {
     ];
 
     /// The value of a metric's label.
-    pub(crate) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Connection => "connection",
             Self::Timeout => "timeout",

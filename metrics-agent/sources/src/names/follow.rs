@@ -12,26 +12,26 @@ use super::HostName;
 use super::resolver::Resolver;
 use super::servers::{Resolved, Unresolved, resolved};
 use super::table::{Answer, LookupFailure, NameTable};
-use crate::sources::endpoints::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
+use crate::endpoints::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
 
 /// Maximum number of lookups at the same time.
 const MAX_LOOKUPS: usize = 16;
 
 /// Keeps the endpoint set equal to the declared servers and the addresses of their names.
-pub(in crate::sources) struct Follower {
-    pub(in crate::sources) resolver: Arc<Resolver>,
-    pub(in crate::sources) max_endpoints: usize,
-    pub(in crate::sources) sets: watch::Sender<EndpointSet>,
-    pub(in crate::sources) unresolved: watch::Sender<Arc<[Unresolved]>>,
-    pub(in crate::sources) denied: watch::Sender<Arc<BTreeSet<String>>>,
-    pub(in crate::sources) left_out: LeftOutMetrics,
-    pub(in crate::sources) lookups: ResultCounter,
+pub(crate) struct Follower {
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) max_endpoints: usize,
+    pub(crate) sets: watch::Sender<EndpointSet>,
+    pub(crate) unresolved: watch::Sender<Arc<[Unresolved]>>,
+    pub(crate) denied: watch::Sender<Arc<BTreeSet<String>>>,
+    pub(crate) left_out: LeftOutMetrics,
+    pub(crate) lookups: ResultCounter,
 }
 
 type Lookups = JoinSet<(HostName, Result<Answer, LookupFailure>)>;
 
 impl Follower {
-    pub(in crate::sources) async fn run(self, mut declared: watch::Receiver<DeclaredSet>) {
+    pub(crate) async fn run(self, mut declared: watch::Receiver<DeclaredSet>) {
         let mut table = NameTable::default();
         let mut lookups = Lookups::new();
         let mut left_out = LeftOut::default();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::target::Target;
 use super::{WatchMetrics, is_missing};
-use crate::sources::kubernetes::client::{ApiError, Reason};
+use crate::kubernetes::client::{ApiError, Reason};
 
 /// Grace period for 401 and 403: an API server that has just started refuses valid tokens for a moment.
 const PASSING_REFUSAL: Duration = Duration::from_secs(5);
@@ -198,7 +198,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::sources::kubernetes::watch::target::{Resource, Selector};
+    use crate::kubernetes::watch::target::{Resource, Selector};
 
     const POOLS: Resource =
         Resource { group: "example.com", version: "v1", kind: "Pool", name: "pools.example.com" };

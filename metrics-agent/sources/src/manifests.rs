@@ -130,14 +130,14 @@ impl Origin {
     }
 
     /// The position, for messages about other manifests.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         let item = self.item.map(|item| format!("item {item} of ")).unwrap_or_default();
         let document = self.document.map(|document| format!("document {document} of ")).unwrap_or_default();
         format!("{item}{document}{}", self.source)
     }
 
     /// A problem of this manifest at the path `at`.
-    pub(crate) fn problem(&self, at: impl Into<String>, text: impl Into<String>) -> Problem {
+    pub fn problem(&self, at: impl Into<String>, text: impl Into<String>) -> Problem {
         Problem { origin: self.clone(), at: at.into(), text: text.into() }
     }
 }
@@ -160,13 +160,14 @@ impl Problem {
     }
 
     /// The problem without its source.
-    pub(crate) fn within_source(&self) -> WithinSource<'_> {
+    pub fn within_source(&self) -> WithinSource<'_> {
         WithinSource(self)
     }
 }
 
 /// A problem, shown without its source.
-pub(crate) struct WithinSource<'a>(&'a Problem);
+#[derive(Debug)]
+pub struct WithinSource<'a>(&'a Problem);
 
 impl fmt::Display for WithinSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,11 +8,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// The group; empty for the kinds of Kubernetes' core.
-    pub(crate) group: &'static str,
-    pub(crate) version: &'static str,
-    pub(crate) kind: &'static str,
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
     /// The plural's name in URLs and, with the group, in metrics and messages: `inferencepools.inference.networking.k8s.io`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
 }
 
 impl Resource {
@@ -38,10 +38,10 @@ impl Resource {
 /// The objects that a watch reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) resource: Resource,
+    pub resource: Resource,
     /// The namespace; `None`: all.
-    pub(crate) namespace: Option<String>,
-    pub(crate) selector: Selector,
+    pub namespace: Option<String>,
+    pub selector: Selector,
 }
 
 /// Which objects of a namespace are read.

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
+use metrics_agent_support::runtime::Labels;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-use metrics_agent_support::runtime::Labels;
 
 /// Maximum number of endpoints that the log names for one reason.
 const MAX_NAMED: usize = 10;

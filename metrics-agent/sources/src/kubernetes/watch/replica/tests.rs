@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::sources::kubernetes::client::Reason;
+use crate::kubernetes::client::Reason;
 
 /// Reads a number; objects without one are left out, and negative numbers are refused.
 struct Numbers;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Pod;
-use crate::sources::endpoints::LabelLimits;
-use crate::sources::kubernetes::watch::Decode;
+use crate::endpoints::LabelLimits;
+use crate::kubernetes::watch::Decode;
 
 /// Reads pods; pods that are not ready are left out.
 pub(super) struct DecodePod {

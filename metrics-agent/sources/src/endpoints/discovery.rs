@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::fields::LabelLimits;
 use super::file::{FileWatcher, WatchedFile};
 use super::{Declared, DeclaredSet, EndpointSet, LeftOutMetrics, NoEndpoints, combine};
-use crate::sources::names::{Follower, Resolver, Unresolved};
+use crate::names::{Follower, Resolver, Unresolved};
 
 /// Where endpoints come from. Both are used together.
 #[derive(Clone, Debug, Default)]

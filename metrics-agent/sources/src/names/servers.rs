@@ -8,7 +8,7 @@ use endpoint_picker::pool::Endpoint;
 
 use super::HostName;
 use super::table::NameState;
-use crate::sources::endpoints::{Admission, LeftOut, PORT_OF_POOL};
+use crate::endpoints::{Admission, LeftOut, PORT_OF_POOL};
 
 /// Model servers at one port of a host name: an endpoint for each of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -199,7 +199,7 @@ mod tests {
     use serde_json::Value as Json;
 
     use super::*;
-    use crate::sources::kubernetes::objects::ObjectId;
+    use crate::kubernetes::objects::ObjectId;
 
     fn object(kind: &str, name: &str) -> Arc<ClusterObject> {
         let id = ObjectId {

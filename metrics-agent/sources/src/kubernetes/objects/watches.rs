@@ -13,9 +13,9 @@ use super::{
     BASE_MODEL_LABEL, CONFIG_MAP, ClusterObject, ConfigMaps, KINDS, ObjectId, ObjectStore, ObjectsResult,
     PickerConfigMap, ROUTES,
 };
-use crate::sources::kubernetes::Namespaces;
-use crate::sources::kubernetes::client::Client;
-use crate::sources::kubernetes::watch::{Decode, Resource, Selector, Target, Watch, WatchMetrics};
+use crate::kubernetes::Namespaces;
+use crate::kubernetes::client::Client;
+use crate::kubernetes::watch::{Decode, Resource, Selector, Target, Watch, WatchMetrics};
 
 /// The watches of all kinds, until dropped.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct ObjectWatches {
 }
 
 impl ObjectWatches {
-    pub(in crate::sources::kubernetes) fn start(
+    pub(in crate::kubernetes) fn start(
         client: &Client,
         namespaces: &Namespaces,
         config_maps: ConfigMaps,
@@ -37,7 +37,7 @@ impl ObjectWatches {
     }
 
     /// Watches the routes that lead to pools.
-    pub(in crate::sources::kubernetes) fn of_routes(
+    pub(in crate::kubernetes) fn of_routes(
         client: &Client,
         namespaces: &Namespaces,
         limits: FileLimits,
@@ -153,7 +153,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sources::kubernetes::objects::{CONFIG_MAP, KINDS};
+    use crate::kubernetes::objects::{CONFIG_MAP, KINDS};
 
     #[test]
     fn every_kind_is_watched_in_every_namespace_and_one_config_map() {

@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
-use crate::sources::names::HostName;
+use crate::names::HostName;
 
 /// A part of an endpoint's name.
 #[derive(Deserialize)]
@@ -67,7 +67,7 @@ impl Default for LabelLimits {
 
 impl LabelLimits {
     /// Refuses labels above the limits, because all labels travel to every proxy.
-    pub(in crate::sources) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
+    pub(crate) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
         if labels.len() > self.count {
             let (found, max) = (labels.len(), self.count);
             return Err(format!("{found} labels; allowed are at most {max} (--max-endpoint-labels)"));

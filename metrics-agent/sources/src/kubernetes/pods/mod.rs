@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
 use super::watch::{Resource, Selector, Target, Update, Watch, WatchMetrics};
-use crate::sources::endpoints::LabelLimits;
+use crate::endpoints::LabelLimits;
 
 /// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,10 +66,10 @@ pub struct Pod {
     pub node: Option<IpAddr>,
 }
 
-#[cfg(test)]
+#[cfg(any(feature = "testing", test))]
 impl Pod {
     /// A pod of which only the uid counts.
-    pub(crate) fn with_uid(uid: &str) -> Arc<Self> {
+    pub fn with_uid(uid: &str) -> Arc<Self> {
         let (name, ip) = ("pod".to_owned(), [10, 0, 0, 1].into());
         let labels = BTreeMap::new();
         Arc::new(Self { name, uid: uid.into(), ip, labels, active_ports: None, node: None })
@@ -103,7 +103,7 @@ impl PendingPods {
 }
 
 impl PodWatches {
-    pub(in crate::sources::kubernetes) fn new(
+    pub(in crate::kubernetes) fn new(
         client: Client,
         max_pods: usize,
         labels: LabelLimits,
