@@ -7,7 +7,7 @@ use std::path::Path;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_support::files::FileLimits;
 use metrics_agent_sources::manifests::File;
 

@@ -9,7 +9,6 @@
 
 pub mod agent;
 pub mod api;
-pub mod catalogue;
 pub mod commands;
 pub mod extension;
 pub mod flags;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metrics_agent_catalogue::watch::PlanWatch;
 use metrics_agent_sources::kubernetes::{Cluster, ObjectsResult};
 use metrics_agent_support::credentials::{CredentialError, Watched, Watching};
 use metrics_agent_support::files::FileLimits;
@@ -12,7 +13,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::catalogue::watch::PlanWatch;
 use crate::extension::references::PickerReferences;
 use crate::extension::server::status::SharedStatus;
 use crate::extension::server::{self, ServerSettings};

@@ -8,6 +8,8 @@ mod run;
 use std::sync::Arc;
 
 use extension_server::ExtensionServer;
+use metrics_agent_catalogue::scraping::ScrapeSettings;
+use metrics_agent_catalogue::{Options, watch};
 use metrics_agent_sources::endpoints::{LeftOutMetrics, Sources};
 use metrics_agent_sources::kubernetes::WatchMetrics;
 use metrics_agent_sources::{endpoints, kubernetes};
@@ -26,8 +28,6 @@ use crate::api::access::{Access, AllowedHosts};
 use crate::api::connections::Limits;
 use crate::api::metrics::ApiMetrics;
 use crate::api::{self, ApiState, connections};
-use crate::catalogue::scraping::ScrapeSettings;
-use crate::catalogue::{Options, watch};
 use crate::extension::server::ServerSettings;
 use crate::kv_events::{self, KvEventMetrics};
 use crate::publish::cluster::ObjectReports;

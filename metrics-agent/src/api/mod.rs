@@ -26,6 +26,8 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
+use metrics_agent_catalogue::watch::PlanResult;
+use metrics_agent_catalogue::{Refusal, Refusals};
 use metrics_agent_sources::endpoints::{EndpointSet, WatchedFile};
 use metrics_agent_sources::kubernetes::PendingPods;
 use metrics_agent_sources::manifests::Problem;
@@ -40,8 +42,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use waiters::Waiters;
 
-use crate::catalogue::watch::PlanResult;
-use crate::catalogue::{Refusal, Refusals};
 use crate::extension::server::status::SharedStatus;
 use crate::kv_events::KvEvents;
 use crate::page;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use metrics_agent_catalogue::{Refusal, Refusals};
 use metrics_agent_sources::kubernetes::{ClusterObject, ObjectsResult, Services};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use super::ownership::{ObjectName, Ownership};
 use super::pool::ReferencedPool;
 use super::references::MISSING_SERVICE;
-use crate::catalogue::{Refusal, Refusals};
 use crate::publish::cluster::status::{StatusPatch, condition, conditions_with_times};
 use crate::publish::cluster::{StatusSource, changed, refused_objects};
 

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 pub use explain::{AgentFlags, PoolFlags};
 use hyper::Uri;
+use metrics_agent_catalogue::watch;
 use metrics_agent_sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
 use serving::ShareFlags;
 pub use sources::KubernetesFlags;
@@ -28,7 +29,6 @@ use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
-use crate::catalogue::watch;
 use crate::extension::ownership::Ownership;
 use crate::publish::eds::Target;
 
@@ -226,12 +226,12 @@ mod tests {
 
     use clap::CommandFactory;
     use endpoint_picker::pool::Endpoint;
+    use metrics_agent_catalogue::dialect::MultiEngine;
+    use metrics_agent_catalogue::scraping::MIN_INTERVAL;
     use metrics_agent_sources::endpoints::{Declared, LabelLimits};
     use metrics_agent_sources::kubernetes::Namespaces;
 
     use super::*;
-    use crate::catalogue::dialect::MultiEngine;
-    use crate::catalogue::scraping::MIN_INTERVAL;
     use crate::publish::cluster::ObjectReports;
     use crate::publish::cluster::status::Parent;
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::runtime::Tasks;
 use tokio::sync::Notify;
@@ -20,8 +22,6 @@ use super::models::ServedModel;
 use super::share::Share;
 use super::sources::{self, NoSource, PATHS, Source};
 use super::{CacheStatus, KvEvents, Ports, Server, Stream};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use crate::scrape::client::Client;
 use crate::scrape::download::BodyReader;
 use crate::scrape::model_list;

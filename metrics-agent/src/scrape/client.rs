@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
+use metrics_agent_catalogue::scraping::{Scheme, ScrapeSettings};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::client::{Connection, ConnectionError, Get, GetError};
 use rustls::pki_types::ServerName;
 
 use super::download::{BodyReader, Download, Downloaded, Server};
 use super::error::{Reason, ScrapeError};
-use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 
 /// A client of one server, which keeps its connection.
 pub(crate) struct Client {

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::ServedModel;
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
@@ -22,8 +24,6 @@ use super::model_list::ModelListReader;
 use super::slot::Slot;
 use super::task::pauses;
 use super::turn::{from_now_on, nth_turn};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
 
 /// Age from which a value is dropped, or three intervals if these are longer.
 const EXPIRY: Duration = Duration::from_secs(10);

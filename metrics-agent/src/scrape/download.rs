@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use flate2::write::MultiGzDecoder;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{HeaderMap, StatusCode, Uri};
+use metrics_agent_catalogue::scraping::{Scheme, ScrapeSettings};
 use metrics_agent_support::client::{ConnectionError, Receiver};
 
 use super::error::ScrapeError;
 use super::exposition::{LineReader, TextReader};
-use crate::catalogue::scraping::{Scheme, ScrapeSettings};
 
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 

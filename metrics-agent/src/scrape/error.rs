@@ -5,11 +5,10 @@ use core::time::Duration;
 use std::io::{self, ErrorKind};
 
 use hyper::StatusCode;
+use metrics_agent_catalogue::dialect::TRTLLM_SERVE_PATH;
+use metrics_agent_catalogue::scraping::Scheme;
 use metrics_agent_support::client::ConnectionError;
 use metrics_agent_support::credentials::tls_fault::{TlsFault, TlsFlags};
-
-use crate::catalogue::dialect::TRTLLM_SERVE_PATH;
-use crate::catalogue::scraping::Scheme;
 
 const FLAGS: TlsFlags = TlsFlags {
     authorities: "--scrape-ca",

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::ScrapePlan;
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::runtime::{self, Clock, Tasks};
 use tokio::sync::Notify;
@@ -15,8 +17,6 @@ use super::restart::RestartWatch;
 use super::slot::Slot;
 use super::task::{Job, Task};
 use super::turn::{from_now_on, nth_turn};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::ScrapePlan;
 
 /// A pool to be scraped.
 pub struct ScrapedPool<'a> {
@@ -149,11 +149,11 @@ impl Scraper {
 #[cfg(test)]
 mod tests {
     use endpoint_picker::pool::Endpoint;
+    use metrics_agent_catalogue::Plan;
     use metrics_agent_sources::kubernetes::Pod;
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::catalogue::Plan;
     use crate::flags::Flags;
 
     fn plan() -> ScrapePlan {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use metrics_agent::catalogue::Plan;
+use metrics_agent_catalogue::Plan;
 use metrics_agent_sources::endpoints::{self, LabelLimits};
 use metrics_agent_sources::manifests;
 use metrics_agent_support::files::FileLimits;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests;
 use metrics_agent_support::files::FileLimits;
 

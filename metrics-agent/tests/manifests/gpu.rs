@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::reading::GPU_UTILIZATION;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::{Options, watch};
+use metrics_agent_catalogue::{Options, watch};
 use metrics_agent_sources::endpoints::{Declared, Sources};
 use tempfile::TempDir;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics_agent_catalogue::Refusal;
 use metrics_agent_sources::manifests::Source;
 use metrics_agent_status::pool::PoolStatus;
 use metrics_agent_support::runtime::Labels;
@@ -22,7 +23,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::{ApiState, error_response};
-use crate::catalogue::Refusal;
 use crate::publish::pool_publisher::EndpointCounts;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -6,6 +6,8 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metrics_agent_catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
+use metrics_agent_catalogue::{Options, Plan, Refusal};
 use metrics_agent_doctor::doctor;
 use metrics_agent_sources::kubernetes::{
     self, Cluster, ClusterObjects, ObjectsResult, WatchMetrics, WatchedServices,
@@ -18,8 +20,6 @@ use tokio::sync::watch;
 
 use super::add_plan;
 use super::envoy_gateway::Facts;
-use crate::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
-use crate::catalogue::{Options, Plan, Refusal};
 
 /// Maximum time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! Warnings about pools of servers that speak gRPC.
 
-use crate::catalogue::PoolPlan;
-use crate::catalogue::grpc::GrpcPool;
-use crate::catalogue::plan::AppProtocol;
+use metrics_agent_catalogue::PoolPlan;
+use metrics_agent_catalogue::grpc::GrpcPool;
+use metrics_agent_catalogue::plan::AppProtocol;
 
 pub(super) fn warnings(pool: &PoolPlan) -> Vec<String> {
     let Some(GrpcPool { parser, readers }) = GrpcPool::of_policy(&pool.policy) else {

@@ -8,12 +8,11 @@ use core::fmt::Write;
 use std::path::Path;
 
 use endpoint_picker_wire::v1;
+use metrics_agent_catalogue::dialect::{Engine, MetricSpec};
+use metrics_agent_catalogue::plan::members::Members;
+use metrics_agent_catalogue::{Options, Plan, PoolPlan, differences};
 use metrics_agent_sources::manifests::{self, Problems};
 use metrics_agent_status::columns::counted;
-
-use crate::catalogue::dialect::{Engine, MetricSpec};
-use crate::catalogue::plan::members::Members;
-use crate::catalogue::{Options, Plan, PoolPlan, differences};
 
 /// A summary of the manifests, or all their problems.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {

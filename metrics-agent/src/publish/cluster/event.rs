@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use hyper::Method;
 use jiff::Timestamp;
+use metrics_agent_catalogue::{Refusal, Refusals};
 use metrics_agent_sources::kubernetes::{ApiError, Client, ObjectId};
 use metrics_agent_sources::manifests::Source;
 use serde_json::{Value as Json, json};
@@ -11,7 +12,6 @@ use tokio::sync::watch;
 use xxhash_rust::xxh64::xxh64;
 
 use super::{AGENT, LoggedError, PAUSE, RETRY, changed};
-use crate::catalogue::{Refusal, Refusals};
 
 /// Maximum length of `note`, in bytes, as the API allows.
 const MAX_NOTE_BYTES: usize = 1024;

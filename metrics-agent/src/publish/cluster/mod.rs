@@ -10,15 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use metrics_agent_catalogue::watch::PlanResult;
+use metrics_agent_catalogue::{Plan, Refusal, Refusals};
 use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId, ObjectsResult};
 use metrics_agent_sources::manifests::Source;
 use metrics_agent_support::runtime::Tasks;
 use status::{Parent, StatusPatch};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::catalogue::watch::PlanResult;
-use crate::catalogue::{Plan, Refusal, Refusals};
 
 /// Reports to objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,7 +199,7 @@ mod tests {
         let objects = [Arc::new(ClusterObject { id, uid, generation: None, resource_version, json })];
         let plan = Plan {
             pools: Vec::new(),
-            base_models: crate::catalogue::plan::versioned(Vec::new()),
+            base_models: metrics_agent_catalogue::plan::versioned(Vec::new()),
             endpoints_file: None,
             documents: 0,
             warnings: Vec::new(),

@@ -4,11 +4,11 @@ use core::fmt;
 
 use hyper::Method;
 use jiff::Timestamp;
+use metrics_agent_catalogue::Refusal;
 use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, ObjectId};
 use serde_json::{Value as Json, json};
 
 use super::AGENT;
-use crate::catalogue::Refusal;
 
 /// Names in the status of a pool, which depend on the API's version.
 struct StatusForm {

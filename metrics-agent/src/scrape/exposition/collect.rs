@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::Lora;
+use metrics_agent_catalogue::dialect::CacheInfo;
 use xxhash_rust::xxh64::xxh64;
 
 use super::Fault;
 use super::sample::{Labels, Sample};
-use crate::catalogue::dialect::CacheInfo;
 
 /// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use metrics_agent_catalogue::dialect::{Engine, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
+
 use super::extractor::MetricExtractor;
 use super::{Extraction, LineReader};
-use crate::catalogue::dialect::{Engine, TextRules};
-use crate::catalogue::scraping::TextLimits;
 
 /// Reads texts of one of several engines. While the engine is not known, texts are read in the dialect of
 /// each.
@@ -70,9 +71,10 @@ impl LineReader for EngineReader {
 
 #[cfg(test)]
 mod tests {
+    use metrics_agent_catalogue::dialect::Dialects;
+
     use super::super::Reader;
     use super::*;
-    use crate::catalogue::dialect::Dialects;
 
     const VLLM: &str = "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 3\n";
     const SGLANG: &str = "# TYPE sglang:num_queue_reqs gauge\nsglang:num_queue_reqs 7\n";

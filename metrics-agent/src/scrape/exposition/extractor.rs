@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use metrics_agent_catalogue::dialect::{Dialect, MetricSpec, MultiEngine, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
+
 use super::collect::{CacheShape, Collected, LoraLists, Number, SeriesRules, Sum};
 use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
 use super::{Doubt, Extraction, Fault, Field, LineReader};
-use crate::catalogue::dialect::{Dialect, MetricSpec, MultiEngine, TextRules};
-use crate::catalogue::scraping::TextLimits;
 
 /// The metric of Prometheus' client libraries with the time at which the process started.
 const START_TIME: &str = "process_start_time_seconds";

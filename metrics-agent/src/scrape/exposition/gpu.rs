@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use metrics_agent_catalogue::scraping::TextLimits;
+
 use super::sample::{quoted_name, sample, sample_in_braces, type_line};
 use super::{LineReader, TextReader};
-use crate::catalogue::scraping::TextLimits;
 
 /// The exporter's gauge of the time in which a GPU computes, in percent.
 const METRIC: &[u8] = b"DCGM_FI_DEV_GPU_UTIL";

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use endpoint_picker::pool::reading::Reading;
 use engines::EngineReader;
 pub use gpu::GpuReader;
-
-use crate::catalogue::dialect::{Dialect, Engine, TextRules};
-use crate::catalogue::scraping::TextLimits;
+use metrics_agent_catalogue::dialect::{Dialect, Engine, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
 
 /// Reads texts, one after the other, in chunks that may end anywhere.
 #[derive(Debug)]

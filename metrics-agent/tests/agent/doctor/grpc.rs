@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
+use metrics_agent_catalogue::watch;
 use metrics_agent_doctor::doctor::Health;
 use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
