@@ -5,10 +5,10 @@ use std::sync::Arc;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::Message as _;
 use endpoint_picker_wire::prefixes::Model;
+use metrics_agent_scrape::model_list::ListedModel;
 
 use super::index::KeyedModel;
 use super::tokenizer::{Tokenizer, Tokenizers};
-use crate::scrape::model_list::ListedModel;
 
 /// Maximum number of names, and of adapters, of a model in a message.
 const MAX_NAMES: usize = 1024;

@@ -10,6 +10,9 @@ use hyper::Uri;
 use hyper::header::HeaderValue;
 use metrics_agent_catalogue::plan::members::Member;
 use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
+use metrics_agent_scrape::client::Client;
+use metrics_agent_scrape::download::BodyReader;
+use metrics_agent_scrape::model_list;
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::runtime::Tasks;
 use tokio::sync::Notify;
@@ -22,9 +25,6 @@ use super::models::ServedModel;
 use super::share::Share;
 use super::sources::{self, NoSource, PATHS, Source};
 use super::{CacheStatus, KvEvents, Ports, Server, Stream};
-use crate::scrape::client::Client;
-use crate::scrape::download::BodyReader;
-use crate::scrape::model_list;
 
 /// Time between two questions to a server where it publishes.
 const ASK_AGAIN: Duration = Duration::from_secs(30);

@@ -1,13 +1,8 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM exporters and lists of models have
 //! tasks of their own.
 
-pub(crate) mod client;
 mod data_sources;
-pub(crate) mod download;
-mod error;
-pub mod exposition;
 mod leases;
-pub mod model_list;
 mod restart;
 mod scraper;
 pub mod slot;
@@ -16,10 +11,10 @@ mod turn;
 
 use core::time::Duration;
 
-pub use error::{Reason, ScrapeError};
-use exposition::{Fault, Field};
 pub use leases::{LeaseMetrics, Leases};
 use metrics_agent_catalogue::scraping::SourceKind;
+use metrics_agent_scrape::error::Reason;
+use metrics_agent_scrape::exposition::{Fault, Field};
 use metrics_agent_support::runtime::Labels;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -163,7 +163,7 @@ pub struct Process {
 
 impl Doubt {
     /// Whether it is of the same field, for the same reason, whatever the label.
-    pub(in crate::scrape) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (self.field, self.fault) == (other.field, other.fault) && self.metric == other.metric
     }
 }
@@ -237,7 +237,7 @@ pub enum Fault {
 
 impl Field {
     /// The value of a metric's label.
-    pub(in crate::scrape) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Running => "running",
@@ -253,7 +253,7 @@ impl Field {
 
 impl Fault {
     /// The value of a metric's label.
-    pub(in crate::scrape) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Missing => "missing",
             Self::Invalid => "invalid",

@@ -15,7 +15,7 @@ use super::exposition::{LineReader, TextReader};
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
 
 /// Reads the body of a response in the chunks in which it arrives.
-pub(crate) trait BodyReader {
+pub trait BodyReader {
     /// Content types that it reads.
     fn accept(&self) -> HeaderValue {
         PROMETHEUS_TEXT
@@ -55,9 +55,9 @@ const REDIRECTS: [StatusCode; 4] = [
 
 /// The server that is scraped.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Server {
-    pub(super) scheme: Scheme,
-    pub(super) address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) scheme: Scheme,
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
@@ -82,7 +82,7 @@ impl Server {
 }
 
 /// Receives a response, and gives its body to a reader.
-pub(super) struct Download<'a, R> {
+pub(crate) struct Download<'a, R> {
     server: Server,
     settings: &'a ScrapeSettings,
     reader: &'a mut R,
@@ -101,14 +101,14 @@ enum Body {
 }
 
 /// A response that was received.
-pub(super) struct Downloaded {
+pub(crate) struct Downloaded {
     /// The path to get next; `None`: the body was read.
-    pub(super) redirect: Option<Uri>,
-    pub(super) content_type: Option<HeaderValue>,
+    pub(crate) redirect: Option<Uri>,
+    pub content_type: Option<HeaderValue>,
 }
 
 impl<'a, R: BodyReader> Download<'a, R> {
-    pub(super) fn new(
+    pub(crate) fn new(
         server: Server,
         settings: &'a ScrapeSettings,
         reader: &'a mut R,
@@ -118,7 +118,7 @@ impl<'a, R: BodyReader> Download<'a, R> {
     }
 
     /// Ends the response.
-    pub(super) fn end(self) -> Result<Downloaded, ScrapeError> {
+    pub(crate) fn end(self) -> Result<Downloaded, ScrapeError> {
         let redirect = match self.body {
             Body::Plain => None,
             Body::Gzip(mut gzip) => {
@@ -176,7 +176,7 @@ fn feed(reader: &mut impl BodyReader, settings: &ScrapeSettings, text: &[u8]) ->
 const MAX_TEXT_CHARS: usize = 200;
 
 /// The beginning of a server's text.
-pub(super) fn shortened(text: &str) -> String {
+pub fn shortened(text: &str) -> String {
     text.chars().take(MAX_TEXT_CHARS).collect()
 }
 

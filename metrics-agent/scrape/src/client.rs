@@ -13,19 +13,20 @@ use super::download::{BodyReader, Download, Downloaded, Server};
 use super::error::{Reason, ScrapeError};
 
 /// A client of one server, which keeps its connection.
-pub(crate) struct Client {
+pub struct Client {
     credentials: Arc<ClientCredentials>,
     connection: Option<Connection>,
     content_type: Option<HeaderValue>,
     /// Connections refused since the last one that was opened.
-    pub(super) refusals: u32,
+    pub refusals: u32,
     /// Attempts to connect to which the server's host has not responded, since the last one to which it has.
-    pub(super) unreachable: u32,
+    pub unreachable: u32,
     is_connecting: bool,
 }
 
 impl Client {
-    pub(crate) fn new(credentials: Arc<ClientCredentials>) -> Self {
+    /// A client without a connection.
+    pub fn new(credentials: Arc<ClientCredentials>) -> Self {
         Self {
             credentials,
             connection: None,
@@ -38,7 +39,7 @@ impl Client {
 
     /// Gets the body at the settings' path, within their limits on size and series, and follows one redirect
     /// to the same server. The caller limits the time.
-    pub(crate) async fn get(
+    pub async fn get(
         &mut self,
         address: SocketAddr,
         settings: &ScrapeSettings,
@@ -92,7 +93,7 @@ impl Client {
     }
 
     /// The content type of the last body.
-    pub(super) fn content_type(&self) -> Option<&HeaderValue> {
+    pub fn content_type(&self) -> Option<&HeaderValue> {
         self.content_type.as_ref()
     }
 
@@ -121,7 +122,7 @@ impl Client {
     }
 
     /// The caller's limit on time has ended the last request.
-    pub(super) fn timed_out(&mut self) {
+    pub fn timed_out(&mut self) {
         if core::mem::take(&mut self.is_connecting) {
             self.unreachable = self.unreachable.saturating_add(1);
         }

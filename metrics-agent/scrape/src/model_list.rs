@@ -16,7 +16,7 @@ const MAX_NAME: usize = 256;
 
 /// Reads the lists of one server, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct ModelListReader {
+pub struct ModelListReader {
     body: Vec<u8>,
 }
 
@@ -27,19 +27,20 @@ struct ModelList {
 
 /// An entry of OpenAI's list.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct ListedModel {
+pub struct ListedModel {
     /// The name under which it is served.
-    pub(crate) id: String,
+    pub id: String,
     /// The folder or the name from which the server has it, in the lists of vLLM and SGLang.
     #[serde(default)]
-    pub(crate) root: Option<String>,
+    pub root: Option<String>,
     /// The base model of an adapter, in vLLM's list.
     #[serde(default)]
     parent: Option<String>,
 }
 
 impl ListedModel {
-    pub(crate) fn is_adapter(&self) -> bool {
+    /// Whether it is an adapter of another model.
+    pub fn is_adapter(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| !parent.is_empty())
     }
 }
@@ -66,7 +67,7 @@ impl BodyReader for ModelListReader {
 
 impl ModelListReader {
     /// The models; `None`: the body is not such a list.
-    pub(super) fn finish(&self) -> Option<Arc<[ServedModel]>> {
+    pub fn finish(&self) -> Option<Arc<[ServedModel]>> {
         read(&self.body)
     }
 }
@@ -78,7 +79,7 @@ pub fn read(json: &[u8]) -> Option<Arc<[ServedModel]>> {
 }
 
 /// The entries of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a list.
-pub(crate) fn entries(json: &[u8]) -> Option<Vec<ListedModel>> {
+pub fn entries(json: &[u8]) -> Option<Vec<ListedModel>> {
     let list: ModelList = serde_json::from_slice(json).ok()?;
     let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);
     Some(models.collect())

@@ -101,7 +101,7 @@ impl ScrapeError {
 
     /// The failure of a request with this scheme, before a response or by its status.
     #[must_use]
-    pub(super) fn with_scheme(self, scheme: Scheme) -> Self {
+    pub(crate) fn with_scheme(self, scheme: Scheme) -> Self {
         let is_as_of_tls = match &self {
             Self::Connection(error) => error.is_not_http(),
             Self::Status(status) => *status == StatusCode::BAD_REQUEST,
@@ -117,7 +117,7 @@ impl ScrapeError {
     }
 
     /// Whether the response is as of another server than the model server that had metrics at this address.
-    pub(super) fn is_of_another_server(&self) -> bool {
+    pub fn is_of_another_server(&self) -> bool {
         match self {
             Self::Status(status) => status.is_client_error() || status.is_redirection(),
             Self::Redirect(..) | Self::NoMetrics(_) => true,
@@ -153,7 +153,7 @@ impl ScrapeError {
 
 impl Reason {
     /// All reasons.
-    pub(super) const ALL: [Self; 11] = [
+    pub const ALL: [Self; 11] = [
         Self::Refused,
         Self::Unreachable,
         Self::Connect,
@@ -168,7 +168,7 @@ impl Reason {
     ];
 
     /// The value of a metric's label.
-    pub(super) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
@@ -185,7 +185,7 @@ impl Reason {
     }
 
     /// Whether such a scrape uses up a limit on time or size.
-    pub(super) fn is_costly(self) -> bool {
+    pub fn is_costly(self) -> bool {
         matches!(self, Self::TooLarge | Self::TooManySeries | Self::Timeout)
     }
 }
