@@ -12,7 +12,6 @@ pub mod api;
 pub mod commands;
 pub mod extension;
 pub mod flags;
-pub mod kv_events;
 pub mod logging;
 mod page;
 pub mod publish;

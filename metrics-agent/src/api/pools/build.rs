@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use endpoint_picker::pool::Endpoint;
 use metrics_agent_catalogue::Refusal;
 use metrics_agent_catalogue::grpc::GrpcPool;
+use metrics_agent_kv_events::event::Tier;
+use metrics_agent_kv_events::{KvEvents, ServerEvents};
 use metrics_agent_sources::names::Unresolved;
 use metrics_agent_status::pool::{
     GrpcStatus, KvEventsStatus, PoolStatus, PoolTraffic, PredictionQuality, ProxyStatus, RefusedObject,
@@ -22,8 +24,6 @@ use super::state_times::StateTimes;
 use crate::api::reports::Reports;
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
-use crate::kv_events::event::Tier;
-use crate::kv_events::{KvEvents, ServerEvents};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use super::CacheId;
 use super::keyed::BlockBytes;
 use super::nodes::Content;
-use crate::kv_events::event::BlockHash;
+use crate::event::BlockHash;
 
 /// A stored block whose parent is not known.
 #[derive(Clone, Debug)]

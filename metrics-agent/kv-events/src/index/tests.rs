@@ -8,17 +8,17 @@ use serde::Deserialize;
 
 use super::cache::MAX_GROUPS;
 use super::*;
-use crate::kv_events::batch::Batch;
-use crate::kv_events::event::Block;
-use crate::kv_events::prefixes::Prefix;
-use crate::kv_events::sequence::{Message, Sequence, Step};
-use crate::kv_events::tokenizer::Tokenizer;
-use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+use crate::batch::Batch;
+use crate::event::Block;
+use crate::prefixes::Prefix;
+use crate::sequence::{Message, Sequence, Step};
+use crate::tokenizer::Tokenizer;
+use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
 /// The captures of tests/captures/kv-events.
 macro_rules! captured {
     ($file:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/", $file))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/kv-events/", $file))
     };
 }
 

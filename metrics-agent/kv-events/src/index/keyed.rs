@@ -9,9 +9,9 @@ use std::sync::Arc;
 use endpoint_picker::state::prefix::key;
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::kv_events::prefixes::Prefix;
-use crate::kv_events::tokenizer::Tokenizer;
-use crate::kv_events::tokenizer::vocabulary::BlockText;
+use crate::prefixes::Prefix;
+use crate::tokenizer::Tokenizer;
+use crate::tokenizer::vocabulary::BlockText;
 
 /// Maximum number of bytes of a prefix. 256 tokens have some 1 KB; a block of an engine may have more tokens.
 const MAX_LENGTH: usize = 1 << 16;
@@ -186,7 +186,7 @@ impl KeyedPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+    use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
     fn tokenizer() -> Arc<Tokenizer> {
         let mut vocabulary = Vocabulary::new(LeadingSpace::Always);

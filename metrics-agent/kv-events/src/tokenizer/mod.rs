@@ -300,7 +300,7 @@ async fn of_server(root: Option<&str>) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/tiny-model");
+    const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/kv-events/tiny-model");
 
     /// A folder with these files, and the recorded `tokenizer.json` unless there is another one.
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::keyed::KeyedPrompt;
 use super::nodes::{NodeKey, Nodes};
-use crate::kv_events::event::Tier;
-use crate::kv_events::prefixes::{Prefixes, ServerNumber};
+use crate::event::Tier;
+use crate::prefixes::{Prefixes, ServerNumber};
 
 /// The blocks with keys of a cache.
 #[derive(Debug)]

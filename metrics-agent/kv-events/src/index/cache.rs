@@ -9,8 +9,8 @@ use super::Contents;
 use super::keyed::KeyedModel;
 use super::nodes::NodeKey;
 use super::runs::Runs;
-use crate::kv_events::event::{BlockHash, Tier};
-use crate::kv_events::prefixes::ServerNumber;
+use crate::event::{BlockHash, Tier};
+use crate::prefixes::ServerNumber;
 
 /// Maximum number of groups of KV caches in a hybrid model; events of others are ignored.
 pub(super) const MAX_GROUPS: usize = 64;

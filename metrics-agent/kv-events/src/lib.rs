@@ -33,6 +33,8 @@ use std::sync::Arc;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::prefixes::CacheState;
 use index::{CacheId, Contents, Index, Limits};
+use metrics_agent_status::pool::StreamState;
+use metrics_agent_support::runtime::{Clock, Labels, ResultCounter};
 use models::ServedModel;
 use parking_lot::Mutex;
 use prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
@@ -42,9 +44,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokenizer::Tokenizers;
 use tokio::sync::watch;
-
-use metrics_agent_status::pool::StreamState;
-use metrics_agent_support::runtime::{Clock, Labels, ResultCounter};
 
 /// How the agent follows the events of model servers.
 #[derive(Clone, Debug, PartialEq, Eq)]

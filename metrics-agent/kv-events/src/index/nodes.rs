@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use xxhash_rust::xxh64::Xxh64;
 
 use super::keyed::KeyedPrompt;
-use crate::kv_events::event::BlockHash;
+use crate::event::BlockHash;
 
 /// The content of a block and of all blocks before it, the same for every server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{BoundedList, VocabularyFile, from_json};
-use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
+use crate::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 
 /// The space of `SentencePiece`.
 const SPACE: &str = "\u{2581}";

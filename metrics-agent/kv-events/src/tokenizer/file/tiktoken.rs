@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::VocabularyFile;
-use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
+use crate::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 
 pub(super) fn read(bytes: &[u8]) -> Result<VocabularyFile, String> {
     let mut vocabulary = Vocabulary::new(LeadingSpace::Never);

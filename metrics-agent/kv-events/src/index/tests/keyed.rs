@@ -8,9 +8,9 @@ use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 
 use super::*;
-use crate::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use crate::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 
-const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures/kv-events/tiny-model");
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/kv-events/tiny-model");
 
 /// The model of the recorded servers.
 fn tiny() -> Arc<KeyedModel> {

@@ -143,7 +143,7 @@ fn union(mut names: Vec<String>, more: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+    use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
     fn served(names: &[&str], adapters: &[&str], digest: Option<u64>) -> Arc<ServedModel> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

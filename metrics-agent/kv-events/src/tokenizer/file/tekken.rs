@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::{BoundedList, VocabularyFile, from_json};
-use crate::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
 /// The special token before each text.
 const FIRST_TOKEN: &str = "<s>";
@@ -78,7 +78,7 @@ pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv_events::tokenizer::vocabulary::MAX_TOKEN_BYTES;
+    use crate::tokenizer::vocabulary::MAX_TOKEN_BYTES;
 
     /// A file of 3 special tokens and the tokens `a` and 0xff; the vocabulary size leaves out the third one.
     fn file(special_tokens: &str) -> String {

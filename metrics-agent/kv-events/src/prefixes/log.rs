@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::kv_events::event::Tier;
+use crate::event::Tier;
 
 /// Maximum number of changes, of 16 bytes each. A hundred servers that compute 5000 tokens a second each fill it in half a minute.
 const MAX_CHANGES: usize = 1 << 19;
