@@ -10,7 +10,6 @@
 pub mod agent;
 pub mod api;
 pub mod commands;
-pub mod extension;
 pub mod flags;
 pub mod logging;
 mod page;

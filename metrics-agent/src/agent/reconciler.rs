@@ -11,6 +11,7 @@ use metrics_agent_catalogue::plan::members::Member;
 use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use metrics_agent_catalogue::watch::{NoPlan, PlanResult};
 use metrics_agent_catalogue::{Plan, PoolPlan};
+use metrics_agent_gateway::references::{MISSING_SERVICE, PickerReferences};
 use metrics_agent_kv_events::subscribers::Subscribers;
 use metrics_agent_sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
 use metrics_agent_sources::kubernetes::ReadyPods;
@@ -18,7 +19,6 @@ use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 
 use super::pool_pods::{self, PoolPods};
-use crate::extension::references::{MISSING_SERVICE, PickerReferences};
 use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;

@@ -28,6 +28,7 @@ use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
 use metrics_agent_catalogue::watch::PlanResult;
 use metrics_agent_catalogue::{Refusal, Refusals};
+use metrics_agent_gateway::server::status::SharedStatus;
 use metrics_agent_kv_events::KvEvents;
 use metrics_agent_sources::endpoints::{EndpointSet, WatchedFile};
 use metrics_agent_sources::kubernetes::PendingPods;
@@ -43,7 +44,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use waiters::Waiters;
 
-use crate::extension::server::status::SharedStatus;
 use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;

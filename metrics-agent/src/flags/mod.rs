@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 pub use explain::{AgentFlags, PoolFlags};
 use hyper::Uri;
 use metrics_agent_catalogue::watch;
+use metrics_agent_gateway::ownership::Ownership;
 use metrics_agent_sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
 use serving::ShareFlags;
 pub use sources::KubernetesFlags;
@@ -29,7 +30,6 @@ use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
-use crate::extension::ownership::Ownership;
 use crate::publish::eds::Target;
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
@@ -228,12 +228,12 @@ mod tests {
     use endpoint_picker::pool::Endpoint;
     use metrics_agent_catalogue::dialect::MultiEngine;
     use metrics_agent_catalogue::scraping::MIN_INTERVAL;
+    use metrics_agent_gateway::object_reports::ObjectReports;
+    use metrics_agent_gateway::object_reports::status::Parent;
     use metrics_agent_sources::endpoints::{Declared, LabelLimits};
     use metrics_agent_sources::kubernetes::Namespaces;
 
     use super::*;
-    use crate::publish::cluster::ObjectReports;
-    use crate::publish::cluster::status::Parent;
 
     fn settings(flags: &str) -> Settings {
         let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use metrics_agent_doctor::doctor::Finding;
+use metrics_agent_gateway::pool::GROUP;
+use metrics_agent_gateway::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
 use metrics_agent_sources::kubernetes::ClusterObject;
 use serde_json::Value as Json;
-
-use crate::extension::pool::GROUP;
-use crate::extension::status::{CONTROLLER, ENVOY_GATEWAY, gateways};
 
 /// Routes to pools whose backends Envoy Gateway does not resolve.
 pub(super) fn routes(routes: &[Arc<ClusterObject>]) -> Vec<Finding> {

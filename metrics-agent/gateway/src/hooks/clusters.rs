@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use metrics_agent_status::extension::NAME;
 
 use super::routes::PlannedCluster;
-use crate::extension::ai_gateway::Processors;
-use crate::extension::envoy::{any, any_text, duration, entry, extension, module};
-use crate::extension::pool::RoutePool;
-use crate::extension::settings::HookSettings;
-use crate::extension::wire::{Builder, Malformed, Message};
-use metrics_agent_status::extension::NAME;
+use crate::ai_gateway::Processors;
+use crate::envoy::{any, any_text, duration, entry, extension, module};
+use crate::pool::RoutePool;
+use crate::settings::HookSettings;
+use crate::wire::{Builder, Malformed, Message};
 
 const MODULE_CLUSTER: &str = "envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig";
 const PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";

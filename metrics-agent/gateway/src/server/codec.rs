@@ -8,7 +8,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use crate::extension::wire;
+use crate::wire;
 
 /// Maximum number of fields of a message, without those of nested messages: everything of one Gateway is one message. A field that is
 /// decoded takes 32 bytes, and may have two on the wire.

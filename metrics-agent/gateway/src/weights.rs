@@ -104,7 +104,7 @@ fn rule_and_backend(name: Option<&str>) -> Option<(&str, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extension::wire::Builder;
+    use crate::wire::Builder;
 
     const RULE: &str = "httproute/team/chat/rule/0";
 

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-
-use crate::extension::ai_gateway::{self, Processors};
-use crate::extension::conformance;
-use crate::extension::envoy::{any, any_text, duration, entry, extension, module};
-use crate::extension::pool::{self, RoutePool};
-use crate::extension::settings::HookSettings;
-use crate::extension::weights::{RuleWeights, Weights};
-use crate::extension::wire::{Builder, Malformed, Message};
 use metrics_agent_status::extension::NAME;
+
+use crate::ai_gateway::{self, Processors};
+use crate::conformance;
+use crate::envoy::{any, any_text, duration, entry, extension, module};
+use crate::pool::{self, RoutePool};
+use crate::settings::HookSettings;
+use crate::weights::{RuleWeights, Weights};
+use crate::wire::{Builder, Malformed, Message};
 
 const PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
 

@@ -26,7 +26,7 @@ use tower_service::Service;
 use super::service::HookService;
 use super::status::SharedStatus;
 use super::{ServerSettings, TlsFiles};
-use crate::extension::settings::HookSettings;
+use crate::settings::HookSettings;
 
 /// Maximum number of connections, and of those of one address. Each replica of Envoy Gateway has one.
 const PLACES: Places = Places { max: 64, max_per_peer: 32, flags: "of the extension server" };
@@ -52,7 +52,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 impl TlsFiles {
     /// Reads the files now, and again whenever they change.
-    pub(crate) async fn watch(
+    pub async fn watch(
         self,
         limits: FileLimits,
         watching: Watching<'_>,

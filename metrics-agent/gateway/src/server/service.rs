@@ -7,17 +7,15 @@ use parking_lot::Mutex;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::status::SharedStatus;
-use crate::extension::hooks::{self, Translation};
-use crate::extension::schema::envoy_gateway_extension_server::{
-    EnvoyGatewayExtension, EnvoyGatewayExtensionServer,
-};
-use crate::extension::schema::{
+use crate::hooks::{self, Translation};
+use crate::schema::envoy_gateway_extension_server::{EnvoyGatewayExtension, EnvoyGatewayExtensionServer};
+use crate::schema::{
     PostClusterModifyRequest, PostClusterModifyResponse, PostEndpointsModifyRequest,
     PostEndpointsModifyResponse, PostRouteModifyRequest, PostRouteModifyResponse, PostTranslateModifyRequest,
     PostTranslateModifyResponse,
 };
-use crate::extension::settings::HookSettings;
-use crate::extension::weights::Weights;
+use crate::settings::HookSettings;
+use crate::weights::Weights;
 
 /// Maximum number of bytes of a message: everything of one Gateway is one message. `maxMessageSize` of Envoy Gateway should be the same.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;

@@ -21,7 +21,7 @@ pub(super) const MAX_POOLS: usize = 64;
 const MAX_MARK_BYTES: usize = 128 * 1024;
 
 /// The API group of the pools that routes may name, up to the version.
-pub(crate) const GROUP: &str = "inference.networking.k8s.io/";
+pub const GROUP: &str = "inference.networking.k8s.io/";
 
 /// A pool among the backends of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use metrics_agent_status::extension::WRONG_ORDER;
 use prost::Message as _;
 use prost_types::Struct;
 
 use super::route_metadata;
 use super::wire::{Builder, Field, Malformed, Message};
-use metrics_agent_status::extension::WRONG_ORDER;
 
 /// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the field of a pool. By this mark it makes
 /// the processor in its last hook.

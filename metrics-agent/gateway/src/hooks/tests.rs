@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
+use metrics_agent_status::extension::WRONG_ORDER;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::extension::envoy::{any, entry, extension};
-use crate::extension::ownership::Ownership;
-use crate::extension::settings::{FilterConfig, Module};
-use crate::extension::wire::Builder;
-use metrics_agent_status::extension::WRONG_ORDER;
+use crate::envoy::{any, entry, extension};
+use crate::ownership::Ownership;
+use crate::settings::{FilterConfig, Module};
+use crate::wire::Builder;
 
 const RULE: &str = "httproute/team/chat/rule/0";
 const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

@@ -101,7 +101,7 @@ impl StatusPatch {
     }
 
     /// The patch that applies this status to a pool.
-    pub(crate) fn new(pool: &ClusterObject, status: &Json) -> Self {
+    pub fn new(pool: &ClusterObject, status: &Json) -> Self {
         let ObjectId { api_version, namespace, name, .. } = &pool.id;
         let body = json!({
             "apiVersion": api_version,
@@ -117,7 +117,7 @@ impl StatusPatch {
 
     /// The object with the status.
     #[cfg(test)]
-    pub(crate) fn body(&self) -> &Json {
+    pub fn body(&self) -> &Json {
         &self.body
     }
 
@@ -132,13 +132,7 @@ impl StatusPatch {
 }
 
 /// A condition of a pool without its time.
-pub(crate) fn condition(
-    pool: &ClusterObject,
-    kind: &str,
-    is_true: bool,
-    reason: &str,
-    message: &str,
-) -> Json {
+pub fn condition(pool: &ClusterObject, kind: &str, is_true: bool, reason: &str, message: &str) -> Json {
     json!({
         "type": kind,
         "status": if is_true { "True" } else { "False" },

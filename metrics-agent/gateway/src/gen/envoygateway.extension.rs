@@ -227,7 +227,7 @@ pub mod envoy_gateway_extension_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PostRouteModifySvc(inner);
-                        let codec = crate::extension::server::codec::BoundedCodec::default();
+                        let codec = crate::server::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -276,7 +276,7 @@ pub mod envoy_gateway_extension_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PostEndpointsModifySvc(inner);
-                        let codec = crate::extension::server::codec::BoundedCodec::default();
+                        let codec = crate::server::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -325,7 +325,7 @@ pub mod envoy_gateway_extension_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PostClusterModifySvc(inner);
-                        let codec = crate::extension::server::codec::BoundedCodec::default();
+                        let codec = crate::server::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -374,7 +374,7 @@ pub mod envoy_gateway_extension_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PostTranslateModifySvc(inner);
-                        let codec = crate::extension::server::codec::BoundedCodec::default();
+                        let codec = crate::server::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -15,14 +15,14 @@ use tokio::sync::watch;
 use super::ownership::{ObjectName, Ownership};
 use super::pool::ReferencedPool;
 use super::references::MISSING_SERVICE;
-use crate::publish::cluster::status::{StatusPatch, condition, conditions_with_times};
-use crate::publish::cluster::{StatusSource, changed, refused_objects};
+use crate::object_reports::status::{StatusPatch, condition, conditions_with_times};
+use crate::object_reports::{StatusSource, changed, refused_objects};
 
 /// The controller in the parents that are written, by which replicas and later versions know them.
-pub(crate) const CONTROLLER: &str = "endpoint-picker/extension-server";
+pub const CONTROLLER: &str = "endpoint-picker/extension-server";
 
 /// The beginning of the names of Envoy Gateway's controllers. Routes of other gateways do not pass the extension server.
-pub(crate) const ENVOY_GATEWAY: &str = "gateway.envoyproxy.io/";
+pub const ENVOY_GATEWAY: &str = "gateway.envoyproxy.io/";
 
 const POOLS: &str = "inference.networking.k8s.io";
 const GATEWAYS: &str = "gateway.networking.k8s.io";
@@ -73,7 +73,7 @@ impl StatusSource for OwnStatus {
 }
 
 /// The Gateways of a pool, and whether one of their routes to it is accepted.
-pub(crate) type Gateways = BTreeMap<ObjectName, bool>;
+pub type Gateways = BTreeMap<ObjectName, bool>;
 
 /// The patches that are due.
 fn patches(
@@ -156,7 +156,7 @@ struct Condition {
 }
 
 /// The Gateways of each pool, by the pool's name.
-pub(crate) fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
+pub fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     let mut gateways: HashMap<String, Gateways> = HashMap::new();
     for object in routes {
         // The API server has checked it; a route of a newer form has no part here.

@@ -75,7 +75,7 @@ impl LoggedError {
 }
 
 /// Waits for a new value; forever if there is none to come.
-pub(crate) async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+pub async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         core::future::pending::<()>().await;
     }
@@ -118,7 +118,7 @@ impl StatusSource for ParentStatus {
 }
 
 /// Refusals of the cluster's objects, by their object.
-pub(crate) fn refused_objects(refusals: &[Refusal]) -> HashMap<&ObjectId, &Refusal> {
+pub fn refused_objects(refusals: &[Refusal]) -> HashMap<&ObjectId, &Refusal> {
     let of_objects = refusals.iter().filter_map(|refusal| match &refusal.source {
         Source::Object(id) => Some((&**id, refusal)),
         Source::File(_) | Source::ConfigMapKey(..) => None,
@@ -147,7 +147,7 @@ fn patches(
 }
 
 /// The status of pools, as it follows from inputs that change.
-pub(crate) trait StatusSource {
+pub trait StatusSource {
     /// The patches that are due.
     fn patches(&mut self, now: Timestamp) -> Vec<StatusPatch>;
 
@@ -156,7 +156,7 @@ pub(crate) trait StatusSource {
 }
 
 /// Keeps the status of pools up to date, forever. `flag` is the one that asks for it.
-pub(crate) async fn write_status(client: Client, flag: &'static str, mut source: impl StatusSource) {
+pub async fn write_status(client: Client, flag: &'static str, mut source: impl StatusSource) {
     let mut logged = LoggedError::default();
     loop {
         let mut failed = false;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-
-use crate::extension::ai_gateway::Processors;
-use crate::extension::conformance;
-use crate::extension::envoy::{any, any_text, extension, module};
-use crate::extension::hooks::routes::PickingRoutes;
-use crate::extension::settings::HookSettings;
-use crate::extension::wire::{Builder, Malformed, Message};
 use metrics_agent_status::extension::NAME;
+
+use crate::ai_gateway::Processors;
+use crate::conformance;
+use crate::envoy::{any, any_text, extension, module};
+use crate::hooks::routes::PickingRoutes;
+use crate::settings::HookSettings;
+use crate::wire::{Builder, Malformed, Message};
 
 const MANAGER: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
