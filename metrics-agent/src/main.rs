@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use hyper::Uri;
 use metrics_agent::agent::{self, Listeners};
-use metrics_agent::commands::check;
 use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };
 use metrics_agent::logging;
+use metrics_agent_check as check;
 use metrics_agent_doctor::doctor::EnvoyAdmin;
 use metrics_agent_doctor::{doctor, explain, recorded};
 use metrics_agent_sources::endpoints::LabelLimits;

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_shipped_configuration_has_the_attempts_of_the_check() {
-        let shipped = include_str!("../../../../envoy.yaml");
+        let shipped = include_str!("../../../envoy.yaml");
         let retries: Vec<_> =
             shipped.lines().filter_map(|line| line.trim().strip_prefix("num_retries: ")).collect();
         assert_eq!(retries, [(SHIPPED_ATTEMPTS - 1).to_string()]);

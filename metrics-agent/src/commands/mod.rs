@@ -1,3 +1,0 @@
-//! The subcommand `check`.
-
-pub mod check;
