@@ -4,7 +4,8 @@
 //! [`hooks`] are pure; [`server`] calls them for Envoy Gateway. Everything that may change without a change of routes and pools reaches
 //! the module by the agent's API, not by xDS: Envoy Gateway translates again only when an object changes.
 //!
-//! [`object_reports`] writes the status of pools, and Events on refused objects, with and without Envoy Gateway.
+//! [`object_reports`] writes the status of pools, and Events on refused objects, with and without Envoy
+//! Gateway.
 
 mod ai_gateway;
 mod conformance;

@@ -74,6 +74,10 @@ pub trait Receiver<E> {
 
 impl Connection {
     /// Connects to an address, which the requests name as their host. Without `tls` the connection is plain.
+    ///
+    /// # Panics
+    ///
+    /// When `host` is not a legal header value.
     pub async fn open(
         address: impl ToSocketAddrs,
         host: &str,

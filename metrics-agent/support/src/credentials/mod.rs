@@ -175,7 +175,7 @@ impl Tokens {
     }
 
     /// The `authorization` header with the first token.
-    pub fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         let value = [b"Bearer ", self.0[0].as_slice()].concat();
         let mut value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value))
             .expect("a token is of visible ASCII characters");
