@@ -24,7 +24,7 @@ advisories: ## Look up known vulnerabilities of all packages (fetches the databa
 
 .PHONY: check-gen
 check-gen: gen ## Check that the committed code of the schema is current
-	git diff --exit-code -- filter/wire/src/gen metrics-agent/src/extension/gen
+	git diff --exit-code -- filter/wire/src/gen metrics-agent/gateway/src/gen
 
 .PHONY: check-epp
 check-epp: ## Check which configurations of the EPP are accepted (CONFIGS=/path/to/llm-d-router/deploy/config, GUIDES=/path/to/llm-d/guides), against docs/reference/configurations.md

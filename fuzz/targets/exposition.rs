@@ -5,9 +5,9 @@
 
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::catalogue::dialect::{CacheInfo, Dialect, Dialects, Engine, MetricSpec, TextRules};
-use metrics_agent::catalogue::scraping::TextLimits;
-use metrics_agent::scrape::exposition::{GpuReader, Reader};
+use metrics_agent_catalogue::dialect::{CacheInfo, Dialect, Dialects, Engine, MetricSpec, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
+use metrics_agent_scrape::exposition::{GpuReader, Reader};
 
 fuzz_target!(|input: &[u8]| {
     // One engine for each input, whichever its length says.

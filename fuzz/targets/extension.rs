@@ -5,11 +5,11 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::extension::hooks::{self, Translation};
-use metrics_agent::extension::ownership::Ownership;
-use metrics_agent::extension::settings::{FilterConfig, HookSettings, Module};
-use metrics_agent::extension::weights::Weights;
-use metrics_agent::extension::wire::{Builder, Message};
+use metrics_agent_gateway::hooks::{self, Translation};
+use metrics_agent_gateway::ownership::Ownership;
+use metrics_agent_gateway::settings::{FilterConfig, HookSettings, Module};
+use metrics_agent_gateway::weights::Weights;
+use metrics_agent_gateway::wire::{Builder, Message};
 
 const POOL: &[u8] = br#"{"apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
     "metadata": {"name": "chat", "namespace": "team"}, "spec": {"appProtocol": "kubernetes.io/h2c"}}"#;

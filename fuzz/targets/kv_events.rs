@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::kv_events::batch::Batch;
-use metrics_agent::kv_events::index::{Index, KeyedModel, Limits, Totals};
-use metrics_agent::kv_events::sequence::{Message, Sequence};
-use metrics_agent::kv_events::tokenizer::Tokenizer;
-use metrics_agent::kv_events::zmtp::{Decoder, Part, ZmtpError};
+use metrics_agent_kv_events::batch::Batch;
+use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, Totals};
+use metrics_agent_kv_events::sequence::{Message, Sequence};
+use metrics_agent_kv_events::tokenizer::Tokenizer;
+use metrics_agent_kv_events::zmtp::{Decoder, Part, ZmtpError};
 
 /// Maximum number of blocks of the index.
 const MAX_BLOCKS: usize = 64;

@@ -12,7 +12,7 @@ use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::v1;
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::scrape::model_list;
+use metrics_agent_scrape::model_list;
 use serde_json::Value;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use metrics_agent::kv_events::tokenizer::file::FileKind;
-use metrics_agent::kv_events::tokenizer::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS, Vocabulary};
+use metrics_agent_kv_events::tokenizer::file::FileKind;
+use metrics_agent_kv_events::tokenizer::vocabulary::{MAX_TOKEN_BYTES, MAX_TOKENS, Vocabulary};
 
 fuzz_target!(|input: &[u8]| {
     for file in FileKind::ALL.into_iter().filter_map(|kind| kind.read(input).ok()) {

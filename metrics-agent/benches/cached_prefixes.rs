@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
-use metrics_agent::kv_events::batch::Batch;
-use metrics_agent::kv_events::index::{CacheId, Index, KeyedModel, Limits};
-use metrics_agent::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
-use metrics_agent::kv_events::tokenizer::Tokenizer;
-use metrics_agent::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+use metrics_agent_kv_events::batch::Batch;
+use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
+use metrics_agent_kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use metrics_agent_kv_events::tokenizer::Tokenizer;
+use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 use rmp::encode;
 
 const SERVERS: u8 = 100;

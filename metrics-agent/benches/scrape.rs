@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use metrics_agent::catalogue::dialect::{Dialects, TextRules};
-use metrics_agent::scrape::exposition::Reader;
+use metrics_agent_catalogue::dialect::{Dialects, TextRules};
+use metrics_agent_scrape::exposition::Reader;
 
 fn read(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("read");

@@ -10,14 +10,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use hyper::Uri;
 use metrics_agent::agent::{self, Listeners};
-use metrics_agent::commands::doctor::EnvoyAdmin;
-use metrics_agent::commands::{check, doctor, explain, recorded};
 use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };
-use metrics_agent::runtime::logging;
-use metrics_agent::sources::endpoints::LabelLimits;
-use metrics_agent::sources::kubernetes::Limits;
+use metrics_agent::logging;
+use metrics_agent_check as check;
+use metrics_agent_doctor::doctor::EnvoyAdmin;
+use metrics_agent_doctor::{doctor, explain, recorded};
+use metrics_agent_sources::endpoints::LabelLimits;
+use metrics_agent_sources::kubernetes::Limits;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,5 +1,9 @@
 //! The configurations that both pickers run, and the variations of their cases.
 
+use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_sources::manifests::File;
+use metrics_agent_support::files::FileLimits;
+
 use crate::manifests::Manifests;
 use crate::parity::generator::configuration;
 use anyhow::{Context, Result, anyhow};
@@ -7,9 +11,6 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_harness::tools;
 use endpoint_picker_wire::pipeline_into_core;
-use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
-use metrics_agent::sources::manifests::File;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The proxies under load: one with its agent, or several, each with an agent of its own, that share through a store.
 
+use metrics_agent_status::pool::PoolStatus;
+
 use super::stack;
 use crate::load::MixedProxy;
 use anyhow::{Context, Result};
@@ -10,7 +12,6 @@ use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{Filter, client, objectives};
 use endpoint_picker_model_server::{Behaviour, ModelServer};
-use metrics_agent::api::pools::status::PoolStatus;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
+use metrics_agent_catalogue::watch::PlanWatch;
+use metrics_agent_gateway::object_reports::write_status;
+use metrics_agent_gateway::references::PickerReferences;
+use metrics_agent_gateway::server::status::SharedStatus;
+use metrics_agent_gateway::server::{self, ServerSettings};
+use metrics_agent_gateway::settings::HookSettings;
+use metrics_agent_gateway::status::{OwnStatus, StatusInputs};
+use metrics_agent_sources::kubernetes::{Cluster, ObjectsResult};
+use metrics_agent_support::credentials::{CredentialError, Watched, Watching};
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::Tasks;
 use s2n_tls::config::Config;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::catalogue::watch::PlanWatch;
-use crate::credentials::{CredentialError, Watched, Watching};
-use crate::extension::references::PickerReferences;
-use crate::extension::server::status::SharedStatus;
-use crate::extension::server::{self, ServerSettings};
-use crate::extension::settings::HookSettings;
-use crate::extension::status::{OwnStatus, StatusInputs};
-use crate::files::FileLimits;
-use crate::publish::cluster::write_status;
-use crate::runtime::Tasks;
-use crate::sources::kubernetes::{Cluster, ObjectsResult};
 
 /// The extension server before it serves.
 pub(super) struct ExtensionServer {

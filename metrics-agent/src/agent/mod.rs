@@ -8,6 +8,17 @@ mod run;
 use std::sync::Arc;
 
 use extension_server::ExtensionServer;
+use metrics_agent_catalogue::scraping::ScrapeSettings;
+use metrics_agent_catalogue::{Options, watch};
+use metrics_agent_gateway::object_reports::ObjectReports;
+use metrics_agent_gateway::server::ServerSettings;
+use metrics_agent_kv_events::{self as kv_events, KvEventMetrics};
+use metrics_agent_sources::endpoints::{LeftOutMetrics, Sources};
+use metrics_agent_sources::kubernetes::WatchMetrics;
+use metrics_agent_sources::{endpoints, kubernetes};
+use metrics_agent_support::client::credentials::ClientFiles;
+use metrics_agent_support::credentials::Watched;
+use metrics_agent_support::runtime::ResultCounter;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 pub use run::run;
@@ -20,21 +31,10 @@ use crate::api::access::{Access, AllowedHosts};
 use crate::api::connections::Limits;
 use crate::api::metrics::ApiMetrics;
 use crate::api::{self, ApiState, connections};
-use crate::catalogue::scraping::ScrapeSettings;
-use crate::catalogue::{Options, watch};
-use crate::client::credentials::ClientFiles;
-use crate::credentials::Watched;
-use crate::extension::server::ServerSettings;
-use crate::kv_events::{self, KvEventMetrics};
-use crate::publish::cluster::ObjectReports;
 use crate::publish::eds;
-use crate::runtime::ResultCounter;
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::Share;
 use crate::sharing::store::StoreMetrics;
-use crate::sources::endpoints::{LeftOutMetrics, Sources};
-use crate::sources::kubernetes::WatchMetrics;
-use crate::sources::{endpoints, kubernetes};
 
 /// The settings of one agent.
 #[derive(Debug)]

@@ -3,12 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::{Plan, PoolPlan};
+use metrics_agent_sources::endpoints::{Admission, LeftOut};
+use metrics_agent_sources::kubernetes::{PodSelector, PodWatches, ReadyPods};
 use tokio::sync::watch;
-
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::{Plan, PoolPlan};
-use crate::sources::endpoints::{Admission, LeftOut};
-use crate::sources::kubernetes::{PodSelector, PodWatches, ReadyPods};
 
 /// The pods of the plan's pools.
 pub(super) struct PoolPods {

@@ -7,23 +7,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_wire::v1;
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
+use metrics_agent_catalogue::watch::{NoPlan, PlanResult};
+use metrics_agent_catalogue::{Plan, PoolPlan};
+use metrics_agent_gateway::references::{MISSING_SERVICE, PickerReferences};
+use metrics_agent_kv_events::subscribers::Subscribers;
+use metrics_agent_sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
+use metrics_agent_sources::kubernetes::ReadyPods;
+use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 
 use super::pool_pods::{self, PoolPods};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
-use crate::catalogue::watch::{NoPlan, PlanResult};
-use crate::catalogue::{Plan, PoolPlan};
-use crate::extension::references::{MISSING_SERVICE, PickerReferences};
-use crate::kv_events::subscribers::Subscribers;
 use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
-use crate::runtime::ResultCounter;
 use crate::scrape::{ScrapedPool, Scraper};
-use crate::sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
-use crate::sources::kubernetes::ReadyPods;
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);

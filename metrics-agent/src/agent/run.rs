@@ -7,6 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use metrics_agent_catalogue::scraping::{Scheme, ScrapeSettings};
+use metrics_agent_catalogue::watch::PlanWatch;
+use metrics_agent_catalogue::{Options, Plan, PoolPlan, cluster, watch};
+use metrics_agent_gateway::object_reports::{ObjectReports, PoolInputs};
+use metrics_agent_kv_events::KvEvents;
+use metrics_agent_kv_events::subscribers::Subscribers;
+use metrics_agent_sources::endpoints::{self, Declared};
+use metrics_agent_sources::kubernetes::{Cluster, ClusterSettings, ConnectError};
+use metrics_agent_sources::manifests::{Problem, Problems};
+use metrics_agent_support::runtime::{Clock, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,19 +29,9 @@ use crate::api::access::Access;
 use crate::api::pools::history::History;
 use crate::api::reports::Reports;
 use crate::api::waiters::Waiters;
-use crate::catalogue::scraping::{Scheme, ScrapeSettings};
-use crate::catalogue::watch::PlanWatch;
-use crate::catalogue::{Options, Plan, PoolPlan, cluster, watch};
-use crate::kv_events::KvEvents;
-use crate::kv_events::subscribers::Subscribers;
-use crate::publish::cluster::{ObjectReports, PoolInputs};
 use crate::publish::{Pools, eds};
-use crate::runtime::{Clock, Tasks};
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
-use crate::sources::endpoints::{self, Declared};
-use crate::sources::kubernetes::{Cluster, ClusterSettings, ConnectError};
-use crate::sources::manifests::{Problem, Problems};
 
 /// After the stop signal, `/readyz` fails for this long before the listener closes.
 const DRAIN_NOTICE: Duration = Duration::from_secs(1);

@@ -11,6 +11,8 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics_agent_kv_events::KvEvents;
+use metrics_agent_kv_events::prefixes::readers::{Position, Reading};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -18,8 +20,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::access::Right;
 use super::batch::InBatch;
 use super::{ApiState, PROTOBUF, Rejection, error_response};
-use crate::kv_events::KvEvents;
-use crate::kv_events::prefixes::readers::{Position, Reading};
 use crate::publish::pool_publisher::PoolPublisher;
 
 /// Maximum wait. A longer `wait_ms` is reduced to it.

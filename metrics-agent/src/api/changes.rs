@@ -11,10 +11,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use endpoint_picker_wire::changes::{Feed, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
+use metrics_agent_support::runtime;
 
 use super::{ApiState, PROTOBUF, Rejection, check_format, error_response};
+use crate::api;
 use crate::sharing::MAX_MESSAGE_BYTES;
-use crate::{api, runtime};
 
 /// Maximum size of a request, in bytes. A proxy sends at most half of it.
 const MAX_BYTES: usize = MAX_MESSAGE_BYTES;

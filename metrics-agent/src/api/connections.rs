@@ -13,6 +13,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use metrics_agent_support::credentials::Watched;
+use metrics_agent_support::runtime::connections::{Connections, Place, Places};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
@@ -23,8 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::access::Peer;
-use crate::credentials::Watched;
-use crate::runtime::connections::{Connections, Place, Places};
 
 /// Pause after a failed accept, such as without free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -9,7 +9,6 @@ mod health;
 pub mod metrics;
 mod models;
 pub mod pools;
-pub mod queues;
 pub mod reports;
 pub mod waiters;
 
@@ -27,8 +26,17 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS};
 use metrics::ApiMetrics;
+use metrics_agent_catalogue::watch::PlanResult;
+use metrics_agent_catalogue::{Refusal, Refusals};
+use metrics_agent_gateway::server::status::SharedStatus;
+use metrics_agent_kv_events::KvEvents;
+use metrics_agent_sources::endpoints::{EndpointSet, WatchedFile};
+use metrics_agent_sources::kubernetes::PendingPods;
+use metrics_agent_sources::manifests::Problem;
+use metrics_agent_sources::names::Unresolved;
+use metrics_agent_status::pool::{PoolStatus, UnresolvedStatus};
+use metrics_agent_support::runtime::Clock;
 use pools::history::History;
-use pools::status::{PoolStatus, UnresolvedStatus};
 use pools::{build, snapshot};
 use prometheus_client::registry::Registry;
 use reports::Reports;
@@ -36,19 +44,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use waiters::Waiters;
 
-use crate::catalogue::watch::PlanResult;
-use crate::catalogue::{Refusal, Refusals};
-use crate::extension::server::status::SharedStatus;
-use crate::kv_events::KvEvents;
 use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;
-use crate::runtime::Clock;
 use crate::sharing::Feeds;
-use crate::sources::endpoints::{EndpointSet, WatchedFile};
-use crate::sources::kubernetes::PendingPods;
-use crate::sources::manifests::Problem;
-use crate::sources::names::Unresolved;
 
 /// All routes. Health checks need no credentials; every other request must pass `access`.
 pub fn router(state: Arc<ApiState>, access: Access) -> Router {

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use clap::Args;
 use endpoint_picker::request::subset::Subset;
 use hyper::Uri;
+use metrics_agent_doctor::agent_client::Agent;
+use metrics_agent_doctor::explain::RecordedRequest;
+use metrics_agent_doctor::fetch::FetchError;
+use metrics_agent_doctor::recorded;
+use metrics_agent_support::client::credentials::{ClientFiles, Trust};
+use metrics_agent_support::files::FileLimits;
 use rustls::pki_types::ServerName;
 
 use super::values::{FlagError, agent, body_and_endpoint, header, path, server_name};
-use crate::client::credentials::{ClientFiles, Trust};
-use crate::commands::agent_client::Agent;
-use crate::commands::explain::RecordedRequest;
-use crate::commands::fetch::FetchError;
-use crate::commands::recorded;
-use crate::files::FileLimits;
 
 /// Flags of `metrics-agent explain`.
 #[derive(Args, Debug)]

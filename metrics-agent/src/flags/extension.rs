@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use metrics_agent_gateway::ownership::{ObjectName, Ownership};
+use metrics_agent_gateway::server::{ServerSettings, TlsFiles};
+use metrics_agent_gateway::settings::{FilterConfig, HookSettings, Module};
 
 use super::values::{self, FlagError};
-use crate::extension::ownership::{ObjectName, Ownership};
-use crate::extension::server::{ServerSettings, TlsFiles};
-use crate::extension::settings::{FilterConfig, HookSettings, Module};
 
 /// Flags about the extension server of Envoy Gateway.
 #[derive(Args, Debug)]

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 pub use explain::{AgentFlags, PoolFlags};
 use hyper::Uri;
+use metrics_agent_catalogue::watch;
+use metrics_agent_gateway::ownership::Ownership;
+use metrics_agent_sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
 use serving::ShareFlags;
 pub use sources::KubernetesFlags;
 use sources::ObjectReportFlags;
@@ -27,10 +30,7 @@ use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
 use crate::agent::Settings;
-use crate::catalogue::watch;
-use crate::extension::ownership::Ownership;
 use crate::publish::eds::Target;
-use crate::sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
 
 /// Scrapes model servers and hands the endpoint picker filter in Envoy one consistent snapshot.
 #[derive(Debug, Parser)]
@@ -226,14 +226,14 @@ mod tests {
 
     use clap::CommandFactory;
     use endpoint_picker::pool::Endpoint;
+    use metrics_agent_catalogue::dialect::MultiEngine;
+    use metrics_agent_catalogue::scraping::MIN_INTERVAL;
+    use metrics_agent_gateway::object_reports::ObjectReports;
+    use metrics_agent_gateway::object_reports::status::Parent;
+    use metrics_agent_sources::endpoints::{Declared, LabelLimits};
+    use metrics_agent_sources::kubernetes::Namespaces;
 
     use super::*;
-    use crate::catalogue::dialect::MultiEngine;
-    use crate::catalogue::scraping::MIN_INTERVAL;
-    use crate::publish::cluster::ObjectReports;
-    use crate::publish::cluster::status::Parent;
-    use crate::sources::endpoints::{Declared, LabelLimits};
-    use crate::sources::kubernetes::Namespaces;
 
     fn settings(flags: &str) -> Settings {
         let arguments = core::iter::once("metrics-agent").chain(flags.split_whitespace());

@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
+use metrics_agent_catalogue::Options;
+use metrics_agent_support::files::FileLimits;
 
 use super::values::{self, FlagError};
-use crate::catalogue::Options;
-use crate::files::FileLimits;
 
 /// Flags about pools and policies.
 #[derive(Args, Debug)]

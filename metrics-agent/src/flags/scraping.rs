@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use hyper::Uri;
+use metrics_agent_catalogue::dialect::MultiEngine;
+use metrics_agent_catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
+use metrics_agent_kv_events as kv_events;
+use metrics_agent_kv_events::index::Limits;
+use metrics_agent_support::client::credentials::{ClientFiles, Trust};
 use rustls::pki_types::ServerName;
 
 use super::values::{
     FlagError, KvEventPorts, count, duration, kv_events, path, prefix_tokens, server_name, tokenizer,
 };
-use crate::catalogue::dialect::MultiEngine;
-use crate::catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
-use crate::client::credentials::{ClientFiles, Trust};
-use crate::kv_events;
-use crate::kv_events::index::Limits;
 
 /// Flags about scraping.
 #[derive(Args, Debug)]

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use endpoint_picker::pool::Endpoint;
+use metrics_agent_gateway::object_reports::ObjectReports;
+use metrics_agent_gateway::object_reports::status::Parent;
+use metrics_agent_sources::endpoints::{Declared, LabelLimits, Sources};
+use metrics_agent_sources::kubernetes::{ClusterSettings, Limits, Namespaces};
+use metrics_agent_sources::names::{NamedServer, Resolver};
 
 use super::values::{self, FlagError, Server};
-use crate::publish::cluster::ObjectReports;
-use crate::publish::cluster::status::Parent;
 use crate::publish::eds::Target;
-use crate::sources::endpoints::{Declared, LabelLimits, Sources};
-use crate::sources::kubernetes::{ClusterSettings, Limits, Namespaces};
-use crate::sources::names::{NamedServer, Resolver};
 
 /// Sources of endpoints and policies; one of them is required.
 #[derive(Args, Debug)]

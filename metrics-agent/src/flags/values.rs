@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use endpoint_picker::epp_rules::EppRules;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
+use metrics_agent_kv_events::Ports;
+use metrics_agent_sources::names::HostName;
 use rustls::pki_types::ServerName;
 
 use crate::api::connections::MIN_HEADER_BYTES;
-use crate::kv_events::Ports;
-use crate::sources::names::HostName;
 
 /// The longest duration.
 const LONGEST: Duration = Duration::from_secs(3600);

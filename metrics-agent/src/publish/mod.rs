@@ -1,7 +1,5 @@
-//! Publishes pools: readings gathered into versioned snapshots for filters, endpoint files for Envoy's EDS, and reports to the
-//! objects of a cluster.
+//! Publishes pools: readings gathered into versioned snapshots for filters, and endpoint files for Envoy's EDS.
 
-pub mod cluster;
 pub mod eds;
 pub mod pool_publisher;
 pub mod snapshot;
@@ -9,11 +7,10 @@ pub mod snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
 use pool_publisher::PoolPublisher;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::runtime::{Clock, Tasks};
 
 /// The pools by name. They are added and removed with the manifests.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::reading::Reading;
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::snapshot::{PoolSnapshot, Topology, Versions};
-use crate::runtime::Clock;
 use crate::scrape::slot::{Health, Slot};
 
 /// Minimum time between two versions of the readings.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_wire::{FORMAT, Message, reading_from_core, topology_from_core, v1};
+use metrics_agent_catalogue::grpc::GrpcPool;
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::catalogue::grpc::GrpcPool;
-use crate::runtime::Clock;
 use crate::scrape::slot::Origin;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.

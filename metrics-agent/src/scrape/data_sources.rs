@@ -7,23 +7,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::ServedModel;
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
+use metrics_agent_scrape::client::Client;
+use metrics_agent_scrape::download::BodyReader;
+use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadBody};
+use metrics_agent_scrape::exposition::GpuReader;
+use metrics_agent_scrape::model_list::ModelListReader;
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ScrapeMetrics;
-use super::client::Client;
-use super::download::BodyReader;
-use super::error::{Reason, ScrapeError, UnreadBody};
-use super::exposition::GpuReader;
-use super::model_list::ModelListReader;
 use super::slot::Slot;
 use super::task::pauses;
 use super::turn::{from_now_on, nth_turn};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
-use crate::client::credentials::ClientCredentials;
-use crate::runtime::{Clock, Tasks};
 
 /// Age from which a value is dropped, or three intervals if these are longer.
 const EXPIRY: Duration = Duration::from_secs(10);

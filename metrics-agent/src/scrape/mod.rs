@@ -1,13 +1,8 @@
 //! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM exporters and lists of models have
 //! tasks of their own.
 
-pub(crate) mod client;
 mod data_sources;
-pub(crate) mod download;
-mod error;
-pub mod exposition;
 mod leases;
-pub mod model_list;
 mod restart;
 mod scraper;
 pub mod slot;
@@ -16,17 +11,16 @@ mod turn;
 
 use core::time::Duration;
 
-pub use error::{Reason, ScrapeError};
-use exposition::{Fault, Field};
 pub use leases::{LeaseMetrics, Leases};
+use metrics_agent_catalogue::scraping::SourceKind;
+use metrics_agent_scrape::error::Reason;
+use metrics_agent_scrape::exposition::{Fault, Field};
+use metrics_agent_support::runtime::Labels;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 pub use scraper::{ScrapedPool, Scraper};
-
-use crate::catalogue::scraping::SourceKind;
-use crate::runtime::Labels;
 
 /// Upper bounds in seconds, from a server on this host to the default timeout.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::scrape::exposition::Process;
+use metrics_agent_scrape::exposition::Process;
 
 /// Detects restarts of one endpoint's server from its scrapes.
 #[derive(Debug, Default)]

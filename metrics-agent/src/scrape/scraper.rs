@@ -3,6 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::ScrapePlan;
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::runtime::{self, Clock, Tasks};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -13,10 +17,6 @@ use super::restart::RestartWatch;
 use super::slot::Slot;
 use super::task::{Job, Task};
 use super::turn::{from_now_on, nth_turn};
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::ScrapePlan;
-use crate::client::credentials::ClientCredentials;
-use crate::runtime::{self, Clock, Tasks};
 
 /// A pool to be scraped.
 pub struct ScrapedPool<'a> {
@@ -149,12 +149,12 @@ impl Scraper {
 #[cfg(test)]
 mod tests {
     use endpoint_picker::pool::Endpoint;
+    use metrics_agent_catalogue::Plan;
+    use metrics_agent_sources::kubernetes::Pod;
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::catalogue::Plan;
     use crate::flags::Flags;
-    use crate::sources::kubernetes::Pod;
 
     fn plan() -> ScrapePlan {
         use clap::Parser;

@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use endpoint_picker::pool::reading::Reading;
+use metrics_agent_catalogue::dialect::Engine;
+use metrics_agent_catalogue::plan::members::Member;
+use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
+use metrics_agent_scrape::client::Client;
+use metrics_agent_scrape::download::shortened;
+use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadBody};
+use metrics_agent_scrape::exposition::{Doubt, Extraction, Reader};
+use metrics_agent_support::client::credentials::ClientCredentials;
+use metrics_agent_support::runtime::{self, Clock};
 use tokio::time::{MissedTickBehavior, interval_at, sleep, timeout};
 use xxhash_rust::xxh64::Xxh64;
 
 use super::ScrapeMetrics;
-use super::client::Client;
-use super::download::shortened;
-use super::error::{Reason, ScrapeError, UnreadBody};
-use super::exposition::{Doubt, Extraction, Reader};
 use super::leases::SharedScrape;
 use super::restart::RestartWatch;
 use super::slot::{Origin, Slot};
-use crate::catalogue::dialect::Engine;
-use crate::catalogue::plan::members::Member;
-use crate::catalogue::scraping::{ScrapePlan, ScrapeSettings};
-use crate::client::credentials::ClientCredentials;
-use crate::runtime::{self, Clock};
 
 /// Refused connections in a row after which the endpoint is not ready, and attempts to connect in a row without a response of its host after
 /// which it is not ready while others are.

@@ -26,8 +26,9 @@ pub(super) fn from_now_on(now: Duration, turn: Duration, interval: Duration) -> 
 
 #[cfg(test)]
 mod tests {
+    use metrics_agent_catalogue::scraping::MIN_INTERVAL;
+
     use super::*;
-    use crate::catalogue::scraping::MIN_INTERVAL;
 
     #[test]
     fn turns_are_spread_over_the_interval() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use endpoint_picker_wire::changes::{Delivery, Position};
 use parking_lot::Mutex;
 
-use crate::runtime::Clock;
+use metrics_agent_support::runtime::Clock;
 
 /// Bounds of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub use feed::MAX_MESSAGE_BYTES;
 use feed::{FeedLimits, PoolFeed, ReaderStatus};
+use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
 use store::{Link, Outgoing, OutgoingMessage, Progress, READ_WAIT, StoreMetrics, Waiting, stream_key};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::publish::Pools;
-use crate::runtime::{Clock, Tasks};
 use crate::store::StoreAddress;
 
 /// Which proxies share their changes.
@@ -35,7 +35,7 @@ pub enum Share {
     Store(StoreAddress),
 }
 
-/// The feeds by the pools' [qualified names](crate::catalogue::PoolPlan::qualified_name): two pools of one name in two namespaces have
+/// The feeds by the pools' [qualified names](metrics_agent_catalogue::PoolPlan::qualified_name): two pools of one name in two namespaces have
 /// feeds of their own, also in agents that read files.
 #[derive(Debug)]
 pub struct Feeds {

@@ -10,7 +10,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 pub(crate) use connection::Connection;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
-use crate::runtime::Clock;
+use metrics_agent_support::runtime::Clock;
 
 /// Pauses after failures in a row, from 50 ms to 2 s.
 pub(crate) fn backoff() -> impl Iterator<Item = Duration> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::catalogue::dialect::{Dialects, TextRules};
-use metrics_agent::scrape::exposition::Reader;
+use metrics_agent_catalogue::dialect::{Dialects, TextRules};
+use metrics_agent_scrape::exposition::Reader;
 use proptest::prelude::*;
 
 /// One series in the slow reader.

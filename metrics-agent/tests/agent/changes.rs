@@ -3,8 +3,8 @@
 use endpoint_picker_wire::changes::{Feed, Position, Sync};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message, OTHER_FORMAT_STATUS};
 use metrics_agent::agent::Settings;
-use metrics_agent::api::pools::status::{PoolStatus, SharingStatus};
 use metrics_agent::sharing::Share;
+use metrics_agent_status::pool::{PoolStatus, SharingStatus};
 
 use crate::harness::{Agent, eventually, scraping};
 use crate::reports::post_for_bytes;

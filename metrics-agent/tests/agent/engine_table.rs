@@ -1,6 +1,6 @@
 //! The reference has the metrics of every engine.
 
-use metrics_agent::catalogue::dialect::{Dialect, Dialects, MetricSpec, TRTLLM_SERVE_PATH};
+use metrics_agent_catalogue::dialect::{Dialect, Dialects, MetricSpec, TRTLLM_SERVE_PATH};
 
 fn spec(spec: &MetricSpec) -> String {
     let labels = spec.labels().iter().map(|(name, value)| format!("{name}=\"{value}\""));

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use bytes::Bytes;
 use hyper::Uri;
-use metrics_agent::client::grpc::GrpcConnection;
-use metrics_agent::extension::schema::{
+use metrics_agent_gateway::schema::{
     PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteModifyRequest, PostRouteModifyResponse,
     PostTranslateModifyRequest, PostTranslateModifyResponse,
 };
-use metrics_agent::extension::wire::{Builder, Message};
+use metrics_agent_gateway::wire::{Builder, Message};
+use metrics_agent_support::client::grpc::GrpcConnection;
 use s2n_tls::callbacks::VerifyHostNameCallback;
 use s2n_tls::config::Config;
 use s2n_tls::enums::ClientAuthType;

@@ -2,9 +2,9 @@
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::reading::{Lora, Reading};
-use metrics_agent::catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine, TextRules};
-use metrics_agent::catalogue::scraping::TextLimits;
-use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
+use metrics_agent_catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
+use metrics_agent_scrape::exposition::{Extraction, Fault, Field, Reader};
 
 macro_rules! capture {
     ($name:literal) => {

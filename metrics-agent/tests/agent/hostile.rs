@@ -1,8 +1,8 @@
 //! Malformed and hostile metrics texts cost only their own field.
 
-use metrics_agent::catalogue::dialect::{Dialects, TextRules};
-use metrics_agent::catalogue::scraping::TextLimits;
-use metrics_agent::scrape::exposition::{Extraction, Fault, Field, Reader};
+use metrics_agent_catalogue::dialect::{Dialects, TextRules};
+use metrics_agent_catalogue::scraping::TextLimits;
+use metrics_agent_scrape::exposition::{Extraction, Fault, Field, Reader};
 use proptest::prelude::*;
 
 const REST: &str = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 4\n";

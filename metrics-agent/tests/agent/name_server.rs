@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use endpoint_picker_harness::dns::{self, DnsServer, RecordType, ResponseCode};
-use metrics_agent::sources::names::Resolver;
+use metrics_agent_sources::names::Resolver;
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
-use metrics_agent::api::pools::status::PoolStatus;
-use metrics_agent::sources::endpoints::{Declared, Sources};
-use metrics_agent::sources::names::NamedServer;
+use metrics_agent_sources::endpoints::{Declared, Sources};
+use metrics_agent_sources::names::NamedServer;
+use metrics_agent_status::pool::PoolStatus;
 
 use crate::harness::{Agent, eventually, settings};
 use crate::name_server::{NameServer, Reply};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use endpoint_picker::pool::Endpoint;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
 use metrics_agent::publish::eds::Target;
+use metrics_agent_catalogue::watch;
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, eventually, options_for, scraping};

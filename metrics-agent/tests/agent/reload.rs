@@ -6,7 +6,7 @@ use std::time::Instant;
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
 use metrics_agent::publish::eds::Target;
-use metrics_agent::sources::endpoints::Sources;
+use metrics_agent_sources::endpoints::Sources;
 use serde_json::json;
 use tempfile::TempDir;
 

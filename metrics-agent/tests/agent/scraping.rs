@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::sources::endpoints::{Declared, Sources};
+use metrics_agent_sources::endpoints::{Declared, Sources};
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::scraping::Scheme;
-use metrics_agent::client::credentials::{ClientFiles, Trust};
+use metrics_agent_catalogue::scraping::Scheme;
+use metrics_agent_support::client::credentials::{ClientFiles, Trust};
 use rustls::pki_types::ServerName;
 
 use crate::authority::{Authority, CertificateFiles};

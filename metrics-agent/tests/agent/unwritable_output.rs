@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use metrics_agent::agent::{self, Listeners, Settings};
-use metrics_agent::sources::endpoints::Sources;
+use metrics_agent_sources::endpoints::Sources;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -151,7 +151,7 @@ async fn a_task_that_ends_unexpectedly_ends_the_agent_with_its_name_and_reason()
     let log = || -> std::io::Sink { panic!("the log broke") };
     let subscriber = tracing_subscriber::fmt()
         .with_writer(log)
-        .with_env_filter("metrics_agent::sources::endpoints=info")
+        .with_env_filter("metrics_agent_sources::endpoints=info")
         .finish();
     let _log = tracing::subscriber::set_default(subscriber);
     let sources = Sources { file: Some(path.clone()), ..Sources::default() };

@@ -1,7 +1,7 @@
 //! `ConfigMap`s of base models.
 
 use endpoint_picker_wire::models::BaseModel;
-use metrics_agent::sources::kubernetes::ClusterObject;
+use metrics_agent_sources::kubernetes::ClusterObject;
 use serde_json::json;
 
 use crate::cluster::fixture::{Fixture, YOUNG, config_map, pool};

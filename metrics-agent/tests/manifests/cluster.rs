@@ -9,9 +9,9 @@ use fixture::{
     Fixture, OLD, Update, YOUNG, cluster, config, config_map, model, named, object, objective, pool, rewrite,
     settings,
 };
-use metrics_agent::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
-use metrics_agent::catalogue::plan::members::Members;
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
+use metrics_agent_catalogue::plan::members::Members;
+use metrics_agent_catalogue::{Options, Plan};
 use serde_json::json;
 
 use crate::reading::options;

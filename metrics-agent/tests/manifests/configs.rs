@@ -1,6 +1,6 @@
 //! `EndpointPickerConfig`: configurations that are accepted.
 
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::{Options, Plan};
 
 use crate::reading::{POOL, config, file, options, plan, policy, refusal, warnings};
 

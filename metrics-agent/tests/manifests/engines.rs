@@ -5,9 +5,9 @@ use std::time::Duration;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::dialect::MultiEngine;
-use metrics_agent::catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
-use metrics_agent::catalogue::{Options, Plan, watch};
+use metrics_agent_catalogue::dialect::MultiEngine;
+use metrics_agent_catalogue::scraping::{Scheme, ScrapePlan, ScrapeSettings};
+use metrics_agent_catalogue::{Options, Plan, watch};
 
 use crate::harness::{Agent, eventually, scraping, settings};
 use crate::reading::{file, options, plan, refusal};

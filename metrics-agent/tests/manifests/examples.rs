@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use metrics_agent::catalogue::Plan;
-use metrics_agent::files::FileLimits;
-use metrics_agent::sources::endpoints::{self, LabelLimits};
-use metrics_agent::sources::manifests;
+use metrics_agent_catalogue::Plan;
+use metrics_agent_sources::endpoints::{self, LabelLimits};
+use metrics_agent_sources::manifests;
+use metrics_agent_support::files::FileLimits;
 
 use crate::reading::options;
 

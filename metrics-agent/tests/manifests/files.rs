@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
-use metrics_agent::sources::manifests;
+use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_sources::manifests;
+use metrics_agent_support::files::FileLimits;
 
 use crate::reading::{POOL, file, options, refusal};
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::reading::GPU_UTILIZATION;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::{Options, watch};
-use metrics_agent::sources::endpoints::{Declared, Sources};
+use metrics_agent_catalogue::{Options, watch};
+use metrics_agent_sources::endpoints::{Declared, Sources};
 use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, options_for, settings};

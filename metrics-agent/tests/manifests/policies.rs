@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use endpoint_picker_wire::v1;
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::{Options, Plan};
 
 use crate::reading::{POOL, file, options, policy, rewrite, warnings};
 

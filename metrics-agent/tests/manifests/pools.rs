@@ -5,9 +5,9 @@ use std::path::Path;
 
 use endpoint_picker_wire::{decode, v1};
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
 use metrics_agent::publish::eds::Target;
-use metrics_agent::sources::endpoints::Sources;
+use metrics_agent_catalogue::watch;
+use metrics_agent_sources::endpoints::Sources;
 use tempfile::TempDir;
 
 use crate::harness::{Agent, eventually, settings};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
-use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
-use metrics_agent::sources::manifests::File;
+use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_sources::manifests::File;
+use metrics_agent_support::files::FileLimits;
 
 pub(crate) fn options() -> Options {
     Options {

@@ -1,6 +1,6 @@
 //! Refused manifests, with the exact messages.
 
-use metrics_agent::catalogue::Plan;
+use metrics_agent_catalogue::Plan;
 
 use crate::reading::{POOL, file, options, refusal};
 

@@ -2,7 +2,7 @@
 
 use endpoint_picker_wire::v1::Policy;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
+use metrics_agent_catalogue::watch;
 
 use crate::harness::{Agent, eventually, settings};
 use crate::pools::{Setup, endpoints, pool, server, waiting};

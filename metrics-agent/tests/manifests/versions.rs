@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
-use metrics_agent::catalogue::scraping::SourceKind;
-use metrics_agent::catalogue::{Options, Plan};
+use metrics_agent_catalogue::scraping::SourceKind;
+use metrics_agent_catalogue::{Options, Plan};
 
 use crate::reading::{POOL, config, file, options, policy, refusal, warnings};
 

@@ -1,5 +1,7 @@
 //! Whether several proxies decide as one, and whether nothing is left in flight.
 
+use metrics_agent_status::pool::PoolStatus;
+
 use super::recovery::{GIVE_UP, URGENT, fresh_prompt};
 use crate::stress::proxies::Proxies;
 use anyhow::{Context, Result, ensure};
@@ -7,7 +9,6 @@ use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::stack::Stack;
 use endpoint_picker_harness::statistics::PickerStatistics;
-use metrics_agent::api::pools::status::PoolStatus;
 use reqwest::{Response, StatusCode};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
 
+use metrics_agent_status::pool::PoolStatus;
+
 use crate::load::senders::{BANDS, Sender, TENANTS};
 use crate::stress::proxies::{Calm, Proxies, SHIPPED};
 use crate::stress::stack::SERVERS;
@@ -9,7 +11,6 @@ use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::Behaviour;
-use metrics_agent::api::pools::status::PoolStatus;
 use std::fs;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Writes the wire crate's `src/gen/` from its `proto/`, and the agent's `src/extension/gen/` from its own. Run by
+//! Writes the wire crate's `src/gen/` from its `proto/`, and the `src/gen/` of the agent's gateway from its own. Run by
 //! `make gen`; `make check-gen` fails when the committed output is old.
 
 use std::error::Error;
@@ -15,15 +15,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(wire.join("src/gen"))
         .compile_fds(descriptors)?;
 
-    let agent = wire.join("../../metrics-agent");
-    let descriptors = protox::compile(["extension.proto"], [agent.join("proto")])?;
+    let gateway = wire.join("../../metrics-agent/gateway");
+    let descriptors = protox::compile(["extension.proto"], [gateway.join("proto")])?;
     // Envoy's messages are passed on without a copy.
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
         .bytes(".")
-        .codec_path("crate::extension::server::codec::BoundedCodec")
-        .out_dir(agent.join("src/extension/gen"))
+        .codec_path("crate::server::codec::BoundedCodec")
+        .out_dir(gateway.join("src/gen"))
         .compile_fds(descriptors)?;
     Ok(())
 }

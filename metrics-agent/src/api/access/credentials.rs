@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 
-use crate::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
-use crate::files::FileLimits;
+use metrics_agent_support::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
+use metrics_agent_support::files::FileLimits;
 
 /// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,11 +12,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use credentials::ClientRequirements;
+use metrics_agent_support::runtime::connections::Place;
 use turns::Turns;
 
 use super::error_response;
 use super::metrics::ApiMetrics;
-use crate::runtime::connections::Place;
 
 /// The use of the API that a route permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use metrics_agent_catalogue::Refusal;
+use metrics_agent_sources::manifests::Source;
+use metrics_agent_status::pool::PoolStatus;
+use metrics_agent_support::runtime::Labels;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -18,12 +22,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::pools::status::PoolStatus;
 use super::{ApiState, error_response};
-use crate::catalogue::Refusal;
 use crate::publish::pool_publisher::EndpointCounts;
-use crate::runtime::Labels;
-use crate::sources::manifests::Source;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -6,12 +6,11 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use metrics_agent_status::pool::{EndpointState, EndpointStatus, FRESH, PoolStatus, StreamState};
+use metrics_agent_status::predictions::PredictionErrors;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{Distribution, Families, SeriesLabels, queue_metrics, raise};
-use crate::api::pools::status::{EndpointState, EndpointStatus, FRESH, PoolStatus};
-use crate::api::reports::predictions::PredictionErrors;
-use crate::kv_events::StreamState;
 
 /// Maximum number of endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;

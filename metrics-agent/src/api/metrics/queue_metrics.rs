@@ -1,10 +1,10 @@
 //! The EPP's metrics of flow control under its names, one series for each proxy.
 
+use metrics_agent_status::pool::PoolStatus;
+use metrics_agent_status::queues::{BandReport, QueueReport};
 use prometheus_client::registry::Registry;
 
 use super::{Distribution, Families};
-use crate::api::pools::status::PoolStatus;
-use crate::api::queues::{BandReport, QueueReport};
 
 /// Registers the metrics of all queues.
 pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
@@ -96,10 +96,10 @@ fn share(used: u64, limit: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl};
+    use metrics_agent_status::pool::ProxyStatus;
     use prometheus_client::encoding::text::encode;
 
     use super::*;
-    use crate::api::pools::status::ProxyStatus;
 
     fn pool(sent: &FlowControl) -> PoolStatus {
         let mut queue = QueueReport::read(sent).unwrap();

@@ -4,31 +4,30 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use endpoint_picker::plugin::UtilizationDetector;
-use endpoint_picker::pool::reading::{Lora, Reading};
-use endpoint_picker::pool::{Endpoint, Endpoints};
-use endpoint_picker_wire::{TopologyError, reading_into_core, topology_into_core, v1};
+use endpoint_picker::pool::Endpoint;
+use metrics_agent_catalogue::Refusal;
+use metrics_agent_catalogue::grpc::GrpcPool;
+use metrics_agent_kv_events::event::Tier;
+use metrics_agent_kv_events::{KvEvents, ServerEvents};
+use metrics_agent_sources::names::Unresolved;
+use metrics_agent_status::pool::{
+    GrpcStatus, KvEventsStatus, PoolStatus, PoolTraffic, PredictionQuality, ProxyStatus, RefusedObject,
+    RefusedObjects, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
+    UnresolvedStatus,
+};
+use metrics_agent_status::predictions::{CachePredictions, PredictionErrors};
+use metrics_agent_status::queues::status::QueueStatus;
+use metrics_agent_status::queues::waits::Waits;
+use metrics_agent_status::snapshot::{Thresholds, endpoints, milliseconds, reason};
 
 use super::state_times::StateTimes;
-use super::status::{
-    EndpointState, EndpointStatus, FRESH, GrpcStatus, KvEventsStatus, LoraStatus, PoolStatus, PoolTraffic,
-    PredictionQuality, ProxyStatus, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus,
-    TrafficStatus, UnresolvedStatus,
-};
-use crate::api::queues::status::QueueStatus;
-use crate::api::queues::waits::Waits;
 use crate::api::reports::Reports;
-use crate::api::reports::predictions::{CachePredictions, PredictionErrors};
 use crate::api::reports::recent::RecentTraffic;
 use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
-use crate::catalogue::grpc::GrpcPool;
-use crate::kv_events::event::Tier;
-use crate::kv_events::{KvEvents, ServerEvents};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
 use crate::sharing::{LinkStatus, SharedPoolStatus};
-use crate::sources::names::Unresolved;
 
 /// A pool with its proxies' reports; `None` until it has an endpoint set.
 pub(in crate::api) fn of_pool(
@@ -92,22 +91,6 @@ fn of_grpc(GrpcPool { parser, readers }: &GrpcPool) -> GrpcStatus {
     GrpcStatus { parser: parser.type_name().to_owned(), reads_metrics: !readers.is_empty() }
 }
 
-/// A pool from a recorded snapshot. Without a topology it has no endpoints.
-pub fn of_snapshot(snapshot: v1::Snapshot) -> Result<PoolStatus, TopologyError> {
-    let mut topology = snapshot.topology.unwrap_or_default();
-    let policy = topology.policy.take();
-    let thresholds = Thresholds::of_policy(policy.as_ref());
-    let refusal = policy.and_then(|policy| policy.refusal);
-    let pool = topology_into_core(topology)?;
-    // Any time works that is larger than every age.
-    let now = Duration::from_secs(u64::from(u32::MAX));
-    let readings: Vec<_> =
-        snapshot.readings.into_iter().map(|reading| reading_into_core(reading, now)).collect();
-    let endpoints = endpoints(&pool, &readings, thresholds, |_| None, now);
-    let pool = pool.name().to_owned();
-    Ok(PoolStatus { pool, refusal, endpoints, is_of_snapshot: true, ..PoolStatus::default() })
-}
-
 /// Adds the contents of its KV caches to each endpoint whose events are followed.
 pub(in crate::api) fn add_kv_events(status: &mut PoolStatus, events: &KvEvents, now: Duration) {
     for endpoint in &mut status.endpoints {
@@ -166,64 +149,6 @@ pub(in crate::api) fn of_shared(shared: SharedPoolStatus) -> SharingStatus {
     SharingStatus { proxies: shared.readers.into_iter().map(proxy).collect(), store: shared.store.map(store) }
 }
 
-fn endpoints(
-    pool: &Endpoints,
-    readings: &[Reading],
-    thresholds: Thresholds,
-    sent: impl Fn(&Endpoint) -> Option<TrafficStatus>,
-    now: Duration,
-) -> Vec<EndpointStatus> {
-    let each = pool.as_slice().iter().zip(readings);
-    each.map(|(endpoint, reading)| of_endpoint(endpoint, reading, thresholds, sent(endpoint), now)).collect()
-}
-
-fn of_endpoint(
-    endpoint: &Endpoint,
-    reading: &Reading,
-    thresholds: Thresholds,
-    sent: Option<TrafficStatus>,
-    now: Duration,
-) -> EndpointStatus {
-    let age = reading.age(now);
-    let state = match age {
-        _ if !reading.ready => EndpointState::NotReady,
-        _ if sent.as_ref().is_some_and(|sent| sent.failing) => EndpointState::Failing,
-        None => EndpointState::NoReading,
-        Some(age) if age > FRESH => EndpointState::Stale,
-        Some(_) if thresholds.are_reached_by(reading) => EndpointState::Saturated,
-        Some(_) => EndpointState::Ready,
-    };
-    EndpointStatus {
-        name: endpoint.name().to_owned(),
-        address: endpoint.printed_address().to_owned(),
-        labels: endpoint.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        state,
-        reason: None,
-        since_ms: None,
-        age_ms: age.map(milliseconds),
-        engine: None,
-        waiting: reading.waiting,
-        running: reading.running,
-        kv_usage: reading.kv_usage,
-        kv_usage_metric: None,
-        lora: reading.lora.as_ref().map(of_adapters),
-        block_size: reading.block_size,
-        num_blocks: reading.num_blocks,
-        cache_tokens: reading.cache_tokens,
-        attributes: reading.attributes.iter().cloned().collect(),
-        sent,
-        kv_events: None,
-    }
-}
-
-/// LoRA adapters. A server lists a running adapter as waiting too, while further requests for it wait. Such
-/// an adapter counts as running only.
-fn of_adapters(lora: &Lora) -> LoraStatus {
-    let only_waits = |name: &&String| !lora.running.contains(name);
-    let waiting = lora.waiting.iter().filter(only_waits).cloned().collect();
-    LoraStatus { running: lora.running.clone(), waiting, max: lora.max }
-}
-
 fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
     ProxyStatus {
         proxy: proxy.to_owned(),
@@ -238,10 +163,6 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
         resumptions: report.resumptions.clone(),
         queue: report.queue.as_ref().map(|(queue, _)| queue.clone()),
     }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Traffic to one endpoint.
@@ -312,58 +233,17 @@ fn times(waits: &Waits) -> Option<ResponseTimes> {
     Some(ResponseTimes { p50: waits.percentile_ms(0.5)?, p95: waits.percentile_ms(0.95)? })
 }
 
-/// Values from which an endpoint counts as saturated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Thresholds {
-    /// Waiting requests.
-    waiting: f64,
-    /// Share of the KV cache in use.
-    kv_usage: f64,
-}
+/// Maximum number of objects that are listed.
+const MAX_LISTED: usize = 200;
 
-impl Thresholds {
-    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
-    pub(super) fn of_policy(policy: Option<&v1::Policy>) -> Self {
-        let config = policy.and_then(|policy| policy.picker_config.as_ref());
-        let detector = config.and_then(|config| {
-            let name = config.saturation_detector.as_ref()?;
-            let plugin = config.plugins.iter().find(|plugin| plugin.name == *name)?;
-            let has_thresholds = plugin.r#type == "utilization-detector";
-            has_thresholds.then(|| serde_json::from_str::<UtilizationDetector>(&plugin.parameters).ok())?
-        });
-        let detector = detector.unwrap_or_default();
-        Self { waiting: detector.queue_depth_threshold(), kv_usage: detector.kv_cache_util_threshold() }
-    }
-
-    pub(super) fn are_reached_by(self, reading: &Reading) -> bool {
-        reading.waiting.is_some_and(|waiting| waiting as f64 >= self.waiting)
-            || reading.kv_usage.is_some_and(|usage| usage >= self.kv_usage)
-    }
-}
-
-/// Why an endpoint is in its state, in a few words; `None` for a ready endpoint. `failure` is why its last scrape failed.
-pub(super) fn reason(
-    endpoint: &EndpointStatus,
-    failure: Option<&str>,
-    thresholds: Thresholds,
-) -> Option<String> {
-    let reason = match endpoint.state {
-        EndpointState::NotReady | EndpointState::Stale => failure.unwrap_or("no new values").to_owned(),
-        EndpointState::NoReading => failure.unwrap_or("not scraped yet").to_owned(),
-        EndpointState::Failing => "requests fail".to_owned(),
-        EndpointState::Saturated => saturation(endpoint, thresholds),
-        EndpointState::Ready => return None,
-    };
-    Some(reason)
-}
-
-/// The values that reach their thresholds.
-fn saturation(endpoint: &EndpointStatus, Thresholds { waiting, kv_usage }: Thresholds) -> String {
-    let full = endpoint.waiting.filter(|count| *count as f64 >= waiting);
-    let full = full.map(|count| format!("{count} waiting, limit {waiting}"));
-    let used = endpoint.kv_usage.filter(|usage| *usage >= kv_usage);
-    let used = used.map(|usage| format!("KV cache {:.0} %, limit {:.0} %", usage * 100.0, kv_usage * 100.0));
-    full.into_iter().chain(used).collect::<Vec<_>>().join("; ")
+/// The refused objects and files.
+pub(in crate::api) fn of_refusals(refusals: &[Refusal]) -> RefusedObjects {
+    let objects = refusals.iter().take(MAX_LISTED).map(|refusal| RefusedObject {
+        object: refusal.source.to_string(),
+        reasons: refusal.reasons.clone(),
+        earlier_in_force: refusal.earlier_in_force,
+    });
+    RefusedObjects { count: refusals.len(), objects: objects.collect() }
 }
 
 #[cfg(test)]

@@ -4,16 +4,16 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 
 use super::build;
 use super::state_times::StateTimes;
-use super::status::{EndpointState, EndpointStatus, PoolStatus};
 use crate::api::reports::Reports;
 use crate::publish::Pools;
-use crate::runtime::Clock;
 
 /// Time between two points.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -179,9 +179,10 @@ fn thousandths(value: Option<f64>) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use metrics_agent_status::pool::TrafficStatus;
+    use metrics_agent_status::queues::status::{BandStatus, QueueStatus};
+
     use super::*;
-    use crate::api::pools::status::TrafficStatus;
-    use crate::api::queues::status::{BandStatus, QueueStatus};
 
     fn endpoint(name: &str, waiting: u64) -> EndpointStatus {
         EndpointStatus {

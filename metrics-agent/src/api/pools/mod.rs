@@ -4,7 +4,6 @@ pub(super) mod build;
 pub mod history;
 pub(super) mod snapshot;
 mod state_times;
-pub mod status;
 
 use std::sync::Arc;
 
@@ -14,8 +13,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-pub use build::of_snapshot;
-use status::{PoolStatus, RefusedObjects};
+use metrics_agent_status::pool::PoolStatus;
 
 use super::{ApiState, error_response};
 
@@ -28,7 +26,7 @@ pub(in crate::api) fn routes() -> Router<Arc<ApiState>> {
 
 async fn pools(State(state): State<Arc<ApiState>>) -> Response {
     let names: Vec<_> = state.pools.publishers().into_iter().map(|(name, _)| name).collect();
-    let refused = RefusedObjects::new(&state.refusals());
+    let refused = build::of_refusals(&state.refusals());
     let mut list = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pools": names,

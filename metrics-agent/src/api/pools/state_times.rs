@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::status::EndpointState;
+use metrics_agent_status::pool::EndpointState;
 
 /// The state of each endpoint when it was read last, and the time since when it has been in it.
 #[derive(Debug, Default)]

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use endpoint_picker_wire::report::{EndpointReport, Report};
 
-use super::ReportError;
-use super::predictions::CachePredictions;
-use crate::api::queues::earlier::{Earlier, RECENT};
-use crate::api::queues::waits::Waits;
+use metrics_agent_status::predictions::CachePredictions;
+use metrics_agent_status::queues::earlier::{Earlier, RECENT};
+use metrics_agent_status::queues::waits::Waits;
+use metrics_agent_status::report::ReportError;
 
 /// Rates of requests are over one to two of these periods.
 const RATE_PERIOD: Duration = Duration::from_secs(5);

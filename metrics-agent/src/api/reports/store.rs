@@ -7,18 +7,18 @@ use std::sync::Arc;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::report as wire;
 use endpoint_picker_wire::report::{EndpointReport, Report};
+use metrics_agent_status::pool::{FilterForm, ResumptionCounts, ShadowCounts};
+use metrics_agent_status::predictions::CachePredictions;
+use metrics_agent_status::queues::QueueReport;
+use metrics_agent_status::queues::earlier::EarlierWaits;
+use metrics_agent_status::report::{
+    MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_REASONS, MAX_STATUSES, MAX_VERSION_BYTES, ReportError,
+};
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 
-use super::predictions::CachePredictions;
 use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
-use super::{
-    MAX_AGE, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_REASONS, MAX_STATUSES, MAX_VERSION_BYTES, ReportError,
-    UnknownPools,
-};
-use crate::api::pools::status::{FilterForm, ResumptionCounts, ShadowCounts};
-use crate::api::queues::QueueReport;
-use crate::api::queues::earlier::EarlierWaits;
-use crate::runtime::Clock;
+use super::{MAX_AGE, UnknownPools};
 
 /// The last reports, by pool and proxy.
 #[derive(Debug)]

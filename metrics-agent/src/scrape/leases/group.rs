@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use endpoint_picker_wire::changes::{StoredReading, StoredReadings};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message, reading_from_core, reading_into_core, v1};
+use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::{Agents, Lease, SHOWN_EVERY, term};
-use crate::runtime::Clock;
 use crate::scrape::slot::{Origin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.

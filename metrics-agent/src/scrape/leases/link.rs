@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use endpoint_picker_wire::changes::StoredReadings;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
+use metrics_agent_support::runtime::Clock;
 use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{FromRedisValue, RedisResult};
 use tokio::time::{sleep, timeout};
 
 use super::group::{Claim, Group, Round};
 use super::{LeaseMetrics, group};
-use crate::runtime::Clock;
 use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
 
 /// The field of an entry with the readings.

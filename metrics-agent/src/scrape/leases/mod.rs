@@ -18,6 +18,7 @@ use std::sync::Arc;
 use group::Group;
 pub(super) use group::SharedScrape;
 use link::Link;
+use metrics_agent_support::runtime::{Clock, Tasks};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -25,7 +26,6 @@ use tokio_util::task::AbortOnDropHandle;
 use xxhash_rust::xxh64::xxh64;
 
 use super::slot::Slot;
-use crate::runtime::{Clock, Tasks};
 use crate::store::StoreAddress;
 
 /// The leases of all pools.

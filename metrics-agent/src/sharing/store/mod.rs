@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use endpoint_picker_wire::changes::Stored;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
+use metrics_agent_support::runtime::Clock;
 use outgoing::AverageSize;
 pub(super) use outgoing::{Outgoing, OutgoingMessage, Waiting};
 pub(super) use position::Progress;
@@ -23,7 +24,6 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult};
 
 use super::feed::PoolFeed;
-use crate::runtime::Clock;
 use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
 
 /// Counters of the store, for all pools together. Clones count together.

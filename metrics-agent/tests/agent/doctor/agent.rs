@@ -1,6 +1,6 @@
 //! Mistakes of the agent, of the way to it and of the pool's endpoints, each by itself.
 
-use metrics_agent::commands::doctor::Severity::{Error, Warning};
+use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::json;
 
 use super::fixture::Recorded;

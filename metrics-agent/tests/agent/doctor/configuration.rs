@@ -1,6 +1,6 @@
 //! Mistakes of Envoy's configuration, each by itself.
 
-use metrics_agent::commands::doctor::Severity::{Error, Warning};
+use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
 
 use super::fixture::{DESTINATION, Recorded, remove};

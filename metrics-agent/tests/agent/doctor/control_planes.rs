@@ -1,6 +1,6 @@
 //! Configurations as control planes send them: by LDS, RDS, CDS and ECDS, with filters that routes enable.
 
-use metrics_agent::commands::doctor::Severity::Error;
+use metrics_agent_doctor::doctor::Severity::Error;
 use serde_json::{Value, json};
 
 use super::fixture::{DESTINATION, Recorded, remove};

@@ -1,7 +1,7 @@
 //! Routes to `InferencePool`s of Envoy Gateway, whose extension server the agent is.
 
-use metrics_agent::commands::doctor::Severity::Error;
-use metrics_agent::extension::server::status::{HookCalls, ServerStatus, TranslationParts};
+use metrics_agent_doctor::doctor::Severity::Error;
+use metrics_agent_status::extension::{HookCalls, ServerStatus, TranslationParts};
 use serde_json::{Value, json};
 
 use super::configuration::module_cluster;

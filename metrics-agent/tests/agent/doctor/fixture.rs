@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use metrics_agent::api::pools::status::{PoolStatus, RefusedObjects};
-use metrics_agent::commands::agent_client::PoolList;
-use metrics_agent::commands::doctor::{
+use metrics_agent_doctor::agent_client::PoolList;
+use metrics_agent_doctor::doctor::{
     AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Health, Report, Severity, Statistics, diagnose,
 };
-use metrics_agent::extension::server::status::ServerStatus;
+use metrics_agent_status::extension::ServerStatus;
+use metrics_agent_status::pool::{PoolStatus, RefusedObjects};
 use serde_json::{Value, json};
 
 /// The namespace and key of the metadata that the shipped cluster reads, and the picker's header.

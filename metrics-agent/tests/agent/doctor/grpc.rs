@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::net::SocketAddr;
 
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
-use metrics_agent::commands::doctor::Health;
-use metrics_agent::commands::doctor::Severity::{Error, Warning};
+use metrics_agent_catalogue::watch;
+use metrics_agent_doctor::doctor::Health;
+use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_stream::wrappers::TcpListenerStream;

@@ -1,6 +1,6 @@
 //! Settings of Envoy that are missing, or are its defaults, each by itself.
 
-use metrics_agent::commands::doctor::Severity::{Error, Warning};
+use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
 
 use super::configuration::module_cluster;

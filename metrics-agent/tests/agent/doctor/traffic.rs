@@ -1,6 +1,6 @@
 //! What has happened to requests since Envoy's start.
 
-use metrics_agent::commands::doctor::Severity::{Error, Warning};
+use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
 
 use super::fixture::{ENDPOINTS, Recorded};

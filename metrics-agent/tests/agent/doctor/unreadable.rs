@@ -1,7 +1,7 @@
 //! Dumps that are not what Envoy sends.
 
-use metrics_agent::commands::doctor::Severity::Warning;
-use metrics_agent::commands::doctor::{ClusterHosts, ConfigDump, Facts, Statistics, diagnose};
+use metrics_agent_doctor::doctor::Severity::Warning;
+use metrics_agent_doctor::doctor::{ClusterHosts, ConfigDump, Facts, Statistics, diagnose};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
+use metrics_agent_catalogue::watch;
 use tempfile::TempDir;
 use tokio::process::Command;
 

@@ -5,9 +5,9 @@ use std::time::Instant;
 use endpoint_picker_wire::changes::Stored;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use metrics_agent::agent::Settings;
-use metrics_agent::catalogue::watch;
 use metrics_agent::sharing::Share;
 use metrics_agent::store::StoreAddress;
+use metrics_agent_catalogue::watch;
 use tempfile::TempDir;
 
 use super::server::Store;

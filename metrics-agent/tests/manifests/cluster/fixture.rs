@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use metrics_agent::catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
-use metrics_agent::catalogue::{Plan, Refusal};
-use metrics_agent::sources::kubernetes::{ClusterObject, ClusterObjects, ObjectId};
+use metrics_agent_catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
+use metrics_agent_catalogue::{Plan, Refusal};
+use metrics_agent_sources::kubernetes::{ClusterObject, ClusterObjects, ObjectId};
 use serde_json::{Value as Json, json};
 
 use crate::reading::options;

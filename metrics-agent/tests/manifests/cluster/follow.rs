@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use metrics_agent::catalogue::watch::PlanWatch;
-use metrics_agent::runtime::{ResultCounter, Tasks};
-use metrics_agent::sources::kubernetes::{ClusterObject, ObjectsResult};
+use metrics_agent_catalogue::watch::PlanWatch;
+use metrics_agent_sources::kubernetes::{ClusterObject, ObjectsResult};
+use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::watch;
@@ -107,7 +107,7 @@ async fn a_mounted_file_is_read_beside_the_objects_and_refused_as_a_whole() {
     write(&config("queue-scorer"));
     let followed = Followed::start(Some(path.clone()));
     followed.set([pool("team-a", "p", OLD)]);
-    let plugin = |plan: &metrics_agent::catalogue::Plan| {
+    let plugin = |plan: &metrics_agent_catalogue::Plan| {
         let config = plan.pools.first()?.policy.picker_config.as_ref()?;
         Some(config.plugins.first()?.r#type.clone())
     };

@@ -1,6 +1,6 @@
 //! An object that is refused changes nothing for the others.
 
-use metrics_agent::sources::kubernetes::ClusterObject;
+use metrics_agent_sources::kubernetes::ClusterObject;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};

@@ -2,17 +2,18 @@
 //!
 //! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four bytes of text.
 
+use metrics_agent_kv_events::event::{Block, Event, Removed, Stored, Tier};
+use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
+use metrics_agent_kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use metrics_agent_kv_events::tokenizer::Tokenizer;
+use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
+
 use super::request::{SimulatedRequest, Texts};
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_engine::testing;
 use endpoint_picker_model_server::{BLOCK_TOKENS, CacheChange, MODEL, TOKEN_BYTES};
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::{CacheState, CachedPrefixes, Model};
-use metrics_agent::kv_events::event::{Block, Event, Removed, Stored, Tier};
-use metrics_agent::kv_events::index::{CacheId, Index, KeyedModel, Limits};
-use metrics_agent::kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
-use metrics_agent::kv_events::tokenizer::Tokenizer;
-use metrics_agent::kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Runs a cell.
 
+use metrics_agent_kv_events::event::Event as CacheEvent;
+
 use super::conditions::Conditions;
 use super::figures::{Figures, Served};
 use super::fleet::RunningFleet;
@@ -11,7 +13,6 @@ use crate::events::Events;
 use endpoint_picker::rng::Rng;
 use endpoint_picker_model_server::Progress;
 use endpoint_picker_wire::v1;
-use metrics_agent::kv_events::event::Event as CacheEvent;
 use std::time::Duration;
 
 /// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at most 20 ms.

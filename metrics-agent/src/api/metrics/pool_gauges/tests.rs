@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
 use endpoint_picker_wire::report as wire;
-use prometheus_client::encoding::text::encode;
-
-use super::*;
-use crate::api::pools::status::{
+use metrics_agent_status::pool::{
     FilterForm, ProxyStatus, ResumptionCounts, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus,
     TrafficStatus,
 };
-use crate::api::reports::predictions::CachePredictions;
+use metrics_agent_status::predictions::CachePredictions;
+use prometheus_client::encoding::text::encode;
+
+use super::*;
 
 /// Predictions by events of this number of responses.
 fn predictions(responses: u64) -> CachePredictions {

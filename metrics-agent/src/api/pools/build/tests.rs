@@ -1,11 +1,13 @@
 use std::sync::Arc;
 
-use endpoint_picker::pool::reading::Lora;
-use endpoint_picker_wire::Message;
+use endpoint_picker::pool::Endpoints;
+use endpoint_picker::pool::reading::Reading;
+use endpoint_picker_wire::v1;
+use metrics_agent_status::pool::{EndpointState, EndpointStatus};
+use metrics_agent_support::runtime::Clock;
 
 use super::*;
 use crate::publish::snapshot::{Topology, Versions};
-use crate::runtime::Clock;
 use crate::scrape::slot::Slot;
 
 const NOW: Duration = Duration::from_secs(100);
@@ -57,14 +59,6 @@ fn the_worst_state_that_applies_is_reported() {
 }
 
 #[test]
-fn an_adapter_that_runs_is_not_listed_as_waiting_too() {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let lora = Lora { running: names(&["a", "b"]), waiting: names(&["b", "c", "a"]), max: 2 };
-    let status = of_adapters(&lora);
-    assert_eq!((status.running, status.waiting, status.max), (names(&["a", "b"]), names(&["c"]), 2));
-}
-
-#[test]
 fn thresholds_come_from_the_pools_detector() {
     let plugin = |name: &str, r#type: &str, parameters: &str| v1::Plugin {
         name: name.to_owned(),
@@ -85,41 +79,6 @@ fn thresholds_come_from_the_pools_detector() {
     let readings = || vec![reading(49, 0.0, 0), reading(50, 0.0, 0)];
     assert_eq!(states(policy("mine"), readings()), [EndpointState::Ready, EndpointState::Saturated]);
     assert_eq!(states(policy("counting"), readings()), [EndpointState::Saturated; 2]);
-}
-
-#[test]
-fn a_recorded_snapshot_gives_the_same_status() {
-    let lora = Lora { running: vec!["sql".to_owned()], waiting: vec![], max: 4 };
-    let readings = [Reading { lora: Some(lora), ..reading(3, 0.5, 70) }, Reading::default()];
-    let snapshot = v1::Snapshot {
-        format: endpoint_picker_wire::FORMAT,
-        topology: Some(endpoint_picker_wire::topology_from_core(&pool(2))),
-        readings: readings.iter().map(|it| endpoint_picker_wire::reading_from_core(it, NOW)).collect(),
-        ..v1::Snapshot::default()
-    };
-    let bytes = snapshot.encode_to_vec();
-    let status = of_snapshot(endpoint_picker_wire::decode(&bytes).unwrap()).unwrap();
-    assert_eq!((status.pool.as_str(), status.endpoints.len()), ("p", 2));
-    let first = &status.endpoints[0];
-    assert_eq!((first.name.as_str(), first.address.as_str()), ("default/0", "10.0.0.0:8000"));
-    assert_eq!((first.state, first.age_ms, first.waiting), (EndpointState::Ready, Some(70), Some(3)));
-    assert_eq!((first.kv_usage, first.running, first.sent.as_ref()), (Some(0.5), None, None));
-    assert_eq!(first.labels["zone"], "a");
-    assert_eq!(first.lora.as_ref().unwrap().running, ["sql"]);
-    assert_eq!(status.endpoints[1].state, EndpointState::NotReady);
-}
-
-#[test]
-fn a_status_survives_a_round_trip_through_json() {
-    let snapshot = v1::Snapshot {
-        topology: Some(endpoint_picker_wire::topology_from_core(&pool(1))),
-        readings: vec![endpoint_picker_wire::reading_from_core(&reading(3, 0.5, 70), NOW)],
-        ..v1::Snapshot::default()
-    };
-    let status = PoolStatus { is_of_snapshot: false, ..of_snapshot(snapshot).unwrap() };
-    let json = serde_json::to_string(&status).unwrap();
-    assert!(json.contains(r#""state":"ready""#), "{json}");
-    assert_eq!(serde_json::from_str::<PoolStatus>(&json).unwrap(), status);
 }
 
 /// A publisher of these endpoints, whose slots are returned too, after the changes of `set`.

@@ -1,5 +1,9 @@
 //! A picker with the product's own engine: a pool in use, and a proxy around it that exists in memory only.
 
+use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_sources::manifests::File;
+use metrics_agent_support::files::FileLimits;
+
 use super::Chunk;
 use super::store::PoolWithCaches;
 use super::variant::{Contents, Mechanism, Variant};
@@ -28,9 +32,6 @@ use endpoint_picker_engine::testing::{self, START};
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_model_server::MODEL;
 use endpoint_picker_wire::v1;
-use metrics_agent::catalogue::{Options, Plan};
-use metrics_agent::files::FileLimits;
-use metrics_agent::sources::manifests::File;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;

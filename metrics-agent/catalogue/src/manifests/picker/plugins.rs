@@ -1,0 +1,196 @@
+//! The plugins that a configuration declares.
+
+use endpoint_picker::plugin::registry::{AnyPlugin, TYPES};
+use endpoint_picker_wire::v1;
+use metrics_agent_support::suggestion::with_allowed;
+use serde_json::Value as Json;
+
+use super::agent_plugins::AgentPlugin;
+use super::deprecated::Lowered;
+use super::document::Plugin;
+use super::parameters::{Invalid, read_parameters_with};
+use super::paths::PluginPath;
+use super::{Findings, deprecated, unsupported};
+use crate::manifests::fault::quoted;
+use crate::manifests::fields::without_nulls;
+
+/// A plugin with valid parameters.
+#[derive(Debug)]
+pub(super) struct Declared {
+    pub(super) name: String,
+    /// The type as the document names it, or its current name if it was renamed.
+    pub(super) type_name: String,
+    /// Its place in the document. `None`: it is referred to by its type, without being declared.
+    pub(super) path: Option<PluginPath>,
+    pub(super) reader: Reader,
+}
+
+/// The program that uses a plugin.
+#[derive(Debug)]
+pub(super) enum Reader {
+    /// The filter, which decides with it. The parameters are sent as text.
+    Filter {
+        plugin: Box<AnyPlugin>,
+        parameters: Json,
+    },
+    Agent(AgentPlugin),
+}
+
+impl Declared {
+    /// `None`: it is invalid, and `findings` has the fault.
+    pub(super) fn read(
+        index: usize,
+        given: Plugin,
+        allow_experimental: bool,
+        findings: &mut Findings,
+    ) -> Option<Self> {
+        let at = format!("plugins[{index}]");
+        let type_name = deprecated::current_type(&given.type_name, &at, findings);
+        if let Some(reason) = unsupported::reason(type_name) {
+            findings.fault(format!("{at}.type"), format!("{type_name:?} is not supported: {reason}"));
+            return None;
+        }
+        let known = known_types();
+        if !known.contains(&type_name) {
+            let text =
+                format!("unknown plugin type {}{}", quoted(type_name), with_allowed(type_name, &known));
+            findings.fault(format!("{at}.type"), text);
+            return None;
+        }
+        let mut path = PluginPath { index, former: Vec::new() };
+        let reader = match Reader::read(type_name, given.parameters, &mut path, findings) {
+            Ok(reader) => reader,
+            Err(Invalid { path, problem }) => {
+                findings.fault(format!("{at}.{path}"), problem);
+                return None;
+            }
+        };
+        if reader.is_alpha() && !allow_experimental {
+            let text =
+                format!("{type_name:?} is experimental; allowed only with --allow-experimental-plugins");
+            findings.fault(format!("{at}.type"), text);
+            return None;
+        }
+        match &reader {
+            Reader::Filter { plugin, .. } => {
+                for warning in plugin.warnings() {
+                    findings.warn(format!("{at}.parameters"), warning);
+                }
+            }
+            Reader::Agent(plugin) => {
+                if let Some(reason) = plugin.no_effect() {
+                    findings
+                        .warn(format!("{at}.type"), format!("{type_name:?} has no effect here: {reason}"));
+                }
+            }
+        }
+        let type_name = type_name.to_owned();
+        let name = if given.name.is_empty() { type_name.clone() } else { given.name };
+        Some(Self { name, type_name, path: Some(path), reader })
+    }
+
+    /// A plugin of the filter with its default parameters, named as its type.
+    pub(super) fn by_type(type_name: &str) -> Option<Self> {
+        let parameters = Json::Object(serde_json::Map::new());
+        let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it)).ok()?;
+        let reader = Reader::Filter { plugin: Box::new(plugin), parameters };
+        Some(Self { name: type_name.to_owned(), type_name: type_name.to_owned(), path: None, reader })
+    }
+
+    /// The plugin, if the filter decides with it.
+    pub(super) fn of_filter(&self) -> Option<&AnyPlugin> {
+        match &self.reader {
+            Reader::Filter { plugin, .. } => Some(plugin),
+            Reader::Agent(_) => None,
+        }
+    }
+
+    /// The plugin, if the agent alone reads it.
+    pub(super) fn of_agent(&self) -> Option<&AgentPlugin> {
+        match &self.reader {
+            Reader::Filter { .. } => None,
+            Reader::Agent(plugin) => Some(plugin),
+        }
+    }
+
+    /// `None`: the filter does not receive it.
+    pub(super) fn on_the_wire(&self) -> Option<v1::Plugin> {
+        match &self.reader {
+            Reader::Filter { plugin, parameters } => Some(v1::Plugin {
+                name: self.name.clone(),
+                r#type: plugin.type_name().to_owned(),
+                parameters: parameters.to_string(),
+            }),
+            Reader::Agent(_) => None,
+        }
+    }
+}
+
+impl Reader {
+    /// Fills in the former paths of the plugin's parameters.
+    fn read(
+        type_name: &str,
+        parameters: Json,
+        path: &mut PluginPath,
+        findings: &mut Findings,
+    ) -> Result<Self, Invalid> {
+        if AgentPlugin::types().any(|known| known == type_name) {
+            let plugin = read_parameters_with(parameters, |it| AgentPlugin::read(type_name, it))?;
+            plugin.check().map_err(Invalid::parameters)?;
+            return Ok(Self::Agent(plugin));
+        }
+        let lowered = deprecated::lower(type_name, parameters, &path.to_string(), findings)?;
+        let Lowered { type_name, parameters, former_paths } = lowered;
+        path.former = former_paths;
+        let plugin = read_parameters_with(parameters.clone(), |it| AnyPlugin::read(type_name, it))?;
+        plugin.check().map_err(Invalid::parameters)?;
+        Ok(Self::Filter { plugin: Box::new(plugin), parameters: without_nulls(parameters) })
+    }
+
+    fn is_alpha(&self) -> bool {
+        match self {
+            Self::Filter { plugin, .. } => plugin.is_alpha(),
+            Self::Agent(plugin) => plugin.is_alpha(),
+        }
+    }
+}
+
+/// The types that a document may name, in alphabetical order.
+fn known_types() -> Vec<&'static str> {
+    let mut types: Vec<&'static str> = TYPES.to_vec();
+    types.extend(AgentPlugin::types());
+    types.extend(deprecated::TYPES);
+    types.sort_unstable();
+    types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Types that v0.10.0 of the EPP does not have: proposals, types of its main branch, of its first
+    /// versions, and an own one.
+    const OTHERS: [&str; 7] = [
+        "active-request-filter",
+        "expected-latency-scorer",
+        "legacy-filter-tree",
+        "lmetric-scorer",
+        "max-saturation-detector",
+        "served-model-filter",
+        "sglanghttp-parser",
+    ];
+
+    #[test]
+    fn the_pages_have_the_number_of_the_epps_types() {
+        let known = known_types();
+        assert!(OTHERS.iter().all(|other| known.contains(other)));
+        let accepted = known.len() - OTHERS.len() + deprecated::RENAMED_TYPES.len();
+        let all = accepted + unsupported::TYPES.len();
+        let readme = include_str!("../../../../../README.md");
+        let text = format!("{accepted} of the EPP's {all} plugin types");
+        assert!(readme.contains(&text), "README.md lacks {text:?}");
+        let page = include_str!("../../../../../docs/install/from-the-epp.md");
+        let text = format!("{accepted} of its {all} plugin types");
+        assert!(page.contains(&text), "from-the-epp.md lacks {text:?}");
+    }
+}

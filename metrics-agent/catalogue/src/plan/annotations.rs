@@ -1,0 +1,44 @@
+//! Annotations of a pool.
+
+use endpoint_picker::epp_rules::EppRules;
+
+use crate::manifests::fault::quoted;
+use crate::manifests::fields::Texts;
+
+/// The annotation that names the rules that decide: our own, or those of a version of the EPP.
+const EPP_RULES: &str = "endpoint-picker/epp-rules";
+
+/// The annotation that names other pools of the namespace, which take requests for which the pool has no room.
+pub(super) const FALLBACK: &str = "endpoint-picker/fallback";
+
+/// Maximum number of other pools, as in the native module's configuration.
+const MAX_FALLBACK: usize = 8;
+
+/// The rules that a pool's annotations name; `None`: the agent's flag decides.
+pub(super) fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
+    let Some(given) = annotations.0.get(EPP_RULES) else { return Ok(None) };
+    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == given);
+    let allowed = EppRules::ALL.map(EppRules::as_str).join(", ");
+    known
+        .map(Some)
+        .ok_or_else(|| format!("{EPP_RULES:?}: {} is unknown; allowed are {allowed}", quoted(given)))
+}
+
+/// The other pools that the annotations of the pool `own` name, by their names in its namespace; none without the annotation.
+pub(super) fn fallback<'a>(annotations: &'a Texts, own: &str) -> Result<Vec<&'a str>, String> {
+    let Some(list) = annotations.0.get(FALLBACK) else { return Ok(Vec::new()) };
+    let mut names = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if !is_name || name == own || names.contains(&name) || names.len() == MAX_FALLBACK {
+            return Err(format!(
+                "{FALLBACK:?}: {} is refused; allowed are the names of up to {MAX_FALLBACK} other pools of the namespace, each once, \
+                 separated by commas",
+                quoted(name)
+            ));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}

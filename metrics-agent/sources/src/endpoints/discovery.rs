@@ -1,0 +1,149 @@
+//! Follows the endpoint set of all sources.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::runtime::{ResultCounter, Tasks};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::fields::LabelLimits;
+use super::file::{FileWatcher, WatchedFile};
+use super::{Declared, DeclaredSet, EndpointSet, LeftOutMetrics, NoEndpoints, combine};
+use crate::names::{Follower, Resolver, Unresolved};
+
+/// Where endpoints come from. Both are used together.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Servers of the flags, which never change.
+    pub fixed: Declared,
+    /// A file in the EPP's file-discovery format.
+    pub file: Option<PathBuf>,
+    /// Limits on the labels of each endpoint in the file.
+    pub labels: LabelLimits,
+    /// Where host names are looked up.
+    pub resolver: Resolver,
+}
+
+/// Limits on endpoints and on the files that list them.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Maximum number of endpoints; a file with more is refused.
+    pub endpoints: usize,
+    /// Limits on the endpoints file.
+    pub files: FileLimits,
+}
+
+/// Counters of discovery.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// Readings of a changed endpoints file.
+    pub reads: ResultCounter,
+    /// Lookups of host names.
+    pub lookups: ResultCounter,
+    /// Endpoints that are left out.
+    pub left_out: LeftOutMetrics,
+}
+
+/// Follows the endpoint set of all sources until dropped.
+#[derive(Debug)]
+pub struct Discovery {
+    fixed: Declared,
+    limits: Limits,
+    labels: LabelLimits,
+    declared: watch::Sender<DeclaredSet>,
+    sets: watch::Receiver<EndpointSet>,
+    unresolved: watch::Receiver<Arc<[Unresolved]>>,
+    denied: watch::Receiver<Arc<BTreeSet<String>>>,
+    tasks: Tasks,
+    reads: ResultCounter,
+    watched: watch::Sender<Option<WatchedFile>>,
+    watcher: Option<(PathBuf, AbortOnDropHandle<()>)>,
+    _follower: AbortOnDropHandle<()>,
+}
+
+impl Discovery {
+    /// Receives the newest endpoint set.
+    pub fn sets(&self) -> watch::Receiver<EndpointSet> {
+        self.sets.clone()
+    }
+
+    /// Receives the host names with a problem.
+    pub fn unresolved(&self) -> watch::Receiver<Arc<[Unresolved]>> {
+        self.unresolved.clone()
+    }
+
+    /// Receives the names of endpoints whose host name is denied by name servers again and again.
+    pub fn denied(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.denied.clone()
+    }
+
+    /// Receives the endpoints file; `None`: none is watched, or it was not read yet.
+    pub fn watched_file(&self) -> watch::Receiver<Option<WatchedFile>> {
+        self.watched.subscribe()
+    }
+
+    /// Watches this file from now on. Until it is read, the last valid set stays.
+    pub fn watch_file(&mut self, path: PathBuf) {
+        if self.watcher.as_ref().is_some_and(|(watched, _)| *watched == path) {
+            return;
+        }
+        if self.watcher.is_none() {
+            let _ = self
+                .declared
+                .send_replace(Err(NoEndpoints::Pending(format!("{} was not read yet", path.display()))));
+        }
+        let (fixed, reads) = (self.fixed.clone(), self.reads.clone());
+        let watcher = FileWatcher {
+            path: path.clone(),
+            fixed,
+            max_endpoints: self.limits.endpoints,
+            limits: self.limits.files,
+            labels: self.labels,
+            sets: self.declared.clone(),
+            watched: self.watched.clone(),
+            reads,
+        };
+        let task = self.tasks.spawn(format!("endpoints file {}", path.display()), watcher.run());
+        self.watcher = Some((path, task));
+    }
+}
+
+/// Reads the sources now, and again whenever they change.
+pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters) -> Discovery {
+    let Sources { fixed, file, labels, resolver } = sources;
+    let declared = combine(&fixed, &Declared::default(), limits.endpoints).map_err(NoEndpoints::Refused);
+    let declared = watch::Sender::new(declared);
+    let sets = watch::Sender::new(Err(NoEndpoints::Pending("discovery has not begun yet".to_owned())));
+    let unresolved = watch::Sender::new(Arc::default());
+    let denied = watch::Sender::new(Arc::default());
+    let follower = Follower {
+        resolver: Arc::new(resolver),
+        max_endpoints: limits.endpoints,
+        sets: sets.clone(),
+        unresolved: unresolved.clone(),
+        denied: denied.clone(),
+        left_out: counters.left_out,
+        lookups: counters.lookups,
+    };
+    let mut discovery = Discovery {
+        fixed,
+        limits,
+        labels,
+        sets: sets.subscribe(),
+        unresolved: unresolved.subscribe(),
+        denied: denied.subscribe(),
+        tasks: tasks.clone(),
+        reads: counters.reads,
+        watched: watch::Sender::new(None),
+        watcher: None,
+        _follower: tasks.spawn("discovery", follower.run(declared.subscribe())),
+        declared,
+    };
+    if let Some(path) = file {
+        discovery.watch_file(path);
+    }
+    discovery
+}

@@ -1,0 +1,135 @@
+//! Fields of the endpoints file.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use crate::names::HostName;
+
+/// A part of an endpoint's name.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Name(pub(super) String);
+
+/// An optional name.
+pub(super) struct Namespace(pub(super) String);
+
+impl TryFrom<String> for Name {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let is_valid =
+            !name.is_empty() && name.len() <= 253 && !name.contains(|c: char| c == '/' || c.is_control());
+        if is_valid {
+            Ok(Self(name))
+        } else {
+            Err(format!(
+                "{name:?} is not a valid name; allowed are 1 to 253 bytes without / and control characters"
+            ))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Namespace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Name::deserialize(deserializer).map(|name| Self(name.0))
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+/// Maximum length of a label's key, as for Kubernetes: a prefix, a slash and a name.
+const MAX_KEY_BYTES: usize = 253 + 1 + 63;
+
+/// Limits on the labels of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelLimits {
+    /// Maximum number of labels.
+    pub count: usize,
+    /// Maximum length of a value, in bytes.
+    pub value_bytes: usize,
+}
+
+impl Default for LabelLimits {
+    /// Values may be longer than the 63 bytes of Kubernetes, because annotations are labels here too.
+    fn default() -> Self {
+        Self { count: 64, value_bytes: 1024 }
+    }
+}
+
+impl LabelLimits {
+    /// Refuses labels above the limits, because all labels travel to every proxy.
+    pub(crate) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
+        if labels.len() > self.count {
+            let (found, max) = (labels.len(), self.count);
+            return Err(format!("{found} labels; allowed are at most {max} (--max-endpoint-labels)"));
+        }
+        for (key, value) in labels {
+            if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
+                let start: String = key.chars().take(MAX_KEY_BYTES).collect();
+                let found = key.len();
+                return Err(format!(
+                    "the key {start:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
+                ));
+            }
+            if value.len() > self.value_bytes {
+                let (found, max) = (value.len(), self.value_bytes);
+                return Err(format!(
+                    "the value of {key:?} has {found} bytes; allowed are 0 to {max} bytes (--max-label-bytes)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// IPv4, IPv6 in brackets or not, or a host name.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+pub(super) enum Address {
+    Ip(IpAddr),
+    Host(HostName),
+}
+
+impl TryFrom<String> for Address {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(&text);
+        bare.parse().map(Self::Ip).or_else(|_| text.parse().map(Self::Host))
+    }
+}
+
+/// A number or its text.
+pub(super) struct Port(pub(super) NonZeroU16);
+
+impl<'de> Deserialize<'de> for Port {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PortVisitor;
+        impl Visitor<'_> for PortVisitor {
+            type Value = Port;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a port, 1 to 65535, as a number or a string")
+            }
+
+            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Port, E> {
+                let number = u16::try_from(port).ok().and_then(NonZeroU16::new);
+                number.map(Port).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, port: &str) -> Result<Port, E> {
+                port.parse().map(Port).map_err(|_| E::invalid_value(de::Unexpected::Str(port), &self))
+            }
+        }
+        deserializer.deserialize_any(PortVisitor)
+    }
+}
