@@ -8,8 +8,8 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_catalogue::{Options, Plan};
-use metrics_agent_support::files::FileLimits;
 use metrics_agent_sources::manifests::File;
+use metrics_agent_support::files::FileLimits;
 
 fuzz_target!(|input: &[u8]| {
     let file = File { path: Path::new("m.yaml").into(), bytes: input.to_vec() };
