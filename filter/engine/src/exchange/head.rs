@@ -172,7 +172,7 @@ pub(crate) fn content_encoding(headers: Headers<'_>) -> Option<&str> {
 pub(super) struct ResponseHead {
     /// 0 if it cannot be read.
     pub(super) status: u16,
-    /// With room for `text/event-stream; charset=utf-8`.
+    /// Holds `text/event-stream; charset=utf-8` in place.
     pub(super) content_type: SmallVec<[u8; 32]>,
     pub(super) content_encoding: Option<Vec<u8>>,
     /// Whether it is one of gRPC.
