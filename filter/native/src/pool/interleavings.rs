@@ -61,7 +61,7 @@ fn start(store: &mut SharedStore) -> u64 {
 /// A whole request.
 fn request(store: &mut SharedStore) {
     let endpoint = start(store);
-    store.apply(vec![Change::Endpoint { endpoint, kind: ChangeKind::Ended(ONE) }]);
+    store.apply(vec![Change::Endpoint { endpoint, kind: ChangeKind::Ended(ONE) }].into());
 }
 
 #[test]

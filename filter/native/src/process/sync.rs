@@ -1,10 +1,15 @@
 //! The lock and the swap by which threads share state. With the feature `loom`, each access is a step of a
 //! scheduler that tries interleavings.
 
+use std::sync::Arc;
+
 #[cfg(not(feature = "loom"))]
-pub(crate) use real::{Borrowed, Mutex, MutexGuard, Swap};
+pub(crate) use real::{Mutex, MutexGuard, Swap};
 #[cfg(feature = "loom")]
-pub(crate) use simulated::{Borrowed, Mutex, MutexGuard, Swap};
+pub(crate) use simulated::{Mutex, MutexGuard, Swap};
+
+/// A value of a [`Swap`] that is borrowed, which writes nothing that threads share.
+pub(crate) type Borrowed<T> = arc_swap::Guard<Arc<T>>;
 
 #[cfg(not(feature = "loom"))]
 mod real {
@@ -13,6 +18,7 @@ mod real {
 
     use arc_swap::ArcSwap;
 
+    use super::Borrowed;
     use crate::process::counts::{self, Held};
 
     /// A lock, whose uses are [counted](counts).
@@ -50,9 +56,6 @@ mod real {
         }
     }
 
-    /// A value of a [`Swap`] that is borrowed, which writes nothing that threads share.
-    pub(crate) type Borrowed<T> = arc_swap::Guard<Arc<T>>;
-
     /// A value that is replaced as a whole. Readers never wait.
     pub(crate) struct Swap<T>(ArcSwap<T>);
 
@@ -80,10 +83,13 @@ mod real {
 
 #[cfg(feature = "loom")]
 mod simulated {
-    use core::ops::Deref;
     use std::sync::{Arc, PoisonError};
 
+    use arc_swap::Guard;
+
     pub(crate) use loom::sync::MutexGuard;
+
+    use super::Borrowed;
 
     /// As the real one.
     #[derive(Debug, Default)]
@@ -99,9 +105,6 @@ mod simulated {
         }
     }
 
-    /// As the real one.
-    pub(crate) type Borrowed<T> = Box<Arc<T>>;
-
     /// A step of the scheduler at every access, as between any two instructions of a thread.
     pub(crate) struct Swap<T>(Mutex<Arc<T>>);
 
@@ -111,7 +114,7 @@ mod simulated {
         }
 
         pub(crate) fn borrow(&self) -> Borrowed<T> {
-            Box::new(self.get())
+            Guard::from_inner(self.get())
         }
 
         pub(crate) fn get(&self) -> Arc<T> {
