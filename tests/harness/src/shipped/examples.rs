@@ -1,11 +1,11 @@
 //! Tests that the examples in the pages of the rules have tests.
 //!
-//! A test in a folder `worked_examples` has the name of its section, and what it shows behind that. Any other test names the
-//! sections in a comment: `Example of` or `Examples of`, and each heading in backticks.
+//! A test in a folder `worked_examples` has the name of its section, and what it shows behind that. Any other
+//! test names the sections in a comment: `Example of` or `Examples of`, and each heading in backticks.
 
 use crate::tools;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The folders with the tests of the rules.
 const SOURCES: [&str; 2] = ["filter", "metrics-agent"];
@@ -68,7 +68,7 @@ fn tests_below(folder: &Path) -> Vec<Example> {
 }
 
 fn is_worked(path: &Path) -> bool {
-    path.parent().is_some_and(|folder| folder.ends_with(PathBuf::from("worked_examples")))
+    path.parent().is_some_and(|folder| folder.ends_with("worked_examples"))
 }
 
 /// The examples that the tests of a file show.
@@ -99,8 +99,8 @@ fn tests_of(text: &str, is_worked: bool) -> Vec<Example> {
 
 #[test]
 fn a_test_shows_the_examples_that_its_name_or_comment_names() {
-    let text = "/// Examples of `a-filter` and `A heading`.\n#[test]\nfn filters() {\n}\n\n#[test]\nfn b_scorer_twice() {\n}\n\
-                fn b_picker() {\n";
+    let text = "/// Examples of `a-filter` and `A heading`.\n#[test]\nfn filters() {\n}\n\n#[test]\n\
+                fn b_scorer_twice() {\n}\n\nfn b_picker() {\n";
     let named = Example::Named("b_scorer_twice".to_owned());
     let commented = Example::Commented(vec!["a-filter".to_owned(), "A heading".to_owned()]);
     assert!(named.is_of("b-scorer") && !named.is_of("b-scorer-t"));
