@@ -18,6 +18,8 @@ struct GenerateRequest {
     sampling_params: Option<SamplingParams>,
     #[prost(bool, tag = "5")]
     stream: bool,
+    #[prost(message, optional, tag = "7")]
+    mm_inputs: Option<MultimodalInputs>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -38,6 +40,22 @@ struct Tokenized {
 struct SamplingParams {
     #[prost(uint32, optional, tag = "8")]
     max_tokens: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MultimodalInputs {
+    #[prost(message, repeated, tag = "5")]
+    mm_placeholders: Vec<Placeholder>,
+    #[prost(string, repeated, tag = "6")]
+    mm_hashes: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Placeholder {
+    #[prost(uint32, tag = "1")]
+    offset: u32,
+    #[prost(uint32, tag = "2")]
+    length: u32,
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -73,7 +91,7 @@ fuzz_target!(|input: &[u8]| {
 
 /// Compares a body with the fields that prost reads, if it reads the message.
 fn same_as_prost(body: &Result<Body<'_>, BodyError>, message: &[u8]) {
-    let Ok(GenerateRequest { input, sampling_params, stream }) = GenerateRequest::decode(message) else {
+    let Ok(GenerateRequest { input, sampling_params, stream, .. }) = GenerateRequest::decode(message) else {
         return;
     };
     let body = match (body, &input) {
