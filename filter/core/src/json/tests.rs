@@ -198,7 +198,7 @@ fn any_text_has_the_value_or_the_message_of_serde_json() {
 }
 
 /// JSON with all its parts.
-const WHOLE: &str = r#" { "model" : "é😀 and a long text that is read in blocks, with an \u00e9scape, \ud83d\ude00",
+const WHOLE: &str = r#" { "model" : "é😀 and a long text that is read in blocks, an \u00e9scape, \ud83d\ude00",
     "n" : [ 0, -1, 1.5, -2.5e-3, 1E+10, 18446744073709551615, -9223372036854775808, true, false, null ],
     "o" : { "" : { } , "\n" : [ ] ,
     "long name of a member that is read in blocks" : [ [ { "a" : "\"\\" } ] ] } } "#;

@@ -183,8 +183,8 @@ impl<'a> Object<'_, 'a> {
         Ok(&mut *self.parser)
     }
 
-    /// Moves to the value of the next member. Returns the value of its key by `reader`, and the first byte of the
-    /// member's value.
+    /// Moves to the value of the next member. Returns the value of its key by `reader`, and the first byte of
+    /// the member's value.
     #[inline]
     fn first_byte<R: Reader<'a>>(&mut self, reader: R) -> Result<Option<(R::Value, u8)>> {
         let Some(key) = self.key(reader)? else { return Ok(None) };
@@ -197,12 +197,12 @@ impl<'a> Object<'_, 'a> {
     }
 }
 
-/// Reads past the rest of an open array or object, up to the bracket that closes it. Returns the length of this
-/// rest with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the values
-/// without brackets.
+/// Reads past the rest of an open array or object, up to the bracket that closes it. Returns the length of
+/// this rest with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the
+/// values without brackets.
 ///
-/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from each
-/// of many levels would take longer than the rest of the work for a bracket.
+/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from
+/// each of many levels would take longer than the rest of the work for a bracket.
 fn length_of_rest<'a, R>(
     parser: &mut Parser<'a>,
     is_object: bool,

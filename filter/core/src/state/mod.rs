@@ -36,7 +36,8 @@ use crate::pool::reading::Reading;
 /// The changes that follow from one decision, which take no allocation for the usual two plugins with a state.
 pub type StateChanges = SmallVec<[StateChange; 2]>;
 
-/// The words of a change, which take no allocation unless they name blocks of a prompt.
+/// The words of a change. Up to four take no allocation: more name blocks of a prompt, or learn from times that
+/// were predicted.
 pub type Words = SmallVec<[u64; 4]>;
 
 /// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `W` is a

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use metrics_agent_status::extension::WRONG_ORDER;
-use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -11,6 +9,9 @@ use crate::envoy::{any, entry, extension};
 use crate::ownership::Ownership;
 use crate::settings::{FilterConfig, Module};
 use crate::wire::Builder;
+
+mod ai_gateway;
+mod hostile;
 
 const RULE: &str = "httproute/team/chat/rule/0";
 const MANAGER: &str = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
@@ -399,85 +400,6 @@ fn the_headers_of_the_conformance_tests_are_obeyed_only_on_demand() {
 }
 
 #[test]
-fn the_filter_takes_the_place_of_envoy_ai_gateways_processor_for_the_pool() {
-    let name = |pool: &str| format!("envoy.filters.http.ext_proc/endpointpicker/{pool}_team_ext_proc");
-    let cluster_name = |pool: &str| format!("envoy.clusters.endpointpicker_{pool}_team_ext_proc");
-    let disabled = |pool: &str| entry(&name(pool), any("ExtProcPerRoute", [8, 1]));
-    let other =
-        unknown().bytes(13, disabled("chat")).bytes(13, disabled("theirs")).bytes(13, entry("cors", []));
-    let mut before = translation(&[route_to(&[pool("chat", &json!({}))]), other.into_bytes()]);
-    let filters = ["ai_gateway_ext_proc", &name("theirs"), &name("chat"), "rate_limit"];
-    let manager = Builder::default().bytes(3, Builder::default().bytes(2, "picked"));
-    let manager =
-        filters.iter().fold(manager, |manager, name| manager.bytes(5, extension(name, 4, any(name, []))));
-    let manager = manager.bytes(5, extension("router", 4, any(ROUTER, [])));
-    let filter = extension("manager", 4, any(MANAGER, manager));
-    before.listeners[1] =
-        Builder::default().bytes(3, Builder::default().bytes(3, filter)).into_bytes().into();
-    before.clusters.extend([cluster(&cluster_name("chat")), cluster(&cluster_name("theirs"))]);
-    let upstream = entry(
-        OPTIONS,
-        any(OPTIONS, Builder::default().bytes(3, Builder::default().bytes(1, [])).bytes(6, "upstream")),
-    );
-    let original_dst =
-        Builder::after(before.clusters[1].to_vec()).number(2, 4).bytes(34, [8, 1]).bytes(36, upstream);
-    before.clusters[1] = original_dst.into_bytes().into();
-
-    let after = translate(&settings(), &Weights::default(), before);
-    assert_eq!(names(&after.clusters), ["other".to_owned(), RULE.to_owned(), cluster_name("theirs")]);
-    let module_cluster = Message::read(&after.clusters[1]).unwrap();
-    assert!(!module_cluster.has(34) && module_cluster.number(2).is_none());
-    assert_eq!(at(&after.clusters[1], &[36, 2, 2, 6]), b"upstream");
-    let manager = at(&after.listeners[1], &[3, 3, 4, 2]);
-    let found: Vec<_> = Message::read(&manager).unwrap().all(5).map(|filter| at(filter, &[1])).collect();
-    let theirs = name("theirs");
-    let expected = ["ai_gateway_ext_proc", &theirs, "endpoint-picker", "rate_limit", "router"];
-    assert_eq!(found, expected.map(|name| name.as_bytes().to_vec()));
-    let host = at(&after.routes[1], &[2]);
-    let host = Message::read(&host).unwrap();
-    let other = Message::read(host.all(3).nth(1).unwrap()).unwrap();
-    let kept: Vec<_> = other.all(13).map(|entry| at(entry, &[1])).collect();
-    assert_eq!(kept, [theirs.as_bytes(), b"cors"]);
-}
-
-/// The mark of a route in the first hook of Envoy AI Gateway's server, as `filter_metadata`.
-fn marked_by_ai_gateway(route: Vec<u8>) -> Vec<u8> {
-    let text = Builder::default().bytes(3, "team/chat/epp/9002/duplex/false");
-    let mark = Builder::default().bytes(1, entry("per_route_rule_inference_pool", text));
-    let metadata = Builder::default().bytes(1, entry("aigateway.envoy.io", mark));
-    Builder::after(route).bytes(4, metadata).into_bytes()
-}
-
-#[test]
-fn requests_are_refused_when_envoy_ai_gateways_server_is_called_later() {
-    let other = route_with(&unknown().bytes(1, "other"), &[]);
-    let mut before =
-        translation(&[marked_by_ai_gateway(route_to(&[pool("chat", &json!({}))])), other.clone()]);
-    let after = translate(&settings(), &Weights::default(), before.clone());
-    assert_eq!((&after.clusters, &after.listeners), (&before.clusters, &before.listeners));
-    let route = picked_route(&after);
-    assert_unknown_survives(&Message::read(&route).unwrap());
-    assert_eq!(
-        (at(&route, &[7]).first_chunk(), Message::read(&route).unwrap().has(2)),
-        (Some(&[8, 247, 3]), false)
-    );
-    assert_eq!(at(&route, &[7, 2, 3]), WRONG_ORDER.as_bytes());
-    let metadata = at(&route, &[4]);
-    let marks: Vec<_> = Message::read(&metadata).unwrap().all(1).map(|entry| at(entry, &[1])).collect();
-    assert_eq!(marks, [b"endpoint-picker"], "by its own mark that server would insert its processor");
-    let hosts = at(&after.routes[1], &[2]);
-    assert_eq!(Message::read(&hosts).unwrap().all(3).nth(1), Some(&*other));
-
-    before.clusters.push(cluster("envoy.clusters.endpointpicker_chat_team_ext_proc"));
-    let after = translate(&settings(), &Weights::default(), before);
-    assert_eq!(
-        per_route(&at(&picked_route(&after), &[13]))["pool"],
-        "team/chat",
-        "its server was called before"
-    );
-}
-
-#[test]
 fn two_hundred_pools_and_four_hundred_routes_are_one_message_of_two_megabytes_at_most() {
     let mut before = Translation::default();
     let mut routes = Vec::new();
@@ -500,45 +422,4 @@ fn two_hundred_pools_and_four_hundred_routes_are_one_message_of_two_megabytes_at
     println!("{size} bytes in, {} bytes out", bytes(&after));
     assert_eq!(after.clusters.len(), 400);
     assert!(bytes(&after) < 2 * 1024 * 1024);
-}
-
-/// A message whose fields are messages, this many levels deep.
-fn nested(levels: usize) -> Vec<u8> {
-    (0..levels).fold(Vec::new(), |inner, level| {
-        let number = [2, 3, 4, 5, 1][level % 5];
-        Builder::default().bytes(number, inner).into_bytes()
-    })
-}
-
-proptest! {
-    /// Truncated and changed messages never panic, and what is not read stays as it came.
-    #[test]
-    fn hostile_messages_stay_as_they_came(cut in 0usize..2000, at in 0usize..2000, byte in any_byte(), levels in 0usize..300) {
-        let good = translation(&[route_to(&[pool("chat", &json!({})), pool("code", &json!({}))])]);
-        let spoil = |message: &Bytes| {
-            let mut bytes = message.to_vec();
-            if let Some(place) = bytes.get_mut(at) { *place = byte; }
-            bytes.truncate(cut);
-            Bytes::from(bytes)
-        };
-        for (clusters, listeners, routes) in [(true, false, false), (false, true, false), (false, false, true)] {
-            let mut bad = good.clone();
-            let spoil_some = |messages: &mut Vec<Bytes>, is_spoilt: bool| {
-                if is_spoilt { for message in messages.iter_mut() { *message = spoil(message); } }
-                messages.push(nested(levels).into());
-            };
-            spoil_some(&mut bad.clusters, clusters);
-            spoil_some(&mut bad.listeners, listeners);
-            spoil_some(&mut bad.routes, routes);
-            let count = bad.routes.len();
-            let after = translate(&settings(), &Weights::default(), bad);
-            prop_assert_eq!(after.routes.len(), count);
-        }
-        let _ = hook(&settings(), &spoil(&good.routes[1]), [&*nested(levels)]);
-        let _ = Weights::default().insert(&spoil(&good.clusters[0]));
-    }
-}
-
-fn any_byte() -> impl Strategy<Value = u8> {
-    proptest::num::u8::ANY
 }

@@ -33,9 +33,9 @@ fn every_example_of_the_rules_has_a_test() {
 /// A test, and the sections whose examples it shows.
 #[derive(Debug, PartialEq)]
 enum Example {
-    /// By the test's name.
+    /// The test's name has the heading.
     Named(String),
-    /// By its comment, with the headings.
+    /// Its comment has the headings.
     Commented(Vec<String>),
 }
 

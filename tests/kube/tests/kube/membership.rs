@@ -76,7 +76,7 @@ async fn pods_change_under_load(filter: Filter) {
 }
 
 /// Waits until no agent has the pod for a candidate, and then until [`IN_A_ROW`] requests in a row go to other pods; returns when the
-/// first of these was sent. The row alone would not tell: a pod that is slow for a while gets none either.
+/// first of these was sent. The row alone is no proof: a pod that is slow for a while gets none either.
 async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
     installation.until_no_candidate(pod).await;
     let row = Cell::new(None);

@@ -135,8 +135,8 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
 }
 
 impl ApproxPrefixCacheProducer {
-    /// The usage that the response is predicted to have. `None` where an endpoint gets blocks from another one that
-    /// computes the prompt: its cache does not show what it was sent.
+    /// The usage that the response is predicted to have. `None` where an endpoint gets blocks from another one
+    /// that computes the prompt: its cache does not show what it was sent.
     pub(super) fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let matches = routed.matches?;
         let mut endpoints = routed.endpoints();

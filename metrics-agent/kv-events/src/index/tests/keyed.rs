@@ -7,7 +7,9 @@ use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 
+use super::recorded::{RecordedMessage, RecordedRequest, Replayed, lines, message};
 use super::*;
+use crate::batch::Batch;
 use crate::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/kv-events/tiny-model");

@@ -24,7 +24,7 @@ const SERVERS: usize = 3;
 /// Tokens of streams that last longer than two kills take.
 const LONG: usize = 600;
 
-/// Chunks that show that a stream goes on: more than a server may have sent before it was terminated.
+/// A stream that brings this many chunks more has another server: none of a terminated server is on its way any more.
 const FURTHER: usize = 3;
 
 /// Streams of each SDK.
