@@ -7,6 +7,7 @@
 
 mod convert;
 mod policy;
+mod rules;
 mod scores;
 
 pub use convert::{
@@ -15,6 +16,7 @@ pub use convert::{
 pub use policy::{picker_config_into_core, pipeline_into_core, policy_into_core, shadow_into_core};
 pub use prost::bytes::Bytes;
 pub use prost::{DecodeError, Message};
+pub use rules::NamedRules;
 pub use scores::{endpoint_scores, endpoint_scores_field};
 
 /// The generated messages.
