@@ -74,6 +74,7 @@ pub(super) struct Conversations<'a> {
 
 impl<'a> Format<'a> for Conversations<'a> {
     const RULES: Rules = Rules {
+        is_generation: false,
         incomplete: "invalid conversations request: must have items field",
         ..Rules::new(Parser::OpenAi, &["conversations"])
     };
