@@ -6,11 +6,11 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
-    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollError, PollTimes, PrefixClient,
-    Reporter, SnapshotClient,
+    AgentResponse, CallError, NewSnapshot, PollError, PollTimes, PrefixClient, Reporter, SnapshotClient,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::LocalLedger;
+use endpoint_picker_engine::link::{Call, Link, LinkedPool};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::snapshot as snapshots;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
