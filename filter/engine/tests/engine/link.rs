@@ -18,7 +18,7 @@ use endpoint_picker_engine::prefix_caches::CachesUpdate;
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_engine::testing::picker_config;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, PoolCopy, PoolStore};
 use endpoint_picker_wire::changes::Feed;
 use endpoint_picker_wire::prefixes::{Blocks, CachedPrefixes};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message, PREFIXES_FORMAT, v1};
