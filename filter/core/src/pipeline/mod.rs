@@ -33,12 +33,14 @@ use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::candidates;
-use crate::input::cycle::{Cycle, MediaLookup, Providers};
+use crate::input::cycle::{Cycle, MediaLookup};
 use crate::input::prediction::LatencyLimits;
+use crate::input::providers::Providers;
+use crate::input::slot::Slot;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
     PrefixProducer, ProfileHandler, Recorder, Records, Reporter, ResponseMarker, SaturationDetector,
-    SessionProducer, Slot,
+    SessionProducer,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
