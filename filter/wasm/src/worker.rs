@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
-    CallError, CallId, Link, PollTimes, RecentErrors, Reporter, SnapshotClient, TopologyLog,
+    CallError, CallId, PollTimes, RecentErrors, Reporter, SnapshotClient, TopologyLog,
 };
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::link::Link;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::sharing::SharingClient;
