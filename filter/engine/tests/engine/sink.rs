@@ -1,20 +1,18 @@
 //! Metrics in memory.
 
 use core::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
+use endpoint_picker_wire::statistics::{MetricKind, Statistic};
 
 /// Metrics in memory, by their names. Clones share them, as the workers of a proxy do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeSink {
     series: Rc<RefCell<Vec<Recorded>>>,
-    families: Rc<RefCell<BTreeMap<&'static str, Family>>>,
+    families: Rc<RefCell<BTreeSet<&'static str>>>,
 }
-
-/// A metric's kind and the names of its labels, without the pool.
-pub(crate) type Family = (MetricKind, &'static [&'static str]);
 
 #[derive(Debug)]
 struct Recorded {
@@ -39,8 +37,8 @@ impl FakeSink {
         metric.and_then(|metric| metric.values.last().copied()).unwrap_or(0)
     }
 
-    /// The metrics that were defined, by their names.
-    pub(crate) fn families(&self) -> BTreeMap<&'static str, Family> {
+    /// The names of the metrics that were defined.
+    pub(crate) fn names_of_families(&self) -> BTreeSet<&'static str> {
         self.families.borrow().clone()
     }
 
@@ -55,9 +53,10 @@ impl MetricSink for FakeSink {
     type Series = usize;
 
     fn family(&self, metric: &Metric<'_>) -> Self::Family {
-        assert_eq!(metric.pool, if metric.name == "body_based_routing" { "" } else { "p" });
-        self.families.borrow_mut().insert(metric.name, (metric.kind, metric.labels));
-        (metric.kind, metric.name)
+        let &Statistic { name, kind, .. } = metric.statistic;
+        assert_eq!(metric.pool, if name == "body_based_routing" { "" } else { "p" });
+        self.families.borrow_mut().insert(name);
+        (kind, name)
     }
 
     fn series(&self, (kind, name): &Self::Family, values: &Labels) -> Option<usize> {
