@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{
     Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report, Resumptions,
-    StreamReason,
+    StatisticCount, StreamReason,
 };
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -112,6 +112,11 @@ pub(crate) fn report(endpoint: u64, picks: u64) -> Vec<u8> {
             cut: vec![StreamReason { reason: "refused".to_owned(), streams: 1 }],
             unresumable: vec![StreamReason { reason: "token_details".to_owned(), streams: 2 }],
         }),
+        counts: vec![StatisticCount {
+            statistic: "rejected_held_bodies".to_owned(),
+            value: String::new(),
+            count: 3,
+        }],
         ..Report::default()
     };
     report.encode_to_vec()
@@ -147,7 +152,7 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     let proxy = &status["proxies"][0];
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
     assert_eq!((&proxy["version"], &proxy["form"]), (&"1.2.3".into(), &"wasm".into()));
-    assert_eq!(proxy["served_elsewhere"], 5);
+    assert_eq!((&proxy["served_elsewhere"], &proxy["rejected_held_bodies"]), (&5.into(), &3.into()));
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
     let resumptions = serde_json::json!({
