@@ -15,18 +15,25 @@ pub struct Figures<T>(BTreeMap<(&'static str, String), T>);
 
 /// A count or a rate.
 pub trait Figure: Copy + Default {
+    /// The end of the names of such figures.
+    const SUFFIX: &'static str;
+
     /// The sum.
     #[must_use]
     fn plus(self, more: Self) -> Self;
 }
 
 impl Figure for u64 {
+    const SUFFIX: &'static str = "";
+
     fn plus(self, more: Self) -> Self {
         self.saturating_add(more)
     }
 }
 
 impl Figure for f64 {
+    const SUFFIX: &'static str = "_per_second";
+
     fn plus(self, more: Self) -> Self {
         self + more
     }
@@ -107,7 +114,8 @@ impl Figures<u64> {
             counts.set(&UNRESUMABLE_STREAMS, it.reason.as_str(), it.streams);
         }
         for StatisticCount { statistic, value, count } in &report.counts {
-            if let Some(row) = statistics::ALL.iter().find(|row| row.name == statistic && row.is_reported()) {
+            if let Some(row) = statistics::ALL.iter().find(|row| row.name == statistic && row.shown.is_some())
+            {
                 counts.set(row, value.as_str(), *count);
             }
         }
@@ -159,8 +167,8 @@ mod tests {
     /// One count of each statistic that reports have, under a value if its values are told apart.
     fn all() -> Figures<u64> {
         let mut counts = Figures::default();
-        for (count, statistic) in (1..).zip(statistics::ALL.iter().filter(|it| it.is_reported())) {
-            let value = match statistic.shown().and_then(|shown| shown.by) {
+        for (count, (statistic, shown)) in (1..).zip(statistics::shown()) {
+            let value = match shown.by {
                 Some("status") => "429",
                 Some(_) => "refused",
                 None => "",

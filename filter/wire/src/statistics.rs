@@ -25,49 +25,30 @@ pub struct Statistic {
     pub labels: &'static [&'static str],
     /// The meaning.
     pub help: &'static str,
-    /// How far the number gets.
-    pub reach: Reach,
+    /// How the agent shows a counter, which reports then have. `None`: only the proxy's own metrics have the statistic.
+    pub shown: Option<Shown>,
 }
 
-/// The places that have a number, in addition to the proxy's own metrics.
-#[derive(Debug)]
-pub enum Reach {
-    /// None.
-    Proxy,
-    /// Reports: the agent shows a share that it computes.
-    Report,
-    /// Reports, and all places of the agent.
-    People(Shown),
-}
-
-/// A number of each proxy that the agent shows.
+/// A count of each proxy that the agent shows.
 #[derive(Debug)]
 pub struct Shown {
     /// Its place in the JSON of a proxy.
     pub field: Field,
     /// The label whose values are shown one by one.
     pub by: Option<&'static str>,
-    /// The agent's metric, if Prometheus gets the number from the agent too.
-    pub published: Option<Published>,
+    /// The agent's metric, and the value of its label. `None`: a metric with the statistic's name and meaning.
+    pub shared: Option<(&'static SharedMetric, &'static str)>,
 }
 
-/// The place of a number in the JSON of a proxy.
+/// The place of a count in the JSON of a proxy.
 #[derive(Debug)]
 pub enum Field {
-    /// A field with the statistic's name: a number of requests, which also has a rate, a column and a tile.
-    Requests {
-        /// Words for such requests.
-        words: &'static str,
-        /// Their meaning for the operator.
-        level: Level,
-    },
-    /// A field of an object, which is absent if the proxy reports none of its fields.
-    Part {
-        /// The object.
-        object: &'static str,
-        /// The field.
-        name: &'static str,
-    },
+    /// A field with the statistic's name: requests with these words, which also have a rate, a column and a tile.
+    Requests(&'static str, Level),
+    /// A field of an object, which is absent if the proxy reports none of its fields: their names.
+    Part(&'static str, &'static str),
+    /// None, and no metric: the agent computes a share.
+    Derived,
 }
 
 /// The meaning of requests for the operator.
@@ -81,15 +62,6 @@ pub enum Level {
     Fault(&'static str),
 }
 
-/// A metric of the agent.
-#[derive(Debug)]
-pub enum Published {
-    /// It has the statistic's name and meaning.
-    AsItself,
-    /// It has several statistics, told apart by a label.
-    In(&'static SharedMetric, (&'static str, &'static str)),
-}
-
 /// A metric of the agent that has several statistics.
 #[derive(Debug)]
 pub struct SharedMetric {
@@ -97,6 +69,8 @@ pub struct SharedMetric {
     pub name: &'static str,
     /// The meaning.
     pub help: &'static str,
+    /// The label that tells the statistics apart.
+    pub label: &'static str,
     /// The label for values of the statistics' own label; empty for a statistic without one.
     pub by: Option<&'static str>,
 }
@@ -116,83 +90,60 @@ const PLUGIN: &str = "plugin_name";
 static REQUESTS: SharedMetric = SharedMetric {
     name: "requests",
     help: "Requests that a proxy decided on, by outcome",
+    label: "outcome",
     by: Some("status"),
 };
 
 static SHADOW_DECISIONS: SharedMetric = SharedMetric {
     name: "shadow_decisions",
     help: "Requests that a shadow configuration decided too",
+    label: "agrees",
     by: None,
 };
 
 const fn requests(words: &'static str, level: Level) -> Shown {
-    Shown { field: Field::Requests { words, level }, by: None, published: None }
+    Shown { field: Field::Requests(words, level), by: None, shared: None }
 }
 
 const fn part(object: &'static str, name: &'static str) -> Shown {
-    Shown { field: Field::Part { object, name }, by: None, published: None }
+    Shown { field: Field::Part(object, name), by: None, shared: None }
 }
+
+const DERIVED: Shown = Shown { field: Field::Derived, by: None, shared: None };
 
 impl Shown {
     const fn by(self, label: &'static str) -> Self {
         Self { by: Some(label), ..self }
     }
 
-    const fn published(self) -> Reach {
-        Reach::People(Self { published: Some(Published::AsItself), ..self })
-    }
-
-    const fn published_in(
-        self,
-        metric: &'static SharedMetric,
-        label: &'static str,
-        value: &'static str,
-    ) -> Reach {
-        Reach::People(Self { published: Some(Published::In(metric, (label, value))), ..self })
+    const fn of(self, metric: &'static SharedMetric, value: &'static str) -> Self {
+        Self { shared: Some((metric, value)), ..self }
     }
 }
 
-impl Statistic {
-    /// How the agent shows it; `None`: it does not.
-    pub fn shown(&self) -> Option<&Shown> {
-        match &self.reach {
-            Reach::People(shown) => Some(shown),
-            Reach::Proxy | Reach::Report => None,
-        }
-    }
-
-    /// Whether reports have it.
-    pub fn is_reported(&self) -> bool {
-        match &self.reach {
-            Reach::Proxy => false,
-            Reach::Report | Reach::People(_) => true,
-        }
-    }
-}
-
-/// The statistics that the agent shows.
+/// The statistics that reports have.
 pub fn shown() -> impl Iterator<Item = (&'static Statistic, &'static Shown)> {
-    ALL.iter().filter_map(|statistic| Some((*statistic, statistic.shown()?)))
+    ALL.iter().filter_map(|statistic| Some((*statistic, statistic.shown.as_ref()?)))
 }
 
-/// Numbers of requests that the agent shows, with their words and level.
+/// The numbers of requests that the agent shows, with their words and level.
 pub fn shown_requests() -> impl Iterator<Item = (&'static Statistic, &'static str, Level)> {
     shown().filter_map(|(statistic, shown)| match shown.field {
-        Field::Requests { words, level } => Some((statistic, words, level)),
-        Field::Part { .. } => None,
+        Field::Requests(words, level) => Some((statistic, words, level)),
+        Field::Part(..) | Field::Derived => None,
     })
 }
 
 macro_rules! statistics {
     (
         counters {
-            $($count:ident $count_name:literal: $count_help:literal $(=> $count_reach:expr)?;)+
+            $($count:ident $count_name:literal: $count_help:literal $(=> $count_shown:expr)?;)+
         }
         others {
-            $($other:ident $kind:ident $name:literal [$($label:expr),*]: $help:literal $(=> $reach:expr)?;)+
+            $($other:ident $kind:ident $name:literal [$($label:expr),*]: $help:literal $(=> $shown:expr)?;)+
         }
     ) => {
-        /// The counters of a filter that picks and have no labels.
+        /// The counters without labels of a filter that picks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Count {
             $(#[doc = $count_help] $count,)+
@@ -207,7 +158,7 @@ macro_rules! statistics {
                 match self {
                     $(Self::$count => {
                         static ROW: Statistic = statistics!(
-                            @row Counter $count_name [] $count_help $($count_reach)?
+                            @row Counter $count_name [] $count_help $($count_shown)?
                         );
                         &ROW
                     })+
@@ -217,50 +168,48 @@ macro_rules! statistics {
 
         $(
             #[doc = $help]
-            pub static $other: Statistic = statistics!(@row $kind $name [$($label),*] $help $($reach)?);
+            pub static $other: Statistic = statistics!(@row $kind $name [$($label),*] $help $($shown)?);
         )+
 
         /// All rows.
         pub static ALL: [&Statistic; Count::ALL.len() + [$($name),+].len()] =
             [$(Count::$count.statistic(),)+ $(&$other),+];
     };
-    (@row $kind:ident $name:literal [$($label:expr),*] $help:literal) => {
-        statistics!(@row $kind $name [$($label),*] $help Reach::Proxy)
-    };
-    (@row $kind:ident $name:literal [$($label:expr),*] $help:literal $reach:expr) => {
+    (@row $kind:ident $name:literal $labels:tt $help:literal $($shown:expr)?) => {
         Statistic {
             name: $name,
             kind: MetricKind::$kind,
-            labels: &[$($label),*],
+            labels: &$labels,
             help: $help,
-            reach: $reach,
+            shown: statistics!(@shown $($shown)?),
         }
     };
+    (@shown) => { None };
+    (@shown $shown:expr) => { Some($shown) };
 }
 
 statistics! {
     counters {
         Routed "routed": "Requests that were sent to an endpoint"
-            => requests("routed", Level::Good).published_in(&REQUESTS, "outcome", "routed");
+            => requests("routed", Level::Good).of(&REQUESTS, "routed");
         RoutedStale "routed_stale": "Routed requests for which no readings were used, because they were too old";
         ServedElsewhere "served_elsewhere": "Routed requests whose first attempt went to a server that was not picked"
-            => requests("served elsewhere", Level::Fault("Envoy does not follow the picks")).published();
+            => requests("served elsewhere", Level::Fault("Envoy does not follow the picks"));
         RejectedHeldBodies "rejected_held_bodies": "Rejected requests whose bodies had no room among all that are held"
-            => Reach::People(requests("without room", Level::Fault("limits.maxHeldBytesInAll is too small")));
+            => requests("without room", Level::Fault("limits.maxHeldBytesInAll is too small"));
         Snapshots "snapshots": "Snapshots that arrived and can be used";
         SnapshotFailures "snapshot_failures": "Polls for a snapshot that failed";
         TopologyChanges "topology_changes": "Changes of the pool's endpoints or policy";
         ShadowAgreed "shadow_agreed": "Requests that a shadow would have treated alike"
-            => part("shadow", "agreed").published_in(&SHADOW_DECISIONS, "agrees", "true");
+            => part("shadow", "agreed").of(&SHADOW_DECISIONS, "true");
         ShadowEqualScore "shadow_equal_score": "Agreements with another pick of the same score";
         ShadowDisagreed "shadow_disagreed": "Requests that a shadow would have treated differently"
-            => part("shadow", "disagreed").published_in(&SHADOW_DECISIONS, "agrees", "false");
+            => part("shadow", "disagreed").of(&SHADOW_DECISIONS, "false");
         ShadowRejected "shadow_rejected": "Disagreements in which the shadow rejects";
         ShadowUnknownEndpoint "shadow_unknown_endpoint": "Disagreements on an endpoint that the pool lacks";
         ShadowNotCompared "shadow_not_compared": "Requests that could not be compared with another picker's choice";
-        PromptBlocks "prompt_blocks": "Blocks of the prompts of routed requests" => Reach::Report;
-        PromptBlocksMatched "prompt_blocks_matched": "Blocks of prompts that the endpoint had been sent before"
-            => Reach::Report;
+        PromptBlocks "prompt_blocks": "Blocks of the prompts of routed requests" => DERIVED;
+        PromptBlocksMatched "prompt_blocks_matched": "Blocks that the endpoint had been sent before" => DERIVED;
         EncoderCacheQueries "encoder_cache_queries": "Images, videos and audio of requests";
         EncoderCacheHits "encoder_cache_hits": "Images, videos and audio that the endpoint had been sent before";
         SloAdmitted "slo_admitted": "Routed requests with a limit for their latency";
@@ -276,9 +225,9 @@ statistics! {
     }
     others {
         ABSTAINED Counter "abstained" ["reason"]: "Requests that were left to Envoy's load balancing"
-            => requests("left to Envoy", Level::Warning).published_in(&REQUESTS, "outcome", "abstained");
+            => requests("left to Envoy", Level::Warning).of(&REQUESTS, "abstained");
         REJECTED Counter "rejected" ["status"]: "Requests that the picker responded to itself, by status"
-            => requests("rejected", Level::Warning).by("status").published_in(&REQUESTS, "outcome", "rejected");
+            => requests("rejected", Level::Warning).by("status").of(&REQUESTS, "rejected");
         FALLBACKS Counter "fallbacks" ["reason"]: "Requests that another pool of the list took";
         RESPONSE_ERRORS Counter "response_errors" ["side"]: "Responses with status 2xx whose body has an error";
         IN_FLIGHT Gauge "in_flight" []: "Requests in flight at the pool's endpoints, of all workers";
@@ -321,14 +270,14 @@ statistics! {
             "Numbers that plugins report of responses, by the outcome";
         BODY_BASED_ROUTING Counter "body_based_routing" ["outcome"]: "Requests whose bodies were read for their models";
         RESUMABLE_STREAMS Counter "resumable_streams" []: "Streams that can be resumed"
-            => part("resumptions", "resumable").published();
+            => part("resumptions", "resumable");
         RESUMED_STREAMS Counter "resumed_streams" []: "How often a stream was continued at another server"
-            => part("resumptions", "resumed").published();
+            => part("resumptions", "resumed");
         CUT_STREAMS Counter "cut_streams" ["reason"]: "Streams of this filter that the client got cut, by reason"
-            => part("resumptions", "cut").by("reason").published();
+            => part("resumptions", "cut").by("reason");
         UNRESUMABLE_STREAMS Counter "unresumable_streams" ["reason"]:
             "Streamed requests that passed this filter, by reason"
-            => part("resumptions", "unresumable").by("reason").published();
+            => part("resumptions", "unresumable").by("reason");
         PANICS Counter "panics" []: "Caught panics of the native module";
     }
 }

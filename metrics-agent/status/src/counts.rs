@@ -6,94 +6,57 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The place of a number: an object in which it is, or none, and its name there.
+/// A number in JSON: the object in which it is, if it is in one, and its name there.
 type Place = (Option<&'static str>, String);
 
-/// The counts of a proxy.
-pub(crate) mod totals {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(counts: &Figures<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-        write(counts, place_of_total, &Value::from(0)).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures<u64>, D::Error> {
-        read(&Map::deserialize(deserializer)?, place_of_total)
-    }
-}
-
-/// The rates of requests; a rate that is not known is null.
-pub(crate) mod rates {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(rates: &Figures<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-        write(rates, place_of_rate, &Value::Null).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Figures<f64>, D::Error> {
-        read(&Map::deserialize(deserializer)?, place_of_rate)
-    }
-}
-
-fn place_of_total(statistic: &Statistic, shown: &Shown) -> Option<Place> {
-    Some(match shown.field {
-        Field::Requests { .. } => (None, statistic.name.to_owned()),
-        Field::Part { object, name } => (Some(object), name.to_owned()),
+fn places<T: Figure>() -> impl Iterator<Item = (&'static Statistic, &'static Shown, Place)> {
+    statistics::shown().filter_map(|(row, shown)| match shown.field {
+        Field::Requests(..) => Some((row, shown, (None, format!("{}{}", row.name, T::SUFFIX)))),
+        Field::Part(object, name) if T::SUFFIX.is_empty() => {
+            Some((row, shown, (Some(object), name.to_owned())))
+        }
+        Field::Part(..) | Field::Derived => None,
     })
 }
 
-fn place_of_rate(statistic: &Statistic, shown: &Shown) -> Option<Place> {
-    match shown.field {
-        Field::Requests { .. } => Some((None, format!("{}_per_second", statistic.name))),
-        Field::Part { .. } => None,
-    }
-}
-
-/// The fields of these numbers. An object without any of its numbers is absent.
-fn write<T: Figure + Into<Value>>(
+/// A number that is not known is null, and an object without a known number is absent.
+pub(crate) fn serialize<T: Figure + Into<Value>, S: Serializer>(
     figures: &Figures<T>,
-    place: fn(&Statistic, &Shown) -> Option<Place>,
-    missing: &Value,
-) -> Map<String, Value> {
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let is_known =
+        |object| places::<T>().any(|(row, _, (other, _))| other == object && figures.total(row).is_some());
     let mut fields = Map::new();
-    let places = || statistics::shown().filter_map(|(row, shown)| Some((row, shown, place(row, shown)?)));
-    let is_present =
-        |object| places().any(|(row, _, (other, _))| other == Some(object) && figures.total(row).is_some());
-    for (statistic, shown, (object, name)) in places() {
+    for (row, shown, (object, name)) in places::<T>() {
         let number = match shown.by {
-            Some(_) => figures.by_value(statistic).map(|(value, it)| (value.to_owned(), it.into())).collect(),
-            None => figures.total(statistic).map_or_else(|| missing.clone(), Into::into),
+            Some(_) => figures.by_value(row).map(|(value, it)| (value.to_owned(), it.into())).collect(),
+            None => figures.total(row).map_or(Value::Null, Into::into),
         };
         match object {
             None => drop(fields.insert(name, number)),
-            Some(object) if is_present(object) => {
+            Some(_) if !is_known(object) => {}
+            Some(object) => {
                 let parts = fields.entry(object).or_insert_with(|| Map::new().into());
                 parts.as_object_mut().and_then(|parts| parts.insert(name, number));
             }
-            Some(_) => {}
         }
     }
-    fields
+    fields.serialize(serializer)
 }
 
-/// Reads the numbers of these fields.
-fn read<T: Figure + DeserializeOwned, E: Error>(
-    fields: &Map<String, Value>,
-    place: fn(&Statistic, &Shown) -> Option<Place>,
-) -> Result<Figures<T>, E> {
+pub(crate) fn deserialize<'de, T: Figure + DeserializeOwned, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Figures<T>, D::Error> {
+    let fields = Map::<String, Value>::deserialize(deserializer)?;
     let mut figures = Figures::default();
-    for (statistic, shown) in statistics::shown() {
-        let Some((object, name)) = place(statistic, shown) else { continue };
-        let number = match object {
-            None => fields.get(&name),
-            Some(object) => fields.get(object).and_then(|parts| parts.get(&name)),
-        };
+    for (row, _, (object, name)) in places::<T>() {
+        let parts = object.map_or(Some(&fields), |object| fields.get(object)?.as_object());
         let mut set = |value: &str, number: &Value| {
-            let number = T::deserialize(number).map_err(|error| E::custom(format!("{name}: {error}")))?;
-            figures.set(statistic, value, number);
+            let number = T::deserialize(number).map_err(|it| D::Error::custom(format!("{name}: {it}")))?;
+            figures.set(row, value, number);
             Ok(())
         };
-        match number {
+        match parts.and_then(|parts| parts.get(&name)) {
             None | Some(Value::Null) => {}
             Some(Value::Object(values)) => values.iter().try_for_each(|(value, it)| set(value, it))?,
             Some(number) => set("", number)?,
@@ -116,12 +79,9 @@ mod tests {
         proxy.counts.set(&REJECTED, "429", 2);
         proxy.counts.set(&RESUMED_STREAMS, "", 0);
         let mut json = serde_json::to_value(&proxy).unwrap();
-        assert_eq!(
-            (&json["routed"], &json["abstained"], &json["shadow"]),
-            (&7.into(), &0.into(), &().into())
-        );
+        assert_eq!((&json["routed"], json.get("shadow")), (&7.into(), None));
         assert_eq!(json["rejected"], json!({"429": 2}));
-        let streams = json!({"resumable": 0, "resumed": 0, "cut": {}, "unresumable": {}});
+        let streams = json!({"resumable": null, "resumed": 0, "cut": {}, "unresumable": {}});
         assert_eq!(json["resumptions"], streams);
         json["newer"] = json!({"by": ["list"]});
         let read: ProxyStatus = serde_json::from_value(json.clone()).unwrap();

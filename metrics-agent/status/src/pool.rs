@@ -64,7 +64,7 @@ pub struct GrpcStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolTraffic {
     /// Requests per second, as `<statistic>_per_second`; null until a proxy has reported twice.
-    #[serde(flatten, with = "counts::rates")]
+    #[serde(flatten, with = "counts")]
     pub rates: Figures<f64>,
     /// Time from the choice of the endpoint to the first byte of responses that are streams of tokens; absent: there were none.
     pub first_token_ms: Option<ResponseTimes>,
@@ -332,7 +332,7 @@ pub struct ProxyStatus {
     /// Age of the report.
     pub age_ms: u64,
     /// The counts since the proxy started, by the names of the table of statistics. Objects of parts that it does not report are absent.
-    #[serde(flatten, with = "counts::totals")]
+    #[serde(flatten, with = "counts")]
     pub counts: Figures<u64>,
     /// The filter's version; absent: an older filter does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -189,7 +189,7 @@ fn traffic_line(traffic: &PoolTraffic) -> String {
 
 /// A rate, by the values of its label if it has one.
 fn rate(rates: &Figures<f64>, statistic: &'static Statistic) -> String {
-    if statistic.shown().is_none_or(|shown| shown.by.is_none()) {
+    if statistic.shown.as_ref().is_none_or(|shown| shown.by.is_none()) {
         return rates.total(statistic).map_or_else(|| NOTHING.to_owned(), |rate| format!("{rate:.1}"));
     }
     let values = rates.by_value(statistic).filter(|(_, rate)| *rate > 0.0);

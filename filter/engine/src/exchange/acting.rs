@@ -36,7 +36,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             Decided::Waits => return Ok(Flow::Wait),
             Decided::Moves { to, reason } => {
                 let Self { exchange, pool, .. } = self;
-                pool.metrics.count_fallback(reason);
+                pool.metrics.fallbacks.increment(reason);
                 exchange.fallback = Some(Fallback { from: pool.config.pool.clone(), reason });
                 return Ok(Flow::Move(to));
             }
@@ -79,14 +79,14 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 Ok(Flow::Continue)
             }
             (Action::Reject(rejection), None) => {
-                pool.metrics.count_rejected(rejection.code);
+                pool.metrics.rejected.increment(rejection.code);
                 if rejection.misses_limits {
                     pool.metrics.count(Count::SloRefused);
                 }
                 self.reject(&rejection)
             }
             (Action::Abstain { reason, within }, None) => {
-                pool.metrics.count_abstained(reason);
+                pool.metrics.abstained.increment(reason);
                 if let Some(addresses) = within {
                     let list = headers::destination_list(addresses.iter().map(ToString::to_string));
                     self.direct(&list, true)?;
@@ -309,7 +309,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let rejection = exchange.head.too_large(pool.config.limits.max_held_bytes);
         if !exchange.is_rejected() {
             exchange.progress = Progress::Rejected;
-            pool.metrics.count_rejected(rejection.code);
+            pool.metrics.rejected.increment(rejection.code);
         }
         let ErrorResponse { header: (name, value), body } = ErrorResponse::new(&rejection, is_grpc);
         proxy.set_response_header(name, &value)?;
@@ -330,7 +330,7 @@ pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
 ) -> Result<()> {
     let message = "the proxy does not pass the request's body on to the endpoint picker";
     let rejection = Rejection::new(Code::ServiceUnavailable, message);
-    pool.metrics.count_rejected(rejection.code);
+    pool.metrics.rejected.increment(rejection.code);
     let headers = proxy.request_headers(HeaderList::EMPTY)?;
     let content_type = Headers(&headers).get("content-type").unwrap_or_default();
     let ErrorResponse { header: (name, value), body } =

@@ -14,10 +14,9 @@ use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks, ServedModelRun};
+use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
 use endpoint_picker::fallback::FallbackReason;
 use endpoint_picker::period::Period;
-use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::response::reader::ResponseError;
 use endpoint_picker::state::latency::Expectation;
@@ -55,11 +54,11 @@ const MODELS_STEP: Duration = Duration::from_secs(30 * 60);
 pub struct Metrics<M: MetricSink> {
     /// The counters without labels, in the order of [`Count::ALL`].
     counters: [Counter<M>; Count::ALL.len()],
-    rejected: FixedCounters<M, Code>,
-    abstained: FixedCounters<M, Abstention>,
+    pub(crate) rejected: FixedCounters<M, Code>,
+    pub(crate) abstained: FixedCounters<M, Abstention>,
     /// None in the wasm filter, where no request moves.
-    fallbacks: FixedCounters<M, FallbackReason>,
-    response_errors: FixedCounters<M, ResponseError>,
+    pub(crate) fallbacks: FixedCounters<M, FallbackReason>,
+    pub(crate) response_errors: FixedCounters<M, ResponseError>,
     pub(crate) in_flight: Gauge<M>,
     pub(crate) queued: Gauge<M>,
     pub(crate) snapshot_age: Gauge<M>,
@@ -68,8 +67,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) first_byte: Histogram<M>,
     first_chunk_of_expected: Histogram<M>,
     encoder_cache_hit_percent: Histogram<M>,
-    plugins: PluginMetrics<M>,
-    picks: EndpointCounter<M>,
+    pub(crate) plugins: PluginMetrics<M>,
+    pub(crate) picks: EndpointCounter<M>,
     /// Requests of models to which a server has responded without an error.
     requests: LabelledCounter<M>,
     /// Pause before models are [aged](Self::age_models).
@@ -167,11 +166,6 @@ impl<M: MetricSink> Metrics<M> {
         self.counters.get(count as usize).map_or(0, Counter::value)
     }
 
-    /// Counts an error in the body of a response with status 2xx.
-    pub(crate) fn count_response_error(&self, error: ResponseError) {
-        self.response_errors.increment(error);
-    }
-
     /// Records the time to the first output of a response.
     pub(crate) fn record_first_token(&self, assignment: &Assignment, first: &FirstToken) {
         if let Some(limits) = &assignment.limits {
@@ -192,19 +186,6 @@ impl<M: MetricSink> Metrics<M> {
             reason = "saturates, which is the intent"
         )]
         self.first_chunk_of_expected.record(percent as u128);
-    }
-
-    pub(crate) fn count_rejected(&self, code: Code) {
-        self.rejected.increment(code);
-    }
-
-    pub(crate) fn count_abstained(&self, reason: Abstention) {
-        self.abstained.increment(reason);
-    }
-
-    /// Counts a request that another pool of the list takes.
-    pub(crate) fn count_fallback(&self, reason: FallbackReason) {
-        self.fallbacks.increment(reason);
     }
 
     /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
@@ -271,11 +252,6 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a request for the endpoint with this key and `ip:port`.
-    pub(crate) fn count_pick(&mut self, endpoint: u64, address: &str) {
-        self.picks.increment(endpoint, address);
-    }
-
     /// Counts the blocks of a prompt that its endpoint had been sent before.
     pub(crate) fn count_prompt(&self, prompt: PromptBlocks) {
         self.add(Count::PromptBlocks, prompt.total.into());
@@ -289,16 +265,6 @@ impl<M: MetricSink> Metrics<M> {
             self.add(Count::EncoderCacheHits, matched.into());
             self.encoder_cache_hit_percent.record(u128::from(matched) * 100 / u128::from(total));
         }
-    }
-
-    /// Counts the effect of a filter by lists of models.
-    pub(crate) fn count_served_models(&mut self, run: &ServedModelRun) {
-        self.plugins.count_served_models(run);
-    }
-
-    /// Counts a plugin's report on a response, or the reason why it has none.
-    pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
-        self.plugins.count_report(plugin, report);
     }
 
     /// Adds this worker's counts since the last flush to the proxy's counters.
@@ -323,11 +289,6 @@ impl<M: MetricSink> Metrics<M> {
     pub(crate) fn remove_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a str> + Clone) {
         self.in_flight_requests.remove(endpoints.clone());
         self.in_flight_tokens.remove(endpoints);
-    }
-
-    /// Forgets the picks of endpoints that left the pool. `endpoints` are the keys of those that did not.
-    pub(crate) fn keep_picks(&mut self, endpoints: impl Iterator<Item = u64>) {
-        self.picks.keep(endpoints);
     }
 
     /// Sets the gauges of the loads in flight, of all workers, by the endpoints' `ip:port`.

@@ -11,7 +11,7 @@ use super::sink::{Labels, MetricSink, PoolSink};
 
 /// The counters of a pool.
 #[derive(Debug)]
-pub(super) struct PluginMetrics<M: MetricSink> {
+pub(crate) struct PluginMetrics<M: MetricSink> {
     served_model_decisions: LabelledCounter<M>,
     served_model_candidates: LabelledCounter<M>,
     served_model_unlisted: LabelledCounter<M>,
@@ -28,7 +28,8 @@ impl<M: MetricSink> PluginMetrics<M> {
         }
     }
 
-    pub(super) fn count_served_models(&mut self, run: &ServedModelRun) {
+    /// Counts the effect of a filter by lists of models.
+    pub(crate) fn count_served_models(&mut self, run: &ServedModelRun) {
         let ServedModelRun { plugin, outcome, candidates, unlisted } = run;
         self.served_model_decisions.increment(&[plugin, outcome.as_str()]);
         let labels = Labels::new(&[plugin]);
@@ -36,7 +37,8 @@ impl<M: MetricSink> PluginMetrics<M> {
         self.served_model_unlisted.add(&labels, u64::from(*unlisted));
     }
 
-    pub(super) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
+    /// Counts a plugin's report on a response, or the reason why it has none.
+    pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
         let outcome = match report {
             Ok(_) => "reported",
             Err(NotReported::Unmet) => "unmet",

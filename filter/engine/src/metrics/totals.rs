@@ -19,7 +19,7 @@ impl<M: MetricSink> Metrics<M> {
     /// The counts that all workers have flushed, of a filter that picks.
     pub(crate) fn totals(&self) -> Totals {
         let mut counts = Figures::default();
-        for count in Count::ALL.into_iter().filter(|count| count.statistic().is_reported()) {
+        for count in Count::ALL.into_iter().filter(|count| count.statistic().shown.is_some()) {
             counts.set(count.statistic(), "", self.value(count));
         }
         self.rejected.add_to(&mut counts);

@@ -178,7 +178,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         metrics.age_models(now);
         let view = store.view();
         if !Arc::ptr_eq(view.pool(), picked_pool) {
-            metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::key));
+            metrics.picks.keep(view.pool().as_slice().iter().map(Endpoint::key));
             kept_connections.keep(|endpoint| view.pool().index_of(endpoint).is_some());
             *picked_pool = Arc::clone(view.pool());
         }

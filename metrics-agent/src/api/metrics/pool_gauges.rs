@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use endpoint_picker_wire::statistics::{self, Published};
+use endpoint_picker_wire::statistics::{self, Field};
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, FRESH, PoolStatus, StreamState};
 use metrics_agent_status::predictions::PredictionErrors;
 use prometheus_client::registry::{Registry, Unit};
@@ -158,10 +158,12 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
 fn register_counts(families: &mut Families<'_>, pools: &[PoolStatus]) {
     let mut by_name: BTreeMap<&str, Counts> = BTreeMap::new();
     for (statistic, shown) in statistics::shown() {
-        let Some(published) = &shown.published else { continue };
-        let (name, help, by, fixed) = match published {
-            Published::AsItself => (statistic.name, statistic.help, shown.by, None),
-            Published::In(metric, label) => (metric.name, metric.help, metric.by, Some(*label)),
+        if let Field::Derived = shown.field {
+            continue;
+        }
+        let (name, help, by, fixed) = match shown.shared {
+            None => (statistic.name, statistic.help, shown.by, None),
+            Some((metric, value)) => (metric.name, metric.help, metric.by, Some((metric.label, value))),
         };
         let family = by_name.entry(name).or_insert_with(|| families.counter(name, help));
         for (pool, proxy) in pools.iter().flat_map(|pool| pool.proxies.iter().map(move |it| (pool, it))) {
