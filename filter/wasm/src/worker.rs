@@ -19,6 +19,7 @@ use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::sharing::SharingClient;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_workers::{Lease, Replica, SharedSender, SharedSnapshot, next_worker_number};
 
 use crate::body_watch::BodyWatch;
@@ -175,7 +176,7 @@ impl Worker {
                 let newer = Arc::new(newer);
                 // All VMs adopt it; one logs it.
                 if pool.adopt(Arc::clone(&newer)) && self.lease.is_held(now) {
-                    pool.metrics.count_topology_changes(1);
+                    pool.metrics.count(Count::TopologyChanges);
                     self.topology_log.log(&newer, now);
                 }
             }

@@ -6,8 +6,10 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
+pub mod figures;
 mod policy;
 mod scores;
+pub mod statistics;
 
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
