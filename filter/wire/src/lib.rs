@@ -8,6 +8,7 @@
 mod convert;
 pub mod figures;
 mod policy;
+mod rules;
 mod scores;
 pub mod statistics;
 
@@ -20,6 +21,7 @@ pub use policy::{
 };
 pub use prost::bytes::Bytes;
 pub use prost::{DecodeError, Message};
+pub use rules::NamedRules;
 pub use scores::{endpoint_scores, endpoint_scores_field};
 
 /// The generated messages.
