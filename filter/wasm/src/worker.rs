@@ -8,11 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
-    CallError, CallId, Link, PollTimes, RecentErrors, Reporter, SnapshotClient, TopologyLog,
+    CallError, CallId, PollTimes, RecentErrors, Reporter, SnapshotClient, TopologyLog,
 };
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::link::Link;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::pool_view::{PoolView, TopologyRefusal};
 use endpoint_picker_engine::proxy::ProxyError;
@@ -20,6 +21,7 @@ use endpoint_picker_engine::sharing::SharingClient;
 use endpoint_picker_engine::static_pool::StaticPool;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_workers::{Lease, Replica, SharedSender, SharedSnapshot, next_worker_number};
 
 use crate::body_watch::BodyWatch;
@@ -195,7 +197,7 @@ impl Worker {
                 let newer = Arc::new(newer);
                 // All VMs adopt it; one logs it.
                 if pool.adopt(Arc::clone(&newer)) && self.lease.is_held(now) {
-                    pool.metrics.count_topology_changes(1);
+                    pool.metrics.count(Count::TopologyChanges);
                     self.topology_log.log(&newer, now);
                 }
             }

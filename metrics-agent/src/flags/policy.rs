@@ -45,7 +45,7 @@ pub struct PolicyFlags {
 
     /// The rules that decide where ours differ from the EPP's, and its versions from each other. A pool's
     /// annotation endpoint-picker/epp-rules takes their place.
-    #[arg(long, value_name = "own|v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
+    #[arg(long, value_name = "own|v0.10|v0.11", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
     epp_rules: EppRules,
 
     /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys

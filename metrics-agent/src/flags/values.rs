@@ -29,8 +29,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Our own rules, or those of a version of the EPP.
 pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
-    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == text);
-    known.ok_or_else(|| format!("allowed are {}", EppRules::ALL.map(EppRules::as_str).join(", ")))
+    let rules = EppRules::read(text)?;
+    if text == EppRules::FORMER_V011 {
+        tracing::warn!("{text} is the former name of the rules {0}; use {0}", rules.as_str());
+    }
+    Ok(rules)
 }
 
 /// The rules of pools without an `EndpointPickerConfig`.

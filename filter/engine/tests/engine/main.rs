@@ -35,6 +35,7 @@ mod shadow_mode;
 mod sink;
 mod snapshots;
 mod static_pools;
+mod statistics;
 mod store;
 mod tokens;
 mod usage;

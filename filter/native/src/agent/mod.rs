@@ -26,8 +26,9 @@ use std::hash::RandomState;
 use std::io;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{Link, PollTimes, PrefixClient, Reporter, SnapshotClient};
+use endpoint_picker_engine::agent::{PollTimes, PrefixClient, Reporter, SnapshotClient};
 use endpoint_picker_engine::form::Form;
+use endpoint_picker_engine::link::Link;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 use endpoint_picker_engine::static_pool::StaticPool;
 

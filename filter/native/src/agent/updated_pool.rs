@@ -4,7 +4,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError, TopologyLog};
+use endpoint_picker_engine::agent::{NewSnapshot, PollError, TopologyLog};
+use endpoint_picker_engine::link::LinkedPool;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::pool_view::snapshot;
