@@ -142,7 +142,10 @@ fn a_refusal_names_the_field_and_what_is_allowed() {
     }
     let with = |field: &str| format!(r#"{{"pool": "p", "agent": {{"addresses": ["http://h:1"]}}, {field}}}"#);
     for (field, expected) in [
-        (r#""magic": 1"#, "unknown field `magic`, expected one of `pool`, `fallback`, `agent`, `mode`"),
+        (
+            r#""magic": 1"#,
+            "unknown field `magic`, expected one of `pool`, `fallback`, `agent`, `endpoints`, `rules`",
+        ),
         (
             r#""steering": "magic""#,
             "unknown variant `magic`, expected one of `metadata`, `overrideHost`, `cluster`",
