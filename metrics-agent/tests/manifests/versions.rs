@@ -290,9 +290,9 @@ fn a_pool_without_a_configuration_has_the_recommended_rules_or_those_of_the_epp_
     assert!(has_configuration("", own, None));
     assert!(!has_configuration("", own, Some(NamedRules::Epp)));
     assert!(!has_configuration("", EppRules::V010, None), "the EPP's default");
-    assert!(!has_configuration("endpoint-picker/epp-rules: main", own, None));
-    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::Main, None));
-    assert!(has_configuration("endpoint-picker/epp-rules: main", own, Some(named)), "a flag counts");
+    assert!(!has_configuration("endpoint-picker/epp-rules: v0.11", own, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::V011, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: v0.11", own, Some(named)), "a flag counts");
 }
 
 /// The plugins of the EPP's chart and of its guides on predicted latency.
