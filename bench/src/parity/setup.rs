@@ -253,6 +253,7 @@ impl Comparison {
             neutral_score_after: None,
             avoid_failing: Duration::ZERO,
             epp_rules: self.rules,
+            rules: None,
             file_limits: FileLimits::default(),
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;

@@ -3,12 +3,14 @@
 use core::time::Duration;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError};
+use endpoint_picker_engine::agent::{NewSnapshot, PollError};
 use endpoint_picker_engine::budget::UsedBytes;
+use endpoint_picker_engine::link::LinkedPool;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_workers::{Replica, SharedSnapshot};
 
 use crate::host::Envoy;
@@ -47,11 +49,11 @@ impl LinkedPool for LinkedVms<'_> {
     }
 
     fn count_snapshot(&mut self) {
-        self.pool.metrics.count_snapshots(1);
+        self.pool.metrics.count(Count::Snapshots);
     }
 
     fn count_failed_poll(&mut self, _reason: &PollError) {
-        self.pool.metrics.count_failed_polls(1);
+        self.pool.metrics.count(Count::SnapshotFailures);
     }
 
     fn count_sharing(&mut self, counts: SharingCounts, proxies: usize) {

@@ -6,8 +6,11 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
+pub mod figures;
 mod policy;
+mod rules;
 mod scores;
+pub mod statistics;
 
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
@@ -18,6 +21,7 @@ pub use policy::{
 };
 pub use prost::bytes::Bytes;
 pub use prost::{DecodeError, Message};
+pub use rules::NamedRules;
 pub use scores::{endpoint_scores, endpoint_scores_field};
 
 /// The generated messages.

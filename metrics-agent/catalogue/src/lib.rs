@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use endpoint_picker::epp_rules::EppRules;
-use endpoint_picker_wire::{epp_rules_from_core, v1};
+use endpoint_picker_wire::{NamedRules, epp_rules_from_core, v1};
 use metrics_agent_sources::manifests::{Problem, Problems, Source};
 use metrics_agent_support::files::FileLimits;
 pub use plan::{Plan, PoolPlan};
@@ -43,6 +43,9 @@ pub struct Options {
     /// The rules that decide where ours differ from the EPP's, and its versions from each other, for pools
     /// without an annotation.
     pub epp_rules: EppRules,
+    /// The rules of pools without an `EndpointPickerConfig`; `None`: the recommended ones, and the EPP's default where a version of the EPP
+    /// decides.
+    pub rules: Option<NamedRules>,
     /// Limits on files.
     pub file_limits: FileLimits,
 }
@@ -55,9 +58,16 @@ impl Options {
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after_ms: self.neutral_score_after.map(milliseconds),
             avoid_failing_ms: milliseconds(self.avoid_failing),
+            picker_config: self.picker_config(self.epp_rules),
             epp_rules: epp_rules_from_core(self.epp_rules).into(),
             ..v1::Policy::default()
         }
+    }
+
+    /// The configuration of a pool without an `EndpointPickerConfig`.
+    fn picker_config(&self, epp_rules: EppRules) -> Option<v1::PickerConfig> {
+        let default = if epp_rules.is_own() { NamedRules::default() } else { NamedRules::Epp };
+        self.rules.unwrap_or(default).picker_config()
     }
 }
 

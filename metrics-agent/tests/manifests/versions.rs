@@ -4,7 +4,7 @@ use core::num::NonZeroU16;
 use core::time::Duration;
 
 use endpoint_picker::epp_rules::EppRules;
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{NamedRules, v1};
 use metrics_agent_catalogue::scraping::SourceKind;
 use metrics_agent_catalogue::{Options, Plan};
 
@@ -277,6 +277,22 @@ fn types_that_pass_every_endpoint_or_are_aliases_are_accepted_with_a_warning_of_
         types,
         ["queue-scorer", "approx-prefix-cache-producer", "prefix-cache-scorer", "session-affinity-filter"]
     );
+}
+
+#[test]
+fn a_pool_without_a_configuration_has_the_recommended_rules_or_those_of_the_epp_that_decides() {
+    let has_configuration = |annotation: &str, epp_rules, rules| {
+        let text = POOL.replace("{name: p}", &format!("{{name: p, annotations: {{{annotation}}}}}"));
+        let options = Options { epp_rules, rules, ..options() };
+        Plan::read(&[file("m.yaml", &text)], &options).unwrap().pools[0].policy.picker_config.is_some()
+    };
+    let (own, named) = (EppRules::Own, NamedRules::ExpectedLatency);
+    assert!(has_configuration("", own, None));
+    assert!(!has_configuration("", own, Some(NamedRules::Epp)));
+    assert!(!has_configuration("", EppRules::V010, None), "the EPP's default");
+    assert!(!has_configuration("endpoint-picker/epp-rules: main", own, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::Main, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: main", own, Some(named)), "a flag counts");
 }
 
 /// The plugins of the EPP's chart and of its guides on predicted latency.

@@ -7,13 +7,14 @@ use hashbrown::HashSet;
 
 use super::plugins::{Declared, Plugins};
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
-use crate::input::cycle::Providers;
+use crate::input::providers::Providers;
+use crate::input::slot::Slot;
 use crate::pipeline::{Pipeline, Profile};
 use crate::plugin::parameter::PREFIX_PRODUCER;
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
     Instance, KvCacheUtilizationScorer, MaxScorePicker, Picker, PrefixCacheScorer, ProfileHandler,
-    QueueScorer, Reporter, SingleProfileHandler, Slot,
+    QueueScorer, Reporter, SingleProfileHandler,
 };
 
 /// Age of the newest snapshot from which its readings are not used.

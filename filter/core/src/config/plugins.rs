@@ -8,12 +8,12 @@ use hashbrown::HashSet;
 
 use super::{ConfigError, ProfileConfig, ProfilePlugin};
 use crate::input::load_estimator::LoadEstimator;
+use crate::input::slot::{Inputs, Slot};
 use crate::plugin::parameter::{LOAD_PRODUCER, PREFIX_PRODUCER};
 use crate::plugin::registry::AnyPlugin;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, InflightLoadProducer, Inputs, Instance, MmEmbeddingsCacheProducer, Need,
-    NeedKind, PredictedLatencyProducer, PrefixCacheScorer, Roles, SaturationDetector, Slot,
-    UtilizationDetector,
+    ApproxPrefixCacheProducer, InflightLoadProducer, Instance, MmEmbeddingsCacheProducer, Need, NeedKind,
+    PredictedLatencyProducer, PrefixCacheScorer, Roles, SaturationDetector, UtilizationDetector,
 };
 use crate::request::body::{Parser, Parsers};
 

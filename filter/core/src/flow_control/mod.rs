@@ -22,7 +22,7 @@ pub use flows::Tokens;
 pub use machine::Machine;
 pub use outcome::{Event, Outcome, Ticket};
 pub(crate) use stages::is_saturated;
-pub use stages::{SaturationStage, StageSaturation, Stages};
+pub use stages::{StageSaturation, Stages};
 pub use status::{BandStatus, MAX_TENANTS, OTHER_TENANTS, TenantStatus, WAIT_BOUNDS, Waits};
 
 /// Maximum number of bands of a pool. A dispatch cycle reads each.

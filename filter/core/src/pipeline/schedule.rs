@@ -11,8 +11,9 @@ use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, MediaCount, Outcome, ProfileRun, PromptBlocks};
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
+use crate::input::slot::Slot;
 use crate::plugin::parameter::PREFILL;
-use crate::plugin::{Eligibility, Filter, MaxScorePicker, Picker, Profiles, Schedule, Slot, Stage};
+use crate::plugin::{Eligibility, Filter, MaxScorePicker, Picker, Profiles, Schedule, Stage};
 use crate::pool::load::Reservation;
 use crate::rng::Rng;
 

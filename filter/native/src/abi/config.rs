@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
-use endpoint_picker_engine::metrics::MetricKind;
+use endpoint_picker_wire::statistics::MetricKind;
 
 use super::callbacks;
 use super::late::{self, ChangeMetric};
@@ -38,7 +38,7 @@ pub(crate) struct ConfigHandle<'hook> {
 impl ConfigHandle<'_> {
     /// # Safety
     /// `config` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
-    pub(super) unsafe fn new(config: EnvoyPtr) -> Self {
+    pub(crate) unsafe fn new(config: EnvoyPtr) -> Self {
         Self { config, hook: PhantomData }
     }
 

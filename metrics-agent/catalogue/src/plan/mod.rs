@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One pool of all endpoints with the EPP's default configuration.
+    /// One pool of all endpoints with the flags' rules.
     pub fn without_manifests(options: &Options) -> Self {
         let pool = PoolPlan {
             name: options.default_pool.clone(),
@@ -163,7 +163,10 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         let mut refuse = |text: String| documents.problems.push(at.problem(ANNOTATIONS, text));
         match annotations::epp_rules(&annotations) {
             Ok(None) => {}
-            Ok(Some(rules)) => policy.epp_rules = epp_rules_from_core(rules).into(),
+            Ok(Some(rules)) => {
+                policy.epp_rules = epp_rules_from_core(rules).into();
+                policy.picker_config = options.picker_config(rules);
+            }
             Err(text) => refuse(text),
         }
         match annotations::fallback(&annotations, &name) {
