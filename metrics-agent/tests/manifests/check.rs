@@ -51,7 +51,12 @@ fn the_filter_that_the_rules_of_v0_11_add_is_named() {
         let (output, _) = check(POOL, &["--epp-rules", rules]);
         let summary = String::from_utf8(output.stdout).unwrap();
         assert_eq!(summary.contains(line), expected, "{rules}: {summary}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     }
+    let (output, _) = check(POOL, &["--epp-rules", "main"]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains(line));
+    let warning = "metrics-agent: --epp-rules main is the former name of v0.11; use v0.11\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), warning);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The EPP's public configurations: what the agent says of each, and of each type of plugins. `make
-//! check-epp` prints it.
+//! Verdicts of the agent on the EPP's public configurations, and on each type of plugins. `make check-epp`
+//! prints them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,13 +16,13 @@ const CONFIGURATIONS: &str = include_str!("../../../docs/reference/configuration
 const README: &str = include_str!("../../../README.md");
 const FROM_THE_EPP: &str = include_str!("../../../docs/install/from-the-epp.md");
 
-/// A public configuration, written anew.
+/// A public configuration, written again from its content.
 struct Public {
     name: String,
     text: String,
 }
 
-/// What the agent says of one.
+/// A verdict.
 struct Outcome {
     /// The releases of the EPP that read it, as far as names by version say.
     releases: String,
