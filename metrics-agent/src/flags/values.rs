@@ -27,13 +27,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(allowed)
 }
 
+/// Rules as a flag names them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RulesFlag {
+    pub(super) rules: EppRules,
+    /// Whether it has the name that v0.11 had before.
+    pub(super) is_former: bool,
+}
+
 /// Our own rules, or those of a version of the EPP.
-pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
-    let rules = EppRules::read(text)?;
-    if text == EppRules::FORMER_V011 {
-        tracing::warn!("{text} is the former name of the rules {0}; use {0}", rules.as_str());
-    }
-    Ok(rules)
+pub(super) fn epp_rules(text: &str) -> Result<RulesFlag, String> {
+    let is_former = text == EppRules::FORMER_V011;
+    EppRules::read(text).map(|rules| RulesFlag { rules, is_former })
 }
 
 /// The rules of pools without an `EndpointPickerConfig`.

@@ -182,7 +182,7 @@ mod tests {
                 let is_read = known.contains(&deprecated::current_type(it.name));
                 assert_eq!(is_read, !matches!(it.here, Here::Refused(_)), "{it:?}");
                 if let Some(plugin) = Declared::by_type(it.name) {
-                    assert_eq!(plugin.of_filter().map(AnyPlugin::is_alpha), Some(it.is_alpha), "{it:?}");
+                    assert_eq!(plugin.of_filter().map(|own| own.is_alpha()), Some(it.is_alpha), "{it:?}");
                 }
             }
         }
