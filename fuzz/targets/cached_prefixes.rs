@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker::cached_prefixes::{PromptBytes, PromptKind, PromptTexts};
+use endpoint_picker::request::cached_prompt::PromptKind;
+use endpoint_picker::cached_prefixes::{PromptBytes, PromptTexts};
 use endpoint_picker::request::body::Api;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use libfuzzer_sys::fuzz_target;
@@ -47,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
         {
             let prompts = PromptBytes { kind, prompts: vec![input.to_vec(), Vec::new()] };
             let found = caches.find(&model, salt, &prompts);
-            let weights = endpoint_picker::cached_prefixes::TierWeights([1.0; 3]);
+            let weights = endpoint_picker::request::cached_prompt::TierWeights([1.0; 3]);
             assert!(found.runs().iter().all(|run| found.part_of(run, &weights, 100) <= 100));
         }
     }

@@ -3,8 +3,8 @@
 //! A request has the fields that prost reads, and no beginning of it is refused. The usage of a response does not depend on how it is cut.
 #![no_main]
 
-use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers};
-use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
+use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers, ResponseMessage};
+use endpoint_picker::response::reader::ResponseReader;
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;

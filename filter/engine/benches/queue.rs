@@ -13,7 +13,7 @@ use endpoint_picker_engine::ledger::{ChangeList, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::queue::{Entry, Queue};
 use endpoint_picker_engine::testing;
-use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolCopy, PoolStore};
 use endpoint_picker_wire::v1;
 
 const NOW: Duration = Duration::from_secs(1_000);
@@ -43,12 +43,14 @@ impl PoolStore for Store {
         self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).apply(changes);
     }
 
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).adopt(newer)
-    }
-
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         Some(run(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl OwnStore for Store {
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.copy.get_mut().unwrap_or_else(PoisonError::into_inner).adopt(newer)
     }
 }
 

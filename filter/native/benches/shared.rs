@@ -69,10 +69,6 @@ impl PoolStore for TimedStore {
         self.store.apply(changes);
         self.changes += nanos(start);
     }
-
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.store.adopt(newer)
-    }
 }
 
 /// Metrics that are not read.

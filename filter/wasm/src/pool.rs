@@ -3,8 +3,9 @@
 use core::time::Duration;
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::agent::{LinkedPool, NewSnapshot, PollError};
+use endpoint_picker_engine::agent::{NewSnapshot, PollError};
 use endpoint_picker_engine::budget::UsedBytes;
+use endpoint_picker_engine::link::LinkedPool;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::WorkerPool;

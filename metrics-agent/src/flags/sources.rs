@@ -6,9 +6,9 @@ use clap::Args;
 use endpoint_picker::pool::Endpoint;
 use metrics_agent_gateway::object_reports::ObjectReports;
 use metrics_agent_gateway::object_reports::status::Parent;
-use metrics_agent_sources::endpoints::{Declared, LabelLimits, Sources};
+use metrics_agent_sources::endpoints::{Declared, LabelLimits, NamedServer, Sources};
 use metrics_agent_sources::kubernetes::{ClusterSettings, Limits, Namespaces};
-use metrics_agent_sources::names::{NamedServer, Resolver};
+use metrics_agent_sources::names::Resolver;
 
 use super::values::{self, FlagError, Server};
 use crate::publish::eds::Target;

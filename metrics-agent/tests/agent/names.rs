@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use endpoint_picker_wire::v1::Snapshot;
 use metrics_agent::agent::Settings;
-use metrics_agent_sources::endpoints::{Declared, Sources};
-use metrics_agent_sources::names::NamedServer;
+use metrics_agent_sources::endpoints::{Declared, NamedServer, Sources};
 use metrics_agent_status::pool::PoolStatus;
 
 use crate::harness::{Agent, eventually, settings};

@@ -16,8 +16,9 @@ use core::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use self::nodes::{Cached, Nodes};
-pub use prompts::{MatchedPrompts, PromptBytes, PromptKind, PromptTexts, can_match};
-pub use walk::{CachedPrompt, CachedRun, TierWeights};
+pub use prompts::{MatchedPrompts, PromptBytes, PromptTexts, can_match};
+
+use crate::request::cached_prompt::{PromptKind, Ranks, Tier};
 
 /// Maximum number of nodes, roots included: some 80 MB.
 const MAX_NODES: usize = 1 << 21;
@@ -27,26 +28,6 @@ const MAX_ENDPOINTS: usize = 1 << 15;
 
 /// Maximum time since the last response of the agent for which the index is known.
 const STALE_AFTER: Duration = Duration::from_secs(10);
-
-/// The place of a block in a server: graphics memory, main memory, or another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Graphics memory.
-    Gpu,
-    /// Main memory.
-    Cpu,
-    /// Any other.
-    Other,
-}
-
-impl Tier {
-    /// All tiers.
-    pub const ALL: [Self; 3] = [Self::Gpu, Self::Cpu, Self::Other];
-}
-
-/// The data-parallel ranks of an endpoint that have a block in their caches: bit n for rank n. None for an endpoint without ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ranks(pub u8);
 
 /// A block of tokens below another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

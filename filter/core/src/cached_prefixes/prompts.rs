@@ -4,21 +4,12 @@ use core::fmt::Debug;
 use std::sync::Arc;
 
 use crate::request::body::{Api, Body};
+use crate::request::cached_prompt::PromptKind;
 use crate::request::prompt::{List, Piece};
 use crate::state::prefix::key;
 
 /// Maximum number of prompts of a request. The search of a further one costs time of its own, and no client sends this number.
 const MAX_PROMPTS: usize = 64;
-
-/// The kind of prompts, and of the cached prefixes that they can begin with. A model has a tree of prefixes for each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PromptKind {
-    /// Texts, in UTF-8.
-    #[default]
-    Text,
-    /// Token ids, each in four bytes, little-endian.
-    TokenIds,
-}
 
 impl PromptKind {
     /// The root of the prefixes of a model or adapter, and a salt.

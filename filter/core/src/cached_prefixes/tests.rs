@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::request::cached_prompt::TierWeights;
 use crate::rng::{Rng, SplitMix64};
 use crate::state::prefix::key;
 use crate::test;

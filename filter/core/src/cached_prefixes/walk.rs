@@ -1,7 +1,8 @@
 //! The search for a prompt in the index.
 
+use super::CachedPrefixes;
 use super::nodes::Slot;
-use super::{CachedPrefixes, PromptKind, Ranks, Tier};
+use crate::request::cached_prompt::{CachedPrompt, CachedRun, PromptKind, Ranks, Tier};
 use crate::state::prefix::key;
 
 /// Maximum number of keys that are looked up for the prompts of one request. A node has one length of children almost always; a root has some hundred.
@@ -14,82 +15,6 @@ const MAX_HASHED: usize = 1 << 25;
 /// Maximum number of times that a prompt is followed over children of several lengths at once. The same text may be cut into blocks in two
 /// ways: as a model has generated it, and as a tokenizer has read it.
 const MAX_FORKS: usize = 16;
-
-/// The part of a request's prompts that is in the caches of servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CachedPrompt {
-    kind: PromptKind,
-    /// Bytes of the prompts.
-    bytes: u64,
-    runs: Vec<CachedRun>,
-}
-
-/// The beginning of the prompts in the cache of one endpoint, without a gap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CachedRun {
-    endpoint: u64,
-    /// Bytes by tier.
-    bytes: [u64; Tier::ALL.len()],
-    tokens: u64,
-    /// The ranks with the longest run, if there is one prompt.
-    ranks: Ranks,
-    /// The bytes of this run.
-    ranked: u64,
-}
-
-impl CachedPrompt {
-    /// The kind of the prompts.
-    pub fn kind(&self) -> PromptKind {
-        self.kind
-    }
-
-    /// The part of each endpoint whose cache is completely known, also where it is nothing.
-    pub fn runs(&self) -> &[CachedRun] {
-        &self.runs
-    }
-
-    /// The part of the endpoint of this [key](crate::pool::Endpoint::key), if its cache is completely known.
-    pub fn run(&self, endpoint: u64) -> Option<&CachedRun> {
-        self.runs.iter().find(|run| run.endpoint == endpoint)
-    }
-
-    /// The part of the prompts that the run covers, a byte counting as the weight of its tier; `total` for the whole, cut to an integer.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates, which is the intent"
-    )]
-    pub fn part_of(&self, run: &CachedRun, weights: &TierWeights, total: u32) -> u32 {
-        if self.bytes == 0 {
-            return 0;
-        }
-        let weighted: f64 =
-            run.bytes.iter().zip(weights.0).map(|(&bytes, weight)| weight * bytes as f64).sum();
-        (weighted * f64::from(total) / self.bytes as f64) as u32
-    }
-
-    /// The only rank of the run's endpoint that has cached half of the prompt, or more, and more than the other ranks.
-    pub fn rank_of(&self, run: &CachedRun) -> Option<u32> {
-        let Ranks(ranks) = run.ranks;
-        (ranks.is_power_of_two() && 2 * run.ranked >= self.bytes).then(|| ranks.trailing_zeros())
-    }
-}
-
-impl CachedRun {
-    /// The endpoint's [key](crate::pool::Endpoint::key).
-    pub fn endpoint(&self) -> u64 {
-        self.endpoint
-    }
-
-    /// Its tokens, as the servers count them.
-    pub fn tokens(&self) -> u64 {
-        self.tokens
-    }
-}
-
-/// The weights of blocks by tier, in the order of [`Tier::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TierWeights(pub [f64; Tier::ALL.len()]);
 
 /// The way of one prompt down the tree.
 struct Walk<'a> {

@@ -1,8 +1,9 @@
 //! Combinations of plugins that are allowed and work against each other.
 
 use super::ConfigError;
+use crate::input::slot::Slot;
 use crate::pipeline::Pipeline;
-use crate::plugin::{Instance, Need, NeedKind, PrefixProducer, Slot};
+use crate::plugin::{Instance, Need, NeedKind, PrefixProducer};
 
 impl Pipeline {
     /// Combinations of plugins that are allowed and work against each other, each with its remedy.

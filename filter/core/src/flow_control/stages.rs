@@ -1,17 +1,8 @@
 //! The saturation of a pool whose servers have different roles.
 
+use crate::input::SaturationStage;
 use crate::plugin::role_label;
 use crate::pool::Endpoints;
-
-/// A stage of disaggregated serving whose saturation is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SaturationStage {
-    /// Endpoints that compute prompts.
-    Prefill,
-    /// Endpoints that generate.
-    Decode,
-}
 
 /// The saturation of each stage of disaggregated serving.
 #[derive(Clone, Copy, Debug, PartialEq)]

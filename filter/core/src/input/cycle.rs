@@ -1,15 +1,12 @@
 //! A decision in progress, as plugins see it.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use crate::epp_rules::EppRules;
-use crate::flow_control::SaturationStage;
-use crate::headers::Headers;
-use crate::input::DecisionInput;
-use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::{LatencyLimits, Predictions};
-use crate::plugin::{AgentIdentity, Inputs, Slot, TopologyExtractor, TopologyLevel};
+use crate::input::providers::{PeerTopology, Providers};
+use crate::input::slot::{Inputs, Slot};
+use crate::input::{DecisionInput, SaturationStage};
 use crate::pool::load::{FractionalLoad, Load, MAX_REQUEST_TOKENS};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -58,24 +55,6 @@ pub(crate) struct MediaLookup<'a> {
     pub(crate) items: &'a [u64],
     /// The number of them that each endpoint was sent before, by each producer; empty without items.
     pub(crate) matched: &'a [Vec<u32>],
-}
-
-/// The parts of a pipeline that plugins of other roles read. They are one field of a cycle, which is copied for each plugin.
-#[derive(Clone, Debug)]
-pub(crate) struct Providers {
-    pub(crate) load_estimator: LoadEstimator,
-    /// The index of the prefix producer whose matches add no load.
-    pub(crate) load_prefixes: Option<u16>,
-    pub(crate) agent_identities: Vec<Arc<AgentIdentity>>,
-    pub(crate) topologies: Vec<Arc<TopologyExtractor>>,
-    pub(crate) epp_rules: EppRules,
-}
-
-impl Providers {
-    /// The header that names the agent session of a request, and the session.
-    pub(crate) fn agent_identity<'h>(&self, headers: Headers<'h>) -> Option<(&str, &'h str)> {
-        self.agent_identities.iter().find_map(|plugin| plugin.find(headers))
-    }
 }
 
 impl<'a> Cycle<'a> {
@@ -169,9 +148,8 @@ impl<'a> Cycle<'a> {
     /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor that the plugin at work reads;
     /// `None`: there is no such endpoint or extractor, or the endpoint's places are not known.
     pub(crate) fn peer_topology(&self) -> Option<PeerTopology<'a>> {
-        let extractor = nth(&self.providers.topologies, self.inputs.topology)?;
-        let peer = self.endpoint(self.peer?);
-        extractor.knows(peer).then_some(PeerTopology { extractor, pool: self.pool, peer })
+        let topology = nth(&self.providers.topologies, self.inputs.topology)?;
+        topology.peer(self.pool, self.endpoint(self.peer?))
     }
 
     /// The number of the request's images, videos and audio that the endpoint was sent before, by the producer that the plugin at work reads.
@@ -196,21 +174,6 @@ impl<'a> Cycle<'a> {
 /// The producer's part of a list that has one for each.
 fn nth<T>(of_producers: &[T], producer: Option<u16>) -> Option<&T> {
     of_producers.get(usize::from(producer?))
-}
-
-/// The distance of endpoints to one of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerTopology<'a> {
-    extractor: &'a TopologyExtractor,
-    pool: &'a Endpoints,
-    peer: &'a Endpoint,
-}
-
-impl PeerTopology<'_> {
-    /// The closest place that the endpoint shares; `None`: it shares none.
-    pub(crate) fn level(&self, endpoint: usize) -> Option<TopologyLevel> {
-        self.extractor.level(self.peer, self.pool.endpoint(endpoint))
-    }
 }
 
 /// The reading of an endpoint without values.

@@ -3,6 +3,8 @@
 pub mod cycle;
 pub mod load_estimator;
 pub mod prediction;
+pub mod providers;
+pub(crate) mod slot;
 
 use core::time::Duration;
 
@@ -87,6 +89,16 @@ impl PrecomputedScores {
         let (_, scores) = self.scores.iter().find(|(key, _)| *key == scorer)?;
         (self.ready == candidates).then_some(scores)
     }
+}
+
+/// A stage of disaggregated serving whose saturation is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaturationStage {
+    /// Endpoints that compute prompts.
+    Prefill,
+    /// Endpoints that generate.
+    Decode,
 }
 
 /// Why an endpoint is not a candidate.

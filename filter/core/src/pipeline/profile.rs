@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::decision::{ProfileRun, ServedModelRun};
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Picker, Scorer, ServedModelFilter, Slot};
+use crate::input::slot::Slot;
+use crate::plugin::{Filter, Picker, Scorer, ServedModelFilter};
 use crate::rng::Rng;
 
 /// The score where no candidate can be compared: with the middle of the range, all are equal and neither good

@@ -7,8 +7,9 @@ use crate::Few;
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
 use crate::input::DecisionInput;
+use crate::input::slot::Slot;
 use crate::plugin::parameter::PREFILL;
-use crate::plugin::{Instance, Slot, Stage};
+use crate::plugin::{Instance, Stage};
 use crate::request::Request;
 use crate::rng::Rng;
 

@@ -4,15 +4,16 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::parameter::LATENCY_PREDICTOR;
-use super::{
-    AgentIdentity, Filter, InflightLoadProducer, Inputs, Recorder, Records, Routed, Scorer, TopologyExtractor,
-};
+use super::{AgentIdentity, Filter, InflightLoadProducer, Recorder, Routed, Scorer, TopologyExtractor};
+use crate::decision::Records;
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
-use crate::input::cycle::{Cycle, MediaLookup, Providers};
+use crate::input::cycle::{Cycle, MediaLookup};
 use crate::input::load_estimator::LoadEstimator;
 use crate::input::prediction::{LatencyLimits, Prediction, Predictions};
+use crate::input::providers::Providers;
+use crate::input::slot::Inputs;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::pool::{Endpoint, Endpoints};
@@ -110,9 +111,9 @@ impl Fixture {
         let pool = Endpoints::new("default".to_owned(), endpoints.collect()).unwrap();
         let providers = Providers {
             load_estimator: self.load_estimator.clone(),
-            agent_identities: vec![Arc::new(AgentIdentity::default())],
+            agent_identities: vec![Arc::new(AgentIdentity::default().session_headers())],
             load_prefixes: Some(0),
-            topologies: vec![Arc::new(TopologyExtractor::default())],
+            topologies: vec![Arc::new(TopologyExtractor::default().topology())],
             epp_rules: self.epp_rules,
         };
         let input = DecisionInput {

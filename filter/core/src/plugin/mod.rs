@@ -19,7 +19,6 @@ mod reporter;
 mod role;
 mod scorer;
 mod session_affinity;
-mod slot;
 
 pub use admitter::*;
 pub use detector::*;
@@ -38,7 +37,6 @@ pub use registry::Instance;
 pub use reporter::*;
 pub use role::*;
 pub use scorer::*;
-pub(crate) use slot::{Inputs, Slot};
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -1,15 +1,16 @@
 //! A request, as far as a decision depends on it.
 
 pub mod body;
+pub mod cached_prompt;
 pub mod packed;
 pub mod prompt;
 pub mod subset;
 
 use core::net::SocketAddr;
 
-use crate::cached_prefixes::CachedPrompt;
 use crate::headers::Headers;
 use crate::request::body::Body;
+use crate::request::cached_prompt::CachedPrompt;
 use crate::request::prompt::Prompt;
 use crate::request::subset::Subset;
 

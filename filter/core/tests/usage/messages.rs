@@ -1,6 +1,7 @@
 //! Usage in the messages of gRPC responses.
 
-use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
+use endpoint_picker::request::body::ResponseMessage;
+use endpoint_picker::response::reader::ResponseReader;
 use endpoint_picker::response::usage::Usage;
 use proptest::prelude::*;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]

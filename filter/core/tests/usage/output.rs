@@ -1,7 +1,8 @@
 //! The first output of a response, and errors in its body, with events as servers write them.
 
+use endpoint_picker::request::body::ResponseMessage;
 use endpoint_picker::response::reader::ResponseError;
-use endpoint_picker::response::reader::{ResponseMessage, ResponseReader};
+use endpoint_picker::response::reader::ResponseReader;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 

@@ -1,8 +1,6 @@
-//! The [link](Link) to the metrics agent: polls for snapshots and cached prefixes, reports, and the exchange of changes with
-//! other proxies.
+//! The requests to the metrics agent: polls for snapshots and cached prefixes, and reports.
 
 mod call;
-mod link;
 mod prefix_client;
 mod recent_errors;
 mod report;
@@ -12,7 +10,6 @@ mod topology_log;
 pub(crate) use call::path_of_pool;
 
 pub use call::{AUTHORITY, AgentRequest, AgentResponse, CONTENT_TYPE, CallError, CallId};
-pub use link::{Call, Link, LinkedPool};
 pub use prefix_client::{PrefixClient, PrefixError, PrefixOutcome};
 pub use recent_errors::RecentErrors;
 pub use report::{ReportProblem, Reporter};

@@ -101,7 +101,7 @@ impl PrefixClient {
     }
 
     /// The poll to send now, if one is due. `is_needed`: the pool's rules read the caches.
-    pub(super) fn next_poll(&mut self, is_needed: bool, now: Duration) -> Option<AgentRequest> {
+    pub(crate) fn next_poll(&mut self, is_needed: bool, now: Duration) -> Option<AgentRequest> {
         if self.is_in_flight || self.pause.contains(now) {
             return None;
         }
@@ -118,12 +118,12 @@ impl PrefixClient {
     }
 
     /// The time until the next poll may begin, if none is in flight.
-    pub(super) fn pause(&self, now: Duration) -> Duration {
+    pub(crate) fn pause(&self, now: Duration) -> Duration {
         self.pause.left(now)
     }
 
     /// Takes the response to the poll in flight.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         response: Result<AgentResponse, CallError>,
         now: Duration,
@@ -153,7 +153,7 @@ impl PrefixClient {
     }
 
     /// Needs everything, because the work on an update was interrupted.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.position = None;
     }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{self, CachedPrompt};
+use endpoint_picker::cached_prefixes;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::fallback::{Fallback, FallbackReason};
@@ -14,6 +14,7 @@ use endpoint_picker::policy::{Member, name_model_in_form, with_members};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete, has_no_model};
+use endpoint_picker::request::cached_prompt::CachedPrompt;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::restore::Restore;
 

@@ -9,8 +9,9 @@ mod update;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{CachedPrefixes, CachedPrompt, Events, PromptBytes};
+use endpoint_picker::cached_prefixes::{CachedPrefixes, Events, PromptBytes};
 use endpoint_picker::request::body::Api;
+use endpoint_picker::request::cached_prompt::CachedPrompt;
 
 pub use models::{ServedModel, ServedModels};
 pub use update::{CachesUpdate, Step, UpdateError};

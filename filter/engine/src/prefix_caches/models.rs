@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{MatchedPrompts, PromptKind, PromptTexts};
+use endpoint_picker::cached_prefixes::{MatchedPrompts, PromptTexts};
 use endpoint_picker::request::body::Api;
+use endpoint_picker::request::cached_prompt::PromptKind;
 use endpoint_picker_wire::prefixes::Model;
 use hashbrown::HashMap;
 

@@ -3,7 +3,8 @@
 use core::fmt;
 use std::sync::Arc;
 
-use endpoint_picker::cached_prefixes::{Block, Ranks, Tier};
+use endpoint_picker::cached_prefixes::Block;
+use endpoint_picker::request::cached_prompt::{Ranks, Tier};
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
 use endpoint_picker_wire::{DecodeError, Message as _, PREFIXES_FORMAT};
 

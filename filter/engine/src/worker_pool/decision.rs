@@ -173,11 +173,11 @@ impl PoolView {
         let mut changes = changes_of(&mut decision, pool);
         // A shadow reserves no load, but its plugins record where the request really goes, and learn from the response.
         if let Some(shadow) = &mut shadow {
-            let states = core::mem::take(&mut shadow.decision.changes);
-            changes.extend(states.into_iter().map(Change::State));
-            decision.expectations.append(&mut shadow.decision.expectations);
-            decision.usage_predictions.append(&mut shadow.decision.usage_predictions);
-            decision.sent_prompts.append(&mut shadow.decision.sent_prompts);
+            let shadow = &mut shadow.decision.records;
+            changes.extend(core::mem::take(&mut shadow.changes).into_iter().map(Change::State));
+            decision.records.expectations.append(&mut shadow.expectations);
+            decision.records.usage_predictions.append(&mut shadow.usage_predictions);
+            decision.records.sent_prompts.append(&mut shadow.sent_prompts);
         }
         let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
         (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)

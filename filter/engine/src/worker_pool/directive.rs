@@ -7,7 +7,9 @@ use std::sync::Arc;
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks, ServedModelRun};
+use endpoint_picker::decision::{
+    Abstention, Decision, MediaCount, Outcome, PromptBlocks, Records, ServedModelRun,
+};
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::load::Load;
@@ -225,8 +227,8 @@ impl PoolView {
         let pool = self.pool();
         let (action, agreement) = match other {
             Some((pick, agreement)) => {
-                let Decision { reservations, expectations, limits, usage_predictions, sent_prompts, .. } =
-                    decision;
+                let Decision { reservations, records, limits, .. } = decision;
+                let Records { expectations, usage_predictions, sent_prompts, .. } = records;
                 let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
                 let assignment = Assignment { limits, usage_predictions, sent_prompts, ..assignment };
                 (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
@@ -285,9 +287,15 @@ impl PoolView {
                     .filter_map(|&rank| Some(pool.as_slice().get(rank)?.key()))
                     .collect(),
                 limits: decision.limits,
-                usage_predictions: decision.usage_predictions,
-                sent_prompts: decision.sent_prompts,
-                ..Assignment::new(&destinations, decision.reservations, decision.expectations, pool, now)
+                usage_predictions: decision.records.usage_predictions,
+                sent_prompts: decision.records.sent_prompts,
+                ..Assignment::new(
+                    &destinations,
+                    decision.reservations,
+                    decision.records.expectations,
+                    pool,
+                    now,
+                )
             },
             prompt: decision.prompt,
             media: decision.media,

@@ -29,7 +29,7 @@ use crate::worker_pool::directive::Directive;
 use crate::worker_pool::elsewhere::ElsewhereWatch;
 use crate::worker_pool::fallback::OtherPool;
 use crate::worker_pool::kept_connections::KeptConnections;
-use crate::worker_pool::store::PoolStore;
+use crate::worker_pool::store::{OwnStore, PoolStore};
 
 /// Time between two flushes of the metrics.
 const FLUSH_PERIOD: Duration = Duration::from_secs(1);
@@ -59,6 +59,23 @@ pub struct WorkerPool<S, M: MetricSink> {
     picked_pool: Arc<Endpoints>,
     /// The pause until the next flush of the metrics.
     flush_pause: Period,
+}
+
+impl<S: OwnStore, M: MetricSink> WorkerPool<S, M> {
+    /// Replaces the view by which requests are decided. Returns whether the endpoints or the policy changed.
+    /// The state of endpoints and plugins that stay is kept.
+    pub fn adopt(&mut self, newer: Arc<PoolView>) -> bool {
+        let topology = Arc::clone(newer.topology());
+        let older = self.store.adopt(newer);
+        if Arc::ptr_eq(older.topology(), &topology) {
+            return false;
+        }
+        let pool = &topology.pool;
+        let left = older.pool().as_slice().iter();
+        let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
+        self.metrics.remove_endpoints(left.map(Endpoint::printed_address));
+        true
+    }
 }
 
 impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
@@ -107,21 +124,6 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// The keeper of the view and the ledger.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
-    }
-
-    /// Replaces the view by which requests are decided. Returns whether the endpoints or the policy changed.
-    /// The state of endpoints and plugins that stay is kept.
-    pub fn adopt(&mut self, newer: Arc<PoolView>) -> bool {
-        let topology = Arc::clone(newer.topology());
-        let older = self.store.adopt(newer);
-        if Arc::ptr_eq(older.topology(), &topology) {
-            return false;
-        }
-        let pool = &topology.pool;
-        let left = older.pool().as_slice().iter();
-        let left = left.filter(|endpoint| pool.index_at(endpoint.address()).is_none());
-        self.metrics.remove_endpoints(left.map(Endpoint::printed_address));
-        true
     }
 
     /// The treatment of requests that cannot be decided: before the first snapshot, and after a refused call.

@@ -40,9 +40,6 @@ pub trait PoolStore {
     /// Applies changes; with none it costs nothing.
     fn apply(&mut self, changes: ChangeList);
 
-    /// Replaces the view and has the ledger follow it. Returns the older view.
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
-
     /// Reads the caches of the pool's servers. `None`: this proxy does not follow them.
     fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
         let _ = read;
@@ -71,6 +68,12 @@ pub trait PoolStore {
             self.read(|ledger| queue.room(ledger, priority, now))
         })
     }
+}
+
+/// A keeper whose view its worker replaces. Where workers share a view, the thread that polls the agent replaces it.
+pub trait OwnStore: PoolStore {
+    /// Replaces the view and has the ledger follow it. Returns the older view.
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;
 }
 
 /// The view of a worker that has its own copy of it.
@@ -128,7 +131,9 @@ impl<L: LedgerStore> PoolStore for PoolCopy<L> {
     fn apply(&mut self, changes: ChangeList) {
         self.ledger.apply(changes);
     }
+}
 
+impl<L: LedgerStore> OwnStore for PoolCopy<L> {
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         let older = core::mem::replace(&mut self.view, newer);
         let topology = self.view.topology();

@@ -17,7 +17,7 @@ use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::testing;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
-use endpoint_picker_engine::worker_pool::store::{OwnView, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolStore};
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
@@ -56,12 +56,14 @@ impl PoolStore for SharedStore {
         self.0.borrow_mut().apply(changes);
     }
 
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.0.borrow_mut().adopt(newer)
-    }
-
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         self.0.borrow().with_queue(run)
+    }
+}
+
+impl OwnStore for SharedStore {
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.0.borrow_mut().adopt(newer)
     }
 }
 

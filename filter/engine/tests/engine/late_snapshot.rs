@@ -10,7 +10,7 @@ use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::decision::Routing;
 use endpoint_picker_engine::worker_pool::directive::Action;
-use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolCopy, PoolStore};
 
 use crate::fixture::{START, address, fewest_waiting, snapshot, topology};
 use crate::sink::FakeSink;
@@ -42,7 +42,9 @@ impl PoolStore for LateStore {
     fn apply(&mut self, changes: ChangeList) {
         self.copy.apply(changes);
     }
+}
 
+impl OwnStore for LateStore {
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
         self.copy.adopt(newer)
     }

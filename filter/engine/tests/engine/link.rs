@@ -6,11 +6,11 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker_engine::agent::{
-    AgentResponse, Call, CallError, Link, LinkedPool, NewSnapshot, PollError, PollTimes, PrefixClient,
-    Reporter, SnapshotClient,
+    AgentResponse, CallError, NewSnapshot, PollError, PollTimes, PrefixClient, Reporter, SnapshotClient,
 };
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::ledger::LocalLedger;
+use endpoint_picker_engine::link::{Call, Link, LinkedPool};
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::snapshot as snapshots;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
@@ -18,7 +18,7 @@ use endpoint_picker_engine::prefix_caches::CachesUpdate;
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_engine::testing::picker_config;
-use endpoint_picker_engine::worker_pool::store::{PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, PoolCopy, PoolStore};
 use endpoint_picker_wire::changes::Feed;
 use endpoint_picker_wire::prefixes::{Blocks, CachedPrefixes};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message, PREFIXES_FORMAT, v1};

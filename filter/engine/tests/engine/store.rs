@@ -7,7 +7,7 @@ use endpoint_picker_engine::ledger::{ChangeList, Ledger, LocalLedger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::PrefixCaches;
 use endpoint_picker_engine::queue::Queue;
-use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolCopy, PoolStore};
 
 /// A view and a ledger in one place, with a queue in front of them.
 #[derive(Debug, Default)]
@@ -36,15 +36,17 @@ impl PoolStore for QueueingStore {
         self.copy.apply(changes);
     }
 
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.copy.adopt(newer)
-    }
-
     fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
         Some(read(&self.caches.borrow()))
     }
 
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         Some(run(&mut self.queue.borrow_mut()))
+    }
+}
+
+impl OwnStore for QueueingStore {
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.copy.adopt(newer)
     }
 }

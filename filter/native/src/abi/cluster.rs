@@ -19,7 +19,7 @@ unsafe impl Send for Host {}
 unsafe impl Sync for Host {}
 
 impl Host {
-    pub(super) fn as_ptr(self) -> EnvoyPtr {
+    pub(crate) fn as_ptr(self) -> EnvoyPtr {
         self.0.as_ptr()
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct ClusterHandle<'hook> {
 impl ClusterHandle<'_> {
     /// # Safety
     /// `cluster` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
-    pub(super) unsafe fn new(cluster: EnvoyPtr) -> Self {
+    pub(crate) unsafe fn new(cluster: EnvoyPtr) -> Self {
         Self { cluster, hook: PhantomData }
     }
 
@@ -97,7 +97,7 @@ pub(crate) struct BalancerHandle<'hook> {
 impl BalancerHandle<'_> {
     /// # Safety
     /// `context` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
-    pub(super) unsafe fn new(context: EnvoyPtr) -> Self {
+    pub(crate) unsafe fn new(context: EnvoyPtr) -> Self {
         Self { context, hook: PhantomData }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct ConfigHandle<'hook> {
 impl ConfigHandle<'_> {
     /// # Safety
     /// `config` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
-    pub(super) unsafe fn new(config: EnvoyPtr) -> Self {
+    pub(crate) unsafe fn new(config: EnvoyPtr) -> Self {
         Self { config, hook: PhantomData }
     }
 

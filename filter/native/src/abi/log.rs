@@ -36,7 +36,7 @@ impl Log for EnvoyLog {
 }
 
 /// Sends all messages of the module to Envoy's log, also about panics.
-pub(super) fn install() {
+pub(crate) fn install() {
     // Envoy may call the module's start twice; the second call has no effect.
     if log::set_logger(&EnvoyLog).is_ok() {
         log::set_max_level(LevelFilter::Debug);

@@ -1,8 +1,7 @@
-//! Envoy's C interface for dynamic modules, bound by hand. The only module with `unsafe`.
+//! Envoy's C interface for dynamic modules, bound by hand. With the [hooks](crate::hooks) the only code with `unsafe`.
 //!
 //! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for
-//! the current hook, and [`Scheduler`] for any thread. [`hooks`] has the functions that
-//! Envoy calls.
+//! the current hook, and [`Scheduler`] for any thread.
 //!
 //! Envoy's buffers live until the hook ends, or until the next call that changes the request. The wrappers'
 //! lifetimes enforce this: a reader borrows the handle, and a call that changes something borrows it mutably.
@@ -13,12 +12,11 @@ mod call;
 mod callbacks;
 mod cluster;
 mod config;
-mod hooks;
 mod late;
-mod log;
+pub(crate) mod log;
 mod request;
 mod scheduler;
-mod types;
+pub(crate) mod types;
 
 pub(crate) use call::HeaderPairs;
 pub(crate) use cluster::{BalancerHandle, ClusterHandle, Host};

@@ -107,7 +107,7 @@ impl LocalReply {
 impl RequestHandle<'_> {
     /// # Safety
     /// `filter` is the pointer that Envoy gave to the hook, and the handle is dropped before the hook ends.
-    pub(super) unsafe fn new(filter: EnvoyPtr) -> Self {
+    pub(crate) unsafe fn new(filter: EnvoyPtr) -> Self {
         Self { filter, hook: PhantomData }
     }
 
@@ -235,7 +235,7 @@ impl RequestHandle<'_> {
 
     /// Continues the request, which the module has held. Envoy may call other hooks of the request inside
     /// this call, so nothing may borrow its state.
-    pub(super) fn continue_decoding(self) {
+    pub(crate) fn continue_decoding(self) {
         // SAFETY: the pointer is valid until the call, which consumes the handle.
         unsafe { callbacks::http_filter_continue_decoding(self.filter) }
     }
@@ -400,7 +400,7 @@ impl RequestHandle<'_> {
     }
 
     /// The module's configuration of the request's route.
-    pub(super) fn route_config(&self) -> ModulePtr {
+    pub(crate) fn route_config(&self) -> ModulePtr {
         // SAFETY: the pointer is valid during the hook.
         unsafe { callbacks::get_most_specific_route_config(self.filter) }
     }

@@ -4,15 +4,15 @@ use core::ffi::c_void;
 use core::{ptr, slice};
 
 /// A pointer to one of Envoy's objects.
-pub(super) type EnvoyPtr = *mut c_void;
+pub(crate) type EnvoyPtr = *mut c_void;
 
 /// A pointer to one of the module's objects, as Envoy keeps it.
-pub(super) type ModulePtr = *const c_void;
+pub(crate) type ModulePtr = *const c_void;
 
 /// Bytes of Envoy or of the module.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     ptr: *const u8,
     length: usize,
 }
@@ -30,7 +30,7 @@ impl Buffer {
     ///
     /// # Safety
     /// The buffer is Envoy's, and Envoy keeps it for `'a`.
-    pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.ptr.is_null() || self.length == 0 {
             return &[];
         }
@@ -42,7 +42,7 @@ impl Buffer {
 /// A header of Envoy or of the module.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Header {
+pub(crate) struct Header {
     name: Buffer,
     value: Buffer,
 }
@@ -64,7 +64,7 @@ impl Header {
     ///
     /// # Safety
     /// As [`Buffer::bytes`].
-    pub(super) unsafe fn bytes<'a>(self) -> (&'a [u8], &'a [u8]) {
+    pub(crate) unsafe fn bytes<'a>(self) -> (&'a [u8], &'a [u8]) {
         // SAFETY: as the caller promises.
         unsafe { (self.name.bytes(), self.value.bytes()) }
     }

@@ -1,6 +1,7 @@
 //! Several requests to an agent in one.
 
-use endpoint_picker_engine::agent::{AgentRequest, AgentResponse, Call, CallError};
+use endpoint_picker_engine::agent::{AgentRequest, AgentResponse, CallError};
+use endpoint_picker_engine::link::Call;
 use endpoint_picker_wire::batch::{Batch, Part, Responses};
 use endpoint_picker_wire::{BATCH_FORMAT, MAX_BATCH_PARTS, Message};
 

@@ -172,7 +172,7 @@ struct OtherFilterPool {
 impl OtherFilterPool {
     /// The error is one of the system: no thread can be started.
     fn new(config: &ModuleConfig, name: &str) -> io::Result<Self> {
-        let handle = PoolHandle::new(name, &config.agent, &proxy_name())?;
+        let handle = PoolHandle::new(name, config.agent.as_ref(), &proxy_name())?;
         let pool = FilterPool::of_pool(config.of_fallback(name), &config.engine.pool, &handle);
         Ok(Self { name: name.into(), pool, handle })
     }

@@ -55,10 +55,6 @@ impl PoolStore for SharedStore {
         self.pool.apply(self.sender, changes);
     }
 
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.pool.adopt(newer)
-    }
-
     fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
         Some(self.pool.with_caches(read))
     }

@@ -11,8 +11,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::fields::LabelLimits;
 use super::file::{FileWatcher, WatchedFile};
+use super::follower::Follower;
+use super::named_servers::Unresolved;
 use super::{Declared, DeclaredSet, EndpointSet, LeftOutMetrics, NoEndpoints, combine};
-use crate::names::{Follower, Resolver, Unresolved};
+use crate::names::Resolver;
 
 /// Where endpoints come from. Both are used together.
 #[derive(Clone, Debug, Default)]

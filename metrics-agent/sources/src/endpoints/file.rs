@@ -23,9 +23,8 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::fields::{Address, LabelLimits, Name, Namespace, Port};
-use super::{Declared, DeclaredSet, NoEndpoints, combine};
+use super::{Declared, DeclaredSet, NamedServer, NoEndpoints, combine};
 use crate::manifests::Problem;
-use crate::names::NamedServer;
 
 /// The port of an endpoint whose entry has none: its pool has it.
 pub const PORT_OF_POOL: u16 = 0;

@@ -4,6 +4,8 @@ mod admission;
 mod discovery;
 mod fields;
 mod file;
+mod follower;
+mod named_servers;
 
 use core::fmt;
 use std::collections::HashSet;
@@ -13,8 +15,9 @@ pub use discovery::{Counters, Discovery, Limits, Sources, start};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 pub use fields::LabelLimits;
 pub use file::{FileError, PORT_OF_POOL, WatchedFile, parse};
+pub use named_servers::{NamedServer, Unresolved};
 
-use super::names::{HostName, MAX_NAMES, NamedServer};
+use super::names::{HostName, MAX_NAMES};
 
 /// The newest valid endpoint set; before the first one, why there is none.
 pub type EndpointSet = Result<Vec<Endpoint>, NoEndpoints>;

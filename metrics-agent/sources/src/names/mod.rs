@@ -1,18 +1,14 @@
-//! Model servers under a host name: resolved by DNS again and again, with an endpoint for each address.
+//! Host names of model servers, and their addresses by DNS.
 
-mod follow;
 mod resolver;
-mod servers;
-mod table;
+pub(crate) mod table;
 
 use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
-pub(super) use follow::Follower;
 pub use resolver::Resolver;
 use rustls::pki_types::DnsName;
-pub use servers::{NamedServer, Unresolved};
 
 /// Maximum number of different host names.
 pub(super) const MAX_NAMES: usize = 1024;

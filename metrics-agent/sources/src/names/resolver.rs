@@ -50,7 +50,7 @@ impl Default for Resolver {
 
 impl Resolver {
     /// The addresses of a name, or why there are none. `last` are its last addresses.
-    pub(super) async fn lookup(
+    pub(crate) async fn lookup(
         &self,
         host: &HostName,
         last: &BTreeSet<IpAddr>,

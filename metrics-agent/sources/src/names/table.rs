@@ -27,27 +27,27 @@ const MAX_ADDRESSES: usize = 256;
 
 /// The addresses of a name, and how long they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) addresses: BTreeSet<IpAddr>,
-    pub(super) ttl: Duration,
+pub(crate) struct Answer {
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    pub(crate) ttl: Duration,
 }
 
 /// Why a lookup gave no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LookupFailure {
+pub(crate) struct LookupFailure {
     /// The reason.
-    pub(super) problem: String,
+    pub(crate) problem: String,
     /// Whether a name server has responded that the name does not exist or has no address.
-    pub(super) is_denial: bool,
+    pub(crate) is_denial: bool,
 }
 
 /// All names.
 #[derive(Debug, Default)]
-pub(super) struct NameTable(BTreeMap<HostName, NameState>);
+pub(crate) struct NameTable(BTreeMap<HostName, NameState>);
 
 /// One name.
 #[derive(Debug)]
-pub(super) struct NameState {
+pub(crate) struct NameState {
     /// The addresses of the last successful lookup.
     addresses: BTreeSet<IpAddr>,
     /// The problem of the last lookup.
@@ -64,22 +64,22 @@ pub(super) struct NameState {
 }
 
 impl NameState {
-    pub(super) fn addresses(&self) -> &BTreeSet<IpAddr> {
+    pub(crate) fn addresses(&self) -> &BTreeSet<IpAddr> {
         &self.addresses
     }
 
-    pub(super) fn problem(&self) -> Option<&str> {
+    pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
     /// Whether name servers deny the name: its last addresses may belong to other hosts.
-    pub(super) fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         self.is_denied
     }
 
     /// A name with these addresses.
     #[cfg(test)]
-    pub(super) fn with(addresses: BTreeSet<IpAddr>, is_denied: bool) -> Self {
+    pub(crate) fn with(addresses: BTreeSet<IpAddr>, is_denied: bool) -> Self {
         Self { addresses, is_denied, ..Self::new(Instant::now()) }
     }
 
@@ -113,7 +113,7 @@ impl NameState {
 
 impl NameTable {
     /// Keeps these names and no others. New names are due at once.
-    pub(super) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a HostName>, now: Instant) {
+    pub(crate) fn keep<'a>(&mut self, names: impl Iterator<Item = &'a HostName>, now: Instant) {
         let mut before = core::mem::take(&mut self.0);
         for name in names {
             let state = before.remove(name);
@@ -121,22 +121,22 @@ impl NameTable {
         }
     }
 
-    pub(super) fn get(&self, name: &HostName) -> Option<&NameState> {
+    pub(crate) fn get(&self, name: &HostName) -> Option<&NameState> {
         self.0.get(name)
     }
 
     /// Whether every name was looked up once.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.0.values().all(|state| state.was_looked_up)
     }
 
     /// The time of the next lookup.
-    pub(super) fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.0.values().filter_map(|state| state.due).min()
     }
 
     /// Begins up to `max` lookups: returns the names that are due, with their last addresses.
-    pub(super) fn begin(&mut self, now: Instant, max: usize) -> Vec<(HostName, BTreeSet<IpAddr>)> {
+    pub(crate) fn begin(&mut self, now: Instant, max: usize) -> Vec<(HostName, BTreeSet<IpAddr>)> {
         let is_due = |state: &NameState| state.due.is_some_and(|due| due <= now);
         let due = self.0.iter_mut().filter(|(_, state)| is_due(state)).take(max);
         due.map(|(name, state)| {
@@ -147,7 +147,7 @@ impl NameTable {
     }
 
     /// Records the result of a lookup. A name that does not resolve keeps its addresses. Returns whether anything changed.
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         name: &HostName,
         result: Result<Answer, LookupFailure>,

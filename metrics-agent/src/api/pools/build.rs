@@ -11,7 +11,7 @@ use metrics_agent_catalogue::Refusal;
 use metrics_agent_catalogue::grpc::GrpcPool;
 use metrics_agent_kv_events::event::Tier;
 use metrics_agent_kv_events::{KvEvents, ServerEvents};
-use metrics_agent_sources::names::Unresolved;
+use metrics_agent_sources::endpoints::Unresolved;
 use metrics_agent_status::pool::{
     GrpcStatus, KvEventsStatus, PoolStatus, PoolTraffic, PredictionQuality, ProxyStatus, RefusedObject,
     RefusedObjects, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::flow_control::SaturationStage;
+use crate::input::SaturationStage;
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, NeedKind, Plugin, Roles, SaturationDetector};
 

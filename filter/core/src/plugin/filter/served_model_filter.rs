@@ -7,7 +7,8 @@ use serde::Deserialize;
 use super::{Eligibility, OnMissing};
 use crate::decision::{ServedModelOutcome, ServedModelRun};
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Need, NeedKind, Plugin, Roles, Slot};
+use crate::input::slot::Slot;
+use crate::plugin::{Filter, Need, NeedKind, Plugin, Roles};
 use crate::pool::reading::{MODELS, ServedModel};
 use crate::rng::Rng;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Filter, Need, Plugin, Roles, TopologyLevel};
+use crate::input::providers::TopologyLevel;
+use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
 /// Keeps the candidates that share a place of the level `min_affinity`, or a closer one, with the endpoint that an earlier stage picked;

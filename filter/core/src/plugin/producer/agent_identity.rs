@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::headers::Headers;
+use crate::input::providers::AgentSessionHeaders;
 use crate::plugin::{Plugin, Roles};
 
 /// Headers by which agents name their session, after the ones that the configuration adds.
@@ -22,7 +22,7 @@ pub struct AgentIdentity {
 
 impl Plugin for AgentIdentity {
     fn roles(self: Arc<Self>) -> Roles {
-        Roles { agent_identity: Some(self), ..Roles::default() }
+        Roles { agent_identity: Some(Arc::new(self.session_headers())), ..Roles::default() }
     }
 
     fn is_alpha(&self) -> bool {
@@ -31,24 +31,24 @@ impl Plugin for AgentIdentity {
 }
 
 impl AgentIdentity {
-    /// The header that names the session, and its value as it is; `None`: there is none of these headers.
-    pub fn find<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
-        let additional = self.additional_session_headers.iter().map(String::as_str);
-        let mut names = additional.chain(SESSION_HEADERS);
-        names.find_map(|name| Some((name, headers.get(name)?)))
+    /// The headers that name the session.
+    pub fn session_headers(&self) -> AgentSessionHeaders {
+        let additional = self.additional_session_headers.iter().cloned();
+        AgentSessionHeaders(additional.chain(SESSION_HEADERS.map(str::to_owned)).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Headers;
     use crate::test;
 
     fn find(additional: &[&str], sent: &[(&str, &str)]) -> Option<String> {
         let additional_session_headers = additional.iter().map(|&name| name.to_owned()).collect();
         let headers = sent.iter().copied().collect();
         let plugin = AgentIdentity { additional_session_headers };
-        plugin.find(Headers(&headers)).map(|(_, id)| id.to_owned())
+        plugin.session_headers().find(Headers(&headers)).map(|(_, id)| id.to_owned())
     }
 
     #[test]

@@ -23,17 +23,17 @@ pub use precise_prefix_cache_producer::PrecisePrefixCacheProducer;
 pub use predicted_latency_producer::PredictedLatencyProducer;
 pub use session_id_producer::SessionIdProducer;
 pub use token_producer::TokenProducer;
-pub use topology_extractor::{TopologyExtractor, TopologyLevel};
+pub use topology_extractor::TopologyExtractor;
 
 use core::fmt::Debug;
 
-use crate::cached_prefixes::PromptKind;
 use crate::decision::CacheSource;
 use crate::headers::Headers;
 use crate::input::cycle::Cycle;
 use crate::input::prediction::Prediction;
 use crate::plugin::Stage;
 use crate::pool::reading::Reading;
+use crate::request::cached_prompt::PromptKind;
 use crate::request::prompt::BlockHashes;
 use crate::rng::Rng;
 use crate::state::prefix::{PrefixMatch, TokenScale};

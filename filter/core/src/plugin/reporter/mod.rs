@@ -11,8 +11,9 @@ use serde::Deserialize;
 
 #[cfg(feature = "cel")]
 use self::expression::Expression;
+use crate::input::slot::Slot;
 use crate::plugin::parameter::{allow, or_default};
-use crate::plugin::{Plugin, Roles, Slot};
+use crate::plugin::{Plugin, Roles};
 use crate::response::usage::Usage;
 
 /// An expression in CEL, which is not compiled here.

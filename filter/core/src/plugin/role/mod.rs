@@ -7,6 +7,7 @@ use core::fmt::Debug;
 use std::sync::Arc;
 
 use crate::input::load_estimator::LoadEstimator;
+use crate::input::providers::{AgentSessionHeaders, Topology};
 use crate::plugin::admitter::Admitter;
 use crate::plugin::detector::{MaxSaturationDetector, SaturationDetector};
 use crate::plugin::filter::{Filter, ServedModelFilter};
@@ -15,8 +16,7 @@ use crate::plugin::flow_control::ordering::OrderingPolicy;
 use crate::plugin::flow_control::usage_limit::UsageLimitPolicy;
 use crate::plugin::picker::Picker;
 use crate::plugin::producer::{
-    AgentIdentity, CacheSourceProducer, LatencyPredictor, MmEmbeddingsCacheProducer, PrefixProducer,
-    SessionProducer, TopologyExtractor,
+    CacheSourceProducer, LatencyPredictor, MmEmbeddingsCacheProducer, PrefixProducer, SessionProducer,
 };
 use crate::plugin::profile_handler::{Decider, ProfileHandler};
 use crate::plugin::reporter::RequestAttributeReporter;
@@ -24,7 +24,7 @@ use crate::plugin::scorer::Scorer;
 use crate::request::body::Parser;
 use crate::request::prompt::Media;
 pub use need::{Need, NeedKind};
-pub use recorder::{Recorder, Records, ResponseMarker, Routed, Stage};
+pub use recorder::{Recorder, ResponseMarker, Routed, Stage};
 
 /// A configured plugin.
 pub trait Plugin: Debug {
@@ -80,9 +80,9 @@ pub struct Roles {
     /// Finds the session of a request.
     pub session_producer: Option<Arc<dyn SessionProducer>>,
     /// Finds the agent session of a request.
-    pub agent_identity: Option<Arc<AgentIdentity>>,
+    pub agent_identity: Option<Arc<AgentSessionHeaders>>,
     /// Knows where endpoints are.
-    pub topology: Option<Arc<TopologyExtractor>>,
+    pub topology: Option<Arc<Topology>>,
     /// Names an endpoint to copy KV blocks from.
     pub cache_source: Option<Arc<dyn CacheSourceProducer>>,
     /// Predicts the latency of requests.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::input::cycle::Cycle;
-use crate::plugin::{Need, Plugin, Roles, Scorer, TopologyLevel};
+use crate::input::providers::TopologyLevel;
+use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// 1 on the host of the endpoint that an earlier stage picked, 0.2 in its rack, 0.05 in its zone, 0.02 in its region, 0 elsewhere. Without
 /// such an endpoint all score 0.

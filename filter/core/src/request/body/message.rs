@@ -3,7 +3,6 @@
 use super::{Api, Body, BodyError, Options};
 use crate::grpc::{PREFIX, Prefix};
 use crate::protobuf::{Malformed, Payload};
-use crate::response::reader::ResponseMessage;
 
 /// Reads the first message of a body, or the part of it that has arrived.
 pub(super) type ReadMessage = for<'a> fn(Payload<'a>, &Options<'_>) -> Result<Body<'a>, MessageError>;
@@ -15,6 +14,17 @@ pub(super) struct Messages {
     pub(super) read: ReadMessage,
     /// The message with the usage in responses.
     pub(super) response: ResponseMessage,
+}
+
+/// The message with the usage in responses of an API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseMessage {
+    /// vLLM's `GenerateResponse`: the counts so far in each `chunk`, and those of all in `complete`.
+    Generate,
+    /// vLLM's `EmbedResponse`.
+    Embed,
+    /// `google.api.HttpBody` with JSON.
+    HttpBody,
 }
 
 /// Why a message is refused.

@@ -24,6 +24,7 @@ use crate::request::prompt::{Media, Prompt, VideoHints};
 pub use error::{BodyError, Fault};
 use form::{Boundary, is_form};
 pub use format::Api;
+pub use message::ResponseMessage;
 pub use parsers::{Parser, Parsers, opens_tunnel, request_path};
 pub use reading::Reading;
 

@@ -3,18 +3,8 @@
 use super::scanner::{Found, Scanner};
 use crate::grpc::{PREFIX, Prefix};
 use crate::protobuf::{Field, FieldUse, MessageScanner, Visitor};
+use crate::request::body::ResponseMessage;
 use crate::response::usage::{MAX_TOKENS, Usage};
-
-/// The message with the usage in responses of an API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseMessage {
-    /// vLLM's `GenerateResponse`: the counts so far in each `chunk`, and those of all in `complete`.
-    Generate,
-    /// vLLM's `EmbedResponse`.
-    Embed,
-    /// `google.api.HttpBody` with JSON.
-    HttpBody,
-}
 
 /// The messages of a response as far as they have come. Compressed ones are passed over.
 #[derive(Clone, Debug)]

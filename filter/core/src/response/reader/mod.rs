@@ -15,10 +15,10 @@ mod scanner;
 pub use error::ResponseError;
 use memchr::memchr;
 use messages::MessageReader;
-pub use messages::ResponseMessage;
 use scanner::{Found, Scanner};
 
 use super::usage::Usage;
+use crate::request::body::ResponseMessage;
 
 /// The beginning of a line with data in a stream of events.
 const DATA: &[u8] = b"data:";

@@ -5,9 +5,10 @@ use core::time::Duration;
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::decision::PromptBlocks;
 use endpoint_picker::headers::Headers;
+use endpoint_picker::input::providers::TopologyLevel;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::registry::read_plugin;
-use endpoint_picker::plugin::{Arrival, Instance, TopologyExtractor, TopologyLevel};
+use endpoint_picker::plugin::{Arrival, Instance, TopologyExtractor};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::body::Api;
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ fn approx_prefix_cache_producer() {
         let reading = Reading { block_size, ..fresh() };
         let decision = Fixture::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
         // The first word is the capacity, with two bits that say which number of blocks is in force.
-        decision.changes[0].words.len() - 1
+        decision.records.changes[0].words.len() - 1
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);
@@ -82,7 +83,7 @@ fn approx_prefix_cache_producer() {
         let config = json!({"plugins": [producer, {"type": "prefix-cache-scorer"}]});
         let reading = Reading { block_size: Some(16), num_blocks: Some(2048), ..fresh() };
         let decision = Fixture::new(&config, vec![reading]).send(&"x".repeat(360), &[]);
-        (decision.changes[0].words[0], decision.changes[0].words.len() - 1)
+        (decision.records.changes[0].words[0], decision.records.changes[0].words.len() - 1)
     };
     assert_eq!(words(&json!({})), (2048, 2));
     // Of 90 tokens, the last full blocks end at 64 and 80.
@@ -243,12 +244,12 @@ fn p2p_source_producer() {
 fn topology_extractor() {
     let fixture = near_decode(&json!({"type": "topology-affinity-scorer"}));
     let pool = fixture.pool();
-    let extractor = TopologyExtractor::default();
+    let topology = TopologyExtractor::default().topology();
     let zones = pool.as_slice().iter().map(|endpoint| endpoint.label("topology.kubernetes.io/zone"));
     assert_eq!(zones.collect::<Vec<_>>(), [Some("1"), Some("1"), Some("1"), Some("2")]);
-    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(1)), Some(TopologyLevel::Host));
-    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(2)), Some(TopologyLevel::Zone));
-    assert_eq!(extractor.level(pool.endpoint(0), pool.endpoint(3)), None);
+    assert_eq!(topology.level(pool.endpoint(0), pool.endpoint(1)), Some(TopologyLevel::Host));
+    assert_eq!(topology.level(pool.endpoint(0), pool.endpoint(2)), Some(TopologyLevel::Zone));
+    assert_eq!(topology.level(pool.endpoint(0), pool.endpoint(3)), None);
 }
 
 #[cfg(feature = "cel")]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use endpoint_picker::cached_prefixes::PromptKind;
+use endpoint_picker::request::cached_prompt::PromptKind;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};

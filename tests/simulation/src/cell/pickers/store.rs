@@ -6,7 +6,7 @@ use endpoint_picker_engine::ledger::{ChangeList, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use endpoint_picker_engine::sharing::LocalPeer;
-use endpoint_picker_engine::worker_pool::store::{OwnView, PoolCopy, PoolStore};
+use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolCopy, PoolStore};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,12 +61,14 @@ impl PoolStore for PoolWithCaches {
         self.pool.apply(changes);
     }
 
-    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
-        self.pool.adopt(newer)
-    }
-
     fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
         Some(read(&self.caches))
+    }
+}
+
+impl OwnStore for PoolWithCaches {
+    fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView> {
+        self.pool.adopt(newer)
     }
 }
 

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::parameters::{Backend, Indexer, KvEvents, TokenProcessor};
-use crate::cached_prefixes::{CachedPrompt, CachedRun, TierWeights};
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Records, Roles, Routed,
+    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Roles, Routed,
 };
 use crate::pool::reading::Reading;
+use crate::request::cached_prompt::{CachedPrompt, CachedRun, TierWeights};
 use crate::request::prompt::BlockHashes;
 use crate::state::PluginState;
 use crate::state::prefix::{PrefixIndex, PrefixMatch, UsagePrediction};

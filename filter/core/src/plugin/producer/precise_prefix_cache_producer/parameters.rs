@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::cached_prefixes::TierWeights;
+use crate::request::cached_prompt::TierWeights;
 
 /// `tokenProcessorConfig`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

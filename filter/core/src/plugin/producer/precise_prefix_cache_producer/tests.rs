@@ -1,10 +1,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cached_prefixes::{Block, CachedPrefixes, Events, PromptKind, Ranks, Tier};
+use crate::cached_prefixes::{Block, CachedPrefixes, Events};
 use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW, records};
 use crate::pool::Endpoint;
+use crate::request::cached_prompt::{PromptKind, Ranks, Tier};
 use crate::request::prompt::{Pieces, Prompt, Text, block_hashes};
 use crate::state::PluginStates;
 use crate::state::prefix::{Capacity, key};

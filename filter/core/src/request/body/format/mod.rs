@@ -17,7 +17,7 @@ pub(super) mod vllm_grpc;
 
 use super::object::{Format, Model, Refusal, Rules};
 use super::{Body, BodyError, Options};
-use crate::response::reader::ResponseMessage;
+use crate::request::body::ResponseMessage;
 
 /// Declares the APIs, one a line: the name and the type that reads its bodies.
 macro_rules! apis {

@@ -3,8 +3,7 @@
 use crate::protobuf::{Payload, Value};
 use crate::request::body::message::{MessageError, Messages, ReadMessage};
 use crate::request::body::object::{Format, Model, Rules};
-use crate::request::body::{Api, Body, Options, Parser, beginning};
-use crate::response::reader::ResponseMessage;
+use crate::request::body::{Api, Body, Options, Parser, ResponseMessage, beginning};
 
 /// Rules of a method at this path, whose request has this name.
 const fn rules(

@@ -5,9 +5,8 @@ use super::given::Ids;
 use crate::protobuf::{Malformed, Payload, Value};
 use crate::request::body::message::{MessageError, Messages};
 use crate::request::body::object::{Format, Model, Rules};
-use crate::request::body::{Body, Options, Parser};
+use crate::request::body::{Body, Options, Parser, ResponseMessage};
 use crate::request::prompt::{BYTES_PER_TOKEN, MAX_ITEMS, Pieces, Prompt, Text};
-use crate::response::reader::ResponseMessage;
 
 /// `Generate`: `tokenized` or `text`, `sampling_params.max_tokens`, `stream` and `mm_inputs`.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::caught;
 use super::cell::{RequestCell, cell};
-use crate::abi::request::RequestHandle;
+use crate::abi::RequestHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::{FilterConfig, RouteConfig};
 use crate::envoy::stream::{Outcome, Stream};

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::caught;
-use crate::abi::request::{LocalReply, RequestHandle};
 use crate::abi::types::{EnvoyPtr, ModulePtr};
+use crate::abi::{LocalReply, RequestHandle};
 use crate::envoy::resumer::Action;
 use crate::envoy::stream::{Outcome, Stream};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub(crate) struct Slot<T: ?Sized> {
     /// The instance's name in the configuration.
     pub(crate) name: Arc<str>,
-    /// The [key](super::Instance::key) of the instance, under which its state is kept.
+    /// The [key](crate::plugin::Instance::key) of the instance, under which its state is kept.
     pub(crate) key: u64,
     /// The producers that it reads.
     pub(crate) inputs: Inputs,

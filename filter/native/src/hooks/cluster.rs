@@ -4,8 +4,8 @@ use core::ptr;
 
 use super::caught;
 use super::filter_config::accepted;
-use crate::abi::cluster::{BalancerHandle, ClusterHandle, Host};
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
+use crate::abi::{BalancerHandle, ClusterHandle, Host};
 use crate::cluster::balancer::Balancer;
 use crate::cluster::{Cluster, ClusterConfig};
 

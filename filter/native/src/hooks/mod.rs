@@ -2,8 +2,10 @@
 //!
 //! Each catches panics: an unwinding `extern "C"` function would end Envoy with all of its connections. Envoy
 //! calls the hooks of one request on one worker, one after another; but inside
-//! [`send_response`](super::RequestHandle::send_response) it calls further hooks of the same request, so a
+//! [`send_response`](crate::abi::RequestHandle::send_response) it calls further hooks of the same request, so a
 //! hook sends its response last, when nothing borrows the request's state.
+
+#![expect(unsafe_code, reason = "Envoy's interface is C")]
 
 mod cell;
 mod cluster;
@@ -14,8 +16,8 @@ mod stream;
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::log;
-use super::types::{Buffer, EnvoyPtr, Header, ModulePtr};
+use crate::abi::log;
+use crate::abi::types::{Buffer, EnvoyPtr, Header, ModulePtr};
 
 /// The version of the interface that this module is written for: the one of Envoy 1.40. Another Envoy warns and loads it all the same.
 const VERSION: &CStr = c"v0.2.0";

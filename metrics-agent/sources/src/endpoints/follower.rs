@@ -8,30 +8,29 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::HostName;
-use super::resolver::Resolver;
-use super::servers::{Resolved, Unresolved, resolved};
-use super::table::{Answer, LookupFailure, NameTable};
-use crate::endpoints::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
+use super::named_servers::{Resolved, Unresolved, resolved};
+use super::{Declared, DeclaredSet, EndpointSet, LeftOut, LeftOutMetrics, NoEndpoints};
+use crate::names::table::{Answer, LookupFailure, NameTable};
+use crate::names::{HostName, Resolver};
 
 /// Maximum number of lookups at the same time.
 const MAX_LOOKUPS: usize = 16;
 
 /// Keeps the endpoint set equal to the declared servers and the addresses of their names.
-pub(crate) struct Follower {
-    pub(crate) resolver: Arc<Resolver>,
-    pub(crate) max_endpoints: usize,
-    pub(crate) sets: watch::Sender<EndpointSet>,
-    pub(crate) unresolved: watch::Sender<Arc<[Unresolved]>>,
-    pub(crate) denied: watch::Sender<Arc<BTreeSet<String>>>,
-    pub(crate) left_out: LeftOutMetrics,
-    pub(crate) lookups: ResultCounter,
+pub(super) struct Follower {
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) max_endpoints: usize,
+    pub(super) sets: watch::Sender<EndpointSet>,
+    pub(super) unresolved: watch::Sender<Arc<[Unresolved]>>,
+    pub(super) denied: watch::Sender<Arc<BTreeSet<String>>>,
+    pub(super) left_out: LeftOutMetrics,
+    pub(super) lookups: ResultCounter,
 }
 
 type Lookups = JoinSet<(HostName, Result<Answer, LookupFailure>)>;
 
 impl Follower {
-    pub(crate) async fn run(self, mut declared: watch::Receiver<DeclaredSet>) {
+    pub(super) async fn run(self, mut declared: watch::Receiver<DeclaredSet>) {
         let mut table = NameTable::default();
         let mut lookups = Lookups::new();
         let mut left_out = LeftOut::default();

@@ -6,9 +6,9 @@ use std::num::NonZeroU16;
 
 use endpoint_picker::pool::Endpoint;
 
-use super::HostName;
-use super::table::NameState;
-use crate::endpoints::{Admission, LeftOut, PORT_OF_POOL};
+use super::{Admission, LeftOut, PORT_OF_POOL};
+use crate::names::HostName;
+use crate::names::table::NameState;
 
 /// Model servers at one port of a host name: an endpoint for each of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]

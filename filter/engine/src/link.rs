@@ -1,4 +1,4 @@
-//! The requests between a pool and its agents, for any shell: when each is due, and the effect of its
+//! The link to the metrics agent: the requests between a pool and its agents, for any shell: when each is due, and the effect of its
 //! response.
 //!
 //! A shell sends the requests that are [due](Link::due), one after another or several at a time, and hands each response to
@@ -8,10 +8,10 @@ use core::time::Duration;
 
 use endpoint_picker::period::Period;
 
-use super::call::{AgentRequest, AgentResponse, CallError, CallId};
-use super::prefix_client::{PrefixClient, PrefixOutcome};
-use super::report::Reporter;
-use super::snapshot_client::{NewSnapshot, PollError, PollOutcome, SnapshotClient};
+use crate::agent::{
+    AgentRequest, AgentResponse, CallError, CallId, NewSnapshot, PollError, PollOutcome, PrefixClient,
+    PrefixOutcome, Reporter, SnapshotClient,
+};
 use crate::metrics::{SharingCounts, Totals};
 use crate::prefix_caches::CachesUpdate;
 use crate::proxy::Result;
@@ -203,12 +203,12 @@ impl Link {
         }
     }
 
-    /// The time until the next poll or sync may be due, if neither is in flight.
+    /// The time until the next poll or sync may be due, if neither is in flight; the maximum for a link that sends nothing.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
         let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.client.pause(now));
         let sync = self.sync.as_ref().map(|sync| sync.client.pause(now));
-        polls.into_iter().chain(prefixes).chain(sync).min().unwrap_or_default()
+        polls.into_iter().chain(prefixes).chain(sync).min().unwrap_or(Duration::MAX)
     }
 
     fn take(

@@ -3,7 +3,7 @@
 use core::ptr;
 
 use super::caught;
-use crate::abi::config::ConfigHandle;
+use crate::abi::ConfigHandle;
 use crate::abi::types::{Buffer, EnvoyPtr, ModulePtr};
 use crate::envoy::filter_config::{FilterConfig, RouteConfig};
 
