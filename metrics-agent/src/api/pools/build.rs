@@ -17,15 +17,15 @@ use metrics_agent_status::pool::{
     RefusedObjects, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
     UnresolvedStatus,
 };
-use metrics_agent_status::predictions::{CachePredictions, PredictionErrors};
+use metrics_agent_status::predictions::PredictionErrors;
 use metrics_agent_status::queues::status::QueueStatus;
 use metrics_agent_status::queues::waits::Waits;
 use metrics_agent_status::snapshot::{Thresholds, endpoints, milliseconds, reason};
 
 use super::state_times::StateTimes;
 use crate::api::reports::Reports;
-use crate::api::reports::recent::RecentTraffic;
-use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
+use crate::api::reports::recent::{EndpointCounts, RecentTraffic};
+use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -63,7 +63,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
             let entries = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
-            traffic_to_endpoint(reports.totals.get(&key).copied().unwrap_or_default(), entries)
+            traffic_to_endpoint(&reports.totals.get(&key).cloned().unwrap_or_default(), entries)
         })
     };
     let pool = &topology.pool;
@@ -164,21 +164,20 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
 
 /// Traffic to one endpoint.
 pub(super) fn traffic_to_endpoint<'a>(
-    totals: EndpointTotals,
+    &EndpointCounts { picks, predictions, .. }: &EndpointCounts,
     entries: impl Iterator<Item = &'a EndpointTraffic>,
 ) -> TrafficStatus {
-    let EndpointTotals { picks, predictions } = totals;
     let mut sum = TrafficStatus { picks, predictions, ..TrafficStatus::default() };
-    let (mut first_byte, mut recent) = (Waits::default(), CachePredictions::default());
+    let mut recent = EndpointCounts::default();
     for entry in entries {
         add_rate(&mut sum.picks_per_second, entry.picks_per_second);
-        add_rate(&mut sum.errors_per_second, entry.responses.errors_per_second);
+        add_rate(&mut sum.errors_per_second, entry.errors_per_second);
         sum.requests = sum.requests.saturating_add(entry.requests);
         sum.tokens = sum.tokens.saturating_add(entry.tokens);
         sum.failing |= entry.failing;
-        first_byte.add(&entry.responses.first_byte);
-        recent.add(&entry.responses.predictions);
+        recent.add(&entry.recent);
     }
+    let EndpointCounts { first_byte, predictions: recent, .. } = recent;
     let (predicted, cached) = (recent.predicted_cached_tokens, recent.cached_tokens);
     TrafficStatus {
         first_byte_ms: times(&first_byte),
