@@ -447,17 +447,20 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok(self.pool.store.with_caches(|caches| caches.can_match(self.head.api, now)) == Some(true))
     }
 
-    /// Decides, and measures the time that it takes, since `now`.
+    /// Decides, and measures the time that some decisions take, since `now`.
     fn route(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Result<Directive> {
         let other = self.other.map(|other| &other.pick);
         let routing =
             Routing { request, has_body, other, explain: self.head.explains, fallback: self.fallback, now };
         let directive = self.pool.route(self.view, &routing);
         let metrics = &mut self.pool.metrics;
-        metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
+        if metrics.decision.is_due() {
+            metrics.decision.measured(self.proxy.elapsed(now)?.as_micros());
+        }
+        metrics.decision.count();
         if let Action::Route(route) = &directive.action {
             if let Some(&endpoint) = route.assignment.destinations.first() {
-                metrics.count_pick(endpoint, route.address());
+                metrics.count_pick(endpoint, || route.address());
             }
             metrics.count_media(route.media);
         }

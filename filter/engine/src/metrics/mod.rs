@@ -35,7 +35,7 @@ use crate::worker_pool::directive::{Assignment, FirstToken};
 
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
-pub(crate) use sink::{Counter, Gauge, Histogram};
+pub(crate) use sink::{Counter, Gauge, Histogram, SampledHistogram};
 pub use sink::{Labels, Metric, MetricKind, MetricSink, OTHER};
 pub(crate) use tokens::ResponseUsage;
 pub use totals::Totals;
@@ -93,8 +93,8 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) queued: Gauge<M>,
     /// Milliseconds since the newest snapshot arrived.
     pub(crate) snapshot_age: Gauge<M>,
-    /// Microseconds that a decision took.
-    pub(crate) decision: Histogram<M>,
+    /// Microseconds that decisions took.
+    pub(crate) decision: SampledHistogram<M>,
     /// Milliseconds from the decision to the first output in the response's body.
     pub(crate) first_byte: Histogram<M>,
     /// Responses with status 2xx whose body has an error, by the side whose fault it is.
@@ -206,7 +206,7 @@ impl<M: MetricSink> Metrics<M> {
             in_flight: gauge("in_flight"),
             queued: gauge("queued"),
             snapshot_age: gauge("snapshot_age_ms"),
-            decision: histogram("decision_us"),
+            decision: SampledHistogram::new(histogram("decision_us")),
             first_byte: histogram("first_byte_ms"),
             response_errors,
             first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
@@ -372,7 +372,7 @@ impl<M: MetricSink> Metrics<M> {
     }
 
     /// Counts a request for the endpoint with this key and `ip:port`.
-    pub(crate) fn count_pick(&mut self, endpoint: u64, address: &str) {
+    pub(crate) fn count_pick<'a>(&mut self, endpoint: u64, address: impl FnOnce() -> &'a str) {
         self.picks.increment(endpoint, address);
     }
 
@@ -429,6 +429,7 @@ impl<M: MetricSink> Metrics<M> {
         let errors = self.response_errors.iter().map(|(_, counter)| counter);
         let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);
         counters.into_iter().chain(rejected).chain(errors).chain(fallbacks).for_each(Counter::flush);
+        self.decision.flush();
         self.picks.flush();
         for counter in [&self.requests, &self.rewrites] {
             counter.flush();

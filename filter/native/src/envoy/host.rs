@@ -218,6 +218,10 @@ impl Proxy for Envoy<'_, '_> {
         Ok(now)
     }
 
+    fn elapsed(&self, since: Duration) -> Result<Duration> {
+        Ok(clock::now().saturating_sub(since))
+    }
+
     fn resume(&self) -> Result<Resume> {
         let scheduler = self.request.scheduler().ok_or_else(|| refused("http_filter_scheduler_new"))?;
         Ok(Box::new(move || scheduler.commit(Wake::Resumed.into())))
