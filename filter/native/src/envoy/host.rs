@@ -151,11 +151,11 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         if let Some(sizes) = self.sizes.get() {
             return sizes;
         }
-        let has_received = self.event == Event::Body && !self.request.received_is_buffered();
-        let sizes = BodySizes {
-            buffered: self.request.body_size(BodyPart::BufferedRequest),
-            received: has_received.then(|| self.request.body_size(BodyPart::ReceivedRequest)),
-        };
+        let buffered = self.request.body_size(BodyPart::BufferedRequest);
+        let has_received =
+            self.event == Event::Body && (buffered == 0 || !self.request.received_is_buffered());
+        let received = has_received.then(|| self.request.body_size(BodyPart::ReceivedRequest));
+        let sizes = BodySizes { buffered, received };
         self.sizes.set(Some(sizes));
         sizes
     }
