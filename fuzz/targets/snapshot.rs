@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
         if let Some(shadow) = shadow {
             is_sound(&shadow.decision, pool);
             assert!(shadow.agreement.agrees() || shadow.difference(pool).is_some());
-            changes.extend(shadow.decision.changes.into_iter().map(Change::State));
+            changes.extend(shadow.decision.records.changes.into_iter().map(Change::State));
         }
         ledger.apply(changes);
     }

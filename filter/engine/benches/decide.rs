@@ -74,7 +74,7 @@ impl Fixture {
         for json in prompts(prompt_bytes) {
             let body = self.read(&json);
             let decision = self.decide(&body);
-            let changes = self.decide_by_shadow(shadow, &decision, &body).decision.changes;
+            let changes = self.decide_by_shadow(shadow, &decision, &body).decision.records.changes;
             self.ledger.apply(changes.into_iter().map(Change::State).collect());
         }
     }

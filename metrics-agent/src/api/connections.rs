@@ -4,7 +4,6 @@ use core::convert::Infallible;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::net::IpAddr;
 
 use axum::Router;
 use axum::body::Body;
@@ -12,11 +11,10 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use metrics_agent_support::credentials::Watched;
-use metrics_agent_support::runtime::connections::{Connections, Place, Places};
+use metrics_agent_support::runtime::connections::{Accepted, Places};
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
@@ -25,9 +23,6 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::access::Peer;
-
-/// Pause after a failed accept, such as without free file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Minimum value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
 pub const MIN_HEADER_BYTES: usize = 8192;
@@ -71,51 +66,28 @@ pub(crate) async fn serve(
     limits: Limits,
     closing: CancellationToken,
 ) {
-    let graceful = GracefulShutdown::new();
-    let mut connections = Connections::new(Places {
+    let places = Places {
         max: limits.max_connections,
         max_per_peer: limits.max_connections_per_peer,
         flags: "--max-connections, --max-connections-per-peer",
-    });
-    loop {
-        tokio::select! {
-            () = closing.cancelled() => break,
-            Some(()) = connections.next_ended() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let peer = peer.ip().to_canonical();
-                    let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
-                    let (router, watcher) = (router.clone(), graceful.watcher());
-                    connections.open(peer, |place| {
-                        connection(stream, (peer, place), tls, router, limits, watcher)
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    graceful.shutdown().await;
+    };
+    let serve = |accepted| {
+        let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+        connection(accepted, tls, router.clone(), limits)
+    };
+    places.serve(listener, closing, serve).await;
 }
 
 async fn connection(
-    stream: TcpStream,
-    (address, place): (IpAddr, Place),
+    Accepted { stream, peer: address, place, watcher }: Accepted,
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Limits,
-    watcher: Watcher,
 ) {
     let own_address = match stream.local_addr() {
         Ok(address) => address.ip(),
         Err(error) => return tracing::debug!(%error, "a connection has no local address"),
     };
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps Nagle's delay");
-    }
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(limits.write_timeout));
     let (stream, peer) = match tls {

@@ -146,21 +146,26 @@ mod tests {
 
     use super::*;
 
-    const NOW: Duration = Duration::from_secs(100);
-
-    fn pool(hosts: u8) -> Endpoints {
-        let labels = || vec![("zone".to_owned(), "a".to_owned())];
-        let endpoint = |n: u8| Endpoint::new(format!("default/{n}"), ([10, 0, 0, n], 8000).into(), labels());
-        Endpoints::new("p".to_owned(), (0..hosts).map(endpoint).collect()).unwrap()
+    /// A snapshot of a pool with an endpoint for each reading.
+    fn snapshot(readings: Vec<v1::Reading>) -> v1::Snapshot {
+        let endpoint = |n| v1::Endpoint {
+            name: format!("default/{n}"),
+            address: format!("10.0.0.{n}:8000"),
+            labels: vec![v1::Label { key: "zone".to_owned(), value: "a".to_owned() }],
+        };
+        let endpoints = (0..readings.len()).map(endpoint).collect();
+        let topology = v1::Topology { pool: "p".to_owned(), endpoints, policy: None };
+        let format = endpoint_picker_wire::FORMAT;
+        v1::Snapshot { format, topology: Some(topology), readings, ..v1::Snapshot::default() }
     }
 
-    fn reading(waiting: u64, kv_usage: f64, age_ms: u64) -> Reading {
-        Reading {
+    fn reading() -> v1::Reading {
+        v1::Reading {
             ready: true,
-            updated: Some(NOW.saturating_sub(Duration::from_millis(age_ms))),
-            waiting: Some(waiting),
-            kv_usage: Some(kv_usage),
-            ..Reading::default()
+            age_ms: Some(70),
+            waiting: Some(3),
+            kv_usage: Some(0.5),
+            ..v1::Reading::default()
         }
     }
 
@@ -174,15 +179,9 @@ mod tests {
 
     #[test]
     fn a_recorded_snapshot_gives_the_same_status() {
-        let lora = Lora { running: vec!["sql".to_owned()], waiting: vec![], max: 4 };
-        let readings = [Reading { lora: Some(lora), ..reading(3, 0.5, 70) }, Reading::default()];
-        let snapshot = v1::Snapshot {
-            format: endpoint_picker_wire::FORMAT,
-            topology: Some(endpoint_picker_wire::topology_from_core(&pool(2))),
-            readings: readings.iter().map(|it| endpoint_picker_wire::reading_from_core(it, NOW)).collect(),
-            ..v1::Snapshot::default()
-        };
-        let bytes = snapshot.encode_to_vec();
+        let lora = v1::Lora { running: vec!["sql".to_owned()], waiting: vec![], max: 4 };
+        let readings = vec![v1::Reading { lora: Some(lora), ..reading() }, v1::Reading::default()];
+        let bytes = snapshot(readings).encode_to_vec();
         let status = of_snapshot(endpoint_picker_wire::decode(&bytes).unwrap()).unwrap();
         assert_eq!((status.pool.as_str(), status.endpoints.len()), ("p", 2));
         let first = &status.endpoints[0];
@@ -196,12 +195,7 @@ mod tests {
 
     #[test]
     fn a_status_survives_a_round_trip_through_json() {
-        let snapshot = v1::Snapshot {
-            topology: Some(endpoint_picker_wire::topology_from_core(&pool(1))),
-            readings: vec![endpoint_picker_wire::reading_from_core(&reading(3, 0.5, 70), NOW)],
-            ..v1::Snapshot::default()
-        };
-        let status = PoolStatus { is_of_snapshot: false, ..of_snapshot(snapshot).unwrap() };
+        let status = PoolStatus { is_of_snapshot: false, ..of_snapshot(snapshot(vec![reading()])).unwrap() };
         let json = serde_json::to_string(&status).unwrap();
         assert!(json.contains(r#""state":"ready""#), "{json}");
         assert_eq!(serde_json::from_str::<PoolStatus>(&json).unwrap(), status);

@@ -112,23 +112,30 @@ pub struct Decision {
     /// Headers for the response that name the endpoints of stages to the client. Headers that name the endpoint that responds are
     /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
-    /// Changes of the plugins' states.
-    pub changes: StateChanges,
-    /// Expectations of the request at its endpoints, by plugins that learn from the response.
-    pub expectations: Few<Expectation>,
+    /// The records of plugins that remember where requests went.
+    pub records: Records,
     /// Limits that the response has to keep.
     pub limits: Option<ResponseLimits>,
     /// Predicted latencies, and sources of prefix matches, by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
-    /// The usage that its response is predicted to have, by each index of prompts.
-    pub usage_predictions: Few<UsagePrediction>,
-    /// The prompts in `changes` that their endpoints were not sent before: they are not cached unless the
-    /// endpoints serve the request.
-    pub sent_prompts: Few<SentPrompt>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,
     /// Load that the request reserves on each endpoint that will work on it.
     pub reservations: Few<Reservation>,
+}
+
+/// The records of a routed request, by all plugins that remember where requests went.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// [Changes](crate::input::cycle::Cycle::state_change) of the plugins' states.
+    pub changes: StateChanges,
+    /// The expected course of the request at its endpoints, by plugins that learn from the response.
+    pub expectations: Few<Expectation>,
+    /// The predicted usage in its response, by each index of prompts.
+    pub usage_predictions: Few<UsagePrediction>,
+    /// The prompts in `changes` that their endpoints were not sent before: they are not cached unless the
+    /// endpoints serve the request.
+    pub sent_prompts: Few<SentPrompt>,
 }
 
 /// An endpoint that another one may copy KV blocks of the prompt from.
@@ -263,12 +270,9 @@ impl Decision {
             cache_source: None,
             headers: vec![],
             response_headers: vec![],
-            changes: StateChanges::new(),
-            expectations: Few::new(),
+            records: Records::default(),
             limits: None,
             predictions: vec![],
-            usage_predictions: Few::new(),
-            sent_prompts: Few::new(),
             details: vec![],
             reservations: Few::new(),
         }

@@ -39,8 +39,7 @@ use crate::input::providers::Providers;
 use crate::input::slot::Slot;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
-    PrefixProducer, ProfileHandler, Recorder, Records, Reporter, ResponseMarker, SaturationDetector,
-    SessionProducer,
+    PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker, SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -228,12 +227,8 @@ impl Pipeline {
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
-        let Records { changes, expectations, usage_predictions, sent_prompts } = records;
-        decision.changes = changes;
-        decision.expectations = expectations;
+        decision.records = records;
         decision.limits = self.response_limits(cycle.limits);
-        decision.usage_predictions = usage_predictions;
-        decision.sent_prompts = sent_prompts;
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;
             let first = pick.destinations.first();

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 
 use super::{Pipeline, Scratch};
 use crate::Few;
-use crate::decision::ProfileRun;
 use crate::decision::rejection::Rejection;
+use crate::decision::{ProfileRun, Records};
 use crate::flow_control::is_saturated;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, MediaLookup, NO_READING};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
 use crate::input::{candidates, ready};
-use crate::plugin::{NotAdmitted, Records, Routed, Stage};
+use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
 use crate::rng::Rng;

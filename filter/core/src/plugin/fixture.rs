@@ -4,9 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::parameter::LATENCY_PREDICTOR;
-use super::{
-    AgentIdentity, Filter, InflightLoadProducer, Recorder, Records, Routed, Scorer, TopologyExtractor,
-};
+use super::{AgentIdentity, Filter, InflightLoadProducer, Recorder, Routed, Scorer, TopologyExtractor};
+use crate::decision::Records;
 use crate::epp_rules::EppRules;
 use crate::headers::Headers;
 use crate::input::DecisionInput;

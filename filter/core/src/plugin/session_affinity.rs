@@ -9,9 +9,10 @@ use serde::Deserialize;
 use smallvec::smallvec;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{allow, or_default};
-use crate::plugin::{Need, NeedKind, Records, Routed};
+use crate::plugin::{Need, NeedKind, Routed};
 use crate::pool::Endpoint;
 use crate::state::{PluginState, SessionBindings};
 
@@ -265,7 +266,7 @@ macro_rules! session_affinity_plugin {
                 self.0.new_state()
             }
 
-            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>, records: &mut crate::plugin::Records) {
+            fn record(&self, cycle: &crate::input::cycle::Cycle<'_>, routed: &crate::plugin::Routed<'_>, records: &mut crate::decision::Records) {
                 self.0.record(cycle, routed, records);
             }
         }

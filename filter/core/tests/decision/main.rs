@@ -84,7 +84,7 @@ impl Fixture {
         let mut rng = self.rng.clone();
         let decision = self.pipeline.decide(request, &self.input(), self.now, &mut rng);
         self.rng = rng;
-        for change in &decision.changes {
+        for change in &decision.records.changes {
             self.states.apply(change, &self.pool);
         }
         decision
@@ -146,7 +146,7 @@ fn a_full_prefix_outweighs_the_whole_queue_term() {
 fn blocks_that_were_sent_a_moment_ago_are_not_recorded_again() {
     let mut fixture = Fixture::new(&[(0, 0.0)]);
     let recorded_blocks = |fixture: &mut Fixture, blocks: usize| -> Vec<usize> {
-        let changes = fixture.complete(&"x".repeat(256 * blocks)).changes;
+        let changes = fixture.complete(&"x".repeat(256 * blocks)).records.changes;
         // The first word is the capacity.
         changes.iter().map(|change| change.words.len() - 1).collect()
     };

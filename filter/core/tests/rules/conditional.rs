@@ -25,7 +25,7 @@ fn a_prompt_that_its_endpoint_was_not_sent_before_is_answered_412_and_leaves_no_
         let decision = fixture.send(&prompt("cold"), &[IF_AVAILABLE]);
         let message = "no decode worker has the requested KV cache".to_owned();
         assert_eq!(rejection(&decision), (412, None, message));
-        assert!(decision.changes.is_empty() && decision.headers.is_empty(), "{decision:?}");
+        assert!(decision.records.changes.is_empty() && decision.headers.is_empty(), "{decision:?}");
         assert!(decision.reservations.is_empty() && decision.response_headers.is_empty(), "{decision:?}");
         assert_eq!(decision.runs.len(), 1, "the choice can be explained");
     }

@@ -133,7 +133,7 @@ impl Fixture {
     pub(crate) fn decide(&mut self, request: &Request<'_>, seed: u64) -> Decision {
         let pool = self.pool();
         let decision = self.pipeline.decide(request, &self.input(&pool), NOW, &mut SplitMix64::new(seed));
-        for change in &decision.changes {
+        for change in &decision.records.changes {
             self.states.apply(change, &pool);
         }
         decision

@@ -27,7 +27,7 @@ fn beside(fixture: &mut Fixture, pick: &OtherPick, prompt: &str, priority: i32) 
     let prepared = fixture.pipeline.prepare(&request, &input, NOW);
     let rng = &mut SplitMix64::new(1);
     let compared = fixture.pipeline.compare(&prepared, Acting::Other(pick), &input, rng);
-    for change in &compared.decision.changes {
+    for change in &compared.decision.records.changes {
         fixture.states.apply(change, &pool);
     }
     compared
@@ -100,5 +100,5 @@ fn an_endpoint_that_the_pool_lacks_changes_nothing() {
     let mut fixture = Fixture::new(&json!({}), vec![pod(0, 0.1, &[]); 2]);
     let compared = beside(&mut fixture, &OtherPick::default(), &long(), 0);
     assert_eq!(compared.agreement, Agreement::UnknownEndpoint);
-    assert!(compared.decision.changes.is_empty() && compared.decision.reservations.is_empty());
+    assert!(compared.decision.records.changes.is_empty() && compared.decision.reservations.is_empty());
 }

@@ -57,7 +57,7 @@ impl ShadowFixture {
         let acted = self.fixture.pipeline.decide(&request, &input, NOW, &mut SplitMix64::new(self.seed));
         let rng = &mut SplitMix64::new(!self.seed);
         let shadowed = self.shadow.decide((&self.fixture.pipeline, &acted), &request, &input, NOW, rng);
-        for change in acted.changes.iter().chain(&shadowed.decision.changes) {
+        for change in acted.records.changes.iter().chain(&shadowed.decision.records.changes) {
             self.fixture.states.apply(change, &pool);
         }
         (acted, shadowed)
@@ -160,7 +160,11 @@ fn what_is_done_is_the_same_with_and_without_a_shadow() {
         let request = Request { model: "m", prompt: Some(&body.prompt), ..Request::default() };
         let decision = alone.decide(&request, seed);
         assert_eq!(decision.runs, acted.runs, "request {n}");
-        assert_eq!((decision.outcome, decision.changes), (acted.outcome, acted.changes), "request {n}");
+        assert_eq!(
+            (decision.outcome, decision.records.changes),
+            (acted.outcome, acted.records.changes),
+            "request {n}"
+        );
     }
 }
 
@@ -238,7 +242,7 @@ fn a_media_cache_of_another_size_remembers_its_own() {
 fn a_plugin_that_both_have_remembers_once() {
     let mut both = ShadowFixture::new(&json!({}), &json!({}), vec![fresh(); 3]);
     let (acted, shadowed) = both.send(&long(), &[], 0);
-    assert_eq!((acted.changes.len(), shadowed.decision.changes.len()), (1, 0));
+    assert_eq!((acted.records.changes.len(), shadowed.decision.records.changes.len()), (1, 0));
     let (acted, shadowed) = both.send(&long(), &[], 0);
     assert_eq!(best(&shadowed.decision), destinations(&acted), "the shadow looks at the same state");
 }

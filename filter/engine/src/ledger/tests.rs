@@ -66,7 +66,7 @@ fn a_decision_becomes_its_events_and_its_load() {
     let mut decision = decide(&pipeline, &ledger);
     let destination = decision.destination().unwrap();
     let changes = changes_of(&mut decision, ledger.pool());
-    assert!(decision.changes.is_empty(), "moved, not copied");
+    assert!(decision.records.changes.is_empty(), "moved, not copied");
     assert_eq!(decision.reservations.len(), 1, "the caller releases them later");
     let is_prompt = |change: &Change| matches!(change, Change::State(prompt) if prompt.words.len() > 1);
     assert!(changes.iter().any(is_prompt), "{changes:?}");

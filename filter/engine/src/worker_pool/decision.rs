@@ -3,8 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
+use endpoint_picker::decision::{Decision, Records};
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
@@ -168,7 +168,7 @@ impl PoolView {
         if let Some(compared) = &mut compared
             && let Compared::Shadow(shadow) = &mut **compared
         {
-            add_records_of_shadow(&mut decision, &mut changes, &mut shadow.decision);
+            add_records_of_shadow(&mut decision.records, &mut changes, &mut shadow.decision.records);
         }
         (PoolDecision { decision, compared, avoided }, changes)
     }
@@ -208,10 +208,9 @@ impl PoolView {
 /// Adds the records of a shadow, which reserves no load: its plugins record where the request really goes, and learn from the response.
 #[cold]
 #[inline(never)]
-fn add_records_of_shadow(decision: &mut Decision, changes: &mut ChangeList, shadow: &mut Decision) {
-    let states = core::mem::take(&mut shadow.changes);
-    changes.extend(states.into_iter().map(Change::State));
-    decision.expectations.append(&mut shadow.expectations);
-    decision.usage_predictions.append(&mut shadow.usage_predictions);
-    decision.sent_prompts.append(&mut shadow.sent_prompts);
+fn add_records_of_shadow(records: &mut Records, changes: &mut ChangeList, shadow: &mut Records) {
+    changes.extend(core::mem::take(&mut shadow.changes).into_iter().map(Change::State));
+    records.expectations.append(&mut shadow.expectations);
+    records.usage_predictions.append(&mut shadow.usage_predictions);
+    records.sent_prompts.append(&mut shadow.sent_prompts);
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::shadow::{Agreement, OtherPick};
-use endpoint_picker::decision::{Abstention, Decision, MediaCount, Outcome, PromptBlocks, ServedModelRun};
+use endpoint_picker::decision::{
+    Abstention, Decision, MediaCount, Outcome, PromptBlocks, Records, ServedModelRun,
+};
 use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::load::Load;
@@ -180,8 +182,8 @@ pub struct AssignedLoad {
 impl Assignment {
     /// The endpoints of a request by their indices in the pool, and the rest of the decision that names them.
     fn of(decision: Decision, destinations: &[usize], pool: &Endpoints, at: Duration) -> Self {
-        let Decision { ranks, reservations, expectations, limits, usage_predictions, sent_prompts, .. } =
-            decision;
+        let Decision { ranks, reservations, records, limits, .. } = decision;
+        let Records { expectations, usage_predictions, sent_prompts, .. } = records;
         let key = |&index: &usize| pool.as_slice().get(index).map(Endpoint::key);
         let load = |Reservation { endpoint, prefill, response }| {
             Some(AssignedLoad { endpoint: key(&endpoint)?, prefill, response })

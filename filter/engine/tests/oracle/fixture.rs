@@ -174,7 +174,7 @@ impl Fixture {
         self.apply(changes.clone());
         self.in_flight.push_back(InFlight {
             reservations: decision.reservations.to_vec(),
-            expectations: decision.expectations.to_vec(),
+            expectations: decision.records.expectations.to_vec(),
             at: self.now,
             answered: None,
         });

@@ -82,7 +82,8 @@ impl Replay {
         }
         acting.reservations.clear();
         let mut changes = changes_of(&mut acting, &pool);
-        changes.extend(shadow.into_iter().flat_map(|shadow| shadow.decision.changes).map(Change::State));
+        changes
+            .extend(shadow.into_iter().flat_map(|shadow| shadow.decision.records.changes).map(Change::State));
         self.ledger.apply(changes);
         Ok(())
     }

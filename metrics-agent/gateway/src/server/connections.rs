@@ -8,17 +8,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::Watcher;
 use metrics_agent_support::credentials::{CredentialError, File, Watched, Watching};
 use metrics_agent_support::files::FileLimits;
-use metrics_agent_support::runtime::connections::{Connections, Place, Places};
+use metrics_agent_support::runtime::connections::{Accepted, Place, Places};
 use s2n_tls::callbacks::VerifyHostNameCallback;
 use s2n_tls::config::Config;
 use s2n_tls::enums::ClientAuthType;
 use s2n_tls::security;
 use s2n_tls_tokio::TlsAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
@@ -46,9 +46,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// How much a client may send before it waits for the server: messages have megabytes.
 const WINDOW: u32 = 1024 * 1024;
-
-/// Pause after a failed accept, such as without free file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 impl TlsFiles {
     /// Reads the files now, and again whenever they change.
@@ -101,43 +98,19 @@ pub async fn serve(
     status: SharedStatus,
     closing: CancellationToken,
 ) {
-    let graceful = GracefulShutdown::new();
-    let mut connections = Connections::new(PLACES);
-    loop {
-        tokio::select! {
-            () = closing.cancelled() => break,
-            Some(()) = connections.next_ended() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let tls = tls.as_ref().map(|tls| Config::clone(&tls.now()));
-                    let (settings, status) = (Arc::clone(&settings), status.clone());
-                    let watcher = graceful.watcher();
-                    connections.open(peer.ip(), |place| {
-                        connection(stream, place, tls, settings, status, watcher)
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of Envoy Gateway was not accepted");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    graceful.shutdown().await;
+    let serve = |accepted| {
+        let tls = tls.as_ref().map(|tls| Config::clone(&tls.now()));
+        connection(accepted, tls, Arc::clone(&settings), status.clone())
+    };
+    PLACES.serve(listener, closing, serve).await;
 }
 
 async fn connection(
-    stream: TcpStream,
-    place: Place,
+    Accepted { stream, place, watcher, .. }: Accepted,
     tls: Option<Config>,
     settings: Arc<HookSettings>,
     status: SharedStatus,
-    watcher: Watcher,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps Nagle's delay");
-    }
     match tls {
         None => calls(stream, place, settings, status, watcher).await,
         Some(tls) => match timeout(HANDSHAKE_LIMIT, TlsAcceptor::new(tls).accept(stream)).await {

@@ -3,14 +3,21 @@
 
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 /// Bits of an IPv6 address that count: a host may have all addresses of such a network.
 const NETWORK: u128 = !(u64::MAX as u128);
+
+/// Pause after a failed accept, such as without free file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The place of a connection. Clones are one place.
 #[derive(Clone, Debug, Default)]
@@ -38,9 +45,55 @@ pub struct Places {
     pub flags: &'static str,
 }
 
+/// A connection that a listener has accepted.
+pub struct Accepted {
+    /// The connection.
+    pub stream: TcpStream,
+    /// The address of its client.
+    pub peer: IpAddr,
+    /// Its place.
+    pub place: Place,
+    /// Ends it, after the requests in flight, when the listener closes.
+    pub watcher: Watcher,
+}
+
+impl Places {
+    /// Serves the connections of a listener until `closing` is cancelled, and then until every request in flight is complete.
+    pub async fn serve<S: Future<Output = ()> + Send + 'static>(
+        self,
+        listener: TcpListener,
+        closing: CancellationToken,
+        serve: impl Fn(Accepted) -> S,
+    ) {
+        let graceful = GracefulShutdown::new();
+        let mut connections = Connections::new(self);
+        loop {
+            tokio::select! {
+                () = closing.cancelled() => break,
+                Some(()) = connections.next_ended() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        if let Err(error) = stream.set_nodelay(true) {
+                            tracing::debug!(%error, "a connection keeps Nagle's delay");
+                        }
+                        let (peer, watcher) = (peer.ip().to_canonical(), graceful.watcher());
+                        connections.open(peer, |place| serve(Accepted { stream, peer, place, watcher }));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection was not accepted");
+                        tokio::time::sleep(ACCEPT_RETRY).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        graceful.shutdown().await;
+    }
+}
+
 /// The open connections, each served by a task. Warns once when all places are taken, and again only after half of them were free; and once
 /// for each peer that has all of its own.
-pub struct Connections {
+struct Connections {
     places: Places,
     tasks: JoinSet<()>,
     open: HashMap<Id, Connection>,
@@ -66,7 +119,7 @@ struct PeerConnections {
 
 impl Connections {
     /// No connections yet.
-    pub fn new(places: Places) -> Self {
+    fn new(places: Places) -> Self {
         Self {
             places,
             tasks: JoinSet::new(),
@@ -78,7 +131,7 @@ impl Connections {
     }
 
     /// Waits until a connection ends, and frees its place; `None`: there is none.
-    pub async fn next_ended(&mut self) -> Option<()> {
+    async fn next_ended(&mut self) -> Option<()> {
         let ended = self.tasks.join_next_with_id().await?;
         self.free(ended.map_or_else(|error| error.id(), |(id, ())| id));
         Some(())
@@ -86,7 +139,7 @@ impl Connections {
 
     /// Serves a connection of this peer. Without a free place, the oldest connection without a kept place is closed: one of the peer if the
     /// peer has all of its places, otherwise one of the peer that has most of them. If there is none, the new connection is closed.
-    pub fn open<S: Future<Output = ()> + Send + 'static>(
+    fn open<S: Future<Output = ()> + Send + 'static>(
         &mut self,
         peer: IpAddr,
         serve: impl FnOnce(Place) -> S,

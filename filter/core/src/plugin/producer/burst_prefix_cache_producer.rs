@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::allow;
-use crate::plugin::{Plugin, PrefixProducer, Recorder, Records, Roles, Routed};
+use crate::plugin::{Plugin, PrefixProducer, Recorder, Roles, Routed};
 use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::state::{Bursts, PluginState};

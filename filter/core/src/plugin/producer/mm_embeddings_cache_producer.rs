@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
-use crate::plugin::{Plugin, Recorder, Records, Roles, Routed};
+use crate::plugin::{Plugin, Recorder, Roles, Routed};
 use crate::state::{MediaItems, PluginState};
 
 /// Remembers which items of content the servers were sent, and so hold the embeddings of.

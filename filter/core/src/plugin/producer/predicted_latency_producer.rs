@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::input::prediction::{LatencyLimits, Prediction};
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, allow, duration, or_default};
 use crate::plugin::scorer::{Costs, ExpectedLatencyScorer};
-use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Records, Roles, Routed};
+use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
 use crate::state::PluginState;
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
 

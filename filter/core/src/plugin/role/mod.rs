@@ -24,7 +24,7 @@ use crate::plugin::scorer::Scorer;
 use crate::request::body::Parser;
 use crate::request::prompt::Media;
 pub use need::{Need, NeedKind};
-pub use recorder::{Recorder, Records, ResponseMarker, Routed, Stage};
+pub use recorder::{Recorder, ResponseMarker, Routed, Stage};
 
 /// A configured plugin.
 pub trait Plugin: Debug {

@@ -2,14 +2,13 @@
 
 use core::fmt::Debug;
 
-use crate::Few;
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::PREFILL;
 use crate::pool::Endpoint;
 use crate::request::prompt::BlockHashes;
-use crate::state::latency::Expectation;
-use crate::state::prefix::{PrefixMatch, SentPrompt, UsagePrediction};
-use crate::state::{PluginState, StateChanges};
+use crate::state::PluginState;
+use crate::state::prefix::PrefixMatch;
 
 /// Remembers where requests went.
 pub trait Recorder: Debug + Send + Sync {
@@ -23,19 +22,6 @@ pub trait Recorder: Debug + Send + Sync {
 
     /// Adds what follows from a routed request.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records);
-}
-
-/// The records of a routed request, by all plugins that remember where requests went.
-#[derive(Debug, Default)]
-pub struct Records {
-    /// [Changes](Cycle::state_change) of the plugins' states.
-    pub changes: StateChanges,
-    /// The expected course of the request at its endpoints, by plugins that learn from the response.
-    pub expectations: Few<Expectation>,
-    /// The predicted usage in its response, by each index of prompts.
-    pub usage_predictions: Few<UsagePrediction>,
-    /// The prompts in `changes` that their endpoints were not sent before.
-    pub sent_prompts: Few<SentPrompt>,
 }
 
 /// Names an endpoint to the client in the response's headers.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
-use crate::plugin::{Need, Plugin, Recorder, Records, Roles, Routed, Scorer};
+use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::{ColdOrder, PluginState, Words};
 
 /// Spreads cold requests: no candidate was sent a block of their prompt before.

@@ -74,7 +74,7 @@ fn approx_prefix_cache_producer() {
         let reading = Reading { block_size, ..fresh() };
         let decision = Fixture::new(&plain("prefix-cache-scorer"), vec![reading]).send(&"x".repeat(360), &[]);
         // The first word is the capacity, with two bits that say which number of blocks is in force.
-        decision.changes[0].words.len() - 1
+        decision.records.changes[0].words.len() - 1
     };
     assert_eq!(blocks(None), 2);
     assert_eq!(blocks(Some(128)), 1);
@@ -83,7 +83,7 @@ fn approx_prefix_cache_producer() {
         let config = json!({"plugins": [producer, {"type": "prefix-cache-scorer"}]});
         let reading = Reading { block_size: Some(16), num_blocks: Some(2048), ..fresh() };
         let decision = Fixture::new(&config, vec![reading]).send(&"x".repeat(360), &[]);
-        (decision.changes[0].words[0], decision.changes[0].words.len() - 1)
+        (decision.records.changes[0].words[0], decision.records.changes[0].words.len() - 1)
     };
     assert_eq!(words(&json!({})), (2048, 2));
     // Of 90 tokens, the last full blocks end at 64 and 80.

@@ -191,7 +191,7 @@ impl Crowd {
             let input = self.without_prompts.ledger().input(&self.readings[..1], self.world.now());
             let decision = self.pipeline.decide(request, &input, self.world.now(), &mut SplitMix64::new(0));
             // The first word is the endpoint's capacity.
-            decision.changes.into_iter().next().map(|prompt| prompt.words[1..].to_vec())
+            decision.records.changes.into_iter().next().map(|prompt| prompt.words[1..].to_vec())
         });
         let chain = chain.unwrap();
         let matched = |ledger: &Ledger| {

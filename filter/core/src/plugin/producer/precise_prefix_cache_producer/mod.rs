@@ -8,9 +8,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::parameters::{Backend, Indexer, KvEvents, TokenProcessor};
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::{
-    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Records, Roles, Routed,
+    ApproxPrefixCacheProducer, MatchSource, Plugin, PrefixProducer, Recorder, Roles, Routed,
 };
 use crate::pool::reading::Reading;
 use crate::request::cached_prompt::{CachedPrompt, CachedRun, TierWeights};

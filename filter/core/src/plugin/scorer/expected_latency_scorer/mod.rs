@@ -12,9 +12,10 @@ use serde::Deserialize;
 
 use self::cost::CostParameters;
 pub(in crate::plugin) use self::cost::Costs;
+use crate::decision::Records;
 use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
-use crate::plugin::{Need, Plugin, Recorder, Records, Roles, Routed, Scorer};
+use crate::plugin::{Need, Plugin, Recorder, Roles, Routed, Scorer};
 use crate::state::PluginState;
 use crate::state::latency::LatencyState;
 
