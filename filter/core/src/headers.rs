@@ -146,7 +146,6 @@ impl<'a> Headers<'a> {
     }
 
     /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its parameters.
-    #[cold]
     #[inline(never)]
     pub fn prefers(&self, preference: &str) -> bool {
         let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));

@@ -57,7 +57,7 @@ impl OpenString {
         }
         let mut at = usize::from(core::mem::take(&mut self.after_backslash));
         loop {
-            at += special(chunk.get(at..)?)?;
+            at += memchr2(b'"', b'\\', chunk.get(at..)?)?;
             if chunk.get(at) == Some(&b'"') {
                 return Some(at + 1);
             }
@@ -65,14 +65,6 @@ impl OpenString {
             self.after_backslash = at > chunk.len();
         }
     }
-}
-
-/// The offset of the first quote or backslash. Most strings are shorter than a search by vectors takes to begin.
-fn special(text: &[u8]) -> Option<usize> {
-    const SHORT: usize = 16;
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\');
-    let found = text.iter().take(SHORT).position(is_special);
-    found.or_else(|| Some(SHORT + memchr2(b'"', b'\\', text.get(SHORT..)?)?))
 }
 
 /// The offset behind the string whose opening quote is before `from`; `None` if the text ends before the

@@ -181,10 +181,10 @@ impl Pipeline {
     }
 
     /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
-    /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too. `scratch` is
-    /// memory of earlier decisions.
+    /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too.
     ///
-    /// Steps whose roles have no plugin are not taken: the code of a step that few pipelines take is out of the way of the others.
+    /// `scratch` is memory of earlier decisions. Steps whose roles have no plugin are not taken, and their code
+    /// is out of line: most pipelines have few of them.
     pub fn decide_prepared(
         &self,
         prepared: &Prepared<'_>,

@@ -159,8 +159,9 @@ impl Pipeline {
     ) -> Result<(), Box<Rejection>> {
         let mut runs = decision.runs.iter().enumerate();
         let picks = |run: &ProfileRun| run.profile == schedule.primary && !run.picked.is_empty();
-        let Some((primary, run)) = runs.find(|(_, run)| picks(run)) else { return Err(filtered_out()) };
-        let Some(&first) = run.picked.first() else { return Err(filtered_out()) };
+        let filtered_out = || Box::new(Rejection::filtered_out());
+        let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(filtered_out)?;
+        let &first = run.picked.first().ok_or_else(filtered_out)?;
         let cached = cycle.prefix_of(self.default_prefixes).blocks(first);
         if cached == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
             return Err(Box::new(Rejection::not_cached()));
@@ -200,8 +201,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The endpoint that another one may copy KV blocks from. Of several producers the last one that names an endpoint counts, because
-    /// each writes the same header.
+    /// The endpoint that another one may copy KV blocks from. Of several producers the last one that names an
+    /// endpoint counts, because each writes the same header.
     #[cold]
     #[inline(never)]
     fn cache_source(
@@ -285,11 +286,6 @@ impl Pipeline {
         });
         headers.collect()
     }
-}
-
-#[cold]
-fn filtered_out() -> Box<Rejection> {
-    Box::new(Rejection::filtered_out())
 }
 
 /// The endpoints that a run rated and did not pick, best first, equal ones in random order.

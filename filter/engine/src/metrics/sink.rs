@@ -218,17 +218,17 @@ impl<M: MetricSink> Histogram<M> {
     }
 }
 
-/// Events between two that are measured: a clock takes longer to read than a histogram to count.
+/// One of this many events is measured: to read a clock and to enter a value take longer than to count.
 const SAMPLE: u32 = 16;
 
-/// A histogram of times, of which one in [`SAMPLE`] is measured. Each counts as the last one that was measured.
+/// A histogram of times, of which one in [`SAMPLE`] is measured. The others count as the last measured one.
 #[derive(Clone, Debug)]
 pub(crate) struct SampledHistogram<M: MetricSink> {
     histogram: Histogram<M>,
     last: Cell<u128>,
     /// Events since the last measured one, with it, that are not in the histogram yet.
     pending: Cell<u32>,
-    /// Events until the next that is measured.
+    /// Events before the next measured one.
     left: Cell<u32>,
 }
 
