@@ -50,6 +50,7 @@ impl HeaderList {
     }
 
     /// Appends a header.
+    #[inline]
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
@@ -90,9 +91,7 @@ impl HeaderList {
         for (passed, &(name_length, value_length)) in self.lengths.get(place.header..)?.iter().enumerate() {
             let middle = start + name_length;
             let end = middle + value_length;
-            if name_length == name.len()
-                && self.bytes.get(start..middle)?.eq_ignore_ascii_case(name.as_bytes())
-            {
+            if name_length == name.len() && is_named(self.bytes.get(start..middle)?, name.as_bytes()) {
                 *place = Place { header: place.header + passed + 1, start: end };
                 return self.bytes.get(middle..end);
             }
@@ -100,6 +99,11 @@ impl HeaderList {
         }
         None
     }
+}
+
+/// Whether a header has this name, in any case. Most proxies pass names on in lower case.
+fn is_named(header: &[u8], name: &[u8]) -> bool {
+    header == name || header.eq_ignore_ascii_case(name)
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for HeaderList {
@@ -142,6 +146,7 @@ impl<'a> Headers<'a> {
     }
 
     /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its parameters.
+    #[inline(never)]
     pub fn prefers(&self, preference: &str) -> bool {
         let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));
         preferences.any(|one| {

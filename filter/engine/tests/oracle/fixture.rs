@@ -153,12 +153,9 @@ impl Fixture {
     pub(crate) fn decide(&self, spec: &RequestSpec, seed: u64) -> Decision {
         self.with_request(spec, |request, view| {
             let prepared = self.pipeline.prepare(request, view, self.now);
-            let prepared = prepared.with_scratch(self.scratch.take());
-            let rng = &mut SplitMix64::new(seed);
-            let decision = self.pipeline.decide_prepared(&prepared, Acting::Own, view, rng);
-            let mut scratch = prepared.into_scratch();
+            let (scratch, rng) = (&mut *self.scratch.borrow_mut(), &mut SplitMix64::new(seed));
+            let decision = self.pipeline.decide_prepared(&prepared, Acting::Own, view, scratch, rng);
             scratch.keep_runs(decision.runs.clone());
-            self.scratch.replace(scratch);
             decision
         })
     }

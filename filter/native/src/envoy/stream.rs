@@ -189,8 +189,9 @@ impl Stream {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
         if let (Outcome::Hold | Outcome::Wait, Some(picking)) = (&outcome, &self.picking) {
-            // So that the listener needs no larger limit of its own.
-            request.raise_buffer_limit(picking.worker.buffer_limit());
+            // So that the listener needs no larger limit of its own. No body is longer than its head says.
+            let length = picking.exchange.declared_length().unwrap_or(u64::MAX);
+            request.raise_buffer_limit(picking.worker.buffer_limit().min(length));
         }
         outcome
     }

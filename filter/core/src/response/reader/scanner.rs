@@ -155,7 +155,7 @@ impl Scanner {
             b'"' => {
                 self.string = Some(OpenString::default());
                 self.value_of = key;
-                self.word = Word::default();
+                self.word.length = 0;
             }
             b':' => {
                 self.key = self.word.key();
@@ -294,10 +294,12 @@ impl Default for Word {
 
 impl Word {
     fn push(&mut self, bytes: &[u8]) {
-        for (slot, &byte) in self.bytes.iter_mut().skip(self.length).zip(bytes) {
-            *slot = byte;
-            self.length += 1;
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
+        let length = room.len().min(bytes.len());
+        if let (Some(room), Some(bytes)) = (room.get_mut(..length), bytes.get(..length)) {
+            room.copy_from_slice(bytes);
         }
+        self.length += length;
     }
 
     fn spelled(&self) -> &[u8] {
