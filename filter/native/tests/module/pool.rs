@@ -20,8 +20,8 @@ use crate::envoy::Config;
 #[path = "../agent/server.rs"]
 mod server;
 
-/// The time by which the module polls.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// The time by which the module does what other threads have to do.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The right to be the process's only test: the oldest configuration of a process writes the metrics of all.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
