@@ -26,7 +26,7 @@ pub struct Setup {
     pub labels: &'static [&'static [(&'static str, &'static str)]],
     /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for all.
     pub cache: Option<(u32, u32)>,
-    /// Variations of the cases, beside metrics and prompts.
+    /// Variations of the cases, in addition to metrics and prompts.
     pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
@@ -72,7 +72,7 @@ const PLAIN: Setup = Setup {
     is_of_main: false,
 };
 
-/// A setup that is compared with the main branch only. Servers have so many blocks that none is evicted: the index evicts in batches.
+/// A setup that is compared with the main branch only. Servers have enough blocks that none is evicted: the index evicts in batches.
 const OF_MAIN: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_of_main: true, ..PLAIN };
 
 /// Servers of two stages in two zones.

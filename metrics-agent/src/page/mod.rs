@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 const PERMISSIONS: HeaderName = HeaderName::from_static("permissions-policy");
 
-struct Asset {
+struct PageAsset {
     path: &'static str,
     kind: &'static str,
     content: &'static str,
@@ -21,11 +21,11 @@ struct Asset {
 
 macro_rules! asset {
     ($path:literal, $kind:literal, $file:literal) => {
-        Asset { path: $path, kind: $kind, content: include_str!($file) }
+        PageAsset { path: $path, kind: $kind, content: include_str!($file) }
     };
 }
 
-const ASSETS: [Asset; 16] = [
+const ASSETS: [PageAsset; 16] = [
     asset!("/", "text/html; charset=utf-8", "assets/index.html"),
     asset!("/page/page.css", "text/css; charset=utf-8", "assets/page.css"),
     asset!("/page/main.js", "text/javascript; charset=utf-8", "assets/main.js"),
@@ -50,7 +50,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .fold(Router::new(), |router, asset| router.route(asset.path, get(|| async { serve(asset) })))
 }
 
-fn serve(asset: &'static Asset) -> Response {
+fn serve(asset: &'static PageAsset) -> Response {
     let headers = [
         (header::CONTENT_TYPE, asset.kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -36,7 +36,7 @@ use crate::pool::queue_thread::QueueTicks;
 use crate::pool::store::SharedStore;
 use crate::pool::{SharedPool, watchers};
 use crate::process::clock;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
@@ -49,10 +49,11 @@ const MAX_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PREFIX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pools of the process, by their name and the way to their agent.
-static POOLS: LazyLock<Registry<(String, AgentAccess), PoolRuntime>> = LazyLock::new(Registry::new);
+static POOLS: LazyLock<ProcessRegistry<(String, AgentAccess), PoolRuntime>> =
+    LazyLock::new(ProcessRegistry::new);
 
 /// The ways to agents that pools of the process have.
-static AGENTS: LazyLock<Registry<AgentAccess, AgentLinks>> = LazyLock::new(Registry::new);
+static AGENTS: LazyLock<ProcessRegistry<AgentAccess, AgentLinks>> = LazyLock::new(ProcessRegistry::new);
 
 /// The threads of all pools with the same way to the agent.
 #[derive(Debug)]

@@ -36,14 +36,14 @@ pub struct History {
 #[derive(Debug, Default)]
 struct PoolHistory {
     times: VecDeque<Duration>,
-    endpoints: BTreeMap<String, Series>,
+    endpoints: BTreeMap<String, NumberSeries>,
     /// Requests that wait in the proxies' queues, by priority, in the same form.
     queued: BTreeMap<i32, VecDeque<f32>>,
 }
 
 /// One number for each of [`PoolHistory::times`]; NaN, and null in JSON, where there was no value.
 #[derive(Clone, Debug, Default, Serialize)]
-struct Series {
+struct NumberSeries {
     waiting: VecDeque<f32>,
     running: VecDeque<f32>,
     kv_usage: VecDeque<f32>,
@@ -55,7 +55,7 @@ struct Series {
 #[derive(Serialize)]
 struct HistoryJson<'a> {
     ages_ms: Vec<u128>,
-    endpoints: &'a BTreeMap<String, Series>,
+    endpoints: &'a BTreeMap<String, NumberSeries>,
     queued: &'a BTreeMap<i32, VecDeque<f32>>,
 }
 
@@ -115,7 +115,7 @@ impl PoolHistory {
         self.times.push_back(now);
         for endpoint in status.endpoints.iter().take(MAX_ENDPOINTS) {
             let series =
-                self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| Series::unknown(before));
+                self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| NumberSeries::unknown(before));
             series.add(endpoint);
         }
         // Endpoints without a new point have left.
@@ -130,12 +130,12 @@ impl PoolHistory {
                 queued.pop_front();
             }
             self.times.pop_front();
-            self.endpoints.values_mut().for_each(Series::drop_oldest);
+            self.endpoints.values_mut().for_each(NumberSeries::drop_oldest);
         }
     }
 }
 
-impl Series {
+impl NumberSeries {
     fn unknown(points: usize) -> Self {
         let values = unknown(points);
         Self {

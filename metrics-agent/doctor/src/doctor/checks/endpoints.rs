@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use metrics_agent_status::columns::counted;
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
 
-use super::super::dump::Cluster;
+use super::super::dump::DumpedCluster;
 use super::super::report::Finding;
 use crate::doctor::{Facts, Picking};
 
@@ -30,7 +30,7 @@ pub(super) fn hosts(facts: &Facts) -> Option<Vec<Finding>> {
 fn other_hosts(
     facts: &Facts,
     picking: &Picking<'_>,
-    cluster: &Cluster,
+    cluster: &DumpedCluster,
     endpoints: &[EndpointStatus],
 ) -> Option<Finding> {
     let hosts = facts.hosts.of(&cluster.name).unwrap_or_default();

@@ -22,7 +22,7 @@ const CYCLE_SECONDS: f64 = 0.001;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramAwareFairness {
-    strategy: Strategy,
+    strategy: ProgramStrategy,
     /// Seconds after which an idle program is forgotten; 0: never.
     eviction_ttl_seconds: f64,
     /// Accepted for the EPP's sake: an idle program is forgotten at the end of its time to live, without a sweep.
@@ -38,7 +38,7 @@ pub struct ProgramAwareFairness {
 /// The only strategy is the least attained service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Strategy {
+enum ProgramStrategy {
     #[serde(alias = "")]
     Las,
 }
@@ -46,7 +46,7 @@ enum Strategy {
 impl Default for ProgramAwareFairness {
     fn default() -> Self {
         Self {
-            strategy: Strategy::Las,
+            strategy: ProgramStrategy::Las,
             eviction_ttl_seconds: 3600.0,
             eviction_sweep_seconds: 300.0,
             las_weight_service: 0.8,

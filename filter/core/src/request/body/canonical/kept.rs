@@ -28,13 +28,13 @@ pub(super) struct Kept<'a> {
     /// Limit of the whole buffer.
     max: usize,
     /// The members of the objects that are open, outermost first.
-    members: Vec<Member<'a>>,
+    members: Vec<KeptMember<'a>>,
     /// The memory in which an object is put in order.
     ordered: Vec<u8>,
 }
 
 /// One member of an object in the buffer.
-struct Member<'a> {
+struct KeptMember<'a> {
     name: Ordered<'a>,
     kept: Range<usize>,
     /// Its whole length.
@@ -86,7 +86,7 @@ impl Ord for Ordered<'_> {
     }
 }
 
-impl Member<'_> {
+impl KeptMember<'_> {
     fn is_cut(&self) -> bool {
         (self.kept.len() as u64) < self.bytes
     }
@@ -197,12 +197,12 @@ impl<'a> Kept<'a> {
             // The last of equal keys counts. Equal keys that are not neighbours are found when the members are sorted.
             if order.is_eq() {
                 open.length -= last.bytes + 1;
-                *last = Member { name, kept, bytes: total };
+                *last = KeptMember { name, kept, bytes: total };
                 self.keep_within_buffer(open);
                 return;
             }
         }
-        self.members.push(Member { name, kept, bytes: total });
+        self.members.push(KeptMember { name, kept, bytes: total });
         self.keep_within_buffer(open);
     }
 
@@ -221,7 +221,8 @@ impl<'a> Kept<'a> {
             // Every member adds to the length, so this object is empty.
             return 1 + self.put(b"}");
         }
-        let last_is_cut = self.members.get(open.first..).and_then(<[_]>::last).is_some_and(Member::is_cut);
+        let last_is_cut =
+            self.members.get(open.first..).and_then(<[_]>::last).is_some_and(KeptMember::is_cut);
         let is_cut = if open.is_sorted && open.left_out.is_none() {
             last_is_cut
         } else {

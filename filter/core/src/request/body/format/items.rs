@@ -115,7 +115,7 @@ impl<'a> Reader<'a> for Items<'_, '_, 'a> {
     fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut json = JsonText::new(self.scope.options.keep_bytes);
         let mut before = "[";
-        while let Some(item) = element(&mut array, Item { scope: self.scope })? {
+        while let Some(item) = element(&mut array, ItemReader { scope: self.scope })? {
             json.json(before);
             let mut before_field = "{";
             for (name, text) in
@@ -146,11 +146,11 @@ struct ItemFields<'a> {
     content: Option<Text<'a>>,
 }
 
-struct Item<'s, 'c, 'a> {
+struct ItemReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }
 
-impl<'a> Reader<'a> for Item<'_, '_, 'a> {
+impl<'a> Reader<'a> for ItemReader<'_, '_, 'a> {
     type Value = ItemFields<'a>;
 
     fn other(self) -> Self::Value {

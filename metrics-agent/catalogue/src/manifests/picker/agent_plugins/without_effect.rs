@@ -10,12 +10,12 @@ pub(in crate::manifests::picker) struct WithoutEffect {
     pub(in crate::manifests::picker) reason: &'static str,
     /// Whether the EPP counts it as experimental.
     pub(super) is_alpha: bool,
-    parameters: Parameters,
+    parameters: UnusedParameters,
 }
 
 /// A plugin's parameters, of which only the types and ranges count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Parameters {
+enum UnusedParameters {
     None,
     Kind(KubernetesKind),
 }
@@ -40,8 +40,8 @@ impl WithoutEffect {
             _ => return Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
         };
         let parameters = match type_name {
-            "k8s-notification-source" => Parameters::Kind(KubernetesKind::deserialize(parameters)?),
-            _ => NoParameters::deserialize(parameters).map(|NoParameters {}| Parameters::None)?,
+            "k8s-notification-source" => UnusedParameters::Kind(KubernetesKind::deserialize(parameters)?),
+            _ => NoParameters::deserialize(parameters).map(|NoParameters {}| UnusedParameters::None)?,
         };
         Ok(Self { reason, is_alpha, parameters })
     }
@@ -49,8 +49,8 @@ impl WithoutEffect {
     /// Refuses parameters that are out of range.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.parameters {
-            Parameters::None => Ok(()),
-            Parameters::Kind(kind) => kind.check(),
+            UnusedParameters::None => Ok(()),
+            UnusedParameters::Kind(kind) => kind.check(),
         }
     }
 }
