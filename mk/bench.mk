@@ -16,7 +16,7 @@ soak: build bench-program $(if $(WHOLE),native) ## Run the same load for long (S
 	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS)) $(if $(WHOLE),--whole --workers 2 --rate 100)
 
 .PHONY: parity
-parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=main with EPP=: the main branch; SEED=n)
+parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=ebab68792 with EPP=: the later commit; SEED=n)
 	@epp=$$(EPP_RULES='$(EPP_RULES)' tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity $(addprefix --epp-rules ,$(EPP_RULES)) $(addprefix --seed ,$(SEED))
 
 .PHONY: bench

@@ -51,6 +51,10 @@ test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Ru
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both)
 	@tools/test/envoys $(if $(ALL),all)
 
+.PHONY: fuzz-build
+fuzz-build: ## Build the fuzz targets only
+	@tools/test/fuzz build
+
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads foreign bytes, each target for SECONDS=10
 	@SECONDS_EACH=$(or $(SECONDS),10) tools/test/fuzz

@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         emit_endpoint_scores: false,
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
-        epp_rules: EppRules::Main,
+        epp_rules: EppRules::V011,
         file_limits: FileLimits::default(),
     };
     match Plan::read(&[file], &options) {

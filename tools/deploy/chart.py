@@ -134,8 +134,8 @@ def rule_faults(rule, is_check, values):
 
 def expected_objects(kinds, values, is_sidecar, namespaces):
     """Differences between the objects that the values ask for and those that are there."""
-    config = values.get("pickerConfig.rules") != "epp"
-    has_own_config = config and "pickerConfig.configMap" not in values
+    has_own_config = "pickerConfig.manifests" in values
+    config = has_own_config or "pickerConfig.configMap" in values
     is_global = namespaces == ["*"]
     monitored = "metrics.scrape" in values
     pools = values.get("pools", [])
@@ -183,7 +183,7 @@ def expected_objects(kinds, values, is_sidecar, namespaces):
         if not service["spec"]["selector"].items() <= labels.items() or [port["name"] for port in service["spec"]["ports"]] != ["http"]:
             yield "the Service does not lead to the agent"
     flags = agent["args"]
-    wanted = ["--kubernetes", f"--listen={listen}", *(f"--kubernetes-namespace={namespace}" for namespace in namespaces)]
+    wanted = ["--kubernetes", f"--listen={listen}", f"--rules={values.get('pickerConfig.rules', 'expected-latency')}", *(f"--kubernetes-namespace={namespace}" for namespace in namespaces)]
     if config:
         wanted.append(f"--picker-config-map={values.get('pickerConfig.configMap', f'{NAMESPACE}/{RELEASE}-config')}")
     yield from (f"the agent lacks {flag}: {flags}" for flag in wanted if flag not in flags)
@@ -210,14 +210,12 @@ def token_faults(kinds, values, name):
 
 
 def check_files():
-    """The dashboard and the alerts are those of docs/operate/observability, whole, and the configuration without others is that of examples/choosing."""
+    """The dashboard and the alerts are those of docs/operate/observability, whole."""
     kinds = by_kind(template({"metrics.dashboard.enabled": True, "metrics.alerts.enabled": True}))
     folder = ROOT / "docs/operate/observability"
     if kinds["PrometheusRule"][0]["spec"] != yaml.load((folder / "alerts.yaml").read_text(), Loader):
         yield "the PrometheusRule is not docs/operate/observability/alerts.yaml"
     files = {name: text for config_map in kinds["ConfigMap"] for name, text in config_map["data"].items()}
-    if files["expected-latency.yaml"] != (ROOT / "examples/choosing/expected-latency.yaml").read_text():
-        yield "the ConfigMap is not examples/choosing/expected-latency.yaml"
     dashboard = json.loads(files["endpoint-picker.json"])
     if dashboard != json.loads((folder / "dashboard.json").read_text()):
         yield "the ConfigMap is not docs/operate/observability/dashboard.json"

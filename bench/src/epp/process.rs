@@ -18,8 +18,8 @@ pub const VERSION: &str = "v0.10.0";
 /// The EPP that recordings with these rules are of: a release, or a commit of the main branch.
 pub fn recorded_version(rules: EppRules) -> &'static str {
     match rules {
-        EppRules::Own | EppRules::V010 => VERSION,
-        EppRules::Main => "ebab687927f5331c1b39defcb579a07951bce56c",
+        EppRules::Own | EppRules::V010 | EppRules::V011 => VERSION,
+        EppRules::Ebab68792 => "ebab687927f5331c1b39defcb579a07951bce56c",
     }
 }
 

@@ -7,6 +7,7 @@ use metrics_agent_support::files::FileLimits;
 use crate::manifests::Manifests;
 use crate::parity::generator::configuration;
 use anyhow::{Context, Result, anyhow};
+use endpoint_picker::config::PickerConfig;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker_harness::tools;
@@ -32,8 +33,8 @@ pub struct Setup {
     pub cases: usize,
     /// Whether the configuration is drawn from the seed too.
     pub is_drawn: bool,
-    /// Whether only the main branch of the EPP is compared.
-    pub is_of_main: bool,
+    /// Whether only the commit after v0.10 of the EPP is compared.
+    pub is_after_v010: bool,
 }
 
 /// A variation of cases.
@@ -69,11 +70,12 @@ const PLAIN: Setup = Setup {
     varies: &[],
     cases: 40,
     is_drawn: false,
-    is_of_main: false,
+    is_after_v010: false,
 };
 
-/// A setup that is compared with the main branch only. Servers have enough blocks that none is evicted: the index evicts in batches.
-const OF_MAIN: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_of_main: true, ..PLAIN };
+/// A setup that is compared with the commit after v0.10 only. Servers have enough blocks that none is
+/// evicted: the index evicts in batches.
+const AFTER_V010: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_after_v010: true, ..PLAIN };
 
 /// Servers of two stages in two zones.
 const STAGES: &[&[(&str, &str)]] = &[
@@ -133,24 +135,24 @@ pub const SETUPS: &[Setup] = &[
         varies: &[Varies::Tiers],
         ..PLAIN
     },
-    Setup { name: "agents", varies: &[Varies::AgentSessions], ..OF_MAIN },
-    Setup { name: "attributes", ..OF_MAIN },
-    Setup { name: "media", varies: &[Varies::Media], ..OF_MAIN },
-    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..OF_MAIN },
-    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..OF_MAIN },
+    Setup { name: "agents", varies: &[Varies::AgentSessions], ..AFTER_V010 },
+    Setup { name: "attributes", ..AFTER_V010 },
+    Setup { name: "media", varies: &[Varies::Media], ..AFTER_V010 },
+    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..AFTER_V010 },
+    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..AFTER_V010 },
     Setup {
         name: "topology-of-decode",
         servers: 6,
         labels: STAGES,
         varies: &[Varies::NamedServers],
-        ..OF_MAIN
+        ..AFTER_V010
     },
     Setup {
         name: "drawn",
         labels: &[&[("zone", "a")], &[("zone", "b")], &[("zone", "a")]],
         varies: &[Varies::AgentSessions, Varies::Media],
         is_drawn: true,
-        ..OF_MAIN
+        ..AFTER_V010
     },
 ];
 
@@ -181,7 +183,7 @@ impl Setup {
 
     /// Whether it is compared with the EPP of these rules.
     pub fn compares(&self, rules: EppRules) -> bool {
-        rules.is_main() || !self.is_of_main
+        rules.is_after_v010() || !self.is_after_v010
     }
 
     /// Writes the document for both pickers, with the place of their endpoints in it.
@@ -239,7 +241,8 @@ impl Comparison {
     /// Our rules: the document as the agent reads it.
     pub(crate) fn pipeline(&self) -> Result<Pipeline> {
         if !self.has_config() {
-            return Ok(Pipeline::default().with_epp_rules(self.rules));
+            let config = PickerConfig { epp_rules: self.rules, ..PickerConfig::default() };
+            return Ok(Pipeline::compile(config)?);
         }
         let bytes = self.manifests.config().to_string().into_bytes();
         let files = [File { path: Path::new("config.json").into(), bytes }];
@@ -250,6 +253,7 @@ impl Comparison {
             neutral_score_after: None,
             avoid_failing: Duration::ZERO,
             epp_rules: self.rules,
+            rules: None,
             file_limits: FileLimits::default(),
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;

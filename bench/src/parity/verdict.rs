@@ -32,10 +32,6 @@ pub enum Difference {
     HintWithoutBody,
     /// A body that is not JSON: the message is of another decoder.
     DecoderWords,
-    /// No server has the labels that filters require: later commits respond with another status, as we do.
-    IneligibleStatus,
-    /// All servers are above their limits: later commits keep all of them, as we do.
-    AllAboveLimits,
 }
 
 /// Beginnings of messages that end with the text of the EPP's JSON decoder.
@@ -59,9 +55,7 @@ impl Verdict {
 }
 
 impl Difference {
-    const ALL: [Self; 8] = [
-        Self::IneligibleStatus,
-        Self::AllAboveLimits,
+    const ALL: [Self; 6] = [
         Self::SglangPath,
         Self::UnclaimedPath,
         Self::NoCandidatesReason,
@@ -89,14 +83,6 @@ impl Difference {
                         .message
                         .starts_with("failed to find target endpoint: failed to run scheduler profile")
             }),
-            Self::IneligibleStatus => refusals.is_some_and(|(ours, theirs)| {
-                (ours.status, theirs.status) == (503, 429)
-                    && theirs.reason.as_deref() == Some("rejected-saturated")
-            }),
-            Self::AllAboveLimits => {
-                matches!((expected, answer), (Expected::Served { .. }, Answer::Refused(theirs))
-                if theirs.status == 429 && !case.held.is_empty())
-            }
             Self::HintWithoutBody => case.request.body.is_none() && case.request.subset.is_some(),
             Self::DecoderWords => refusals.is_some_and(|(ours, theirs)| {
                 let prefix = DECODER_PREFIXES.iter().find(|prefix| ours.message.starts_with(**prefix));
@@ -115,8 +101,6 @@ impl Difference {
             Self::SglangPath => "sglanghttp-parser; docs/design/parity.md",
             Self::HintWithoutBody => "no plugin; docs/reference/differences.md",
             Self::DecoderWords => "openai-parser; docs/design/parity.md",
-            Self::IneligibleStatus => "label-selector-filter; docs/reference/rules/README.md, #2631",
-            Self::AllAboveLimits => "concurrency-detector; docs/reference/rules/README.md, #2883",
         }
     }
 }
@@ -161,8 +145,6 @@ impl Display for Difference {
             Self::FilteredOutReason => "filtered out without a reason",
             Self::HintWithoutBody => "hint without a body",
             Self::DecoderWords => "message of the JSON decoder",
-            Self::IneligibleStatus => "no server with the labels",
-            Self::AllAboveLimits => "all above their limits",
         })
     }
 }

@@ -14,6 +14,7 @@ args:
   {{- with $values.watch.pool }}
   - --pool={{ . }}
   {{- end }}
+  - --rules={{ $values.pickerConfig.rules }}
   {{- with include "endpoint-picker.configMap" .root }}
   - --picker-config-map={{ . }}
   {{- end }}

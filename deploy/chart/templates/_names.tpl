@@ -55,11 +55,8 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* The manifests in the chart's own ConfigMap, by key, as YAML; empty if there are none. */}}
 {{- define "endpoint-picker.manifests" -}}
-{{- $config := .Values.pickerConfig }}
-{{- if $config.manifests }}
-{{- toYaml $config.manifests }}
-{{- else if and (not $config.configMap) (eq $config.rules "expected-latency") }}
-{{- dict "expected-latency.yaml" (.Files.Get "files/expected-latency.yaml") | toYaml }}
+{{- with .Values.pickerConfig.manifests }}
+{{- toYaml . }}
 {{- end }}
 {{- end }}
 

@@ -10,30 +10,65 @@ pub enum EppRules {
     Own,
     /// The release v0.10.
     V010,
-    /// The main branch after it.
-    Main,
+    /// The commit ebab68792 between the releases, with which the comparison of decisions is recorded.
+    Ebab68792,
+    /// The release v0.11.
+    V011,
 }
 
 impl EppRules {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::Own, Self::V010, Self::Main];
+    /// The choices of an operator.
+    pub const NAMED: [Self; 3] = [Self::Own, Self::V010, Self::V011];
+
+    /// The former name of v0.11, from before it was released.
+    pub const FORMER_V011: &str = "main";
 
     /// As flags and annotations name it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Own => "own",
             Self::V010 => "v0.10",
-            Self::Main => "main",
+            Self::Ebab68792 => "ebab68792",
+            Self::V011 => "v0.11",
         }
     }
 
-    /// Whether the rules of the main branch decide.
-    pub fn is_main(self) -> bool {
-        self == Self::Main
+    /// The choice of this name, or the allowed names.
+    pub fn read(text: &str) -> Result<Self, String> {
+        if text == Self::FORMER_V011 {
+            return Ok(Self::V011);
+        }
+        let known = Self::NAMED.into_iter().chain([Self::Ebab68792]).find(|rules| rules.as_str() == text);
+        known.ok_or_else(|| format!("allowed are {}", Self::NAMED.map(Self::as_str).join(", ")))
+    }
+
+    /// Whether rules decide that the EPP has since v0.11.
+    pub fn is_v011(self) -> bool {
+        self == Self::V011
+    }
+
+    /// Whether rules decide that the EPP has had since the recorded commit.
+    pub fn is_after_v010(self) -> bool {
+        matches!(self, Self::Ebab68792 | Self::V011)
     }
 
     /// Whether our own rules decide.
     pub fn is_own(self) -> bool {
         self == Self::Own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test;
+
+    #[test]
+    fn every_name_is_read_and_the_former_one_too() {
+        for rules in EppRules::NAMED {
+            assert_eq!(EppRules::read(rules.as_str()), Ok(rules));
+        }
+        assert_eq!(EppRules::read("main"), Ok(EppRules::V011));
+        assert_eq!(EppRules::read("v0.12").unwrap_err(), "allowed are own, v0.10, v0.11");
     }
 }

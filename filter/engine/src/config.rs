@@ -4,11 +4,13 @@ use core::fmt;
 use std::sync::Arc;
 
 use endpoint_picker::decision::FailureMode;
+use endpoint_picker_wire::NamedRules;
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::budget::{Budget, UsedBytes};
+use crate::static_pool::{EndpointList, StaticPool};
 
 /// Minimum length of a secret, in bytes: a shorter secret can be guessed.
 const MIN_SECRET_BYTES: usize = 16;
@@ -16,7 +18,7 @@ const MIN_SECRET_BYTES: usize = 16;
 /// Minimum of `peekBytes`.
 const MIN_PEEK_BYTES: usize = 1024;
 
-/// The JSON of the filter's `configuration`. Everything else comes from the agent.
+/// The JSON of the filter's `configuration`. Everything else comes from the agent, if there is one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -25,6 +27,11 @@ pub struct Config {
     pub pool: String,
     /// The proxy's cluster that reaches the agent; `None` if the shell reaches it in its own way.
     pub agent_cluster: Option<String>,
+    /// The pool's endpoints, in place of an agent.
+    pub endpoints: Option<EndpointList>,
+    /// The rules of a pool without an agent.
+    #[serde(default, deserialize_with = "named_rules")]
+    pub rules: Option<NamedRules>,
     /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that has no other configuration of
     /// routes.
     #[serde(default)]
@@ -131,6 +138,10 @@ pub enum ConfigError {
     Fallback,
     /// `agentCluster` is missing or empty.
     NoAgentCluster,
+    /// This field, which names the agent, and `endpoints` are both there.
+    AgentAndEndpoints(&'static str),
+    /// `rules` is there without `endpoints`.
+    RulesOfAgent,
     /// `limits.peekBytes` is out of range.
     PeekBytes(Limits),
     /// `limits.maxHeldBytesInAll` has this value, which is less than the second one, `maxHeldBytes`.
@@ -155,7 +166,15 @@ impl fmt::Display for ConfigError {
                 "fallback is a field of the native module; the wasm filter sends requests only to the endpoints of its own pool",
             ),
             Self::NoAgentCluster => f.write_str(
-                "agentCluster is missing or empty; it names the Envoy cluster of the metrics agent",
+                "agentCluster is missing or empty; it names the Envoy cluster of the metrics agent, in whose place endpoints can list the \
+                 pool's servers",
+            ),
+            Self::AgentAndEndpoints(field) => write!(
+                f,
+                "{field} and endpoints exclude each other: the pool's servers come from the agent, or from the list"
+            ),
+            Self::RulesOfAgent => f.write_str(
+                "rules needs endpoints: with an agent, the agent has the rules (--rules, or an EndpointPickerConfig)",
             ),
             Self::PeekBytes(Limits { peek_bytes, max_held_bytes, .. }) => write!(
                 f,
@@ -188,6 +207,8 @@ impl core::error::Error for ConfigError {
             Self::Pool(_)
             | Self::Fallback
             | Self::NoAgentCluster
+            | Self::AgentAndEndpoints(_)
+            | Self::RulesOfAgent
             | Self::PeekBytes(_)
             | Self::HeldBytesInAll(..)
             | Self::Explain
@@ -222,11 +243,23 @@ impl Config {
         if self.agent_cluster.as_ref().is_some_and(String::is_empty) {
             return Err(ConfigError::NoAgentCluster);
         }
+        if self.agent_cluster.is_some() && self.endpoints.is_some() {
+            return Err(ConfigError::AgentAndEndpoints("agentCluster"));
+        }
+        if self.rules.is_some() && self.endpoints.is_none() {
+            return Err(ConfigError::RulesOfAgent);
+        }
         self.limits.checked()?;
         if !self.explain.is_valid() {
             return Err(ConfigError::Explain);
         }
         Ok(self)
+    }
+
+    /// The pool without an agent; `None`: there is an agent.
+    pub fn static_pool(&self) -> Option<StaticPool> {
+        let endpoints = self.endpoints.clone()?;
+        Some(StaticPool::new(&self.pool, endpoints, self.rules.unwrap_or_default()))
     }
 
     /// The cluster that reaches the agent, for a shell that has no other way to it.
@@ -290,6 +323,18 @@ fn pool_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
              \"disabled\": true in the HTTP filter, and enable it for a route by a FilterConfig in typed_per_filter_config, or set routeMetadata",
         )
     })
+}
+
+/// Reads `rules`.
+pub fn named_rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NamedRules>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let refused = || {
+        let allowed = NamedRules::ALL.map(NamedRules::as_str).join(" and ");
+        D::Error::custom(format_args!(
+            "rules is {name:?}; allowed without an agent are {allowed}. An agent reads other rules"
+        ))
+    };
+    NamedRules::named(&name).map(Some).ok_or_else(refused)
 }
 
 /// Reads `countTokens`. Serde's own message for a value of another type would not name the field.
@@ -378,6 +423,40 @@ mod tests {
         let without = Config::parse(br#"{"pool": "p"}"#).unwrap();
         assert!(matches!(without.required_agent_cluster(), Err(ConfigError::NoAgentCluster)));
         assert!(refusal("{").contains("EOF"));
+    }
+
+    #[test]
+    fn endpoints_take_the_place_of_the_agent_with_rules_by_name() {
+        let list = r#"{"pool": "p", "endpoints": ["10.0.0.1:8000", "[2001:db8::1]:8000"]}"#;
+        let config = Config::parse(list.as_bytes()).unwrap();
+        assert!(config.static_pool().is_some());
+        let with = |fields: &str| format!(r#"{{"pool": "p", {fields}}}"#);
+        let epp = with(r#""endpoints": ["10.0.0.1:8000"], "rules": "epp""#);
+        assert_eq!(Config::parse(epp.as_bytes()).unwrap().rules, Some(NamedRules::Epp));
+        assert!(Config::parse(with(r#""agentCluster": "a""#).as_bytes()).unwrap().static_pool().is_none());
+
+        let many: Vec<_> = (0..10_001).map(|port| format!("10.0.{}.{}:1", port / 250, port % 250)).collect();
+        let many = serde_json::json!({"pool": "p", "endpoints": many}).to_string();
+        assert!(refusal(&many).starts_with("endpoints has 10001 entries; allowed are 1 to 10000"));
+        for (fields, expected) in [
+            (r#""endpoints": []"#, "endpoints has 0 entries; allowed are 1 to 10000"),
+            (r#""endpoints": ["10.0.0.1:1", "10.0.0.1:1"]"#, "endpoints has 10.0.0.1:1 twice"),
+            (r#""endpoints": ["[::1]:1", "[0:0:0:0:0:0:0:1]:1"]"#, "endpoints has [::1]:1 twice"),
+            (r#""endpoints": ["vllm-1:8000"]"#, r#"endpoints has "vllm-1:8000"; allowed are an IP address"#),
+            (r#""endpoints": ["10.0.0.1"]"#, r#"endpoints has "10.0.0.1"; allowed are"#),
+            (r#""endpoints": ["10.0.0.1:0"]"#, "a port that is not 0"),
+            (r#""endpoints": ["::1:80"]"#, "[2001:db8::1]:8000"),
+            (r#""endpoints": ["http://10.0.0.1:80"]"#, "allowed are an IP address"),
+            (r#""endpoints": "10.0.0.1:1""#, "invalid type: string"),
+            (r#""endpoints": [1]"#, "invalid type: integer"),
+            (r#""agentCluster": "a", "endpoints": ["10.0.0.1:1"]"#, "agentCluster and endpoints exclude"),
+            (r#""agentCluster": "a", "rules": "epp""#, "rules needs endpoints: with an agent"),
+            (r#""endpoints": ["10.0.0.1:1"], "rules": "lora""#, r#"rules is "lora"; allowed without an"#),
+            (r#""endpoints": ["10.0.0.1:1"], "agent": {}"#, "unknown field `agent`"),
+        ] {
+            let refusal = refusal(&with(fields));
+            assert!(refusal.contains(expected), "{refusal}");
+        }
     }
 
     #[test]

@@ -203,12 +203,12 @@ impl Link {
         }
     }
 
-    /// The time until the next poll or sync may be due, if neither is in flight.
+    /// The time until the next poll or sync may be due, if neither is in flight; the maximum for a link that sends nothing.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
         let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.client.pause(now));
         let sync = self.sync.as_ref().map(|sync| sync.client.pause(now));
-        polls.into_iter().chain(prefixes).chain(sync).min().unwrap_or_default()
+        polls.into_iter().chain(prefixes).chain(sync).min().unwrap_or(Duration::MAX)
     }
 
     fn take(

@@ -10,6 +10,7 @@ use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_workers::{Replica, SharedSnapshot};
 
 use crate::host::Envoy;
@@ -48,11 +49,11 @@ impl LinkedPool for LinkedVms<'_> {
     }
 
     fn count_snapshot(&mut self) {
-        self.pool.metrics.count_snapshots(1);
+        self.pool.metrics.count(Count::Snapshots);
     }
 
     fn count_failed_poll(&mut self, _reason: &PollError) {
-        self.pool.metrics.count_failed_polls(1);
+        self.pool.metrics.count(Count::SnapshotFailures);
     }
 
     fn count_sharing(&mut self, counts: SharingCounts, proxies: usize) {

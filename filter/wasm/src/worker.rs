@@ -15,10 +15,13 @@ use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::link::Link;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
+use endpoint_picker_engine::pool_view::{PoolView, TopologyRefusal};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::sharing::SharingClient;
+use endpoint_picker_engine::static_pool::StaticPool;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_workers::{Lease, Replica, SharedSender, SharedSnapshot, next_worker_number};
 
 use crate::body_watch::BodyWatch;
@@ -32,7 +35,8 @@ const POLL: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Durat
 pub(crate) struct Worker {
     pool: Rc<RefCell<Pool>>,
     bodies: Rc<RefCell<BodyWatch>>,
-    agent_cluster: String,
+    /// `None`: the configuration lists the pool's endpoints.
+    agent_cluster: Option<Rc<str>>,
     snapshot: SharedSnapshot,
     lease: Lease,
     link: Link,
@@ -45,6 +49,8 @@ pub(crate) struct Worker {
     seed: u64,
     errors: RecentErrors,
     topology_log: TopologyLog,
+    /// The pool without an agent, until this VM has logged it for all VMs.
+    unlogged: Option<StaticPool>,
 }
 
 /// Why a worker does not start.
@@ -52,6 +58,7 @@ pub(crate) struct Worker {
 pub(crate) enum StartError {
     Host(ProxyError),
     Config(ConfigError),
+    Endpoints(TopologyRefusal),
 }
 
 impl fmt::Display for StartError {
@@ -59,6 +66,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Host(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
+            Self::Endpoints(error) => error.fmt(f),
         }
     }
 }
@@ -86,9 +94,14 @@ impl Worker {
         let proxy_name = proxy_name.unwrap_or_default();
         let replica = Replica::new(Envoy, name, number)?;
         let mut link = Link::new(1);
-        let reporter = Reporter::new(name, proxy_name.clone(), Form::Wasm, seed);
-        link.start_polls(SnapshotClient::new(name, POLL), reporter);
-        let agent_cluster = config.required_agent_cluster().map_err(StartError::Config)?.to_owned();
+        let static_pool = config.static_pool();
+        let agent_cluster = if static_pool.is_some() {
+            None
+        } else {
+            let reporter = Reporter::new(name, proxy_name.clone(), Form::Wasm, seed);
+            link.start_polls(SnapshotClient::new(name, POLL), reporter);
+            Some(config.required_agent_cluster().map_err(StartError::Config)?.into())
+        };
         let snapshot = SharedSnapshot::new(name);
         let lease = Lease::new(&Envoy, name, number)?;
         let pool = WorkerPool::new(config, PoolCopy::new(replica), &Envoy, Form::Wasm, seed);
@@ -105,7 +118,13 @@ impl Worker {
             bodies: Rc::default(),
             errors: RecentErrors::default(),
             topology_log: TopologyLog::default(),
+            unlogged: None,
         };
+        if let Some(pool) = static_pool {
+            let view = pool.view(&PoolView::default()).map_err(StartError::Endpoints)?;
+            worker.pool.borrow_mut().adopt(Arc::new(view));
+            worker.unlogged = Some(pool);
+        }
         // A VM that replaces another one has the newest snapshot from its first request on.
         let adopted = worker.adopt_newest(now).map_err(|error| error.to_string());
         worker.log_new(vec![adopted], now);
@@ -161,8 +180,11 @@ impl Worker {
         }
     }
 
-    /// Adopts the newest published snapshot, if there is a newer one.
+    /// Adopts the newest published snapshot, if there is an agent and a newer one.
     fn adopt_newest(&mut self, now: Duration) -> Result<(), ReadError> {
+        if self.agent_cluster.is_none() {
+            return Ok(());
+        }
         let mut pool = self.pool.borrow_mut();
         let view = pool.view();
         let own = view.versions().map(|versions| (versions.readings, view.arrived()));
@@ -175,7 +197,7 @@ impl Worker {
                 let newer = Arc::new(newer);
                 // All VMs adopt it; one logs it.
                 if pool.adopt(Arc::clone(&newer)) && self.lease.is_held(now) {
-                    pool.metrics.count_topology_changes(1);
+                    pool.metrics.count(Count::TopologyChanges);
                     self.topology_log.log(&newer, now);
                 }
             }
@@ -190,11 +212,15 @@ impl Worker {
 
     /// Sends the requests to the agent that are due for all VMs.
     fn lead(&mut self, now: Duration) -> Result<(), ProxyError> {
+        if let Some(pool) = self.unlogged.take() {
+            log::info!("{pool}");
+        }
+        let Some(agent_cluster) = self.agent_cluster.clone() else { return Ok(()) };
         let taken_over = self.take_over_sharing();
-        let Self { pool, snapshot, link, calls, agent_cluster, .. } = self;
+        let Self { pool, snapshot, link, calls, .. } = self;
         let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
         while let Some(call) = link.due(&mut linked, now) {
-            match host::call_agent(agent_cluster, &call.request) {
+            match host::call_agent(&agent_cluster, &call.request) {
                 Ok(number) => calls.push((number, call.id)),
                 Err(error) => {
                     link.finish(call.id, Err(error), &mut linked, now);

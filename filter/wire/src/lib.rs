@@ -6,15 +6,22 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
+pub mod figures;
 mod policy;
+mod rules;
 mod scores;
+pub mod statistics;
 
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
 };
-pub use policy::{picker_config_into_core, pipeline_into_core, policy_into_core, shadow_into_core};
+pub use policy::{
+    epp_rules_from_core, epp_rules_into_core, picker_config_into_core, pipeline_into_core, policy_into_core,
+    shadow_into_core,
+};
 pub use prost::bytes::Bytes;
 pub use prost::{DecodeError, Message};
+pub use rules::NamedRules;
 pub use scores::{endpoint_scores, endpoint_scores_field};
 
 /// The generated messages.

@@ -20,30 +20,48 @@ use crate::v1;
 /// The pipeline of a policy's configuration, or of the default if it has none.
 pub fn pipeline_into_core(policy: &mut v1::Policy) -> Result<Pipeline, ConfigErrors> {
     let config = policy.picker_config.take();
-    config.map_or_else(|| Ok(Pipeline::default()), compile).map(|pipeline| with_options(pipeline, policy))
+    compile(config, policy)
 }
 
 /// The policy's shadow configuration, if it has one.
 pub fn shadow_into_core(policy: &mut v1::Policy, acting: &Pipeline) -> Result<Option<Shadow>, ConfigErrors> {
-    let pipeline = policy.shadow_config.take().map(compile).transpose()?;
-    Ok(pipeline.map(|pipeline| Shadow::new(with_options(pipeline, policy), acting)))
+    let Some(config) = policy.shadow_config.take() else { return Ok(None) };
+    Ok(Some(Shadow::new(compile(Some(config), policy)?, acting)))
 }
 
-fn compile(config: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
-    Pipeline::compile(picker_config_into_core(config).map_err(|error| ConfigErrors(vec![error]))?)
+/// Compiles a configuration, the default if there is none, by the rules of a policy.
+fn compile(config: Option<v1::PickerConfig>, policy: &v1::Policy) -> Result<Pipeline, ConfigErrors> {
+    let config = config.map(picker_config_into_core).transpose();
+    let config = PickerConfig {
+        epp_rules: epp_rules_into_core(policy.epp_rules()),
+        scrape_interval: Duration::from_millis(policy.scrape_interval_ms),
+        ..config.map_err(|error| ConfigErrors(vec![error]))?.unwrap_or_default()
+    };
+    let neutral_score_after = policy.neutral_score_after_ms.map(Duration::from_millis);
+    Ok(Pipeline::compile(config)?.with_neutral_score_after(neutral_score_after))
 }
 
-fn with_options(pipeline: Pipeline, policy: &v1::Policy) -> Pipeline {
-    let pipeline =
-        pipeline.with_neutral_score_after(policy.neutral_score_after_ms.map(Duration::from_millis));
-    pipeline.with_epp_rules(match policy.epp_rules() {
+/// The rules of a message.
+pub fn epp_rules_into_core(rules: v1::EppRules) -> EppRules {
+    match rules {
         v1::EppRules::Own => EppRules::Own,
         v1::EppRules::V010 => EppRules::V010,
-        v1::EppRules::Main => EppRules::Main,
-    })
+        v1::EppRules::Ebab68792 => EppRules::Ebab68792,
+        v1::EppRules::V011 => EppRules::V011,
+    }
 }
 
-/// The configuration of a message.
+/// The rules as a message has them.
+pub fn epp_rules_from_core(rules: EppRules) -> v1::EppRules {
+    match rules {
+        EppRules::Own => v1::EppRules::Own,
+        EppRules::V010 => v1::EppRules::V010,
+        EppRules::Ebab68792 => v1::EppRules::Ebab68792,
+        EppRules::V011 => v1::EppRules::V011,
+    }
+}
+
+/// The configuration of a message, without what a policy adds.
 pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig, ConfigError> {
     let plugins = config.plugins.into_iter().enumerate().map(|(index, plugin)| {
         let refuse = |error| ConfigError { at: format!("plugins[{index}]"), problem: format!("{error}") };
@@ -66,6 +84,7 @@ pub fn picker_config_into_core(config: v1::PickerConfig) -> Result<PickerConfig,
         propagate_priority: config.propagate_priority,
         saturation_detector: config.saturation_detector,
         flow_control: config.flow_control.map(flow_control_into_core),
+        ..PickerConfig::default()
     })
 }
 
@@ -155,9 +174,10 @@ mod tests {
             emit_endpoint_scores: true,
             neutral_score_after_ms: Some(2000),
             avoid_failing_ms: 250,
-            epp_rules: v1::EppRules::Main.into(),
+            epp_rules: v1::EppRules::V011.into(),
             refusal: Some("a reason".to_owned()),
             fallback: vec!["team/spare".to_owned()],
+            scrape_interval_ms: 50,
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {

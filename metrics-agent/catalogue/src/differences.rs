@@ -7,6 +7,7 @@ use core::fmt;
 use endpoint_picker_wire::v1;
 
 use super::PoolPlan;
+use super::epp::types::{self, Here};
 use super::plan::members::Members;
 
 /// One difference.
@@ -23,37 +24,6 @@ impl fmt::Display for Difference {
         write!(f, "{}: {}", self.subject, self.text)
     }
 }
-
-/// Differences of plugins, by their type.
-const OF_PLUGINS: &[(&str, &str)] = &[
-    (
-        "lora-affinity-scorer",
-        "an adapter that runs and waits counts once (countTwice: true for the EPP's count), and a server that reports no adapters \
-         counts as empty while others report some (unreportedAsEmpty: false)",
-    ),
-    ("probabilistic-admitter", "its refusals are 429; the EPP's become 500"),
-    (
-        "session-affinity-scorer",
-        "the 65536 most recently used sessions are kept at least; a session's token names the endpoint that answered",
-    ),
-    (
-        "session-affinity-filter",
-        "the 65536 most recently used sessions are kept at least; a session's token names the endpoint that answered",
-    ),
-    (
-        "active-request-scorer",
-        "a request without a body counts too, and the load of a retried request moves to the endpoint that serves it",
-    ),
-    (
-        "agent-identity",
-        "of several, the first one that finds a header counts; in the EPP another may overwrite it",
-    ),
-    ("topology-extractor", "an endpoint without the label has no host; the EPP takes the pod's own name"),
-    (
-        "endpoint-attribute-scorer",
-        "reads waiting, running, KV usage and load as well; the EPP reads only metrics that an extractor names",
-    ),
-];
 
 /// The differences that a pool's objects make.
 pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
@@ -94,7 +64,7 @@ pub fn of_pool(pool: &PoolPlan) -> Vec<Difference> {
 /// The differences that a configuration's plugins make.
 fn of_config(config: &v1::PickerConfig) -> Vec<Difference> {
     let of_plugin = |plugin: &v1::Plugin| {
-        let (_, text) = OF_PLUGINS.iter().find(|(kind, _)| *kind == plugin.r#type)?;
+        let Here::Differs(text) = types::find(&plugin.r#type)?.here else { return None };
         Some(Difference { subject: format!("plugin {:?}", plugin.name), text })
     };
     config.plugins.iter().filter_map(of_plugin).collect()
@@ -104,18 +74,5 @@ fn has_several_ports(members: &Members) -> bool {
     match members {
         Members::All => false,
         Members::Selected { target_ports, .. } => target_ports.len() > 1,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use endpoint_picker::plugin::registry::TYPES;
-
-    use super::OF_PLUGINS;
-
-    #[test]
-    fn the_plugins_exist() {
-        let unknown: Vec<_> = OF_PLUGINS.iter().filter(|(kind, _)| !TYPES.contains(kind)).collect();
-        assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

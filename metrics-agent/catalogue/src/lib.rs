@@ -3,11 +3,13 @@
 //! [`manifests`] checks every document by itself, [`plan`] combines them into a [`Plan`]. A plan is used only when everything is
 //! right; [`Problems`] lists everything that is wrong, each with its file, document, path, value and the allowed values.
 //! [`watch`] reads the manifests again whenever a file changes. [`cluster`] makes the same plan of a cluster's objects, each of
-//! which is refused by itself. [`differences`] lists what changes for a user of the EPP.
+//! which is refused by itself. [`differences`] lists what changes for a user of the EPP, and [`epp`] has its
+//! types and names by version.
 
 pub mod cluster;
 pub mod dialect;
 pub mod differences;
+pub mod epp;
 pub mod grpc;
 mod manifests;
 pub mod plan;
@@ -20,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use endpoint_picker::epp_rules::EppRules;
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{NamedRules, epp_rules_from_core, v1};
 use metrics_agent_sources::manifests::{Problem, Problems, Source};
 use metrics_agent_support::files::FileLimits;
 pub use plan::{Plan, PoolPlan};
@@ -41,6 +43,9 @@ pub struct Options {
     /// The rules that decide where ours differ from the EPP's, and its versions from each other, for pools
     /// without an annotation.
     pub epp_rules: EppRules,
+    /// The rules of pools without an `EndpointPickerConfig`; `None`: the recommended ones, and the EPP's default where a version of the EPP
+    /// decides.
+    pub rules: Option<NamedRules>,
     /// Limits on files.
     pub file_limits: FileLimits,
 }
@@ -53,18 +58,16 @@ impl Options {
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after_ms: self.neutral_score_after.map(milliseconds),
             avoid_failing_ms: milliseconds(self.avoid_failing),
-            epp_rules: on_the_wire(self.epp_rules).into(),
+            picker_config: self.picker_config(self.epp_rules),
+            epp_rules: epp_rules_from_core(self.epp_rules).into(),
             ..v1::Policy::default()
         }
     }
-}
 
-/// The rules as the filter receives them.
-fn on_the_wire(rules: EppRules) -> v1::EppRules {
-    match rules {
-        EppRules::Own => v1::EppRules::Own,
-        EppRules::V010 => v1::EppRules::V010,
-        EppRules::Main => v1::EppRules::Main,
+    /// The configuration of a pool without an `EndpointPickerConfig`.
+    fn picker_config(&self, epp_rules: EppRules) -> Option<v1::PickerConfig> {
+        let default = if epp_rules.is_own() { NamedRules::default() } else { NamedRules::Epp };
+        self.rules.unwrap_or(default).picker_config()
     }
 }
 

@@ -7,7 +7,7 @@ mod grpc;
 use core::fmt::Write;
 use std::path::Path;
 
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{pipeline_into_core, v1};
 use metrics_agent_catalogue::dialect::{Engine, MetricSpec};
 use metrics_agent_catalogue::plan::members::Members;
 use metrics_agent_catalogue::{Options, Plan, PoolPlan, differences};
@@ -42,9 +42,17 @@ fn add_plan(summary: &mut String, plan: &Plan) {
 
 fn add_pool(summary: &mut String, pool: &PoolPlan) {
     let _ = writeln!(summary, "pool {:?}: {}", pool.name, members(&pool.members));
-    let _ = writeln!(summary, "  {}", policy(&pool.policy));
+    let rules = if pool.rules().is_own() {
+        String::new()
+    } else {
+        format!("; the rules of the EPP's {}", pool.rules().as_str())
+    };
+    let _ = writeln!(summary, "  {}{rules}", policy(&pool.policy));
     let dialects = pool.dialects();
     let _ = writeln!(summary, "  {}", unnamed_engines(dialects.unnamed()));
+    if let Some(filters) = filters_by_saturation(&pool.policy) {
+        let _ = writeln!(summary, "  {filters}");
+    }
     if let Some(warning) = long_list(&pool.policy) {
         let _ = writeln!(summary, "  warning: {warning}");
     }
@@ -56,9 +64,17 @@ fn add_pool(summary: &mut String, pool: &PoolPlan) {
     }
 }
 
+/// The profiles in which the saturation detector filters after all other filters.
+fn filters_by_saturation(policy: &v1::Policy) -> Option<String> {
+    let pipeline = pipeline_into_core(&mut policy.clone()).ok()?;
+    let (detector, profiles) = pipeline.filters_by_saturation()?;
+    let names: Vec<_> = profiles.iter().map(|name| format!("{name:?}")).collect();
+    Some(format!("the saturation detector {detector:?} filters last in the profiles {}", names.join(", ")))
+}
+
 /// A warning about a picker whose list is longer than the attempts of the shipped Envoy configuration.
 fn long_list(policy: &v1::Policy) -> Option<String> {
-    let pipeline = endpoint_picker_wire::pipeline_into_core(&mut policy.clone()).ok()?;
+    let pipeline = pipeline_into_core(&mut policy.clone()).ok()?;
     let pickers =
         pipeline.plugins().iter().filter_map(|instance| Some((instance, instance.plugin.roles().picker?)));
     let (instance, endpoints) = pickers
@@ -116,13 +132,8 @@ fn policy(policy: &v1::Policy) -> String {
         v1::FailureMode::FailOpen => "FailOpen",
         v1::FailureMode::FailClose => "FailClose",
     };
-    let rules = match policy.epp_rules() {
-        v1::EppRules::Own => "",
-        v1::EppRules::V010 => "; the rules of the EPP's release v0.10",
-        v1::EppRules::Main => "; the rules of the EPP's main branch",
-    };
     format!(
-        "{config}; {failure_mode}; {}, {}, {}{}{rules}",
+        "{config}; {failure_mode}; {}, {}, {}{}",
         counted(policy.objectives.len(), "objective"),
         counted(policy.rewrite_rules.len(), "rewrite rule"),
         counted(policy.inference_models.len(), "model"),

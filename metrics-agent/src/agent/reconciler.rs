@@ -15,6 +15,7 @@ use metrics_agent_gateway::references::{MISSING_SERVICE, PickerReferences};
 use metrics_agent_kv_events::subscribers::Subscribers;
 use metrics_agent_sources::endpoints::{Discovery, LeftOut, LeftOutMetrics, NoEndpoints};
 use metrics_agent_sources::kubernetes::ReadyPods;
+use metrics_agent_status::snapshot::milliseconds;
 use metrics_agent_support::runtime::ResultCounter;
 use tokio::sync::watch;
 
@@ -182,6 +183,7 @@ impl Reconciler {
             let endpoints: Vec<_> = members.iter().map(|member| member.endpoint.clone()).collect();
             written &= self.write_eds(&pool.name, &endpoints);
             let mut policy = pool.policy.clone();
+            policy.scrape_interval_ms = milliseconds(pool.scraping(&self.scrape).settings.interval);
             policy.refusal = refused.contains(&pool.name).then(|| MISSING_SERVICE.to_owned());
             served.extend(self.served_pool(pool, policy, endpoints, members));
         }

@@ -161,7 +161,7 @@ impl Flags {
             sources,
             kubernetes,
             object_reports,
-            policy,
+            mut policy,
             endpoints,
             scrape,
             kv_events,
@@ -183,6 +183,13 @@ impl Flags {
             return Err(FlagError(text.to_owned()));
         }
         let (share, share_readings) = share.share()?;
+        let manifests = match (sources.manifests(), policy.take_rules_file()) {
+            (Some(_), Some(_)) => {
+                let text = "--rules with a file and --manifests exclude each other: put the file into the folder of --manifests";
+                return Err(FlagError(text.to_owned()));
+            }
+            (manifests, rules) => manifests.or(rules),
+        };
         let options = policy.options()?;
         let limits = cluster::Limits {
             pods: endpoints.max_endpoints(),
@@ -199,9 +206,7 @@ impl Flags {
             only_pool,
             object_reports: object_reports.reports(),
             kubernetes: sources.kubernetes().then(|| cluster(kubernetes)),
-            manifests: sources
-                .manifests()
-                .map(|path| watch::ManifestSettings { path, options: options.clone() }),
+            manifests: manifests.map(|path| watch::ManifestSettings { path, options: options.clone() }),
             options,
             sources: sources.sources(endpoints.labels())?,
             scrape,
@@ -226,6 +231,8 @@ mod tests {
 
     use clap::CommandFactory;
     use endpoint_picker::pool::Endpoint;
+    use endpoint_picker_engine::static_pool::AVOID_FAILING;
+    use endpoint_picker_wire::NamedRules;
     use metrics_agent_catalogue::dialect::MultiEngine;
     use metrics_agent_catalogue::scraping::MIN_INTERVAL;
     use metrics_agent_gateway::object_reports::ObjectReports;
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_epps() {
+    fn the_defaults_are_the_epps_but_for_the_rules() {
         let settings = settings("--endpoint 10.0.0.1:8000 --endpoint [2001:db8::1]:8000");
         assert_eq!(settings.scrape.interval, Duration::from_millis(50));
         assert_eq!(settings.scrape.timeout, Duration::from_secs(1));
@@ -260,6 +267,19 @@ mod tests {
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
         assert_eq!((settings.scrape.text_rules().engines, settings.eds), (MultiEngine::Sum, None));
         assert_eq!(settings.scrape.unready_after, None);
+        assert_eq!((settings.options.rules, settings.manifests.is_none()), (None, true));
+        assert_eq!(settings.options.avoid_failing, AVOID_FAILING, "of a pool without an agent too");
+    }
+
+    #[test]
+    fn rules_have_a_name_or_a_file() {
+        let with = |rules: &str| settings(&format!("--endpoint 10.0.0.1:1 --rules {rules}"));
+        assert_eq!(with("epp").options.rules, Some(NamedRules::Epp));
+        assert_eq!(with("expected-latency").options.rules, Some(NamedRules::ExpectedLatency));
+        for file in ["rules.yaml", "/etc/rules", "./epp", "x.json"] {
+            let settings = with(file);
+            assert_eq!((settings.options.rules, settings.manifests.unwrap().path), (None, file.into()));
+        }
     }
 
     #[test]
@@ -407,6 +427,8 @@ mod tests {
                 ["--kv-events-node-tokens", "from 16 to 256"],
             ),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
+            ("--endpoint 10.0.0.1:1 --rules lmetric", ["--rules", "expected-latency, epp, and a file"]),
+            ("--manifests m --rules rules.yaml", ["--rules", "the folder of --manifests"]),
             ("--endpoint 10.0.0.1:1 --share yes", ["--share", "allowed is off, agent, or URLs"]),
             ("--endpoint 10.0.0.1:1 --share redis://a,redis://b", ["--share-cluster", "--share-sentinel"]),
             (

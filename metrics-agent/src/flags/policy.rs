@@ -1,13 +1,14 @@
 //! Flags about pools and policies, for the agent and for `check`.
 
 use core::time::Duration;
+use std::path::PathBuf;
 
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
 use metrics_agent_catalogue::Options;
 use metrics_agent_support::files::FileLimits;
 
-use super::values::{self, FlagError};
+use super::values::{self, FlagError, Rules};
 
 /// Flags about pools and policies.
 #[derive(Args, Debug)]
@@ -17,6 +18,12 @@ pub struct PolicyFlags {
     /// cluster the only pool to serve, by default all of them.
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = values::pool)]
     pool: Option<String>,
+
+    /// The rules of pools without an `EndpointPickerConfig` in a manifest: expected-latency, which is recommended and the default; epp, the EPP's
+    /// default, which is also the default with --epp-rules of a version of the EPP; or a file with an `EndpointPickerConfig` for all pools,
+    /// which is read like --manifests, and again when it changes.
+    #[arg(long, value_name = "expected-latency|epp|FILE", value_parser = values::rules)]
+    rules: Option<Rules>,
 
     /// Allow plugins of the EPP's alpha stage.
     #[arg(long)]
@@ -38,7 +45,7 @@ pub struct PolicyFlags {
 
     /// The rules that decide where ours differ from the EPP's, and its versions from each other. A pool's
     /// annotation endpoint-picker/epp-rules takes their place.
-    #[arg(long, value_name = "own|v0.10|main", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
+    #[arg(long, value_name = "own|v0.10|v0.11", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
     epp_rules: EppRules,
 
     /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys
@@ -65,8 +72,28 @@ impl PolicyFlags {
         self.pool.as_deref()
     }
 
+    /// The file of rules that the flags name.
+    pub(super) fn take_rules_file(&mut self) -> Option<PathBuf> {
+        match self.rules.take() {
+            Some(Rules::File(file)) => Some(file),
+            named => {
+                self.rules = named;
+                None
+            }
+        }
+    }
+
     /// Options for reading manifests.
     pub fn options(self) -> Result<Options, FlagError> {
+        let rules = match self.rules {
+            None => None,
+            Some(Rules::Named(rules)) => Some(rules),
+            Some(Rules::File(_)) => {
+                return Err(FlagError(
+                    "--rules with a file is a flag of the agent; give check the file as its PATH".to_owned(),
+                ));
+            }
+        };
         Ok(Options {
             allow_experimental_plugins: self.allow_experimental_plugins,
             default_pool: self.pool.unwrap_or_else(|| "default".to_owned()),
@@ -74,6 +101,7 @@ impl PolicyFlags {
             neutral_score_after: self.neutral_score_after,
             avoid_failing: self.avoid_failing,
             epp_rules: self.epp_rules,
+            rules,
             file_limits: FileLimits {
                 bytes: self.max_file_bytes,
                 yaml_nodes: self.max_yaml_nodes,

@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use endpoint_picker::epp_rules::EppRules;
+use endpoint_picker_wire::NamedRules;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 use metrics_agent_kv_events::Ports;
@@ -28,8 +29,31 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Our own rules, or those of a version of the EPP.
 pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
-    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == text);
-    known.ok_or_else(|| format!("allowed are {}", EppRules::ALL.map(EppRules::as_str).join(", ")))
+    let rules = EppRules::read(text)?;
+    if text == EppRules::FORMER_V011 {
+        tracing::warn!("{text} is the former name of the rules {0}; use {0}", rules.as_str());
+    }
+    Ok(rules)
+}
+
+/// The rules of pools without an `EndpointPickerConfig`.
+#[derive(Clone, Debug)]
+pub(super) enum Rules {
+    Named(NamedRules),
+    /// A file with an `EndpointPickerConfig`.
+    File(PathBuf),
+}
+
+/// Rules by their name, or a file, whose name shows that it is one: a mistyped name is not a file.
+pub(super) fn rules(text: &str) -> Result<Rules, String> {
+    if let Some(rules) = NamedRules::named(text) {
+        return Ok(Rules::Named(rules));
+    }
+    let is_file = text.contains('/') || [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end));
+    let names = NamedRules::ALL.map(NamedRules::as_str).join(", ");
+    is_file
+        .then(|| Rules::File(text.into()))
+        .ok_or_else(|| format!("allowed are {names}, and a file such as rules.yaml"))
 }
 
 /// A number with its unit, `ms` or `s`; from 0s to one hour.

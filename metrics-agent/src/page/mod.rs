@@ -2,10 +2,14 @@
 //!
 //! Its scripts poll the agent's API. The page may load nothing from elsewhere.
 
+use std::sync::LazyLock;
+
 use axum::Router;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use endpoint_picker_wire::statistics::{Level, Statistic, shown_requests};
+use serde_json::{Value, json};
 
 /// Rights of the page in the browser: it loads from here, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -16,17 +20,17 @@ const PERMISSIONS: HeaderName = HeaderName::from_static("permissions-policy");
 struct PageAsset {
     path: &'static str,
     kind: &'static str,
-    content: &'static str,
+    content: fn() -> &'static str,
 }
 
 macro_rules! asset {
     ($path:literal, $kind:literal, $file:literal) => {
-        PageAsset { path: $path, kind: $kind, content: include_str!($file) }
+        PageAsset { path: $path, kind: $kind, content: || include_str!($file) }
     };
 }
 
 const ASSETS: [PageAsset; 16] = [
-    asset!("/", "text/html; charset=utf-8", "assets/index.html"),
+    PageAsset { path: "/", kind: "text/html; charset=utf-8", content: || &INDEX },
     asset!("/page/page.css", "text/css; charset=utf-8", "assets/page.css"),
     asset!("/page/main.js", "text/javascript; charset=utf-8", "assets/main.js"),
     asset!("/page/agent.js", "text/javascript; charset=utf-8", "assets/agent.js"),
@@ -44,6 +48,21 @@ const ASSETS: [PageAsset; 16] = [
     asset!("/page/uplot.css", "text/css; charset=utf-8", "vendor/uplot/uPlot.min.css"),
 ];
 
+/// The page with the table of statistics, from which its scripts make columns and tiles.
+static INDEX: LazyLock<String> = LazyLock::new(|| {
+    let statistic = |(row, words, level): (&Statistic, &str, Level)| {
+        let (level, mistake) = match level {
+            Level::Good => ("good", String::new()),
+            Level::Warning => ("warning", String::new()),
+            Level::Fault(mistake) => ("bad", format!(": {mistake}")),
+        };
+        json!({"name": row.name, "words": words, "level": level, "help": format!("{}{mistake}", row.help)})
+    };
+    let list: Value = shown_requests().map(statistic).collect();
+    let (place, end) = ("<script id=\"statistics\" type=\"application/json\">", "</script>");
+    include_str!("assets/index.html").replacen(&format!("{place}{end}"), &format!("{place}{list}{end}"), 1)
+});
+
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     ASSETS
         .iter()
@@ -60,5 +79,5 @@ fn serve(asset: &'static PageAsset) -> Response {
         // Another version of the agent has other files under these names.
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, asset.content).into_response()
+    (headers, (asset.content)()).into_response()
 }

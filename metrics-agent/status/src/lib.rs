@@ -5,6 +5,7 @@
 //! The commands print it as a table.
 
 pub mod columns;
+mod counts;
 pub mod extension;
 pub mod pool;
 mod pool_table;

@@ -3,8 +3,11 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::Statistic;
 use serde::{Deserialize, Serialize};
 
+use crate::counts;
 use crate::predictions::CachePredictions;
 use crate::queues::QueueReport;
 use crate::queues::status::QueueStatus;
@@ -60,15 +63,9 @@ pub struct GrpcStatus {
 /// in the last 30 to 60 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolTraffic {
-    /// Requests routed per second; absent until a proxy has reported twice.
-    pub routed_per_second: Option<f64>,
-    /// Routed requests whose first attempt went to a server that was not picked, per second: Envoy does not follow the picks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub served_elsewhere_per_second: Option<f64>,
-    /// Requests left to Envoy's load balancing, per second.
-    pub abstained_per_second: Option<f64>,
-    /// Requests that the filter rejected, per second, by HTTP status.
-    pub rejected_per_second: BTreeMap<u32, f64>,
+    /// Requests per second, as `<statistic>_per_second`; null until a proxy has reported twice.
+    #[serde(flatten, with = "counts")]
+    pub rates: Figures<f64>,
     /// Time from the choice of the endpoint to the first byte of responses that are streams of tokens; absent: there were none.
     pub first_token_ms: Option<ResponseTimes>,
     /// The share of the prompts' blocks that their endpoint had been sent before, 0..=1; absent: there were no prompts.
@@ -334,27 +331,15 @@ pub struct ProxyStatus {
     pub proxy: String,
     /// Age of the report.
     pub age_ms: u64,
-    /// Requests routed since the proxy started.
-    pub routed: u64,
-    /// Routed requests whose first attempt went to a server that was not picked: Envoy does not follow the picks.
-    #[serde(default)]
-    pub served_elsewhere: u64,
+    /// The counts since the proxy started, by the names of the table of statistics. Objects of parts that it does not report are absent.
+    #[serde(flatten, with = "counts")]
+    pub counts: Figures<u64>,
     /// The filter's version; absent: an older filter does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The filter's form; absent: an older filter does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<FilterForm>,
-    /// Requests left to Envoy's load balancing.
-    pub abstained: u64,
-    /// Requests that the filter rejected, by HTTP status.
-    pub rejected: BTreeMap<u32, u64>,
-    /// Decisions of a shadow configuration on them; absent: there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<ShadowCounts>,
-    /// Streams that it can resume; absent: it resumes none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumptions: Option<ResumptionCounts>,
     /// Its queue, for metrics; absent: it has none.
     #[serde(skip)]
     pub queue: Option<QueueReport>,
@@ -380,36 +365,11 @@ impl FilterForm {
     }
 }
 
-/// Streams of a filter that resumes them, since the proxy started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResumptionCounts {
-    /// Streams that the filter has sent.
-    pub resumable: u64,
-    /// How often one of them was continued at another server.
-    pub resumed: u64,
-    /// Streams that the filter has sent and the client got cut, by reason.
-    pub cut: BTreeMap<String, u64>,
-    /// Streamed requests that passed the filter, by reason.
-    pub unresumable: BTreeMap<String, u64>,
-}
-
-/// Decisions of a shadow configuration, compared with the acting one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShadowCounts {
-    /// Equal decisions.
-    pub agreed: u64,
-    /// Different decisions.
-    pub disagreed: u64,
-}
-
 impl PoolStatus {
-    /// Decisions of the shadow configuration in all proxies; `None`: no proxy has one.
-    pub fn shadow(&self) -> Option<ShadowCounts> {
-        let counts = self.proxies.iter().filter_map(|proxy| proxy.shadow);
-        counts.reduce(|sum, counts| ShadowCounts {
-            agreed: sum.agreed.saturating_add(counts.agreed),
-            disagreed: sum.disagreed.saturating_add(counts.disagreed),
-        })
+    /// The count of all proxies; `None`: none reports it.
+    pub fn total(&self, statistic: &'static Statistic) -> Option<u64> {
+        let counts = self.proxies.iter().filter_map(|proxy| proxy.counts.total(statistic));
+        counts.reduce(u64::saturating_add)
     }
 }
 

@@ -1,12 +1,15 @@
 //! A pool's status as a table of text.
 
-use core::fmt;
+use core::fmt::{self, Write};
+
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::{Count, Level, Statistic, shown_requests};
 
 use crate::columns::{NOTHING, printable};
 use crate::pool::UnknownPool;
 use crate::pool::{
     EndpointState, EndpointStatus, LoraStatus, PoolStatus, PoolTraffic, ProxyStatus, RefusedObject,
-    RefusedObjects, ShadowCounts, SharingProxyStatus, SharingStatus, TrafficStatus, UnresolvedStatus,
+    RefusedObjects, SharingProxyStatus, SharingStatus, TrafficStatus, UnresolvedStatus,
 };
 use crate::{columns, queue_table};
 
@@ -33,8 +36,9 @@ impl fmt::Display for PoolStatus {
         if let Some(refusal) = &self.refusal {
             writeln!(f, "every request is rejected with 503: {}", printable(refusal))?;
         }
-        if let Some(shadow) = self.shadow() {
-            writeln!(f, "{}", agreement(shadow))?;
+        let [agreed, disagreed] = [Count::ShadowAgreed, Count::ShadowDisagreed].map(Count::statistic);
+        if let Some((agreed, disagreed)) = self.total(agreed).zip(self.total(disagreed)) {
+            writeln!(f, "{}", agreement(agreed, disagreed))?;
         }
         if self.proxies.is_empty() && !self.is_of_snapshot {
             writeln!(f, "no proxy reports on this pool: no filter uses it, or none reaches this agent")?;
@@ -58,21 +62,26 @@ impl fmt::Display for PoolStatus {
         if !self.proxies.is_empty() {
             writeln!(f)?;
         }
-        self.proxies.iter().try_for_each(|proxy| {
-            let rejected: u64 = proxy.rejected.values().sum();
-            let ProxyStatus { proxy: name, routed, abstained, .. } = proxy;
-            write!(f, "proxy {name:?}{}: {routed} routed, {abstained} left to Envoy, ", filter(proxy))?;
-            writeln!(f, "{rejected} rejected; reported {} ago", age(proxy.age_ms))?;
-            match proxy.served_elsewhere {
-                0 => Ok(()),
-                requests => writeln!(
-                    f,
-                    "proxy {name:?} sent {requests} of these to servers that were not picked: Envoy does not follow the picks"
-                ),
-            }
-        })?;
+        self.proxies.iter().try_for_each(|proxy| write_proxy(f, proxy))?;
         self.sharing.iter().try_for_each(|sharing| write_sharing(f, sharing))
     }
+}
+
+/// The requests of a proxy, and a line for each mistake that they show.
+fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyStatus) -> fmt::Result {
+    let (mut requests, mut faults) = (Vec::new(), String::new());
+    for (statistic, words, level) in shown_requests() {
+        match (level, proxy.counts.total(statistic).unwrap_or(0)) {
+            (Level::Good | Level::Warning, count) => requests.push(format!("{count} {words}")),
+            (Level::Fault(_), 0) => {}
+            (Level::Fault(fault), count) => {
+                writeln!(faults, "proxy {:?}: {count} {words}: {fault}", proxy.proxy)?;
+            }
+        }
+    }
+    let (name, reported) = (&proxy.proxy, age(proxy.age_ms));
+    writeln!(f, "proxy {name:?}{}: {}; reported {reported} ago", filter(proxy), requests.join(", "))?;
+    f.write_str(&faults)
 }
 
 /// The form and the version of a proxy's filter, as far as they are known.
@@ -166,20 +175,26 @@ fn state(endpoint: &EndpointStatus) -> String {
 
 /// The traffic of all proxies lately.
 fn traffic_line(traffic: &PoolTraffic) -> String {
-    let rate = |rate: Option<f64>| rate.map_or_else(|| NOTHING.to_owned(), |rate| format!("{rate:.1}"));
-    let rejected = traffic.rejected_per_second.iter().filter(|(_, rate)| **rate > 0.0);
-    let rejected: Vec<_> = rejected.map(|(status, rate)| format!("{rate:.1} × {status}")).collect();
-    let rejected = if rejected.is_empty() { "0.0".to_owned() } else { rejected.join(" and ") };
+    let rates = shown_requests().filter(|(_, _, level)| !matches!(level, Level::Fault(_)));
+    let rates = rates.map(|(statistic, words, _)| format!("{} {words}", rate(&traffic.rates, statistic)));
+    let rates = rates.collect::<Vec<_>>().join(", ");
     let first_token = traffic.first_token_ms.map_or_else(
         || NOTHING.to_owned(),
         |times| format!("p50 {}, p95 {}", response_time(times.p50), response_time(times.p95)),
     );
     let hits =
         traffic.prefix_hits.map_or_else(|| NOTHING.to_owned(), |hits| format!("{:.1} %", hits * 100.0));
-    let (routed, abstained) = (rate(traffic.routed_per_second), rate(traffic.abstained_per_second));
-    format!(
-        "requests/s: {routed} routed, {abstained} left to Envoy, {rejected} rejected; time to first token: {first_token}; prefix hits: {hits}"
-    )
+    format!("requests/s: {rates}; time to first token: {first_token}; prefix hits: {hits}")
+}
+
+/// A rate, by the values of its label if it has one.
+fn rate(rates: &Figures<f64>, statistic: &'static Statistic) -> String {
+    if statistic.shown.as_ref().is_none_or(|shown| shown.by.is_none()) {
+        return rates.total(statistic).map_or_else(|| NOTHING.to_owned(), |rate| format!("{rate:.1}"));
+    }
+    let values = rates.by_value(statistic).filter(|(_, rate)| *rate > 0.0);
+    let values: Vec<_> = values.map(|(value, rate)| format!("{rate:.1} × {value}")).collect();
+    if values.is_empty() { "0.0".to_owned() } else { values.join(" and ") }
 }
 
 fn response_time(ms: f64) -> String {
@@ -193,7 +208,7 @@ fn adapters(lora: &LoraStatus) -> String {
 }
 
 /// The share of equal decisions, rounded down: 100 % means all.
-fn agreement(ShadowCounts { agreed, disagreed }: ShadowCounts) -> String {
+fn agreement(agreed: u64, disagreed: u64) -> String {
     let all = agreed.saturating_add(disagreed);
     match (u128::from(agreed) * 1000).checked_div(all.into()) {
         Some(share) => format!("shadow agrees on {}.{} % of {all} requests", share / 10, share % 10),
@@ -250,6 +265,9 @@ fn one_line(reason: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use endpoint_picker_wire::figures::Figure;
+    use endpoint_picker_wire::statistics::{ABSTAINED, REJECTED};
+
     use super::*;
     use crate::pool::{FilterForm, ResponseTimes, StoreStatus};
 
@@ -275,6 +293,12 @@ mod tests {
             sent: None,
             kv_events: None,
         }
+    }
+
+    fn counts<T: Figure>(numbers: &[(&'static Statistic, &str, T)]) -> Figures<T> {
+        let mut counts = Figures::default();
+        numbers.iter().for_each(|&(statistic, value, number)| counts.set(statistic, value, number));
+        counts
     }
 
     fn unresolved(name: &str, addresses: usize) -> UnresolvedStatus {
@@ -312,12 +336,15 @@ mod tests {
         let proxy = ProxyStatus {
             proxy: "envoy-1".to_owned(),
             age_ms: 300,
-            routed: 41,
-            served_elsewhere: 4,
+            counts: counts(&[
+                (Count::Routed.statistic(), "", 41),
+                (Count::ServedElsewhere.statistic(), "", 4),
+                (&ABSTAINED, "", 1),
+                (&REJECTED, "429", 2),
+                (&REJECTED, "503", 3),
+            ]),
             version: Some("1.2.3".to_owned()),
             form: Some(FilterForm::Wasm),
-            abstained: 1,
-            rejected: [(429, 2), (503, 3)].into(),
             ..ProxyStatus::default()
         };
         let (reason, since_ms) = (Some("connection\u{1b} refused".to_owned()), Some(41_900));
@@ -343,10 +370,13 @@ mod tests {
             ],
             proxies: vec![proxy],
             traffic: Some(PoolTraffic {
-                routed_per_second: Some(27.96),
-                served_elsewhere_per_second: Some(0.0),
-                abstained_per_second: Some(0.0),
-                rejected_per_second: [(429, 1.5), (503, 0.0)].into(),
+                rates: counts(&[
+                    (Count::Routed.statistic(), "", 27.96),
+                    (Count::ServedElsewhere.statistic(), "", 0.0),
+                    (&ABSTAINED, "", 0.0),
+                    (&REJECTED, "429", 1.5),
+                    (&REJECTED, "503", 0.0),
+                ]),
                 first_token_ms: Some(ResponseTimes { p50: 120.4, p95: 2_345.0 }),
                 prefix_hits: Some(0.6321),
             }),
@@ -366,7 +396,7 @@ host name vllm of default/c:8000: no such name (NXDOMAIN); its last addresses st
 host name vllm of default/d:8000: no such name (NXDOMAIN); its last addresses serve only while no other endpoint is ready (1)
 
 proxy \"envoy-1\" (wasm 1.2.3): 41 routed, 1 left to Envoy, 5 rejected; reported 300 ms ago
-proxy \"envoy-1\" sent 4 of these to servers that were not picked: Envoy does not follow the picks
+proxy \"envoy-1\": 4 served elsewhere: Envoy does not follow the picks
 
 shared changes: proxy \"envoy-1\" is 20 ms behind (3 messages), 0 missed
 shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 messages)
@@ -386,7 +416,12 @@ shared changes: store connected, reading 4 ms behind, writing 0 ms behind (0 mes
     #[test]
     fn agreement_is_of_all_proxies_with_a_shadow() {
         let proxy = |shadow: Option<(u64, u64)>| ProxyStatus {
-            shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
+            counts: shadow.map_or_else(Figures::default, |(agreed, disagreed)| {
+                counts(&[
+                    (Count::ShadowAgreed.statistic(), "", agreed),
+                    (Count::ShadowDisagreed.statistic(), "", disagreed),
+                ])
+            }),
             ..ProxyStatus::default()
         };
         let line = |proxies: &[Option<(u64, u64)>]| {

@@ -11,13 +11,10 @@ pub const MAX_NAME_BYTES: usize = 256;
 /// Maximum length of a filter's version, in bytes.
 pub const MAX_VERSION_BYTES: usize = 64;
 
-/// Maximum number of statuses with rejections in a report.
-pub const MAX_STATUSES: usize = 32;
+/// Maximum number of counts of a statistic by status or reason, and of all statistics without a field of their own.
+pub const MAX_COUNTS: usize = 32;
 
-/// Maximum number of reasons why streams were cut, or why requests passed.
-pub const MAX_REASONS: usize = 32;
-
-/// Maximum length of such a reason, in bytes.
+/// Maximum length of a reason, in bytes.
 pub const MAX_REASON_BYTES: usize = 64;
 
 /// Why a report is refused.
@@ -27,8 +24,8 @@ pub enum ReportError {
     LongName(usize),
     /// The filter's version has this number of bytes.
     LongVersion(usize),
-    /// The report has rejections of this number of statuses.
-    TooManyStatuses(usize),
+    /// The report has this number of counts of a statistic.
+    TooManyCounts(usize),
     /// The report has a queue of this number of bands.
     TooManyBands(usize),
     /// The report has the band of this priority more than once.
@@ -39,8 +36,6 @@ pub enum ReportError {
     LongTenant(usize),
     /// The report has a fairness id more than once in the band of this priority.
     RepeatedTenant(i32),
-    /// The report has streams that were not resumed for this number of reasons.
-    TooManyReasons(usize),
     /// The report has a reason of this number of bytes.
     LongReason(usize),
     /// The report has waits that cannot be added up.
@@ -63,8 +58,8 @@ impl fmt::Display for ReportError {
             Self::LongVersion(bytes) => {
                 write!(f, "the filter's version has {bytes} bytes; at most {MAX_VERSION_BYTES} are allowed")
             }
-            Self::TooManyStatuses(n) => {
-                write!(f, "the report has rejections of {n} statuses; at most {MAX_STATUSES} are allowed")
+            Self::TooManyCounts(n) => {
+                write!(f, "the report has {n} counts of a statistic; at most {MAX_COUNTS} are allowed")
             }
             Self::TooManyBands(n) => {
                 write!(f, "the report has a queue of {n} bands; at most {MAX_BANDS} are allowed")
@@ -82,10 +77,6 @@ impl fmt::Display for ReportError {
             Self::RepeatedTenant(priority) => {
                 write!(f, "the report has a fairness id twice in the band of priority {priority}")
             }
-            Self::TooManyReasons(n) => write!(
-                f,
-                "the report has streams that were not resumed for {n} reasons; at most {MAX_REASONS} are allowed"
-            ),
             Self::LongReason(bytes) => {
                 write!(f, "the report has a reason of {bytes} bytes; at most {MAX_REASON_BYTES} are allowed")
             }

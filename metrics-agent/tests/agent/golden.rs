@@ -68,9 +68,9 @@ fn vllm_with_lora_reads_the_newest_series_by_value() {
 }
 
 #[test]
-fn the_unit_in_which_prefixes_are_matched_is_the_block_size_by_the_rules_of_main() {
+fn the_unit_in_which_prefixes_are_matched_is_the_block_size_by_the_rules_of_v0_11() {
     let older = Dialects::built_in();
-    let main = older.by(EppRules::Main);
+    let newer = older.by(EppRules::V011);
     let block_size = |dialects: &Dialects, unit: &str| {
         let text = format!(
             "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{block_size=\"16\",prefix_match_unit=\"{unit}\"}} 1\n"
@@ -79,9 +79,9 @@ fn the_unit_in_which_prefixes_are_matched_is_the_block_size_by_the_rules_of_main
         reader.read(text.as_bytes()).reading.block_size
     };
     assert_eq!(block_size(&older, "4096"), Some(16));
-    assert_eq!(block_size(&main, "4096"), Some(4096));
+    assert_eq!(block_size(&newer, "4096"), Some(4096));
     for unusable in ["0", "None", ""] {
-        assert_eq!(block_size(&main, unusable), Some(16), "{unusable}");
+        assert_eq!(block_size(&newer, unusable), Some(16), "{unusable}");
     }
 }
 

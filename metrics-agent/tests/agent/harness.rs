@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
-use endpoint_picker_wire::{decode, v1};
+use endpoint_picker_wire::{NamedRules, decode, v1};
 use metrics_agent::agent::{self, Listeners, Settings};
 use metrics_agent::api;
 use metrics_agent::api::access::AllowedHosts;
@@ -88,6 +88,7 @@ pub(crate) fn options_for(pool: &str) -> Options {
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::default(),
+        rules: Some(NamedRules::Epp),
         file_limits: FileLimits::default(),
     }
 }

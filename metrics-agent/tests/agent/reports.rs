@@ -1,11 +1,12 @@
 //! Reports of proxies, and where they show.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{
     Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report, Resumptions,
-    StreamReason,
+    StatisticCount, StreamReason,
 };
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -111,6 +112,11 @@ pub(crate) fn report(endpoint: u64, picks: u64) -> Vec<u8> {
             cut: vec![StreamReason { reason: "refused".to_owned(), streams: 1 }],
             unresumable: vec![StreamReason { reason: "token_details".to_owned(), streams: 2 }],
         }),
+        counts: vec![StatisticCount {
+            statistic: "rejected_held_bodies".to_owned(),
+            value: String::new(),
+            count: 3,
+        }],
         ..Report::default()
     };
     report.encode_to_vec()
@@ -146,7 +152,7 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     let proxy = &status["proxies"][0];
     assert_eq!((&proxy["proxy"], &proxy["routed"]), (&"envoy-1".into(), &41.into()));
     assert_eq!((&proxy["version"], &proxy["form"]), (&"1.2.3".into(), &"wasm".into()));
-    assert_eq!(proxy["served_elsewhere"], 5);
+    assert_eq!((&proxy["served_elsewhere"], &proxy["rejected_held_bodies"]), (&5.into(), &3.into()));
     assert_eq!(proxy["rejected"], serde_json::json!({"429": 5}));
     assert_eq!(proxy["shadow"], serde_json::json!({"agreed": 30, "disagreed": 11}));
     let resumptions = serde_json::json!({
@@ -186,6 +192,77 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
     }
     let of_shadows = |line: &&str| line.starts_with("endpoint_picker_shadow_decisions_total{");
     assert_eq!(metrics.lines().filter(of_shadows).count(), 2, "an old filter reports no shadow:\n{metrics}");
+}
+
+/// The fields of a pool's status that a report fills, and the series, without their values.
+const PUBLISHED: [&str; 41] = [
+    ".endpoints.sent.cached_tokens",
+    ".endpoints.sent.errors_per_second",
+    ".endpoints.sent.failing",
+    ".endpoints.sent.picks",
+    ".endpoints.sent.picks_per_second",
+    ".endpoints.sent.predicted_cached_tokens",
+    ".endpoints.sent.requests",
+    ".endpoints.sent.tokens",
+    ".proxies.abstained",
+    ".proxies.age_ms",
+    ".proxies.form",
+    ".proxies.proxy",
+    ".proxies.rejected.429",
+    ".proxies.resumptions.cut.refused",
+    ".proxies.resumptions.resumable",
+    ".proxies.resumptions.resumed",
+    ".proxies.resumptions.unresumable.token_details",
+    ".proxies.routed",
+    ".proxies.served_elsewhere",
+    ".proxies.shadow.agreed",
+    ".proxies.shadow.disagreed",
+    ".proxies.version",
+    ".traffic.abstained_per_second",
+    ".traffic.first_token_ms",
+    ".traffic.prefix_hits",
+    ".traffic.rejected_per_second.429",
+    ".traffic.routed_per_second",
+    ".traffic.served_elsewhere_per_second",
+    r#"endpoint_picker_cut_streams_total{pool="default",proxy="envoy-1",reason="refused"}"#,
+    r#"endpoint_picker_proxies{pool="default"}"#,
+    r#"endpoint_picker_proxy_info{pool="default",proxy="envoy-1",version="1.2.3",form="wasm"}"#,
+    r#"endpoint_picker_report_age_seconds{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_requests_total{pool="default",proxy="envoy-1",outcome="abstained",status=""}"#,
+    r#"endpoint_picker_requests_total{pool="default",proxy="envoy-1",outcome="rejected",status="429"}"#,
+    r#"endpoint_picker_requests_total{pool="default",proxy="envoy-1",outcome="routed",status=""}"#,
+    r#"endpoint_picker_resumable_streams_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_resumed_streams_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_served_elsewhere_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_shadow_decisions_total{pool="default",proxy="envoy-1",agrees="false"}"#,
+    r#"endpoint_picker_shadow_decisions_total{pool="default",proxy="envoy-1",agrees="true"}"#,
+    r#"endpoint_picker_unresumable_streams_total{pool="default",proxy="envoy-1",reason="token_details"}"#,
+];
+
+/// The paths of all numbers and texts in a value.
+fn paths(value: &serde_json::Value, path: &str) -> Vec<String> {
+    match value {
+        serde_json::Value::Array(values) => values.iter().flat_map(|value| paths(value, path)).collect(),
+        serde_json::Value::Object(fields) => {
+            fields.iter().flat_map(|(name, value)| paths(value, &format!("{path}.{name}"))).collect()
+        }
+        _ => vec![path.to_owned()],
+    }
+}
+
+#[tokio::test]
+async fn the_numbers_of_a_report_keep_their_names() {
+    let (agent, _server, key) = agent_and_key().await;
+    for picks in [100, 108] {
+        assert_eq!(post(&agent, PATH, PROTOBUF, &report(key, picks)).await.0, 204);
+    }
+    let status: serde_json::Value =
+        serde_json::from_slice(&agent.get("/v1/pools/default").await.body).unwrap();
+    let metrics = agent.get("/metrics").await.text();
+    let series = metrics.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned()));
+    let published: BTreeSet<String> = paths(&status, "").into_iter().chain(series).collect();
+    let lacking: Vec<_> = PUBLISHED.iter().filter(|name| !published.contains(**name)).collect();
+    assert!(lacking.is_empty(), "{lacking:?} are not among {published:#?}");
 }
 
 #[tokio::test]

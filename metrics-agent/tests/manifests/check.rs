@@ -39,7 +39,7 @@ fn the_engine_of_endpoints_without_a_label_is_that_of_the_epp_under_its_rules() 
     let (output, _) = check(POOL, &["--epp-rules", "v0.10"]);
     let summary = String::from_utf8(output.stdout).unwrap();
     let line = "\n  KV usage is read from vllm:kv_cache_usage_perc, or vllm:gpu_cache_usage_perc where a server lacks it\n";
-    assert!(summary.contains("; the rules of the EPP's release v0.10\n"), "{summary}");
+    assert!(summary.contains("; the rules of the EPP's v0.10\n"), "{summary}");
     assert!(summary.contains(line), "{summary}");
 }
 

@@ -30,17 +30,17 @@ parser: {pluginRef: openai-parser}",
     .replace("llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1");
     let mut warnings = warnings(&text);
     warnings.retain(|warning| !warning.contains("no plugin filters, scores or picks"));
-    let both = "which wins where both are set";
     let removed = "is deprecated, and the EPP refuses it from v0.11 on";
     assert_eq!(
         warnings,
         [
             "apiVersion: \"inference.networking.x-k8s.io/v1alpha1\" is deprecated; \"llm-d.ai/v1alpha1\" takes its place"
                 .to_owned(),
-            format!("saturationDetector: {removed}; use flowControl.saturationDetector, {both}"),
-            format!("parser: {removed}; use requestHandler.parsers, {both}"),
-            format!("plugins[0].parameters.blockSize: is deprecated; use blockSizeTokens, {both}"),
-            "plugins[1].type: \"tokenizer\" is deprecated; use \"token-producer\"".to_owned(),
+            format!("plugins[1].type: \"tokenizer\" {removed} (#2869); use token-producer"),
+            format!("saturationDetector: {removed} (#2838); use flowControl.saturationDetector"),
+            format!("parser: {removed} (#2838); use requestHandler.parsers"),
+            "plugins[0].parameters.blockSize: is deprecated; use blockSizeTokens, which wins where both are set"
+                .to_owned(),
         ]
         .map(|warning| format!("m.yaml: document 1: {warning}"))
     );
@@ -64,33 +64,38 @@ fn deprecated_types_are_accepted_with_a_warning() {
 - {type: always-disagg-pd-decider}
 schedulingProfiles: [{name: decode}, {name: prefill}]",
     );
-    let is_deprecated = |at: usize, old: &str, new: &str| {
-        let removed = if old.ends_with("-handler") && !old.starts_with("data-parallel") {
-            ", and the EPP refuses it from v0.11 on"
-        } else {
-            ""
-        };
-        format!("m.yaml: document 1: plugins[{at}].type: {old:?} is deprecated{removed}; use {new:?}")
-    };
+    let warned = |at: usize, text: &str| format!("m.yaml: document 1: plugins[{at}].type: {text}");
+    let removed = "is deprecated, and the EPP refuses it from v0.11 on";
     assert_eq!(
         warnings(&text),
         [
-            is_deprecated(0, "by-label", "label-selector-filter"),
-            is_deprecated(1, "by-label-selector", "label-selector-filter"),
-            is_deprecated(2, "prefill-header-handler", "disagg-profile-handler"),
-            is_deprecated(3, "pd-profile-handler", "disagg-profile-handler"),
+            warned(0, &format!("\"by-label\" {removed} (#2859); use label-selector-filter")),
+            warned(1, &format!("\"by-label-selector\" {removed} (#2865); use label-selector-filter")),
+            warned(3, &format!("\"pd-profile-handler\" {removed} (#2493); use disagg-profile-handler")),
+            warned(
+                2,
+                &format!(
+                    "\"prefill-header-handler\" {removed} (#2815); use disagg-profile-handler, which writes the headers"
+                )
+            ),
+            warned(
+                2,
+                "\"prefill-header-handler\" has no effect here: disagg-profile-handler writes the headers"
+            ),
         ]
     );
     let other = config("plugins: [{type: data-parallel-profile-handler}, {type: queue-scorer}]");
     assert_eq!(
         warnings(&other),
-        [is_deprecated(0, "data-parallel-profile-handler", "single-profile-handler")]
+        [warned(0, "\"data-parallel-profile-handler\" is deprecated; use single-profile-handler")]
     );
     let precise = config(
         "plugins: [{type: precise-prefix-cache-scorer, parameters: {indexerConfig: {tokenizersPoolConfig: {}}}}]",
     );
     let warnings = warnings(&precise);
-    assert_eq!(warnings[0], is_deprecated(0, "precise-prefix-cache-scorer", "prefix-cache-scorer"));
+    let expected =
+        format!("\"precise-prefix-cache-scorer\" {removed} (#2844); use precise-prefix-cache-producer");
+    assert!(warnings[0].starts_with(&warned(0, &expected)), "{warnings:?}");
     assert!(warnings[1].contains("plugins[0].parameters: blocks are matched by their texts"), "{warnings:?}");
 }
 

@@ -84,7 +84,7 @@ fn a_pool_under_the_epps_rules_is_read_as_by_the_epp() {
     };
     assert_eq!(by(EppRules::Own, None), (false, MultiEngine::Sum, 5, false));
     assert_eq!(by(EppRules::Own, Some(MultiEngine::First)), (false, MultiEngine::First, 5, false));
-    for rules in [EppRules::V010, EppRules::Main] {
+    for rules in [EppRules::V010, EppRules::V011] {
         assert_eq!(by(rules, None), (true, MultiEngine::First, 1, true));
         assert_eq!(by(rules, Some(MultiEngine::Sum)), (true, MultiEngine::Sum, 1, true));
     }

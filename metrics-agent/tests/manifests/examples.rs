@@ -2,17 +2,33 @@
 
 use std::path::Path;
 
-use metrics_agent_catalogue::Plan;
+use endpoint_picker_wire::NamedRules;
+use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::endpoints::{self, LabelLimits};
 use metrics_agent_sources::manifests;
 use metrics_agent_support::files::FileLimits;
 
 use crate::reading::options;
 
+/// The folder of the examples.
+fn examples() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"))
+}
+
+#[test]
+fn rules_by_name_are_those_of_their_file() {
+    let files = manifests::read(&examples().join("choosing/expected-latency.yaml"), FileLimits::default());
+    let of_file = Plan::read(&files.unwrap(), &options()).unwrap();
+    let named = |rules| Plan::without_manifests(&Options { rules, ..options() }).pools[0].policy.clone();
+    assert_eq!(named(Some(NamedRules::ExpectedLatency)), of_file.pools[0].policy);
+    assert_eq!(named(None), of_file.pools[0].policy, "they are the default");
+    assert_eq!(named(Some(NamedRules::Epp)).picker_config, None, "the filter's own default");
+}
+
 #[test]
 fn the_examples_are_valid_and_have_the_documented_effect() {
-    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests"));
-    let plan = Plan::read(&manifests::read(examples, FileLimits::default()).unwrap(), &options())
+    let examples = examples().join("manifests");
+    let plan = Plan::read(&manifests::read(&examples, FileLimits::default()).unwrap(), &options())
         .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
     let pool = &plan.pools[0];

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::path::Path;
 
 use endpoint_picker::epp_rules::EppRules;
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{NamedRules, v1};
 use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::File;
 use metrics_agent_support::files::FileLimits;
@@ -17,6 +17,7 @@ pub(crate) fn options() -> Options {
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::default(),
+        rules: Some(NamedRules::Epp),
         file_limits: FileLimits::default(),
     }
 }

@@ -4,7 +4,7 @@ use core::num::NonZeroU16;
 use core::time::Duration;
 
 use endpoint_picker::epp_rules::EppRules;
-use endpoint_picker_wire::v1;
+use endpoint_picker_wire::{NamedRules, v1};
 use metrics_agent_catalogue::scraping::SourceKind;
 use metrics_agent_catalogue::{Options, Plan};
 
@@ -151,17 +151,148 @@ fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
         let options = Options { epp_rules: flag, ..options() };
         Plan::read(&[file("m.yaml", &text)], &options).map(|plan| plan.pools[0].policy.epp_rules())
     };
-    let [own, older, main] = [v1::EppRules::Own, v1::EppRules::V010, v1::EppRules::Main];
+    let [own, older, newer] = [v1::EppRules::Own, v1::EppRules::V010, v1::EppRules::V011];
     assert_eq!(rules("", EppRules::default()).unwrap(), own);
     assert_eq!(rules("", EppRules::V010).unwrap(), older);
-    assert_eq!(rules("other: main", EppRules::Main).unwrap(), main);
-    assert_eq!(rules("endpoint-picker/epp-rules: main", EppRules::V010).unwrap(), main);
-    assert_eq!(rules("endpoint-picker/epp-rules: v0.10", EppRules::Main).unwrap(), older);
-    assert_eq!(rules("endpoint-picker/epp-rules: own", EppRules::Main).unwrap(), own);
+    assert_eq!(rules("other: v0.10", EppRules::V011).unwrap(), newer);
+    assert_eq!(rules("endpoint-picker/epp-rules: v0.11", EppRules::V010).unwrap(), newer);
+    assert_eq!(rules("endpoint-picker/epp-rules: main", EppRules::V010).unwrap(), newer);
+    assert_eq!(rules("endpoint-picker/epp-rules: v0.10", EppRules::V011).unwrap(), older);
+    assert_eq!(rules("endpoint-picker/epp-rules: own", EppRules::V011).unwrap(), own);
     assert_eq!(
-        rules("endpoint-picker/epp-rules: v1", EppRules::Main).unwrap_err().to_string(),
-        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are own, v0.10, main"
+        rules("endpoint-picker/epp-rules: v1", EppRules::V011).unwrap_err().to_string(),
+        "m.yaml: document 1: metadata.annotations: \"endpoint-picker/epp-rules\": \"v1\" is unknown; allowed are own, v0.10, v0.11"
     );
+    let former = POOL.replace("{name: p}", "{name: p, annotations: {endpoint-picker/epp-rules: main}}");
+    let warning = "metadata.annotations: \"endpoint-picker/epp-rules\": \"main\" is the former name of v0.11; use v0.11";
+    assert_eq!(warned(&former), [warning]);
+}
+
+/// The problems of a configuration under these rules, without their places; empty: it is accepted.
+fn refused_by(rules: EppRules, body: &str) -> Vec<String> {
+    let options = Options { epp_rules: rules, allow_experimental_plugins: true, ..options() };
+    let Err(problems) = Plan::read(&[file("m.yaml", &config(body))], &options) else { return Vec::new() };
+    problems.to_string().lines().map(|line| line.replace("m.yaml: document 1: ", "")).collect()
+}
+
+#[test]
+fn documents_are_read_by_the_schema_of_the_version_whose_rules_decide() {
+    let removed = "plugins: [{type: queue-scorer}, {type: tokenizer}, {type: inflight-load-producer, parameters: {outputRatio: 2}}]
+parser: {pluginRef: openai-parser}";
+    let of_v011 = "and this pool reads documents of v0.11 (--epp-rules own reads all)";
+    assert_eq!(
+        refused_by(EppRules::V011, removed),
+        [
+            format!(
+                "plugins[1].type: \"tokenizer\" is removed in v0.11 of the EPP (#2869), {of_v011}; use token-producer"
+            ),
+            format!("parser: is removed in v0.11 of the EPP (#2838), {of_v011}; use requestHandler.parsers"),
+            format!("plugins[2].parameters.outputRatio: is removed in v0.11 of the EPP (#2309), {of_v011}"),
+        ]
+    );
+    let newer = "plugins: [{type: queue-scorer}, {type: active-request-filter, parameters: {maxRequests: 9}}]
+flowControl: {noEndpointRequestTTL: 9s}";
+    let of_v010 = "and this pool reads documents of v0.10 (--epp-rules own reads all)";
+    assert_eq!(
+        refused_by(EppRules::V010, newer),
+        [
+            format!(
+                "plugins[1].type: \"active-request-filter\" is in the EPP since v0.11 (#2209), {of_v010}; use utilization-filter"
+            ),
+            format!("flowControl.noEndpointRequestTTL: is in the EPP since v0.11 (#2284), {of_v010}"),
+        ]
+    );
+    for (rules, body) in [
+        (EppRules::V010, removed),
+        (EppRules::V011, newer),
+        (EppRules::Own, removed),
+        (EppRules::Own, newer),
+        // Ours are in no version, and a name is no type.
+        (
+            EppRules::V010,
+            "plugins: [{type: expected-latency-scorer}, {type: queue-scorer, name: active-request-filter}]",
+        ),
+        (EppRules::V011, "plugins: [{type: expected-latency-scorer}, {type: queue-scorer, name: tokenizer}]"),
+    ] {
+        assert_eq!(refused_by(rules, body), Vec::<String>::new(), "{rules:?} {body}");
+    }
+}
+
+#[test]
+fn the_annotation_of_a_pool_decides_about_the_names_of_its_configuration() {
+    let pool = POOL.replace("{name: p}", "{name: p, annotations: {endpoint-picker/epp-rules: v0.11}}");
+    let text = format!("{pool}\n{}", config("plugins: [{type: queue-scorer}, {type: tokenizer}]"));
+    assert!(refusal(&text).contains("\"tokenizer\" is removed in v0.11 of the EPP (#2869)"));
+    let shadow = "metadata: {name: p, annotations: {endpoint-picker/shadow: \"true\"}}";
+    let text = format!(
+        "{pool}\n{}",
+        config(&format!("{shadow}\nplugins: [{{type: queue-scorer}}, {{type: tokenizer}}]"))
+    );
+    assert!(refusal(&text).contains("\"tokenizer\" is removed in v0.11 of the EPP (#2869)"));
+}
+
+#[test]
+fn names_without_a_release_have_the_word_to_use_instead() {
+    let unreleased = "plugins: [{type: thunder-agent}, {type: approx-prefix-cache-producer, parameters: {prefixHashSource: metadata}}]";
+    for rules in EppRules::NAMED {
+        assert_eq!(
+            refused_by(rules, unreleased),
+            [
+                "plugins[1].parameters.prefixHashSource: was never released in a version of the EPP (#1972); use body, the prompt itself",
+                "plugins[0].type: \"thunder-agent\" is known, and not released in any version of the EPP (#2964); \
+                 use program-aware-fairness with agent-identity",
+            ]
+        );
+    }
+}
+
+/// Examples of `disaggregatedset-rollout-screener`, `multicluster-approx-prefix-cache-producer`,
+/// `multicluster-prefix-cache-scorer` and
+/// `multicluster-session-affinity-filter`.
+#[test]
+fn types_that_pass_every_endpoint_or_are_aliases_are_accepted_with_a_warning_of_what_they_do_not_do() {
+    let text = config(
+        "plugins:
+- {type: queue-scorer}
+- {type: multicluster-approx-prefix-cache-producer}
+- {type: multicluster-prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: multicluster-approx-prefix-cache-producer}}
+- {type: multicluster-session-affinity-filter}
+- type: disaggregatedset-rollout-screener
+  parameters: {scope: {labelSelector: a=b}, revisionGating: {mode: max-role, requiredRoles: [prefill, decode]}}",
+    );
+    assert!(refusal(&text).contains("\"multicluster-prefix-cache-scorer\" is experimental"));
+    let plan = experimental(&text).unwrap();
+    let warned: Vec<String> = plan.warnings.iter().map(ToString::to_string).collect();
+    for (warning, (index, text)) in warned.iter().zip([
+        (1, "chooses among no clusters"),
+        (2, "chooses among no clusters"),
+        (3, "chooses among no clusters"),
+        (4, "has no effect here: every endpoint passes: no revision is drawn"),
+    ]) {
+        assert!(warning.contains(&format!("plugins[{index}].type: ")) && warning.contains(text), "{warning}");
+    }
+    let plugins = &plan.pools[0].policy.picker_config.as_ref().unwrap().plugins;
+    let types: Vec<&str> = plugins.iter().map(|plugin| plugin.r#type.as_str()).collect();
+    assert_eq!(
+        types,
+        ["queue-scorer", "approx-prefix-cache-producer", "prefix-cache-scorer", "session-affinity-filter"]
+    );
+}
+
+#[test]
+fn a_pool_without_a_configuration_has_the_recommended_rules_or_those_of_the_epp_that_decides() {
+    let has_configuration = |annotation: &str, epp_rules, rules| {
+        let text = POOL.replace("{name: p}", &format!("{{name: p, annotations: {{{annotation}}}}}"));
+        let options = Options { epp_rules, rules, ..options() };
+        Plan::read(&[file("m.yaml", &text)], &options).unwrap().pools[0].policy.picker_config.is_some()
+    };
+    let (own, named) = (EppRules::Own, NamedRules::ExpectedLatency);
+    assert!(has_configuration("", own, None));
+    assert!(!has_configuration("", own, Some(NamedRules::Epp)));
+    assert!(!has_configuration("", EppRules::V010, None), "the EPP's default");
+    assert!(!has_configuration("endpoint-picker/epp-rules: main", own, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::Main, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: main", own, Some(named)), "a flag counts");
 }
 
 /// The plugins of the EPP's chart and of its guides on predicted latency.

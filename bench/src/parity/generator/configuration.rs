@@ -1,4 +1,4 @@
-//! Configurations of plugins that the EPP has in v0.10 and on its main branch, drawn from a seed.
+//! Configurations of plugins that the EPP has in v0.10 and at the later commit, drawn from a seed.
 
 use super::Draw;
 use endpoint_picker::rng::{Rng, SplitMix64};

@@ -7,7 +7,6 @@ use hashbrown::HashSet;
 
 use super::plugins::{Declared, Plugins};
 use super::{ConfigErrors, PickerConfig, ProfileConfig, ProfilePlugin};
-use crate::epp_rules::EppRules;
 use crate::input::providers::Providers;
 use crate::input::slot::Slot;
 use crate::pipeline::{Pipeline, Profile};
@@ -35,18 +34,26 @@ impl Pipeline {
     pub fn compile(config: PickerConfig) -> Result<Self, ConfigErrors> {
         let is_empty = config.plugins.is_empty() && config.profiles.is_empty();
         let config = if is_empty { with_defaults(config) } else { config };
-        let mut plugins = Plugins::new(config.plugins);
+        let epp_rules = config.epp_rules;
+        // Before v0.11 the threshold of the EPP's detector is what the configuration has, however rarely
+        // servers are scraped.
+        let scrape_interval = if epp_rules.is_v011() { config.scrape_interval } else { Duration::ZERO };
+        let mut plugins = Plugins::new(config.plugins, scrape_interval);
         plugins.add_missing_producers();
         let configured =
             if config.profiles.is_empty() { vec![plugins.profile_of_all()] } else { config.profiles };
         let handler = plugins.handler(&configured);
         let parsers = plugins.parsers(&config.parsers);
-        let profiles = plugins.profiles(&configured);
+        let mut profiles = plugins.profiles(&configured);
         let detector = plugins.detector(config.saturation_detector.as_deref());
+        if let Some(detector) = detector.as_ref().filter(|_| epp_rules.is_v011()) {
+            plugins.filter_by_saturation(&detector.name, &configured, &mut profiles);
+        }
         let lag = detector.as_ref().map(|detector| detector.plugin.lag()).unwrap_or_default();
-        let flow_control = config.flow_control.and_then(|config| plugins.flow_control(&config, lag));
+        let flow_control =
+            config.flow_control.and_then(|config| plugins.flow_control(&config, lag, epp_rules));
         plugins.check_needs();
-        let load_estimator = plugins.load_estimator();
+        let load_estimator = plugins.load_estimator().by(epp_rules);
         let (Some(handler), Some(detector), true) = (handler, detector, plugins.errors.is_empty()) else {
             return Err(ConfigErrors(plugins.errors));
         };
@@ -55,7 +62,7 @@ impl Pipeline {
             load_estimator,
             agent_identities: plugins.in_role(|roles| roles.agent_identity.clone()).collect(),
             topologies: plugins.in_role(|roles| roles.topology.clone()).collect(),
-            epp_rules: EppRules::default(),
+            epp_rules,
         };
         let media = plugins.in_role(|roles| roles.media).next().unwrap_or_default();
         let admitters = plugins.slots(|roles| roles.admitter.clone());
@@ -68,7 +75,7 @@ impl Pipeline {
             handler,
             detector,
             profiles,
-            parsers: parsers.by_segments(EppRules::default().is_own()),
+            parsers: parsers.by_segments(epp_rules.is_own()),
             providers,
             flow_control,
             deciders: plugins.slots(|roles| roles.decider.clone()),
@@ -186,6 +193,29 @@ impl Plugins {
         }
         let picker = picker.unwrap_or_else(|| self.default_picker());
         Profile { name: profile.name.clone(), filters, served_models, scorers, picker }
+    }
+
+    /// Lets the saturation detector filter last in each profile that does not name it, as the EPP has done
+    /// since v0.11 (#1741). A detector that is no filter does not, and our own rules by expected latency have
+    /// no use for it.
+    pub(super) fn filter_by_saturation(
+        &self,
+        detector: &str,
+        configured: &[ProfileConfig],
+        profiles: &mut [Profile],
+    ) {
+        let Some(Declared { instance, roles }) = self.find(detector) else { return };
+        let Some(filter) = &roles.filter else { return };
+        let is_own = |plugin: &ProfilePlugin| {
+            self.find(&plugin.name)
+                .is_some_and(|it| matches!(it.instance.plugin, AnyPlugin::ExpectedLatencyScorer(_)))
+        };
+        for (config, profile) in configured.iter().zip(profiles) {
+            let mut plugins = config.plugins.iter();
+            if !plugins.any(|plugin| plugin.name == instance.name || is_own(plugin)) {
+                profile.filters.push(self.slot(instance, Arc::clone(filter)));
+            }
+        }
     }
 
     /// The first picker declared, or else the EPP's default.

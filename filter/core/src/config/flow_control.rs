@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::plugins::{Plugins, wrong_role};
 use super::{FlowControlConfig, PriorityBand};
+use crate::epp_rules::EppRules;
 use crate::flow_control::{BandConfig, Config, Eviction, MAX_BANDS};
 use crate::plugin::parameter::or_default;
 use crate::plugin::registry::AnyPlugin;
@@ -24,7 +25,12 @@ const DEFAULT_MAX_REQUESTS: u64 = 5_000;
 
 impl Plugins {
     /// Resolves the policies. `lag` is the time in which the saturation does not show the end of a request.
-    pub(super) fn flow_control(&mut self, config: &FlowControlConfig, lag: Duration) -> Option<Config> {
+    pub(super) fn flow_control(
+        &mut self,
+        config: &FlowControlConfig,
+        lag: Duration,
+        epp_rules: EppRules,
+    ) -> Option<Config> {
         let at = "flowControl.usageLimitPolicyPluginRef";
         let name = config.usage_limit_policy.as_str();
         let usage_limit =
@@ -65,7 +71,7 @@ impl Plugins {
             default_band: default_band?,
             default_negative_band: default_negative_band?,
             usage_limit,
-            service_decays_in_use: false,
+            service_decays_in_use: epp_rules.is_after_v010(),
             eviction: config.enable_eviction.then_some(Eviction { grace: lag }),
         };
         Some(rules.with_priorities([]))

@@ -8,6 +8,7 @@ mod warnings;
 use core::fmt;
 use core::time::Duration;
 
+use crate::epp_rules::EppRules;
 use crate::plugin::Instance;
 
 /// The parts of the EPP's `EndpointPickerConfig` that decide. The default is the EPP's default.
@@ -25,6 +26,10 @@ pub struct PickerConfig {
     pub saturation_detector: Option<String>,
     /// The rest of `flowControl`; `None`: requests do not wait.
     pub flow_control: Option<FlowControlConfig>,
+    /// The rules that decide where ours differ from the EPP's, and its versions from each other.
+    pub epp_rules: EppRules,
+    /// Time between two scrapes of an endpoint; zero: unknown.
+    pub scrape_interval: Duration,
 }
 
 /// `flowControl`. The default is the EPP's.

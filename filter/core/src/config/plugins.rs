@@ -1,6 +1,7 @@
 //! The plugins of a configuration, while defaults are added and errors are collected.
 
 use core::fmt::Display;
+use core::time::Duration;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
@@ -21,6 +22,8 @@ pub(super) struct Plugins {
     pub(super) all: Vec<Declared>,
     /// How many of them the configuration has; the rest are defaults.
     declared: usize,
+    /// Time between two scrapes that detectors allow for; zero: none.
+    scrape_interval: Duration,
     pub(super) errors: Vec<ConfigError>,
 }
 
@@ -38,8 +41,9 @@ impl From<Instance> for Declared {
 
 impl Plugins {
     /// Checks that names are unique and that parameters are allowed.
-    pub(super) fn new(instances: Vec<Instance>) -> Self {
-        let mut plugins = Self { declared: instances.len(), all: Vec::new(), errors: Vec::new() };
+    pub(super) fn new(instances: Vec<Instance>, scrape_interval: Duration) -> Self {
+        let declared = instances.len();
+        let mut plugins = Self { declared, scrape_interval, all: Vec::new(), errors: Vec::new() };
         let mut names = HashSet::new();
         for (index, Instance { name, plugin }) in instances.iter().enumerate() {
             if !names.insert(name.as_str()) {
@@ -51,7 +55,13 @@ impl Plugins {
             }
         }
         drop(names);
-        plugins.all = instances.into_iter().map(Declared::from).collect();
+        let instances = instances.into_iter().map(|Instance { name, plugin }| match plugin {
+            AnyPlugin::UtilizationDetector(it) => {
+                Instance { name, plugin: it.at_interval(scrape_interval).into() }
+            }
+            plugin => Instance { name, plugin },
+        });
+        plugins.all = instances.map(Declared::from).collect();
         plugins
     }
 
@@ -157,7 +167,7 @@ impl Plugins {
 
     pub(super) fn detector(&mut self, name: Option<&str>) -> Option<Slot<dyn SaturationDetector>> {
         let at = "flowControl.saturationDetector.pluginRef";
-        let default = AnyPlugin::from(UtilizationDetector::default());
+        let default = AnyPlugin::from(UtilizationDetector::default().at_interval(self.scrape_interval));
         let name = name.unwrap_or_else(|| {
             if self.find(default.type_name()).is_none() {
                 self.add(default.clone());

@@ -48,7 +48,7 @@ pub struct Config {
     pub default_negative_band: BandConfig,
     /// The saturation up to which each band is served.
     pub usage_limit: Arc<dyn UsageLimitPolicy>,
-    /// Whether the service of a program decays while it has requests too, as in the EPP's main branch.
+    /// Whether the service of a program decays while it has requests too, as in the EPP since v0.11 (#2120).
     pub service_decays_in_use: bool,
     /// Whether and how requests in flight make room; `None`: they do not.
     pub eviction: Option<Eviction>,

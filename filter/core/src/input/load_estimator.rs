@@ -1,5 +1,6 @@
 //! The load that a request adds to endpoints.
 
+use crate::epp_rules::EppRules;
 use crate::pool::load::{Load, Reservation};
 use crate::request::Request;
 use crate::state::prefix::PrefixMatch;
@@ -13,17 +14,35 @@ pub struct LoadEstimator {
     pub(crate) output: Option<OutputEstimate>,
 }
 
-/// Tokens of a response: min(round(prompt · `ratio`), the client's limit, `max`), without the tokens that the
-/// prompt only claims.
+/// Tokens of a response: the least of `rule`'s, the client's limit and `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct OutputEstimate {
-    /// Tokens of the response for one of the prompt, 0 or more.
-    pub(crate) ratio: f64,
+    pub(crate) rule: OutputRule,
     /// Maximum number of tokens of a response that are counted.
     pub(crate) max: u64,
 }
 
+/// The tokens of a response without a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum OutputRule {
+    /// Tokens of the response for one of the prompt, 0 or more. Tokens that the prompt only claims do not
+    /// count.
+    Ratio(f64),
+    /// As many for each request, by the EPP's rules since v0.11 (#2309). A client's limit of 0 is none.
+    Constant,
+}
+
+/// The EPP's number for a response about whose length nothing is known.
+const UNKNOWN_LENGTH: u64 = 1_000;
+
 impl LoadEstimator {
+    /// The same estimator, by these rules.
+    #[must_use]
+    pub(crate) fn by(self, rules: EppRules) -> Self {
+        let constant = |output| OutputEstimate { rule: OutputRule::Constant, ..output };
+        Self { output: if rules.is_v011() { self.output.map(constant) } else { self.output }, ..self }
+    }
+
     /// Tokens that the request adds to the endpoint's load, at most `max`: its
     /// [missing](PrefixMatch::missing_tokens) tokens without those that it only claims, and the response's.
     pub(crate) fn tokens(
@@ -60,7 +79,11 @@ impl OutputEstimate {
         reason = "saturates, which is the intent"
     )]
     fn tokens(self, request: &Request<'_>) -> u64 {
-        let estimate = (request.carried_tokens() as f64 * self.ratio).round() as u64;
-        estimate.min(request.max_output_tokens.unwrap_or(u64::MAX)).min(self.max)
+        let limit = request.max_output_tokens;
+        let (estimate, limit) = match self.rule {
+            OutputRule::Ratio(ratio) => ((request.carried_tokens() as f64 * ratio).round() as u64, limit),
+            OutputRule::Constant => (UNKNOWN_LENGTH, limit.filter(|limit| *limit > 0)),
+        };
+        estimate.min(limit.unwrap_or(u64::MAX)).min(self.max)
     }
 }

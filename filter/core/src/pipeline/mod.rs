@@ -28,7 +28,6 @@ use self::shadow::Acting;
 use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
-use crate::epp_rules::EppRules;
 use crate::flow_control;
 use crate::headers::Headers;
 use crate::input::DecisionInput;
@@ -89,14 +88,12 @@ impl Pipeline {
         Self { neutral_score_after: age, ..self }
     }
 
-    /// Decides by the rules of this version of the EPP.
-    #[must_use]
-    pub fn with_epp_rules(self, epp_rules: EppRules) -> Self {
-        let flow_control = self
-            .flow_control
-            .map(|config| flow_control::Config { service_decays_in_use: epp_rules.is_main(), ..config });
-        let parsers = self.parsers.by_segments(epp_rules.is_own());
-        Self { flow_control, parsers, providers: Providers { epp_rules, ..self.providers }, ..self }
+    /// The detector that filters last, and the profiles in which it does.
+    pub fn filters_by_saturation(&self) -> Option<(&str, Vec<&str>)> {
+        let detector = &*self.detector.name;
+        let is_last = |profile: &&Profile| profile.filters.last().is_some_and(|last| &*last.name == detector);
+        let profiles: Vec<&str> = self.profiles.iter().filter(is_last).map(|it| it.name.as_str()).collect();
+        (!profiles.is_empty()).then_some((detector, profiles))
     }
 
     /// The rules of the queue, without bands for the priorities of objectives; `None`: requests do not wait.
@@ -144,7 +141,7 @@ impl Pipeline {
     ) -> Arrival<'a> {
         let identity = self.agent_identity(headers).map(|(_, id)| id);
         let arrival = Arrival::new(headers, identity, priority, bytes, received);
-        if self.providers.epp_rules.is_main() { arrival.with_ttl_of_client(headers) } else { arrival }
+        if self.providers.epp_rules.is_v011() { arrival.with_ttl_of_client(headers) } else { arrival }
     }
 
     /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are

@@ -106,7 +106,8 @@ impl Pipeline {
     }
 
     /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none: no endpoint could serve the
-    /// request, however idle it is. The EPP's main branch (#2631) responds with 503 then, also where the filters are by labels.
+    /// request, however idle it is. The EPP's v0.11 (#2631) responds with 503 then, also where the filters
+    /// are by labels.
     fn is_ineligible(
         &self,
         decision: &Decision,
@@ -118,7 +119,7 @@ impl Pipeline {
         let mut eligible = candidates.to_vec();
         let counts = |slot: &&Slot<dyn Filter>| match slot.plugin.eligibility() {
             Eligibility::No => false,
-            Eligibility::OfMain => self.providers.epp_rules.is_main(),
+            Eligibility::SinceV011 => self.providers.epp_rules.is_v011(),
             Eligibility::Always => true,
         };
         for slot in self.profile_of(run).filters.iter().filter(counts) {

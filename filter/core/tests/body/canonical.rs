@@ -1,6 +1,7 @@
 //! Tools as the EPP's encoder writes them; the expected texts come from Go's `encoding/json`.
 
 use endpoint_picker::request::body::Api;
+use proptest::prelude::*;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
@@ -101,5 +102,36 @@ fn of_an_object_with_too_many_members_the_first_in_order_are_kept_and_all_are_co
         assert!(kept.len() > 2_000 * 10, "{before}: {} bytes", kept.len());
         let bytes = "[]".len() + before.len() + written.len() + after.len();
         assert_eq!(body.prompt.token_count(), bytes.div_ceil(4) as u64, "{before}");
+    }
+}
+
+/// An object as it is spelled: its members in any order, names again and again.
+fn object() -> impl Strategy<Value = String> {
+    // More names than the places that the writer has for those that it met last.
+    let name = prop_oneof![
+        (0..3_u8).prop_map(|at| format!("{at}")),
+        (0..80_u8).prop_map(|at| format!("{at:x}name"))
+    ];
+    let leaf = prop_oneof![Just("1".to_owned()), Just(r#""text""#.to_owned()), Just("[]".to_owned())];
+    leaf.prop_recursive(3, 400, 120, move |value| {
+        prop::collection::vec((name.clone(), value), 0..120).prop_map(|members| {
+            let members: Vec<_> =
+                members.iter().map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+            format!("{{{}}}", members.join(","))
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn of_names_that_return_the_last_value_is_kept_in_order(json in object(), keep in 0..2_000_usize) {
+        // A map of `serde_json` is sorted by name and has the last value of each.
+        let expected = serde_json::from_str::<serde_json::Value>(&json).map(|value| format!("[{value}]"));
+        let expected = expected.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(&tools(&json), &expected);
+        let chat = format!(r#"{{"messages":[{{}}],"tools":[{json}]}}"#);
+        let body = read_limited(Api::Chat, &chat, keep);
+        let kept = bytes(&body.prompt).concat();
+        prop_assert!(expected.as_bytes().starts_with(&kept), "{} of {expected}", String::from_utf8_lossy(&kept));
     }
 }

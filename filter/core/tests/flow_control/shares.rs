@@ -138,6 +138,76 @@ fn bands_of_one_policy_share_what_programs_were_served() {
     assert_eq!(queue.drain(), [3, 2]);
 }
 
+/// A queue that gives turns, with these further parameters.
+fn turns(parameters: &str) -> Queue {
+    let parameters = format!(r#"{{"strategy": "turn-priority"{parameters}}}"#);
+    let fairness = policy("program-aware-fairness", &parameters).fairness.unwrap();
+    let band = BandConfig { fairness, ..band(FCFS, "program-aware-fairness") };
+    let mut config = config();
+    config.bands = [0, 1].map(|priority| (priority, band.clone())).to_vec();
+    Queue::new(config)
+}
+
+/// Compares with the facts of #2116, as the next three tests do: the EPP v0.11 itself was not run.
+#[test]
+fn the_program_with_the_most_dispatched_requests_goes_first() {
+    let mut queue = turns("");
+    for _ in 0..2 {
+        serve(&mut queue, "far", 1);
+    }
+    serve(&mut queue, "near", 100_000);
+    let new = queue.request("new", 0);
+    let near = queue.request("near", 0);
+    let far = queue.request("far", 0);
+    assert_eq!(queue.drain(), [far, near, new]);
+}
+
+#[test]
+fn twenty_seconds_of_waiting_count_as_a_turn() {
+    // Whether the program with turn 2 goes before the one with turn 1, which waits longer by this time.
+    let is_far_first = |parameters: &str, wait: u64| {
+        let mut queue = turns(parameters);
+        serve(&mut queue, "far", 1);
+        queue.request("new", 0);
+        queue.pass(wait);
+        let far = queue.request("far", 0);
+        queue.drain().first() == Some(&far)
+    };
+    assert!(is_far_first("", 19_000));
+    assert!(!is_far_first("", 21_000));
+    assert!(is_far_first(r#", "turnPriorityTimeWeight": 0"#, 50_000), "turns alone");
+}
+
+#[test]
+fn a_program_without_a_response_for_long_begins_anew() {
+    let is_far_first = |parameters: &str, idle: u64| {
+        let mut queue = turns(parameters);
+        serve(&mut queue, "far", 1);
+        queue.pass(idle);
+        queue.request("new", 0);
+        queue.pass(1);
+        let far = queue.request("far", 0);
+        queue.drain().first() == Some(&far)
+    };
+    assert!(is_far_first("", 119_000));
+    assert!(!is_far_first("", 121_000));
+    assert!(is_far_first(r#", "turnPriorityInactivitySeconds": 0"#, 1_000_000), "never");
+    let forgotten = r#", "turnPriorityInactivitySeconds": 0, "evictionTtlSeconds": 60"#;
+    assert!(!is_far_first(forgotten, 61_000));
+}
+
+#[test]
+fn a_program_with_a_request_in_flight_keeps_its_turn() {
+    let mut queue = turns(r#", "turnPriorityTimeWeight": 0"#);
+    let running = queue.request("far", 0);
+    assert_eq!(queue.drain(), [running]);
+    queue.saturation(1.0);
+    queue.pass(600_000);
+    let new = queue.request("new", 0);
+    let far = queue.request("far", 0);
+    assert_eq!(queue.drain(), [far, new]);
+}
+
 #[test]
 fn more_programs_than_are_compared_go_on_too() {
     let mut config = config_of(FCFS, "program-aware-fairness");

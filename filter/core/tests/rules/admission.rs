@@ -51,7 +51,7 @@ fn filters_that_leave_nothing_are_a_429_with_its_reason() {
 
 /// Example of `Versions of the EPP`.
 #[test]
-fn by_the_rules_of_main_a_request_that_no_endpoint_could_serve_is_503() {
+fn by_the_rules_of_v0_11_a_request_that_no_endpoint_could_serve_is_503() {
     let config = json!({
         "plugins": [
             {"type": "prefill-filter"},
@@ -59,15 +59,15 @@ fn by_the_rules_of_main_a_request_that_no_endpoint_could_serve_is_503() {
         ],
     });
     let status = |rules, role: &str, queue| {
-        let mut fixture = Fixture::new(&config, vec![pod(queue, 0.0, &[])]).label("llm-d.ai/role", &[role]);
-        fixture.pipeline = fixture.pipeline.with_epp_rules(rules);
+        let fixture = Fixture::by(rules, &config, vec![pod(queue, 0.0, &[])]);
+        let mut fixture = fixture.label("llm-d.ai/role", &[role]);
         let (status, reason, _) = rejection(&fixture.send("x", &[]));
         (status, reason.unwrap())
     };
     let (saturated, ineligible) = ((429, "rejected-saturated"), (503, "rejected-no-endpoints"));
-    for rules in EppRules::ALL {
+    for rules in EppRules::NAMED {
         assert_eq!(status(rules, "prefill", 9), saturated);
     }
     assert_eq!(status(EppRules::V010, "decode", 0), saturated);
-    assert_eq!(status(EppRules::Main, "decode", 9), ineligible);
+    assert_eq!(status(EppRules::V011, "decode", 9), ineligible);
 }

@@ -13,6 +13,7 @@ mod other_picks;
 mod reference_cases;
 mod sessions;
 mod shadow;
+mod versions;
 mod worked_examples;
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -23,6 +24,7 @@ use core::time::Duration;
 
 use endpoint_picker::config::{ConfigErrors, FlowControlConfig, PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::decision::{Decision, Outcome};
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::pipeline::Pipeline;
@@ -42,6 +44,10 @@ pub(crate) const NOW: Duration = Duration::from_secs(1_000);
 
 /// Compiles a configuration, written as the EPP writes it: `plugins` and `schedulingProfiles`.
 pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
+    compile_by(EppRules::default(), config)
+}
+
+fn compile_by(epp_rules: EppRules, config: &Value) -> Result<Pipeline, ConfigErrors> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let plugins = list(&config["plugins"]).into_iter().map(|plugin| {
@@ -62,6 +68,8 @@ pub(crate) fn compile(config: &Value) -> Result<Pipeline, ConfigErrors> {
         profiles: profiles.collect(),
         saturation_detector: config["saturationDetector"].as_str().map(str::to_owned),
         flow_control: config["flowControl"].as_bool().map(|_| FlowControlConfig::default()),
+        epp_rules,
+        scrape_interval: Duration::from_millis(config["scrapeIntervalMs"].as_u64().unwrap_or(50)),
         ..PickerConfig::default()
     })
 }
@@ -78,7 +86,12 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new(config: &Value, readings: Vec<Reading>) -> Self {
-        let pipeline = compile(config).unwrap_or_else(|error| panic!("{config}: {error}"));
+        Self::by(EppRules::default(), config, readings)
+    }
+
+    /// A fixture that decides by these rules.
+    pub(crate) fn by(rules: EppRules, config: &Value, readings: Vec<Reading>) -> Self {
+        let pipeline = compile_by(rules, config).unwrap_or_else(|error| panic!("{config}: {error}"));
         let mut states = PluginStates::default();
         states.adopt(pipeline.initial_states());
         let address = |n: usize| ([192, 168, 1, u8::try_from(n + 1).unwrap()], 8000).into();

@@ -90,41 +90,25 @@ impl Reporter {
         }
         let avoided = core::mem::take(&mut self.avoided);
         self.pause = Period::new(now, PERIOD);
-        let Totals {
-            routed,
-            served_elsewhere,
-            abstained,
-            rejected,
-            prompt_blocks,
-            prompt_blocks_matched,
-            is_shadow,
-            shadow_agreed,
-            shadow_disagreed,
-            resumptions,
-        } = totals();
-        // Counts of a shadow may come from another configuration: while Envoy replaces one, an old VM reports
-        // for both.
-        let has_shadow =
-            is_shadow || view.topology().shadow.is_some() || shadow_agreed + shadow_disagreed > 0;
-        let report = Report {
+        let Totals { counts, is_shadow } = totals();
+        let mut report = Report {
             format: REPORT_FORMAT,
             proxy: self.proxy.clone(),
             generation: self.generation,
             endpoints: store.read(|ledger| endpoints(ledger, &avoided)),
-            routed,
-            abstained,
-            rejected,
-            shadow_agreed: has_shadow.then_some(shadow_agreed),
-            shadow_disagreed: has_shadow.then_some(shadow_disagreed),
             flow_control: store.with_current_queue(now, |queue| queue.report()).flatten(),
-            prompt_blocks,
-            prompt_blocks_matched,
             first_token: store.read(|ledger| waits(ledger.first_token())),
-            served_elsewhere,
             version: VERSION.to_owned(),
             form: FilterForm::from(self.form).into(),
-            resumptions,
+            ..Report::default()
         };
+        counts.write(&mut report);
+        // Counts of a shadow may come from another configuration: while Envoy replaces one, an old VM reports
+        // for both.
+        let shadow = [report.shadow_agreed, report.shadow_disagreed].into_iter().flatten();
+        if !is_shadow && view.topology().shadow.is_none() && shadow.max() == Some(0) {
+            (report.shadow_agreed, report.shadow_disagreed) = (None, None);
+        }
         self.is_in_flight = true;
         Some(AgentRequest { path: self.path.clone(), body: Some(report.encode_to_vec()), timeout: TIMEOUT })
     }

@@ -13,11 +13,12 @@ use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::request::body::{
     Api, BodyError, Options, Reading, complete, opens_tunnel, request_path,
 };
+use endpoint_picker_wire::statistics::BODY_BASED_ROUTING;
 
 use crate::budget::{Budget, KeptBytes, UsedBytes};
 use crate::config::{Limits, UnreadBody};
 use crate::exchange::content_encoding;
-use crate::metrics::{Labels, Metric, MetricKind, MetricSink};
+use crate::metrics::{Labels, Metric, MetricSink};
 use crate::pool_view::PoolView;
 use crate::proxy::error_body::{ErrorResponse, further_headers};
 use crate::proxy::{Proxy, Result};
@@ -73,9 +74,7 @@ pub struct AwaitedBody {
 impl<M: MetricSink> BodyRouter<M> {
     /// A router that holds this much of a body.
     pub fn new(limits: Limits, sink: &M) -> Self {
-        let metric =
-            Metric { kind: MetricKind::Counter, pool: "", name: "body_based_routing", labels: &["outcome"] };
-        let family = sink.family(&metric);
+        let family = sink.family(&Metric { pool: "", statistic: &BODY_BASED_ROUTING });
         let outcomes = OUTCOMES.map(|outcome| sink.series(&family, &Labels::new(&[outcome])));
         let held_bodies = limits.budget(Arc::default());
         Self { limits, held_bodies, view: PoolView::default(), sink: sink.clone(), outcomes }

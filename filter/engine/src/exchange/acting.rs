@@ -7,6 +7,7 @@ use endpoint_picker::flow_control::Config;
 use endpoint_picker::grpc::is_grpc;
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::response::outcome::ServerOutcome;
+use endpoint_picker_wire::statistics::Count;
 
 use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
@@ -35,7 +36,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             Decided::Waits => return Ok(Flow::Wait),
             Decided::Moves { to, reason } => {
                 let Self { exchange, pool, .. } = self;
-                pool.metrics.count_fallback(reason);
+                pool.metrics.fallbacks.increment(reason);
                 exchange.fallback = Some(Fallback { from: pool.config.pool.clone(), reason });
                 return Ok(Flow::Move(to));
             }
@@ -74,18 +75,18 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 Ok(Flow::Continue)
             }
             (Action::Abstain { .. }, Some(_)) => {
-                pool.metrics.shadow_not_compared.increment();
+                pool.metrics.count(Count::ShadowNotCompared);
                 Ok(Flow::Continue)
             }
             (Action::Reject(rejection), None) => {
-                pool.metrics.count_rejected(rejection.code);
+                pool.metrics.rejected.increment(rejection.code);
                 if rejection.misses_limits {
-                    pool.metrics.count_refused_by_limits();
+                    pool.metrics.count(Count::SloRefused);
                 }
                 self.reject(&rejection)
             }
             (Action::Abstain { reason, within }, None) => {
-                pool.metrics.count_abstained(reason);
+                pool.metrics.abstained.increment(reason);
                 if let Some(addresses) = within {
                     let list = headers::destination_list(addresses.iter().map(ToString::to_string));
                     self.direct(&list, true)?;
@@ -113,12 +114,12 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if !route.retry_in.is_empty() {
             self.proxy.set_metadata(&Metadata::RetryIn(&route.retry_in))?;
         }
-        self.pool.metrics.routed.increment();
+        self.pool.metrics.count(Count::Routed);
         if has_limits {
-            self.pool.metrics.count_admitted_with_limits();
+            self.pool.metrics.count(Count::SloAdmitted);
         }
         if route.is_stale {
-            self.pool.metrics.routed_stale.increment();
+            self.pool.metrics.count(Count::RoutedStale);
         }
         Ok(Flow::Continue)
     }
@@ -195,11 +196,11 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         exchange.held = None;
         if exchange.other.take().is_some() {
             exchange.progress = Progress::Decided;
-            pool.metrics.shadow_not_compared.increment();
+            pool.metrics.count(Count::ShadowNotCompared);
             return flow;
         }
         exchange.leave_queue(&pool.store);
-        pool.metrics.rejected_held_bodies.increment();
+        pool.metrics.count(Count::RejectedHeldBodies);
         let refused = self.refuse(&Rejection::too_many_bodies());
         self.flow(refused)
     }
@@ -211,7 +212,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                     log::warn!("{error}; the request passes, and another picker's choice is not compared");
                     self.exchange.progress = Progress::Decided;
                     self.exchange.other = None;
-                    self.pool.metrics.shadow_not_compared.increment();
+                    self.pool.metrics.count(Count::ShadowNotCompared);
                 }
                 Flow::Continue
             }
@@ -250,7 +251,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let is_elsewhere =
             mode == Mode::Pick && exchange.assignment.is_served_elsewhere(view.pool(), *proxy, served);
         if is_elsewhere {
-            pool.metrics.served_elsewhere.increment();
+            pool.metrics.count(Count::ServedElsewhere);
         }
         if let (false, None, Some(address)) = (pool.others.is_empty(), served.endpoint, served.by) {
             let (outcome, at) = (served.outcome, proxy.now()?);
@@ -308,7 +309,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let rejection = exchange.head.too_large(pool.config.limits.max_held_bytes);
         if !exchange.is_rejected() {
             exchange.progress = Progress::Rejected;
-            pool.metrics.count_rejected(rejection.code);
+            pool.metrics.rejected.increment(rejection.code);
         }
         let ErrorResponse { header: (name, value), body } = ErrorResponse::new(&rejection, is_grpc);
         proxy.set_response_header(name, &value)?;
@@ -329,7 +330,7 @@ pub fn refuse_withheld_body<S: PoolStore, M: MetricSink>(
 ) -> Result<()> {
     let message = "the proxy does not pass the request's body on to the endpoint picker";
     let rejection = Rejection::new(Code::ServiceUnavailable, message);
-    pool.metrics.count_rejected(rejection.code);
+    pool.metrics.rejected.increment(rejection.code);
     let headers = proxy.request_headers(HeaderList::EMPTY)?;
     let content_type = Headers(&headers).get("content-type").unwrap_or_default();
     let ErrorResponse { header: (name, value), body } =

@@ -457,12 +457,12 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
         if let Action::Route(route) = &directive.action {
             if let Some(&endpoint) = route.assignment.destinations.first() {
-                metrics.count_pick(endpoint, route.address());
+                metrics.picks.increment(endpoint, route.address());
             }
             metrics.count_media(route.media);
         }
         for run in &directive.served_models {
-            metrics.count_served_models(run);
+            metrics.plugins.count_served_models(run);
         }
         Ok(directive)
     }

@@ -37,7 +37,7 @@ impl Exchange {
         proxy: &impl Proxy,
         error: ResponseError,
     ) {
-        pool.metrics.count_response_error(error);
+        pool.metrics.response_errors.increment(error);
         if let Some(Judged { endpoint, .. }) = self.response.judged.take() {
             self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
         }

@@ -3,6 +3,7 @@
 use core::net::{AddrParseError, SocketAddr};
 
 use endpoint_picker::headers::Headers;
+use endpoint_picker_wire::statistics::Count;
 
 use super::head::RequestHead;
 use super::{Flow, Progress, Turn};
@@ -59,7 +60,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 self.decide_by_head(true)
             }
             Some(_) | None => {
-                pool.metrics.shadow_not_compared.increment();
+                pool.metrics.count(Count::ShadowNotCompared);
                 Ok(Flow::Continue)
             }
         }

@@ -82,7 +82,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             Verdict::Refused(rejection) => self.refuse(&rejection),
             Verdict::Evicted => {
                 let rejection = Rejection::evicted();
-                self.pool.metrics.count_rejected(rejection.code);
+                self.pool.metrics.rejected.increment(rejection.code);
                 self.reject(&rejection)
             }
             // The snapshot may have changed, and nothing of the body was kept.
@@ -93,7 +93,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Rejects a request that the queue refuses.
     pub(super) fn refuse(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.show_wait();
-        self.pool.metrics.count_rejected(rejection.code);
+        self.pool.metrics.rejected.increment(rejection.code);
         self.reject(rejection)
     }
 

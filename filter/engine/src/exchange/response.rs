@@ -218,7 +218,7 @@ impl Response {
     fn report<M: MetricSink>(&self, usage: &Usage, proxy: &mut impl Proxy, metrics: &mut Metrics<M>) {
         for Reporter { name, plugin } in self.reporters.as_deref().unwrap_or_default() {
             let report = plugin.report(usage);
-            metrics.count_report(name, &report);
+            metrics.plugins.count_report(name, &report);
             match report {
                 Ok(report) => {
                     if let Err(error) = proxy.set_metadata(&Metadata::Attribute(report)) {

@@ -14,20 +14,22 @@ use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Code;
 use endpoint_picker::decision::shadow::Agreement;
-use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks, ServedModelRun};
+use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
 use endpoint_picker::fallback::FallbackReason;
-use endpoint_picker::input::prediction::ResponseLimits;
 use endpoint_picker::period::Period;
-use endpoint_picker::plugin::{AttributeReport, NotReported};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::response::reader::ResponseError;
-use endpoint_picker::state::latency::{CompleteResponse, Expectation};
+use endpoint_picker::state::latency::Expectation;
 use endpoint_picker::state::prefix::CachedTokens;
+use endpoint_picker_wire::statistics::{
+    ABSTAINED, BUILD_INFO, Count, DECISION, ENCODER_CACHE_HIT_PERCENT, ENDPOINT_IN_FLIGHT,
+    ENDPOINT_IN_FLIGHT_TOKENS, FALLBACKS, FIRST_BYTE, FIRST_CHUNK_OF_EXPECTED, IN_FLIGHT, MODEL_REQUESTS,
+    PICKS, QUEUED, REJECTED, RESPONSE_ERRORS, REWRITES, SHARING_PROXIES, SNAPSHOT_AGE,
+};
 
-use limits::LimitMetrics;
 use plugins::PluginMetrics;
-use series::{EndpointCounter, LabelledCounter, LabelledGauge};
-use sharing::SharingMetrics;
+use series::{EndpointCounter, FixedCounters, LabelledCounter, LabelledGauge};
+use sink::PoolSink;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
@@ -36,18 +38,9 @@ use crate::worker_pool::directive::{Assignment, FirstToken};
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
 pub(crate) use sink::{Counter, Gauge, Histogram};
-pub use sink::{Labels, Metric, MetricKind, MetricSink, OTHER};
+pub use sink::{Labels, Metric, MetricSink, OTHER};
 pub(crate) use tokens::ResponseUsage;
 pub use totals::Totals;
-
-/// The label with an endpoint's `ip:port`.
-pub const ENDPOINT: &str = "endpoint";
-
-/// The label with the model that serves.
-pub const TARGET_MODEL: &str = "target_model";
-
-/// The labels with the client's model and the serving model.
-const MODELS: &[&str] = &["model_name", TARGET_MODEL];
 
 /// The value for a request without a model.
 const NO_MODEL: &str = "none";
@@ -59,72 +52,30 @@ const MODELS_STEP: Duration = Duration::from_secs(30 * 60);
 /// All metrics of one pool, as one worker counts them.
 #[derive(Debug)]
 pub struct Metrics<M: MetricSink> {
-    pub(crate) routed: Counter<M>,
-    /// Routed requests for which no readings were used, because they were too old.
-    pub(crate) routed_stale: Counter<M>,
-    /// Routed requests whose first attempt went to a server that is not among their destinations.
-    pub(crate) served_elsewhere: Counter<M>,
-    /// Requests that another pool of the list took, by the reason; none in the wasm filter, where no request moves.
-    fallbacks: Vec<(FallbackReason, Counter<M>)>,
-    abstained_no_snapshot: Counter<M>,
-    abstained_body_too_large: Counter<M>,
-    abstained_body_compressed: Counter<M>,
-    rejected: [(Code, Counter<M>); 7],
-    /// Requests, among those that were rejected, whose bodies had no room among all that are held.
-    pub(crate) rejected_held_bodies: Counter<M>,
-    /// Snapshots that arrived and can be used.
-    snapshots: Counter<M>,
-    snapshot_failures: Counter<M>,
-    /// Changes of the pool's endpoints or policy.
-    topology_changes: Counter<M>,
-    pub(crate) shadow_agreed: Counter<M>,
-    /// Agreements with another pick of the same score.
-    shadow_equal_score: Counter<M>,
-    pub(crate) shadow_disagreed: Counter<M>,
-    /// Disagreements in which the shadow rejects.
-    shadow_rejected: Counter<M>,
-    /// Disagreements on an endpoint that the pool lacks.
-    shadow_unknown_endpoint: Counter<M>,
-    /// Requests that could not be compared with another picker's choice.
-    pub(crate) shadow_not_compared: Counter<M>,
-    /// Requests in flight at the pool's endpoints, of all workers.
+    /// The counters without labels, in the order of [`Count::ALL`].
+    counters: [Counter<M>; Count::ALL.len()],
+    pub(crate) rejected: FixedCounters<M, Code>,
+    pub(crate) abstained: FixedCounters<M, Abstention>,
+    /// None in the wasm filter, where no request moves.
+    pub(crate) fallbacks: FixedCounters<M, FallbackReason>,
+    pub(crate) response_errors: FixedCounters<M, ResponseError>,
     pub(crate) in_flight: Gauge<M>,
-    /// Requests that wait in the queue, of all workers.
     pub(crate) queued: Gauge<M>,
-    /// Milliseconds since the newest snapshot arrived.
     pub(crate) snapshot_age: Gauge<M>,
-    /// Microseconds that a decision took.
+    sharing_proxies: Gauge<M>,
     pub(crate) decision: Histogram<M>,
-    /// Milliseconds from the decision to the first output in the response's body.
     pub(crate) first_byte: Histogram<M>,
-    /// Responses with status 2xx whose body has an error, by the side whose fault it is.
-    response_errors: [(ResponseError, Counter<M>); 2],
-    /// Times to the first output of streams, as percentages of what was expected.
     first_chunk_of_expected: Histogram<M>,
-    limits: LimitMetrics<M>,
-    plugins: PluginMetrics<M>,
-    /// Requests and stages of them, by endpoint.
-    picks: EndpointCounter<M>,
-    /// Routed requests, by the client's model and the serving model: of models to which a server has
-    /// responded without an error.
+    encoder_cache_hit_percent: Histogram<M>,
+    pub(crate) plugins: PluginMetrics<M>,
+    pub(crate) picks: EndpointCounter<M>,
+    /// Requests of models to which a server has responded without an error.
     requests: LabelledCounter<M>,
     /// Pause before models are [aged](Self::age_models).
     models_pause: Period,
-    /// Models that a rewrite rule named, by the rule's object and the model.
     rewrites: LabelledCounter<M>,
-    /// Requests in flight, by endpoint.
     in_flight_requests: LabelledGauge<M>,
-    /// Their tokens, by endpoint.
     in_flight_tokens: LabelledGauge<M>,
-    prompt_blocks: Counter<M>,
-    prompt_blocks_matched: Counter<M>,
-    /// Images, videos and audio of requests.
-    encoder_cache_queries: Counter<M>,
-    /// Images, videos and audio of requests that the endpoint had been sent before.
-    encoder_cache_hits: Counter<M>,
-    /// Share of hits among the queries of each request, in percent.
-    encoder_cache_hit_percent: Histogram<M>,
-    sharing: SharingMetrics<M>,
     /// `None` if tokens of responses are not counted.
     tokens: Option<TokenMetrics<M>>,
 }
@@ -152,112 +103,77 @@ pub(crate) struct RequestLabels {
 impl<M: MetricSink> Metrics<M> {
     /// The metrics of a pool, none of them counted yet.
     pub fn new(sink: &M, pool: &str, form: Form, count_tokens: bool) -> Self {
-        let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
-        let no_labels = Labels::default();
-        let counter = |name| Counter::new(sink, &family(MetricKind::Counter, name, &[]), &no_labels);
-        let gauge = |name| Gauge::new(sink, &family(MetricKind::Gauge, name, &[]), &no_labels);
-        let histogram = |name| Histogram::new(sink, &family(MetricKind::Histogram, name, &[]), &no_labels);
-        let labelled = |name, labels| LabelledCounter::new(sink, family(MetricKind::Counter, name, labels));
-        let of_endpoints = |name| LabelledGauge::new(sink, family(MetricKind::Gauge, name, &[ENDPOINT]));
-        let rejected = family(MetricKind::Counter, "rejected", &["status"]);
-        let rejected =
-            |code: Code| (code, Counter::new(sink, &rejected, &Labels::new(&[&code.status().to_string()])));
-        let abstained = family(MetricKind::Counter, "abstained", &["reason"]);
-        let abstained = |reason| Counter::new(sink, &abstained, &Labels::new(&[reason]));
-        let fallback = |reason: FallbackReason| {
-            let family = family(MetricKind::Counter, "fallbacks", &["reason"]);
-            (reason, Counter::new(sink, &family, &Labels::new(&[reason.as_str()])))
-        };
-        let response_errors = family(MetricKind::Counter, "response_errors", &["side"]);
-        let response_errors = [(ResponseError::Server, "server"), (ResponseError::Client, "client")]
-            .map(|(error, side)| (error, Counter::new(sink, &response_errors, &Labels::new(&[side]))));
-        let reasons = [FallbackReason::NoEndpoints, FallbackReason::Saturated, FallbackReason::Failed];
-        let fallbacks = reasons.into_iter().filter(|_| form == Form::Native).map(fallback).collect();
-        let build_info = family(MetricKind::Gauge, "build_info", &["version", "form"]);
-        Gauge::new(sink, &build_info, &Labels::new(&[VERSION, form.name()])).set(1);
+        let sink = &PoolSink { sink, pool };
+        let rejected = [
+            Code::BadRequest,
+            Code::NotFound,
+            Code::PreconditionFailed,
+            Code::PayloadTooLarge,
+            Code::UnsupportedMediaType,
+            Code::ResourceExhausted,
+            Code::ServiceUnavailable,
+        ]
+        .map(|code| (code, code.status().to_string()));
+        let abstained = [
+            (Abstention::NoSnapshot, "no_snapshot"),
+            (Abstention::BodyTooLarge, "body_too_large"),
+            (Abstention::BodyCompressed, "body_compressed"),
+        ];
+        let fallbacks = [FallbackReason::NoEndpoints, FallbackReason::Saturated, FallbackReason::Failed];
+        let fallbacks = fallbacks.into_iter().filter(|_| form == Form::Native);
+        let fallbacks = fallbacks.map(|reason| (reason, reason.as_str()));
+        let errors = [(ResponseError::Server, "server"), (ResponseError::Client, "client")];
+        Gauge::new(sink.sink, &sink.family(&BUILD_INFO), &Labels::new(&[VERSION, form.name()])).set(1);
         Self {
-            routed: counter("routed"),
-            routed_stale: counter("routed_stale"),
-            served_elsewhere: counter("served_elsewhere"),
-            fallbacks,
-            abstained_no_snapshot: abstained("no_snapshot"),
-            abstained_body_too_large: abstained("body_too_large"),
-            abstained_body_compressed: abstained("body_compressed"),
-            rejected: [
-                Code::BadRequest,
-                Code::NotFound,
-                Code::PreconditionFailed,
-                Code::PayloadTooLarge,
-                Code::UnsupportedMediaType,
-                Code::ResourceExhausted,
-                Code::ServiceUnavailable,
-            ]
-            .map(rejected),
-            rejected_held_bodies: counter("rejected_held_bodies"),
-            snapshots: counter("snapshots"),
-            snapshot_failures: counter("snapshot_failures"),
-            topology_changes: counter("topology_changes"),
-            shadow_agreed: counter("shadow_agreed"),
-            shadow_equal_score: counter("shadow_equal_score"),
-            shadow_disagreed: counter("shadow_disagreed"),
-            shadow_rejected: counter("shadow_rejected"),
-            shadow_unknown_endpoint: counter("shadow_unknown_endpoint"),
-            shadow_not_compared: counter("shadow_not_compared"),
-            in_flight: gauge("in_flight"),
-            queued: gauge("queued"),
-            snapshot_age: gauge("snapshot_age_ms"),
-            decision: histogram("decision_us"),
-            first_byte: histogram("first_byte_ms"),
-            response_errors,
-            first_chunk_of_expected: histogram("first_chunk_of_expected_percent"),
-            limits: LimitMetrics::new(sink, pool),
-            plugins: PluginMetrics::new(sink, pool),
-            picks: EndpointCounter::new(sink, family(MetricKind::Counter, "picks", &[ENDPOINT])),
-            requests: labelled("model_requests", MODELS),
+            counters: Count::ALL.map(|count| sink.counter(count.statistic())),
+            rejected: FixedCounters::new(sink, &REJECTED, rejected),
+            abstained: FixedCounters::new(sink, &ABSTAINED, abstained),
+            fallbacks: FixedCounters::new(sink, &FALLBACKS, fallbacks),
+            response_errors: FixedCounters::new(sink, &RESPONSE_ERRORS, errors),
+            in_flight: sink.gauge(&IN_FLIGHT),
+            queued: sink.gauge(&QUEUED),
+            snapshot_age: sink.gauge(&SNAPSHOT_AGE),
+            sharing_proxies: sink.gauge(&SHARING_PROXIES),
+            decision: sink.histogram(&DECISION),
+            first_byte: sink.histogram(&FIRST_BYTE),
+            first_chunk_of_expected: sink.histogram(&FIRST_CHUNK_OF_EXPECTED),
+            encoder_cache_hit_percent: sink.histogram(&ENCODER_CACHE_HIT_PERCENT),
+            plugins: PluginMetrics::new(sink),
+            picks: EndpointCounter::new(sink, &PICKS),
+            requests: LabelledCounter::new(sink, &MODEL_REQUESTS),
             models_pause: Period::default(),
-            rewrites: labelled("rewrites", &["model_rewrite_name", TARGET_MODEL]),
-            in_flight_requests: of_endpoints("endpoint_in_flight"),
-            in_flight_tokens: of_endpoints("endpoint_in_flight_tokens"),
-            prompt_blocks: counter("prompt_blocks"),
-            prompt_blocks_matched: counter("prompt_blocks_matched"),
-            encoder_cache_queries: counter("encoder_cache_queries"),
-            encoder_cache_hits: counter("encoder_cache_hits"),
-            encoder_cache_hit_percent: histogram("encoder_cache_hit_percent"),
-            sharing: SharingMetrics::new(sink, pool),
-            tokens: count_tokens.then(|| TokenMetrics::new(sink, pool)),
+            rewrites: LabelledCounter::new(sink, &REWRITES),
+            in_flight_requests: LabelledGauge::new(sink, &ENDPOINT_IN_FLIGHT),
+            in_flight_tokens: LabelledGauge::new(sink, &ENDPOINT_IN_FLIGHT_TOKENS),
+            tokens: count_tokens.then(|| TokenMetrics::new(sink)),
         }
     }
 
-    /// Counts an error in the body of a response with status 2xx.
-    pub(crate) fn count_response_error(&self, error: ResponseError) {
-        if let Some((_, counter)) = self.response_errors.iter().find(|(counted, _)| *counted == error) {
-            counter.increment();
+    /// Counts one.
+    pub fn count(&self, count: Count) {
+        self.add(count, 1);
+    }
+
+    /// Counts this number.
+    pub fn add(&self, count: Count, number: u64) {
+        if let Some(counter) = self.counters.get(count as usize) {
+            counter.add(number);
         }
+    }
+
+    /// The count that all workers have flushed.
+    pub(crate) fn value(&self, count: Count) -> u64 {
+        self.counters.get(count as usize).map_or(0, Counter::value)
     }
 
     /// Records the time to the first output of a response.
     pub(crate) fn record_first_token(&self, assignment: &Assignment, first: &FirstToken) {
         if let Some(limits) = &assignment.limits {
-            self.limits.count_first_chunk(limits, first.at.saturating_sub(assignment.at));
+            self.count_first_chunk(limits, first.at.saturating_sub(assignment.at));
         }
         if let (Some(took), Some(expected)) = (first.took, assignment.expectations.first()) {
             self.record_share_of_expected(took, expected);
         }
-    }
-
-    /// Counts a complete response by its limits.
-    pub(crate) fn count_limits(&self, limits: &ResponseLimits, response: &CompleteResponse) {
-        self.limits.count_complete(limits, response);
-    }
-
-    /// Counts a routed request that has limits.
-    pub(crate) fn count_admitted_with_limits(&self) {
-        self.limits.admitted.increment();
-    }
-
-    /// Counts a request that was refused because no endpoint would keep its limits.
-    pub(crate) fn count_refused_by_limits(&self) {
-        self.limits.refused.increment();
     }
 
     /// Records the time to the first output of a stream of tokens.
@@ -272,58 +188,23 @@ impl<M: MetricSink> Metrics<M> {
         self.first_chunk_of_expected.record(percent as u128);
     }
 
-    pub(crate) fn count_rejected(&self, code: Code) {
-        if let Some((_, counter)) = self.rejected.iter().find(|(counted, _)| *counted == code) {
-            counter.increment();
-        }
-    }
-
-    pub(crate) fn count_abstained(&self, reason: Abstention) {
-        match reason {
-            Abstention::NoSnapshot => self.abstained_no_snapshot.increment(),
-            Abstention::BodyTooLarge => self.abstained_body_too_large.increment(),
-            Abstention::BodyCompressed => self.abstained_body_compressed.increment(),
-        }
-    }
-
-    /// Counts a request that another pool of the list takes.
-    pub(crate) fn count_fallback(&self, reason: FallbackReason) {
-        if let Some((_, counter)) = self.fallbacks.iter().find(|(counted, _)| *counted == reason) {
-            counter.increment();
-        }
-    }
-
-    /// Counts snapshots that arrived and can be used.
-    pub fn count_snapshots(&self, count: u64) {
-        self.snapshots.add(count);
-    }
-
-    /// Counts polls for a snapshot that failed.
-    pub fn count_failed_polls(&self, count: u64) {
-        self.snapshot_failures.add(count);
-    }
-
-    /// Counts changes of the pool's endpoints or policy.
-    pub fn count_topology_changes(&self, count: u64) {
-        self.topology_changes.add(count);
-    }
-
     /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
     pub fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
-        self.sharing.count(counts, proxies as u64);
+        let SharingCounts { sent, received, unreadable, failed } = counts;
+        self.add(Count::SharingSent, sent);
+        self.add(Count::SharingReceived, received);
+        self.add(Count::SharingUnreadable, unreadable);
+        self.add(Count::SharingFailures, failed);
+        self.sharing_proxies.set(proxies as u64);
     }
 
     /// Counts a decision of a shadow.
     pub(crate) fn count_shadow(&self, agreement: Agreement) {
-        if agreement.agrees() {
-            self.shadow_agreed.increment();
-        } else {
-            self.shadow_disagreed.increment();
-        }
+        self.count(if agreement.agrees() { Count::ShadowAgreed } else { Count::ShadowDisagreed });
         match agreement {
-            Agreement::EqualScore => self.shadow_equal_score.increment(),
-            Agreement::Rejected => self.shadow_rejected.increment(),
-            Agreement::UnknownEndpoint => self.shadow_unknown_endpoint.increment(),
+            Agreement::EqualScore => self.count(Count::ShadowEqualScore),
+            Agreement::Rejected => self.count(Count::ShadowRejected),
+            Agreement::UnknownEndpoint => self.count(Count::ShadowUnknownEndpoint),
             Agreement::Same | Agreement::Different => {}
         }
     }
@@ -371,70 +252,32 @@ impl<M: MetricSink> Metrics<M> {
         }
     }
 
-    /// Counts a request for the endpoint with this key and `ip:port`.
-    pub(crate) fn count_pick(&mut self, endpoint: u64, address: &str) {
-        self.picks.increment(endpoint, address);
-    }
-
     /// Counts the blocks of a prompt that its endpoint had been sent before.
     pub(crate) fn count_prompt(&self, prompt: PromptBlocks) {
-        self.prompt_blocks.add(prompt.total.into());
-        self.prompt_blocks_matched.add(prompt.matched.into());
+        self.add(Count::PromptBlocks, prompt.total.into());
+        self.add(Count::PromptBlocksMatched, prompt.matched.into());
     }
 
     /// Counts the images, videos and audio of a request that its endpoint had been sent before.
     pub(crate) fn count_media(&self, MediaCount { matched, total }: MediaCount) {
         if total > 0 {
-            self.encoder_cache_queries.add(total.into());
-            self.encoder_cache_hits.add(matched.into());
+            self.add(Count::EncoderCacheQueries, total.into());
+            self.add(Count::EncoderCacheHits, matched.into());
             self.encoder_cache_hit_percent.record(u128::from(matched) * 100 / u128::from(total));
         }
     }
 
-    /// Counts the effect of a filter by lists of models.
-    pub(crate) fn count_served_models(&mut self, run: &ServedModelRun) {
-        self.plugins.count_served_models(run);
-    }
-
-    /// Counts a plugin's report on a response, or the reason why it has none.
-    pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
-        self.plugins.count_report(plugin, report);
-    }
-
     /// Adds this worker's counts since the last flush to the proxy's counters.
     pub(crate) fn flush(&self) {
-        let counters = [
-            &self.routed,
-            &self.routed_stale,
-            &self.served_elsewhere,
-            &self.rejected_held_bodies,
-            &self.abstained_no_snapshot,
-            &self.abstained_body_too_large,
-            &self.abstained_body_compressed,
-            &self.snapshots,
-            &self.snapshot_failures,
-            &self.topology_changes,
-            &self.shadow_agreed,
-            &self.shadow_equal_score,
-            &self.shadow_disagreed,
-            &self.shadow_rejected,
-            &self.shadow_unknown_endpoint,
-            &self.shadow_not_compared,
-            &self.prompt_blocks,
-            &self.prompt_blocks_matched,
-            &self.encoder_cache_queries,
-            &self.encoder_cache_hits,
-        ];
-        let rejected = self.rejected.iter().map(|(_, counter)| counter);
-        let errors = self.response_errors.iter().map(|(_, counter)| counter);
-        let fallbacks = self.fallbacks.iter().map(|(_, counter)| counter);
-        counters.into_iter().chain(rejected).chain(errors).chain(fallbacks).for_each(Counter::flush);
+        self.counters.iter().for_each(Counter::flush);
+        self.rejected.flush();
+        self.abstained.flush();
+        self.fallbacks.flush();
+        self.response_errors.flush();
         self.picks.flush();
         for counter in [&self.requests, &self.rewrites] {
             counter.flush();
         }
-        self.sharing.flush();
-        self.limits.flush();
         self.plugins.flush();
         if let Some(tokens) = &self.tokens {
             tokens.flush();
@@ -446,11 +289,6 @@ impl<M: MetricSink> Metrics<M> {
     pub(crate) fn remove_endpoints<'a>(&mut self, endpoints: impl Iterator<Item = &'a str> + Clone) {
         self.in_flight_requests.remove(endpoints.clone());
         self.in_flight_tokens.remove(endpoints);
-    }
-
-    /// Forgets the picks of endpoints that left the pool. `endpoints` are the keys of those that did not.
-    pub(crate) fn keep_picks(&mut self, endpoints: impl Iterator<Item = u64>) {
-        self.picks.keep(endpoints);
     }
 
     /// Sets the gauges of the loads in flight, of all workers, by the endpoints' `ip:port`.

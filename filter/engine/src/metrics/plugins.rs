@@ -2,40 +2,34 @@
 
 use endpoint_picker::decision::ServedModelRun;
 use endpoint_picker::plugin::{AttributeReport, NotReported};
+use endpoint_picker_wire::statistics::{
+    ATTRIBUTE_REPORTS, SERVED_MODEL_CANDIDATES, SERVED_MODEL_DECISIONS, SERVED_MODEL_UNLISTED,
+};
 
 use super::series::LabelledCounter;
-use super::sink::{Labels, Metric, MetricKind, MetricSink};
-
-/// The label with the plugin's name.
-const PLUGIN: &str = "plugin_name";
+use super::sink::{Labels, MetricSink, PoolSink};
 
 /// The counters of a pool.
 #[derive(Debug)]
-pub(super) struct PluginMetrics<M: MetricSink> {
-    /// Runs of filters by lists of models, by their outcome.
+pub(crate) struct PluginMetrics<M: MetricSink> {
     served_model_decisions: LabelledCounter<M>,
-    /// Candidates of these runs.
     served_model_candidates: LabelledCounter<M>,
-    /// Candidates of these runs that have no list of models.
     served_model_unlisted: LabelledCounter<M>,
-    /// Numbers that plugins report of responses, by the outcome.
     reports: LabelledCounter<M>,
 }
 
 impl<M: MetricSink> PluginMetrics<M> {
-    pub(super) fn new(sink: &M, pool: &str) -> Self {
-        let counter = |name, labels| {
-            LabelledCounter::new(sink, sink.family(&Metric { kind: MetricKind::Counter, pool, name, labels }))
-        };
+    pub(super) fn new(sink: &PoolSink<'_, M>) -> Self {
         Self {
-            served_model_decisions: counter("served_model_filter_decisions", &[PLUGIN, "outcome"]),
-            served_model_candidates: counter("served_model_filter_candidates", &[PLUGIN]),
-            served_model_unlisted: counter("served_model_filter_unlisted_candidates", &[PLUGIN]),
-            reports: counter("attribute_reports", &[PLUGIN, "outcome"]),
+            served_model_decisions: LabelledCounter::new(sink, &SERVED_MODEL_DECISIONS),
+            served_model_candidates: LabelledCounter::new(sink, &SERVED_MODEL_CANDIDATES),
+            served_model_unlisted: LabelledCounter::new(sink, &SERVED_MODEL_UNLISTED),
+            reports: LabelledCounter::new(sink, &ATTRIBUTE_REPORTS),
         }
     }
 
-    pub(super) fn count_served_models(&mut self, run: &ServedModelRun) {
+    /// Counts the effect of a filter by lists of models.
+    pub(crate) fn count_served_models(&mut self, run: &ServedModelRun) {
         let ServedModelRun { plugin, outcome, candidates, unlisted } = run;
         self.served_model_decisions.increment(&[plugin, outcome.as_str()]);
         let labels = Labels::new(&[plugin]);
@@ -43,7 +37,8 @@ impl<M: MetricSink> PluginMetrics<M> {
         self.served_model_unlisted.add(&labels, u64::from(*unlisted));
     }
 
-    pub(super) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
+    /// Counts a plugin's report on a response, or the reason why it has none.
+    pub(crate) fn count_report(&mut self, plugin: &str, report: &Result<AttributeReport<'_>, NotReported>) {
         let outcome = match report {
             Ok(_) => "reported",
             Err(NotReported::Unmet) => "unmet",

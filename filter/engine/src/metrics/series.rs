@@ -6,7 +6,10 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::sink::{Counter, Gauge, Histogram, Labels, MetricSink, OTHER};
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::Statistic;
+
+use super::sink::{Counter, Gauge, Histogram, Labels, MetricSink, OTHER, PoolSink};
 
 /// Maximum number of series of one metric, in addition to the series of all other values.
 pub const MAX_SERIES: usize = 1000;
@@ -27,8 +30,8 @@ struct Series<T> {
 }
 
 impl<M: MetricSink, T> SeriesMap<M, T> {
-    fn new(sink: &M, family: M::Family) -> Self {
-        Self { sink: sink.clone(), family, by_labels: HashMap::new() }
+    fn new(sink: &PoolSink<'_, M>, statistic: &'static Statistic) -> Self {
+        Self { sink: sink.sink.clone(), family: sink.family(statistic), by_labels: HashMap::new() }
     }
 
     fn get_or_make(&mut self, labels: &Labels, make: fn(&M, &M::Family, &Labels) -> T) -> &mut T {
@@ -54,6 +57,53 @@ impl<M: MetricSink, T> SeriesMap<M, T> {
     }
 }
 
+/// A counter for each of some values that are known from the start.
+#[derive(Debug)]
+pub(crate) struct FixedCounters<M: MetricSink, K> {
+    statistic: &'static Statistic,
+    by_key: Vec<(K, String, Counter<M>)>,
+}
+
+impl<M: MetricSink, K: Copy + PartialEq> FixedCounters<M, K> {
+    /// Counters of these keys, each with the value of the label.
+    pub(crate) fn new(
+        sink: &PoolSink<'_, M>,
+        statistic: &'static Statistic,
+        values: impl IntoIterator<Item = (K, impl Into<String>)>,
+    ) -> Self {
+        let family = sink.family(statistic);
+        let counter = |value: &str| Counter::new(sink.sink, &family, &Labels::new(&[value]));
+        let values = values.into_iter().map(|(key, value)| (key, value.into()));
+        let by_key = values.map(|(key, value): (K, String)| {
+            let counter = counter(&value);
+            (key, value, counter)
+        });
+        Self { statistic, by_key: by_key.collect() }
+    }
+
+    /// Counts one of this key.
+    pub(crate) fn increment(&self, key: K) {
+        if let Some((_, _, counter)) = self.by_key.iter().find(|(counted, ..)| *counted == key) {
+            counter.increment();
+        }
+    }
+
+    /// Adds the pending counts to the proxy's counters.
+    pub(crate) fn flush(&self) {
+        self.by_key.iter().for_each(|(_, _, counter)| counter.flush());
+    }
+
+    /// The counts of all workers, without values that never occurred.
+    pub(crate) fn add_to(&self, figures: &mut Figures<u64>) {
+        for (_, value, counter) in &self.by_key {
+            let count = counter.value();
+            if count > 0 {
+                figures.set(self.statistic, value.as_str(), count);
+            }
+        }
+    }
+}
+
 /// A counter for each combination of values.
 #[derive(Debug)]
 pub(crate) struct LabelledCounter<M: MetricSink> {
@@ -63,8 +113,8 @@ pub(crate) struct LabelledCounter<M: MetricSink> {
 }
 
 impl<M: MetricSink> LabelledCounter<M> {
-    pub(crate) fn new(sink: &M, family: M::Family) -> Self {
-        Self { series: SeriesMap::new(sink, family), labels: Labels::default() }
+    pub(crate) fn new(sink: &PoolSink<'_, M>, statistic: &'static Statistic) -> Self {
+        Self { series: SeriesMap::new(sink, statistic), labels: Labels::default() }
     }
 
     pub(crate) fn increment(&mut self, values: &[&str]) {
@@ -114,8 +164,9 @@ pub(crate) struct EndpointCounter<M: MetricSink> {
 }
 
 impl<M: MetricSink> EndpointCounter<M> {
-    pub(crate) fn new(sink: &M, family: M::Family) -> Self {
-        Self { sink: sink.clone(), family, by_key: HashMap::new(), other: None }
+    pub(crate) fn new(sink: &PoolSink<'_, M>, statistic: &'static Statistic) -> Self {
+        let family = sink.family(statistic);
+        Self { sink: sink.sink.clone(), family, by_key: HashMap::new(), other: None }
     }
 
     /// Increments the counter of the endpoint with this key and `ip:port`.
@@ -147,8 +198,8 @@ impl<M: MetricSink> EndpointCounter<M> {
 pub(crate) struct LabelledHistogram<M: MetricSink>(SeriesMap<M, Histogram<M>>);
 
 impl<M: MetricSink> LabelledHistogram<M> {
-    pub(crate) fn new(sink: &M, family: M::Family) -> Self {
-        Self(SeriesMap::new(sink, family))
+    pub(crate) fn new(sink: &PoolSink<'_, M>, statistic: &'static Statistic) -> Self {
+        Self(SeriesMap::new(sink, statistic))
     }
 
     /// As [`SeriesMap::age`].
@@ -167,8 +218,8 @@ impl<M: MetricSink> LabelledHistogram<M> {
 pub(crate) struct LabelledGauge<M: MetricSink>(SeriesMap<M, Gauge<M>>);
 
 impl<M: MetricSink> LabelledGauge<M> {
-    pub(crate) fn new(sink: &M, family: M::Family) -> Self {
-        Self(SeriesMap::new(sink, family))
+    pub(crate) fn new(sink: &PoolSink<'_, M>, statistic: &'static Statistic) -> Self {
+        Self(SeriesMap::new(sink, statistic))
     }
 
     /// Sets the gauges of these values, and all others to zero.

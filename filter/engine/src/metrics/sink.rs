@@ -3,28 +3,15 @@
 use core::cell::Cell;
 use core::fmt::Debug;
 
-/// The kinds of metrics that a proxy has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only grows.
-    Counter,
-    /// The last value.
-    Gauge,
-    /// The distribution of all values.
-    Histogram,
-}
+use endpoint_picker_wire::statistics::Statistic;
 
 /// A metric of one pool: all series that differ only in the values of its labels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Metric<'a> {
-    /// The kind.
-    pub kind: MetricKind,
-    /// The pool's name.
+    /// The pool's name; empty for a metric of no pool.
     pub pool: &'a str,
-    /// The metric's name.
-    pub name: &'static str,
-    /// The names of the labels, without the pool.
-    pub labels: &'static [&'static str],
+    /// The row of the table.
+    pub statistic: &'static Statistic,
 }
 
 /// The character before each value. No address, model or resource of Kubernetes has it in its name.
@@ -118,6 +105,31 @@ pub trait MetricSink: Clone {
 
     /// The value of a counter, over all workers; 0 if the proxy refuses to return it.
     fn value(&self, counter: &Self::Series) -> u64;
+}
+
+/// Defines the metrics of one pool.
+#[derive(Debug)]
+pub(crate) struct PoolSink<'a, M> {
+    pub(crate) sink: &'a M,
+    pub(crate) pool: &'a str,
+}
+
+impl<M: MetricSink> PoolSink<'_, M> {
+    pub(crate) fn family(&self, statistic: &'static Statistic) -> M::Family {
+        self.sink.family(&Metric { pool: self.pool, statistic })
+    }
+
+    pub(crate) fn counter(&self, statistic: &'static Statistic) -> Counter<M> {
+        Counter::new(self.sink, &self.family(statistic), &Labels::default())
+    }
+
+    pub(crate) fn gauge(&self, statistic: &'static Statistic) -> Gauge<M> {
+        Gauge::new(self.sink, &self.family(statistic), &Labels::default())
+    }
+
+    pub(crate) fn histogram(&self, statistic: &'static Statistic) -> Histogram<M> {
+        Histogram::new(self.sink, &self.family(statistic), &Labels::default())
+    }
 }
 
 /// A counter; does nothing if the proxy refused it. Counts are kept here until they are flushed, so that a request costs no call to

@@ -4,14 +4,13 @@ use core::time::Duration;
 
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker::state::prefix::CachedTokens;
+use endpoint_picker_wire::statistics::{
+    CACHED_TOKENS, CACHED_TOKENS_TOTAL, INPUT_TOKENS, INPUT_TOKENS_TOTAL, OUTPUT_TOKENS, OUTPUT_TOKENS_TOTAL,
+    PREDICTION_ERRORS, Statistic, TIME_PER_FURTHER_TOKEN, TIME_PER_TOKEN, WRONG_PREDICTIONS,
+};
 
 use super::series::{LabelledCounter, LabelledHistogram};
-use super::sink::Labels;
-use super::sink::{Metric, MetricKind, MetricSink};
-use super::{MODELS, TARGET_MODEL};
-
-/// The labels of predictions: those of tokens, and the source of the prediction.
-const PREDICTIONS: &[&str] = &["model_name", TARGET_MODEL, "source"];
+use super::sink::{Labels, MetricSink, PoolSink};
 
 /// Metrics of the tokens that responses report, by the client's model and the serving model.
 #[derive(Debug)]
@@ -19,13 +18,9 @@ pub(crate) struct TokenMetrics<M: MetricSink> {
     input: Amounts<M>,
     output: Amounts<M>,
     cached: Amounts<M>,
-    /// Microseconds for each token of a response.
     time_per_token: LabelledHistogram<M>,
-    /// Microseconds for each token of a streamed response after the first.
     time_per_further_token: LabelledHistogram<M>,
-    /// Errors of the predicted cached tokens, also by the source of the prediction.
     prediction_errors: LabelledHistogram<M>,
-    /// Responses whose cached tokens were predicted wrongly.
     wrong_predictions: LabelledCounter<M>,
 }
 
@@ -47,23 +42,19 @@ pub(crate) struct ResponseUsage {
 }
 
 impl<M: MetricSink> TokenMetrics<M> {
-    pub(crate) fn new(sink: &M, pool: &str) -> Self {
-        let family = |kind, name, labels| sink.family(&Metric { kind, pool, name, labels });
-        let histogram = |name| LabelledHistogram::new(sink, family(MetricKind::Histogram, name, MODELS));
-        let amounts = |each, total| Amounts {
-            each: histogram(each),
-            total: LabelledCounter::new(sink, family(MetricKind::Counter, total, MODELS)),
+    pub(crate) fn new(sink: &PoolSink<'_, M>) -> Self {
+        let amounts = |each: &'static Statistic, total: &'static Statistic| Amounts {
+            each: LabelledHistogram::new(sink, each),
+            total: LabelledCounter::new(sink, total),
         };
-        let errors = family(MetricKind::Histogram, "model_index_error_tokens", PREDICTIONS);
-        let wrong = family(MetricKind::Counter, "model_index_wrong_responses", PREDICTIONS);
         Self {
-            input: amounts("input_tokens", "input_tokens_total"),
-            output: amounts("output_tokens", "output_tokens_total"),
-            cached: amounts("cached_tokens", "cached_tokens_total"),
-            time_per_token: histogram("ntpot_us"),
-            time_per_further_token: histogram("streaming_tpot_us"),
-            prediction_errors: LabelledHistogram::new(sink, errors),
-            wrong_predictions: LabelledCounter::new(sink, wrong),
+            input: amounts(&INPUT_TOKENS, &INPUT_TOKENS_TOTAL),
+            output: amounts(&OUTPUT_TOKENS, &OUTPUT_TOKENS_TOTAL),
+            cached: amounts(&CACHED_TOKENS, &CACHED_TOKENS_TOTAL),
+            time_per_token: LabelledHistogram::new(sink, &TIME_PER_TOKEN),
+            time_per_further_token: LabelledHistogram::new(sink, &TIME_PER_FURTHER_TOKEN),
+            prediction_errors: LabelledHistogram::new(sink, &PREDICTION_ERRORS),
+            wrong_predictions: LabelledCounter::new(sink, &WRONG_PREDICTIONS),
         }
     }
 

@@ -1,10 +1,13 @@
 //! Counts of resumptions, and of the streams that are cut all the same.
 
-use endpoint_picker_wire::report::{self, StreamReason};
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::{
+    CUT_STREAMS, RESUMABLE_STREAMS, RESUMED_STREAMS, Statistic, UNRESUMABLE_STREAMS,
+};
 
 use super::request::Unresumable;
 use super::resumption::Cut;
-use crate::metrics::{Labels, Metric, MetricKind, MetricSink};
+use crate::metrics::{Labels, Metric, MetricSink};
 
 /// The counters of one configuration.
 #[derive(Debug)]
@@ -19,13 +22,12 @@ pub struct ResumeMetrics<M: MetricSink> {
 impl<M: MetricSink> ResumeMetrics<M> {
     /// The counters of this pool.
     pub fn new(sink: &M, pool: &str) -> Self {
-        let family = |name, labels| sink.family(&Metric { kind: MetricKind::Counter, pool, name, labels });
-        let one = |name| sink.series(&family(name, &[]), &Labels::default());
-        let unresumable = family("unresumable_streams", &["reason"]);
-        let cuts = family("cut_streams", &["reason"]);
+        let family = |statistic| sink.family(&Metric { pool, statistic });
+        let one = |statistic| sink.series(&family(statistic), &Labels::default());
+        let (unresumable, cuts) = (family(&UNRESUMABLE_STREAMS), family(&CUT_STREAMS));
         Self {
-            resumable: one("resumable_streams"),
-            resumptions: one("resumed_streams"),
+            resumable: one(&RESUMABLE_STREAMS),
+            resumptions: one(&RESUMED_STREAMS),
             unresumable: Unresumable::OF_STREAMS
                 .map(|reason| sink.series(&unresumable, &Labels::new(&[reason.as_str()]))),
             cuts: Cut::ALL.map(|cut| sink.series(&cuts, &Labels::new(&[cut.as_str()]))),
@@ -54,18 +56,22 @@ impl<M: MetricSink> ResumeMetrics<M> {
     }
 
     /// The counts of all workers, for a report on the pool.
-    pub fn totals(&self) -> report::Resumptions {
+    pub fn totals(&self) -> Figures<u64> {
+        let mut counts = Figures::default();
         let value = |series: &Option<M::Series>| series.as_ref().map_or(0, |series| self.sink.value(series));
-        let by_reason = |reasons: &[&str], series: &[Option<M::Series>]| {
-            let counts = reasons.iter().zip(series.iter().map(value)).filter(|(_, streams)| *streams > 0);
-            counts.map(|(reason, streams)| StreamReason { reason: (*reason).to_owned(), streams }).collect()
+        counts.set(&RESUMABLE_STREAMS, "", value(&self.resumable));
+        counts.set(&RESUMED_STREAMS, "", value(&self.resumptions));
+        let mut by_reason = |statistic: &'static Statistic,
+                             reasons: &[&str],
+                             series: &[Option<M::Series>]| {
+            for (reason, streams) in reasons.iter().zip(series.iter().map(value)).filter(|(_, it)| *it > 0) {
+                counts.set(statistic, *reason, streams);
+            }
         };
-        report::Resumptions {
-            resumable: value(&self.resumable),
-            resumed: value(&self.resumptions),
-            cut: by_reason(&Cut::ALL.map(Cut::as_str), &self.cuts),
-            unresumable: by_reason(&Unresumable::OF_STREAMS.map(Unresumable::as_str), &self.unresumable),
-        }
+        by_reason(&CUT_STREAMS, &Cut::ALL.map(Cut::as_str), &self.cuts);
+        let reasons = Unresumable::OF_STREAMS.map(Unresumable::as_str);
+        by_reason(&UNRESUMABLE_STREAMS, &reasons, &self.unresumable);
+        counts
     }
 
     fn add(&self, series: Option<&M::Series>) {

@@ -112,7 +112,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         other.apply(changes);
         self.store.apply(own_changes);
         assignment.handed_over = Some(place);
-        self.metrics.count_fallback(FallbackReason::Failed);
+        self.metrics.fallbacks.increment(FallbackReason::Failed);
         Some(endpoint)
     }
 

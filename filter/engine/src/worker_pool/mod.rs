@@ -17,6 +17,7 @@ use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::subset::Subset;
+use endpoint_picker_wire::statistics::Count;
 
 use crate::budget::{Budget, UsedBytes};
 use crate::config::{Config, Mode};
@@ -179,12 +180,12 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         metrics.age_models(now);
         let view = store.view();
         if !Arc::ptr_eq(view.pool(), picked_pool) {
-            metrics.keep_picks(view.pool().as_slice().iter().map(Endpoint::key));
+            metrics.picks.keep(view.pool().as_slice().iter().map(Endpoint::key));
             kept_connections.keep(|endpoint| view.pool().index_of(endpoint).is_some());
             *picked_pool = Arc::clone(view.pool());
         }
         if is_leader {
-            if let Some(requests) = elsewhere.watch(metrics.served_elsewhere.value(), now) {
+            if let Some(requests) = elsewhere.watch(metrics.value(Count::ServedElsewhere), now) {
                 log::warn!(
                     "{requests} requests of pool {} went to servers that were not picked: the proxy does not follow the picks. The cluster \
                      needs the policy override_host and every endpoint of the pool; with the wasm filter, header_to_metadata has to come \

@@ -57,7 +57,7 @@ fn an_answer_of_the_proxys_own_teaches_nothing() {
     assert!(
         !fixture
             .sink
-            .values(endpoint_picker_engine::metrics::MetricKind::Histogram)
+            .values(endpoint_picker_wire::statistics::MetricKind::Histogram)
             .contains_key("first_byte_ms")
     );
 }
@@ -207,7 +207,7 @@ fn the_time_to_the_first_byte_is_measured_for_answers_that_are_not_failures() {
         request.chunk(&mut fixture, "a", false);
         request.proxy.now.set(crate::fixture::START + core::time::Duration::from_millis(90));
         request.chunk(&mut fixture, "b", true);
-        let histograms = fixture.sink.values(endpoint_picker_engine::metrics::MetricKind::Histogram);
+        let histograms = fixture.sink.values(endpoint_picker_wire::statistics::MetricKind::Histogram);
         assert_eq!(histograms.get("first_byte_ms").cloned().unwrap_or_default(), values);
     }
 }

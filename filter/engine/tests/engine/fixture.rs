@@ -52,9 +52,12 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A pool before its first snapshot. `fields` is added to the configuration.
+    /// A pool before its first snapshot. `fields` is added to the configuration, which has an agent unless they list endpoints.
     pub(crate) fn without_snapshot(fields: &Value) -> Self {
-        let mut config = json!({"pool": "p", "agentCluster": "agent"});
+        let agent =
+            if fields.get("endpoints").is_some() { json!({}) } else { json!({"agentCluster": "agent"}) };
+        let mut config = agent;
+        config["pool"] = "p".into();
         config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         let config = Config::parse(config.to_string().as_bytes()).unwrap();
         let sink = FakeSink::default();

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use endpoint_picker_engine::exchange::{Flow, refuse_withheld_body};
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::testing::plugin;
+use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::v1;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::state::latency::{LatencyState, Slopes};
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::proxy::headers::EXPLANATION;
 use endpoint_picker_engine::testing::picker_config;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
+use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 

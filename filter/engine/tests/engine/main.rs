@@ -34,6 +34,8 @@ mod resumption;
 mod shadow_mode;
 mod sink;
 mod snapshots;
+mod static_pools;
+mod statistics;
 mod store;
 mod tokens;
 mod usage;

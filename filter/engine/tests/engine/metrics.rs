@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
@@ -140,8 +141,8 @@ fn requests_by_old_readings_are_counted() {
 #[test]
 fn polls_are_counted() {
     let mut fixture = Fixture::new();
-    fixture.pool.metrics.count_snapshots(1);
-    fixture.pool.metrics.count_failed_polls(2);
+    fixture.pool.metrics.count(Count::Snapshots);
+    fixture.pool.metrics.add(Count::SnapshotFailures, 2);
     assert_eq!((fixture.counted("snapshots"), fixture.counted("snapshot_failures")), (1, 2));
 }
 

@@ -4,8 +4,8 @@
 use core::time::Duration;
 
 use endpoint_picker::response::outcome::ServerOutcome;
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
+use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::v1;
 use serde_json::json;
 

@@ -7,10 +7,10 @@ use endpoint_picker::cached_prefixes::PromptTexts;
 use endpoint_picker::request::body::Api;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_engine::exchange::Flow;
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::testing;
 use endpoint_picker_wire::prefixes::{Blocks, CacheState, CachedPrefixes, Model};
+use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::{Message, PREFIXES_FORMAT, v1};
 use serde_json::{Value, json};
 

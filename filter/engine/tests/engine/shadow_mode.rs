@@ -6,6 +6,7 @@ use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_engine::proxy::headers::{DESTINATION, EXPLANATION};
 use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::statistics::Count;
 use endpoint_picker_wire::{Message, v1};
 use serde_json::{Value, json};
 
@@ -304,7 +305,7 @@ fn a_configuration_that_picks_reports_the_agreement_of_the_one_that_replaces_it(
     };
     assert_eq!(report_of(&fixture, totals.clone()).shadow_agreed, None);
     // Counters are of the proxy, and of all its configurations.
-    totals.shadow_disagreed = 2;
+    totals.counts.set(Count::ShadowDisagreed.statistic(), "", 2);
     let report = report_of(&fixture, totals);
     assert_eq!((report.shadow_agreed, report.shadow_disagreed), (Some(0), Some(2)));
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker_engine::metrics::MetricKind;
+use endpoint_picker_wire::statistics::MetricKind;
 use serde_json::json;
 
 use crate::fixture::{Fixture, Request, START, TEXT};

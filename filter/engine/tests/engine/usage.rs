@@ -3,11 +3,11 @@
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::proxy::headers::EXPLANATION;
 use endpoint_picker_engine::testing::{picker_config, plugin};
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::report::{EndpointReport, PredictionErrors, Report};
+use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 

@@ -76,7 +76,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
                 detector,
                 deciders,
                 order,
-                (no_opinion, is_main),
+                (no_opinion, is_v011),
             )| {
                 let mut members = [scorers, filters].concat();
                 let order = order.index(members.len() + 1);
@@ -84,7 +84,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
                 let mut document =
                     Draft::default().fill(shape, &members, &pickers, &producers, detector, &deciders);
                 document[NO_OPINION_AFTER_MS] = no_opinion.into();
-                document[HAS_RULES_OF_MAIN] = is_main.into();
+                document[HAS_RULES_OF_V011] = is_v011.into();
                 document
             },
         )
@@ -93,11 +93,11 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
 /// A flag of the agent's, written next to what the operator configures.
 const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
 
-/// Another: whether the rules of the EPP's main branch decide.
-const HAS_RULES_OF_MAIN: &str = "hasRulesOfMain";
+/// Another: whether the rules of the EPP's v0.11 decide.
+pub(crate) const HAS_RULES_OF_V011: &str = "hasRulesOfV011";
 
 pub(crate) fn epp_rules(document: &Value) -> EppRules {
-    if document[HAS_RULES_OF_MAIN] == true { EppRules::Main } else { EppRules::V010 }
+    if document[HAS_RULES_OF_V011] == true { EppRules::V011 } else { EppRules::V010 }
 }
 
 /// The age from which readings give neutral scores.
@@ -216,6 +216,7 @@ pub(crate) fn for_core(document: &Value) -> PickerConfig {
         saturation_detector: document["flowControl"]["saturationDetector"]["pluginRef"]
             .as_str()
             .map(str::to_owned),
+        epp_rules: epp_rules(document),
         ..PickerConfig::default()
     }
 }

@@ -22,7 +22,7 @@ use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker_engine::ledger::{Change, ChangeList, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
 
-use crate::document::{epp_rules, for_core, neutral_score_after};
+use crate::document::{for_core, neutral_score_after};
 use crate::rules::Situation;
 use crate::world::{Prompt, RequestSpec, Step};
 
@@ -55,9 +55,7 @@ impl Fixture {
     pub(crate) fn new(document: &Value, pool: Endpoints) -> Self {
         let pipeline =
             Pipeline::compile(for_core(document)).unwrap_or_else(|error| panic!("{error}: {document}"));
-        let pipeline = pipeline
-            .with_neutral_score_after(neutral_score_after(document))
-            .with_epp_rules(epp_rules(document));
+        let pipeline = pipeline.with_neutral_score_after(neutral_score_after(document));
         let now = Duration::from_secs(1_000);
         let endpoints = pool.as_slice().len();
         let mut ledger = LocalLedger::default();

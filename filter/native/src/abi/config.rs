@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::marker::PhantomData;
 
-use endpoint_picker_engine::metrics::MetricKind;
+use endpoint_picker_wire::statistics::MetricKind;
 
 use super::callbacks;
 use super::late::{self, ChangeMetric};

@@ -52,22 +52,28 @@ struct PoolLink {
 }
 
 impl LinkThread {
-    /// Starts a thread of this name without links. `each_round` runs after each request, and after `max_pause` while none is sent. The
+    /// Starts a thread of this name without links; without a way to agents it only adopts views. `each_round` runs after each request, and after `max_pause` while none is sent. The
     /// thread's end takes up to a second if it is connecting to an agent; anything else is
     /// interrupted.
     pub(super) fn start(
         name: &str,
-        access: &AgentAccess,
+        access: Option<&AgentAccess>,
         max_pause: Duration,
         mut each_round: impl FnMut() + Send + 'static,
     ) -> io::Result<Self> {
         let links = Arc::new(Links { links: Mutex::default(), max_pause });
-        let (shared, access) = (Arc::clone(&links), access.clone());
+        let (shared, access) = (Arc::clone(&links), access.cloned());
         let thread = Thread::start(name, move |stop| {
-            let mut connection = AgentConnection::new(&access, Arc::clone(stop));
+            let mut connection = access.map(|access| AgentConnection::new(&access, Arc::clone(stop)));
             while !stop.is_stopped() {
                 let begun = clock::now();
-                let has_sent = shared.send_due(&mut connection, stop);
+                let has_sent = match &mut connection {
+                    Some(connection) => shared.send_due(connection, stop),
+                    None => {
+                        shared.advance_adoptions();
+                        false
+                    }
+                };
                 each_round();
                 shared.pause(has_sent, begun, stop);
             }
@@ -78,6 +84,11 @@ impl LinkThread {
     /// Sends the requests of a link from now on.
     pub(super) fn add(&self, number: u64, link: Link, pool: UpdatedPool) {
         self.links.links.lock().push(PoolLink { number, link, pool });
+    }
+
+    /// Runs with a pool, if it is there still.
+    pub(super) fn with_pool(&self, number: u64, run: impl FnOnce(&mut UpdatedPool)) {
+        self.links.with(number, |_, pool| run(pool));
     }
 
     /// Sends no further request of a pool. A response that arrives later is dropped.

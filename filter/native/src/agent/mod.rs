@@ -1,9 +1,11 @@
-//! The way to the metrics agent: snapshots come from it, reports go to it, and changes are exchanged through it with other proxies.
+//! The pools of the process, and the way to their agents: snapshots come from an agent, reports go to it, and changes are exchanged through
+//! it with other proxies.
 //!
 //! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, three
 //! [threads](link_thread) send the requests over connections of their own: one polls and reports, one polls for cached prefixes, and one exchanges
 //! changes, which a poll would keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
-//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date. [`models`] are polled by a thread of
+//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date. Pools without an agent have one thread,
+//! which adopts their views and wakes the filters. [`models`] are polled by a thread of
 //! their own where requests are routed by their bodies.
 
 mod batch;
@@ -28,6 +30,7 @@ use endpoint_picker_engine::agent::{PollTimes, PrefixClient, Reporter, SnapshotC
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::link::Link;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
+use endpoint_picker_engine::static_pool::StaticPool;
 
 use self::link_thread::LinkThread;
 use self::updated_pool::UpdatedPool;
@@ -48,32 +51,48 @@ const MAX_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause of the thread that polls for cached prefixes: it has nothing else to do.
 const MAX_PREFIX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pools of the process, by their name and the way to their agent.
-static POOLS: LazyLock<ProcessRegistry<(String, AgentAccess), PoolRuntime>> =
+/// The pools of the process, by their name and the way to their agent, if they have one.
+static POOLS: LazyLock<ProcessRegistry<(String, Option<AgentAccess>), PoolRuntime>> =
     LazyLock::new(ProcessRegistry::new);
 
-/// The ways to agents that pools of the process have.
-static AGENTS: LazyLock<ProcessRegistry<AgentAccess, AgentLinks>> = LazyLock::new(ProcessRegistry::new);
+/// The threads of the process, by the way to the agent of their pools.
+static THREADS: LazyLock<ProcessRegistry<Option<AgentAccess>, PoolThreads>> =
+    LazyLock::new(ProcessRegistry::new);
 
-/// The threads of all pools with the same way to the agent.
+/// The threads of all pools with the same way to the agent, or of all without an agent.
 #[derive(Debug)]
-struct AgentLinks {
-    /// Polls and reports.
+struct PoolThreads {
+    /// Polls and reports. Without an agent it only adopts views.
     polls: LinkThread,
+    /// The threads that pools with an agent have besides.
+    others: Option<AgentThreads>,
+    last_number: AtomicU64,
+}
+
+#[derive(Debug)]
+struct AgentThreads {
     /// Polls for cached prefixes.
     prefixes: LinkThread,
     /// Exchanges changes.
     sync: LinkThread,
-    last_number: AtomicU64,
 }
 
-impl AgentLinks {
+impl PoolThreads {
+    fn start(access: Option<&AgentAccess>) -> io::Result<Self> {
+        let name = if access.is_some() { "epp-agent" } else { "epp-pools" };
+        Ok(Self {
+            polls: LinkThread::start(name, access, MAX_PAUSE, wakes::wake_if_due)?,
+            others: access.map(AgentThreads::start).transpose()?,
+            last_number: AtomicU64::new(0),
+        })
+    }
+}
+
+impl AgentThreads {
     fn start(access: &AgentAccess) -> io::Result<Self> {
         Ok(Self {
-            polls: LinkThread::start("epp-agent", access, MAX_PAUSE, wakes::wake_if_due)?,
-            prefixes: LinkThread::start("epp-prefixes", access, MAX_PREFIX_PAUSE, || {})?,
-            sync: LinkThread::start("epp-share", access, MAX_PAUSE, || {})?,
-            last_number: AtomicU64::new(0),
+            prefixes: LinkThread::start("epp-prefixes", Some(access), MAX_PREFIX_PAUSE, || {})?,
+            sync: LinkThread::start("epp-share", Some(access), MAX_PAUSE, || {})?,
         })
     }
 }
@@ -85,42 +104,46 @@ struct PoolRuntime {
     pool: Arc<SharedPool>,
     /// The number of its links.
     number: u64,
-    agents: Arc<AgentLinks>,
+    threads: Arc<PoolThreads>,
     _queue_ticks: QueueTicks,
 }
 
 impl PoolRuntime {
     /// Begins to keep a pool up to date.
-    fn start(name: &str, access: &AgentAccess, proxy: &str) -> io::Result<Self> {
-        let agents = AGENTS.get_or_make(access.clone(), || AgentLinks::start(access))?;
+    fn start(name: &str, access: Option<&AgentAccess>, proxy: &str) -> io::Result<Self> {
+        let threads = THREADS.get_or_make(access.cloned(), || PoolThreads::start(access))?;
         let pool = Arc::<SharedPool>::default();
         let queue_ticks = QueueTicks::start(&pool)?;
-        let mut polls = Link::new(access.addresses.len());
-        // Reports of a proxy with another generation replace its earlier reports.
-        let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
-        let reporter = Reporter::new(name, proxy.to_owned(), Form::Native, generation);
-        polls.start_polls(SnapshotClient::new(name, POLL), reporter);
-        let mut prefixes = Link::new(access.addresses.len());
-        prefixes.start_prefixes(PrefixClient::new(name, POLL));
-        let mut sync = Link::new(access.addresses.len());
-        // The pool is a sender of its own to the other proxies. The standard library seeds its maps at random.
-        let identity = Identity { sender: RandomState::new().hash_one(clock::now()), epoch: 1 };
-        sync.start_sync(SharingClient::new(name, proxy.to_owned(), identity, Positions::default()));
-        let number = agents.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        let agents = access.map_or(0, |access| access.addresses.len());
+        let number = threads.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let updated = || UpdatedPool::new(name, SharedStore::new(&pool));
-        agents.polls.add(number, polls, updated());
-        agents.prefixes.add(number, prefixes, updated());
-        agents.sync.add(number, sync, updated());
-        Ok(Self { name: name.to_owned(), number, agents, _queue_ticks: queue_ticks, pool })
+        let mut polls = Link::new(agents);
+        if let Some(AgentThreads { prefixes, sync }) = &threads.others {
+            // Reports of a proxy with another generation replace its earlier reports.
+            let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
+            let reporter = Reporter::new(name, proxy.to_owned(), Form::Native, generation);
+            polls.start_polls(SnapshotClient::new(name, POLL), reporter);
+            let mut prefix_polls = Link::new(agents);
+            prefix_polls.start_prefixes(PrefixClient::new(name, POLL));
+            prefixes.add(number, prefix_polls, updated());
+            let mut syncs = Link::new(agents);
+            // The pool is a sender of its own to the other proxies. The standard library seeds its maps at random.
+            let identity = Identity { sender: RandomState::new().hash_one(clock::now()), epoch: 1 };
+            syncs.start_sync(SharingClient::new(name, proxy.to_owned(), identity, Positions::default()));
+            sync.add(number, syncs, updated());
+        }
+        threads.polls.add(number, polls, updated());
+        Ok(Self { name: name.to_owned(), number, threads, _queue_ticks: queue_ticks, pool })
     }
 }
 
 impl Drop for PoolRuntime {
     fn drop(&mut self) {
-        let AgentLinks { polls, prefixes, sync, .. } = &*self.agents;
+        let PoolThreads { polls, others, .. } = &*self.threads;
         polls.remove(self.number);
-        prefixes.remove(self.number);
-        sync.remove(self.number);
+        for thread in others.iter().flat_map(|others| [&others.prefixes, &others.sync]) {
+            thread.remove(self.number);
+        }
         watchers::notify(&self.name);
     }
 }
@@ -140,11 +163,12 @@ pub struct PoolHandle {
 }
 
 impl PoolHandle {
-    /// Attaches a filter configuration to its pool. `proxy` is the proxy's name in reports. The error is one of the system: no
+    /// Attaches a filter configuration to its pool; without a way to the agent, the pool has endpoints when it is [set](Self::set). `proxy` is
+    /// the proxy's name in reports. The error is one of the system: no
     /// thread can be started.
-    pub fn new(name: &str, access: &AgentAccess, proxy: &str) -> io::Result<Self> {
+    pub fn new(name: &str, access: Option<&AgentAccess>, proxy: &str) -> io::Result<Self> {
         let mut is_new = false;
-        let runtime = POOLS.get_or_make((name.to_owned(), access.clone()), || {
+        let runtime = POOLS.get_or_make((name.to_owned(), access.cloned()), || {
             is_new = true;
             PoolRuntime::start(name, access, proxy)
         })?;
@@ -152,6 +176,13 @@ impl PoolHandle {
             watchers::notify(name);
         }
         Ok(Self { runtime })
+    }
+
+    /// Decides by the endpoints and the rules of this configuration from now on, in all configurations of the pool: an update has them before
+    /// the older one ends. The state of endpoints that stay is kept.
+    pub fn set(&self, pool: &StaticPool) {
+        let PoolRuntime { number, threads, .. } = &*self.runtime;
+        threads.polls.with_pool(*number, |updated| updated.set(pool, clock::now()));
     }
 
     /// The store of one more worker.

@@ -11,6 +11,7 @@ use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::static_pool::StaticPool;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
 use super::prompt_texts::texts_of;
@@ -32,6 +33,20 @@ impl UpdatedPool {
     /// The pool of this name in configurations.
     pub(crate) fn new(name: &str, store: SharedStore) -> Self {
         Self { store, adoption: Adoption::new(name), topology_log: TopologyLog::default() }
+    }
+
+    /// Takes the endpoints and the rules of a configuration into use.
+    pub(super) fn set(&mut self, pool: &StaticPool, now: Duration) {
+        let view = self.store.view();
+        match pool.view(&view) {
+            Ok(newer) => {
+                if !Arc::ptr_eq(view.topology(), newer.topology()) {
+                    log::info!("{pool}");
+                }
+                self.adoption.take(self.store.pool(), newer, now);
+            }
+            Err(error) => log::error!("the endpoints of a configuration cannot be used: {error}"),
+        }
     }
 
     /// Whether a view waits for its adoption.
@@ -124,6 +139,8 @@ impl Adoption {
     fn take(&mut self, pool: &SharedPool, newer: PoolView, now: Duration) {
         let view = Arc::new(newer);
         if Arc::ptr_eq(pool.view().topology(), view.topology()) {
+            // A configuration may return to the present endpoints while others wait.
+            self.pending = None;
             pool.adopt(view);
             return;
         }
@@ -198,6 +215,10 @@ mod tests {
 
         adoption.take(&pool, view("10.0.0.3:80"), START);
         assert!(adoption.is_pending());
+        adoption.take(&pool, PoolView::clone(&pool.view()), START);
+        assert!(!adoption.is_pending(), "the present endpoints came back");
+        assert_eq!(described(), ["10.0.0.2:80"]);
+        adoption.take(&pool, view("10.0.0.3:80"), START);
         adoption.advance(&pool, START + HOSTS_WAIT);
         assert_eq!(described(), ["10.0.0.3:80"]);
 

@@ -141,7 +141,7 @@ impl Cluster {
         }
         let name: Arc<str> = name.into();
         let watcher = state.wake.as_ref().map(|wake| Watcher::subscribe(&name, Arc::clone(wake)));
-        let attached = self.agent.as_ref().map(|agent| PoolHandle::new(&name, agent, &proxy_name()));
+        let attached = self.agent.as_ref().map(|agent| PoolHandle::new(&name, Some(agent), &proxy_name()));
         let handle = attached
             .transpose()
             .map_err(|error| log::error!("no thread for the agent: {error}"))

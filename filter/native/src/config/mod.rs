@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use endpoint_picker::decision::FailureMode;
 use endpoint_picker_engine::config::{self, Config, Explain, Limits, Mode};
 use endpoint_picker_engine::resume::{ResumeConfig, ResumeConfigError};
+use endpoint_picker_engine::static_pool::EndpointList;
+use endpoint_picker_wire::NamedRules;
 use http::Uri;
 use http::uri::Scheme;
 use serde::Deserialize;
@@ -24,8 +26,8 @@ pub struct ModuleConfig {
     pub engine: Config,
     /// The other pools that may take the pool's requests, in their order.
     pub fallback: FallbackList,
-    /// The way to the agent.
-    pub agent: AgentAccess,
+    /// The way to the agent; `None`: the configuration lists the pool's endpoints.
+    pub agent: Option<AgentAccess>,
     /// How a request is steered to its endpoint.
     pub steering: Steering,
     /// `None`: streams are not resumed.
@@ -159,6 +161,8 @@ pub enum ConfigError {
     ResumeStreamsOfShadow,
     /// `agent` is missing.
     NoAgent,
+    /// This field is there without `agent`, and with `endpoints`.
+    NeedsAgent(&'static str),
     /// `agentCluster` is there, which only the wasm filter has.
     AgentCluster,
     /// `agent.addresses` has none, or too many.
@@ -198,7 +202,10 @@ impl fmt::Display for ConfigError {
             Self::ResumeStreamsOfShadow => f.write_str(
                 "resumeStreams needs \"mode\": \"pick\"; a shadow does not send requests",
             ),
-            Self::NoAgent => f.write_str("agent is missing; its addresses are those of the metrics agent"),
+            Self::NoAgent => f.write_str(
+                "agent is missing; its addresses are those of the metrics agent, in whose place endpoints can list the pool's servers",
+            ),
+            Self::NeedsAgent(field) => write!(f, "{field} needs agent, and is not possible with endpoints"),
             Self::AgentCluster => f.write_str(
                 "agentCluster is a field of the wasm filter; the native module connects to the metrics agent itself: name it in \
                  agent.addresses, such as \"agent\": {\"addresses\": [\"http://127.0.0.1:9095\"]}",
@@ -243,6 +250,7 @@ impl core::error::Error for ConfigError {
             | Self::FallbackWithout(_)
             | Self::ResumeStreamsOfShadow
             | Self::NoAgent
+            | Self::NeedsAgent(_)
             | Self::AgentCluster
             | Self::Addresses(_)
             | Self::Address(_)
@@ -277,6 +285,9 @@ struct ConfigFields {
     pool: Option<String>,
     fallback: Option<Vec<String>>,
     agent: Option<AgentFields>,
+    endpoints: Option<EndpointList>,
+    #[serde(default, deserialize_with = "config::named_rules")]
+    rules: Option<NamedRules>,
     #[serde(default)]
     mode: Mode,
     #[serde(default)]
@@ -330,6 +341,8 @@ impl ModuleConfig {
             pool,
             fallback,
             agent,
+            endpoints,
+            rules,
             mode,
             failure_mode,
             limits,
@@ -343,6 +356,8 @@ impl ModuleConfig {
         let engine = Config {
             pool,
             agent_cluster: None,
+            endpoints,
+            rules,
             route_metadata: false,
             mode,
             failure_mode,
@@ -361,7 +376,12 @@ impl ModuleConfig {
                 return Err(ConfigError::FallbackWithout("\"steering\": \"cluster\""));
             }
         };
-        let agent = agent.ok_or(ConfigError::NoAgent)?.checked()?;
+        let agent = match (agent, &engine.endpoints, &fallback) {
+            (Some(_), Some(_), _) => return Err(config::ConfigError::AgentAndEndpoints("agent").into()),
+            (None, None, _) => return Err(ConfigError::NoAgent),
+            (None, Some(_), FallbackList::Pools(_)) => return Err(ConfigError::NeedsAgent("fallback")),
+            (agent, ..) => agent.map(AgentFields::checked).transpose()?,
+        };
         if resume_streams.is_some() && mode == Mode::Shadow {
             return Err(ConfigError::ResumeStreamsOfShadow);
         }
@@ -375,16 +395,22 @@ impl ChainConfig {
     /// Reads and checks the configuration of the filter in the chain.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let fields = ConfigFields::parse(json)?;
-        let agent = || fields.agent.clone().ok_or(ConfigError::NoAgent)?.checked();
-        let routing =
-            || Ok::<_, ConfigError>(BodyRoutingConfig { agent: agent()?, limits: fields.limits.checked()? });
+        let agent = |field| match (&fields.agent, &fields.endpoints) {
+            (Some(agent), _) => agent.clone().checked(),
+            (None, Some(_)) => Err(ConfigError::NeedsAgent(field)),
+            (None, None) => Err(ConfigError::NoAgent),
+        };
+        let routing = || {
+            let agent = agent("bodyBasedRouting")?;
+            Ok::<_, ConfigError>(BodyRoutingConfig { agent, limits: fields.limits.checked()? })
+        };
         let body_routing = fields.body_based_routing.unwrap_or(false).then(routing).transpose()?;
         let list = |pools: &Vec<String>| {
             let refused = pools.iter().find(|pool| !config::is_pool_name(pool));
             if pools.is_empty() || refused.is_some() {
                 return Err(ConfigError::ModelListPool(refused.cloned()));
             }
-            Ok(ModelListConfig { pools: pools.clone(), agent: agent()? })
+            Ok(ModelListConfig { pools: pools.clone(), agent: agent("listModels")? })
         };
         let model_list = fields.list_models.as_ref().map(list).transpose()?;
         Ok(Self { picker: ModuleConfig::of(fields)?, body_routing, model_list })

@@ -10,7 +10,7 @@ fn parsed(json: &str) -> ModuleConfig {
 
 fn access(agent: &str) -> Result<AgentAccess, ConfigError> {
     let json = format!(r#"{{"pool": "p", "agent": {agent}}}"#);
-    ModuleConfig::parse(json.as_bytes()).map(|config| config.unwrap().agent)
+    ModuleConfig::parse(json.as_bytes()).map(|config| config.unwrap().agent.unwrap())
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn a_pool_and_an_address_are_enough() {
     let config = parsed(r#"{"pool": "p", "agent": {"addresses": ["http://127.0.0.1:9095"]}}"#);
     assert_eq!(config.engine.pool, "p");
     assert_eq!(config.steering, Steering::Metadata);
-    let AgentAccess { addresses, tls: None, token: None } = config.agent else {
+    let Some(AgentAccess { addresses, tls: None, token: None }) = config.agent else {
         panic!("{:?}", config.agent)
     };
     assert_eq!(addresses[0].to_string(), "http://127.0.0.1:9095");
@@ -37,7 +37,7 @@ fn every_field_is_read() {
     assert_eq!(config.engine.limits.peek_bytes, 2048);
     assert!(config.engine.count_tokens && config.engine.explain.access_log);
     assert_eq!(config.steering, Steering::OverrideHost);
-    let agent = config.agent;
+    let agent = config.agent.unwrap();
     let addresses: Vec<String> = agent.addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["https://agent-0.agents:9095", "https://[::1]:9095"]);
     assert_eq!(agent.token, Some("/t".into()));
@@ -66,6 +66,35 @@ fn the_wasm_filters_cluster_of_the_agent_is_refused_with_the_field_that_takes_it
         let error = refusal(json);
         assert!(error.starts_with("agentCluster is a field of the wasm filter"), "{error}");
         assert!(error.contains("agent.addresses"), "{error}");
+    }
+}
+
+#[test]
+fn endpoints_take_the_place_of_the_agent_and_what_needs_one_is_refused_by_name() {
+    let config = parsed(r#"{"pool": "p", "endpoints": ["10.0.0.1:8000"], "steering": "cluster"}"#);
+    assert!(config.agent.is_none() && config.engine.static_pool().is_some());
+    let with = |fields: &str| format!(r#"{{"pool": "p", "endpoints": ["10.0.0.1:8000"], {fields}}}"#);
+    assert!(parsed(&with(r#""rules": "epp""#)).engine.rules.is_some());
+    for (json, expected) in [
+        (with(r#""agent": {"addresses": ["http://h:1"]}"#), "agent and endpoints exclude each other"),
+        (
+            with(r#""rules": "magic""#),
+            r#"rules is "magic"; allowed without an agent are expected-latency and"#,
+        ),
+        (with(r#""steering": "cluster", "fallback": ["q"]"#), "fallback needs agent"),
+        (r#"{"pool": "p", "endpoints": []}"#.to_owned(), "endpoints has 0 entries"),
+        (
+            r#"{"pool": "p", "agent": {"addresses": ["http://h:1"]}, "rules": "epp"}"#.to_owned(),
+            "rules needs",
+        ),
+    ] {
+        let refusal = refusal(&json);
+        assert!(refusal.starts_with(expected), "{refusal}");
+    }
+    for field in [r#""bodyBasedRouting": true"#, r#""listModels": ["p"]"#] {
+        let refused = ChainConfig::parse(with(field).as_bytes()).unwrap_err().to_string();
+        let name = field.split('"').nth(1).unwrap();
+        assert!(refused.starts_with(&format!("{name} needs agent")), "{refused}");
     }
 }
 

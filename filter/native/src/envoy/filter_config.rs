@@ -50,7 +50,7 @@ static PICKERS: LazyLock<ProcessRegistry<Box<[u8]>, ConfiguredPicker>> = LazyLoc
 #[derive(Debug)]
 struct ConfiguredPicker {
     pool: Arc<FilterPool>,
-    _handle: PoolHandle,
+    handle: PoolHandle,
 }
 
 impl ConfiguredPicker {
@@ -58,11 +58,15 @@ impl ConfiguredPicker {
     fn new(json: &[u8], config: Option<ModuleConfig>) -> Result<Option<Arc<Self>>, String> {
         let Some(config) = config else { return Ok(None) };
         let start = || {
-            let handle = PoolHandle::new(&config.engine.pool, &config.agent, &proxy_name())?;
-            Ok(Self { pool: FilterPool::new(&config, &handle), _handle: handle })
+            let handle = PoolHandle::new(&config.engine.pool, config.agent.as_ref(), &proxy_name())?;
+            Ok(Self { pool: FilterPool::new(&config, &handle), handle })
         };
-        let picker = PICKERS.get_or_make(json.into(), start);
-        picker.map(Some).map_err(|error| without_thread(&error))
+        let picker = PICKERS.get_or_make(json.into(), start).map_err(|error| without_thread(&error))?;
+        // Of a known picker too: another configuration may have set other endpoints since.
+        if let Some(pool) = config.engine.static_pool() {
+            picker.handle.set(&pool);
+        }
+        Ok(Some(picker))
     }
 }
 

@@ -9,10 +9,11 @@ use endpoint_picker_engine::body_routing::BodyRouter;
 use endpoint_picker_engine::budget::UsedBytes;
 use endpoint_picker_engine::config::Limits;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink, Metrics, Totals};
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink, Metrics};
 use endpoint_picker_engine::resume::ResumeMetrics;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::fallback::OtherPool;
+use endpoint_picker_wire::statistics::{Count, PANICS};
 
 use super::host::{Envoy, Event, OwnEvent, SteeringKeys};
 use super::per_worker::PerWorker;
@@ -171,7 +172,7 @@ struct OtherFilterPool {
 impl OtherFilterPool {
     /// The error is one of the system: no thread can be started.
     fn new(config: &ModuleConfig, name: &str) -> io::Result<Self> {
-        let handle = PoolHandle::new(name, &config.agent, &proxy_name())?;
+        let handle = PoolHandle::new(name, config.agent.as_ref(), &proxy_name())?;
         let pool = FilterPool::of_pool(config.of_fallback(name), &config.engine.pool, &handle);
         Ok(Self { name: name.into(), pool, handle })
     }
@@ -249,15 +250,18 @@ impl Publisher for FilterPool {
         self.workers.of_requests().for_each(|worker| worker.lock().publish_metrics(false, now));
         let mut main = self.workers.main().lock();
         let Polls { published, failed, topologies } = main.store().pool().take_polls();
-        main.metrics.count_snapshots(published);
-        main.metrics.count_failed_polls(failed);
-        main.metrics.count_topology_changes(topologies);
+        main.metrics.add(Count::Snapshots, published);
+        main.metrics.add(Count::SnapshotFailures, failed);
+        main.metrics.add(Count::TopologyChanges, topologies);
         let (counts, proxies) = main.store().pool().take_sharing();
         main.metrics.count_sharing(counts, proxies);
         // The gauges are the same for all workers.
         main.publish_metrics(true, now);
-        let resumptions = metrics::resumptions_of(&main.config.pool);
-        main.store().pool().set_totals(Totals { resumptions, ..main.totals() });
+        let mut totals = main.totals();
+        if let Some(resumptions) = metrics::resumptions_of(&main.config.pool) {
+            totals.counts.add(&resumptions);
+        }
+        main.store().pool().set_totals(totals);
     }
 }
 
@@ -283,6 +287,5 @@ pub(super) fn define_metrics() {
 
 /// The counter of panics that hooks have caught.
 fn panics<S: MetricSink>(sink: &S, pool: &str) -> Option<S::Series> {
-    let metric = Metric { kind: MetricKind::Counter, pool, name: "panics", labels: &[] };
-    sink.series(&sink.family(&metric), &Labels::default())
+    sink.series(&sink.family(&Metric { pool, statistic: &PANICS }), &Labels::default())
 }

@@ -25,7 +25,7 @@ impl PoolModels {
     /// The error is one of the system: no thread can be started.
     pub(super) fn new(config: &ModelListConfig) -> io::Result<Self> {
         let proxy = proxy_name();
-        let pools = config.pools.iter().map(|pool| PoolHandle::new(pool, &config.agent, &proxy));
+        let pools = config.pools.iter().map(|pool| PoolHandle::new(pool, Some(&config.agent), &proxy));
         Ok(Self { pools: pools.collect::<io::Result<_>>()?, list: Mutex::default() })
     }
 

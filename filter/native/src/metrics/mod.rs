@@ -8,9 +8,10 @@ mod registry;
 
 use std::sync::{Arc, LazyLock};
 
-use endpoint_picker_engine::metrics::{Labels, Metric, MetricKind, MetricSink};
+use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::resume::ResumeMetrics;
-use endpoint_picker_wire::report::Resumptions;
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::MetricKind;
 
 use self::registry::{Definition, REGISTRY, Recorded, SeriesCell};
 use crate::process::subscribers::{Subscribers, Subscription};
@@ -75,7 +76,7 @@ impl MetricSink for Sink {
 
     fn family(&self, metric: &Metric<'_>) -> Family {
         let definition = REGISTRY.definition(Definition::of(metric));
-        Family { definition, kind: metric.kind, pool: metric.pool.to_owned() }
+        Family { definition, kind: metric.statistic.kind, pool: metric.pool.to_owned() }
     }
 
     fn series(&self, family: &Family, values: &Labels) -> Option<Series> {
@@ -116,7 +117,7 @@ pub(crate) fn report_resumptions(
 }
 
 /// The streams of the filter that names this pool; `None` without such a filter. Several filters of one pool have the same counters.
-pub(crate) fn resumptions_of(pool: &str) -> Option<Resumptions> {
+pub(crate) fn resumptions_of(pool: &str) -> Option<Figures<u64>> {
     let mut totals = None;
     RESUMERS.for_each(|(name, metrics)| {
         if totals.is_none() && name == pool {

@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Weak};
 
-use endpoint_picker_engine::metrics::{ENDPOINT, MAX_SERIES, Metric, MetricKind, OTHER};
+use endpoint_picker_engine::metrics::{MAX_SERIES, Metric, OTHER};
+use endpoint_picker_wire::statistics::{ENDPOINT, MetricKind, Statistic};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
@@ -41,7 +42,7 @@ pub(crate) struct SeriesCell {
 impl Definition {
     /// The definition of a metric, of all pools.
     pub(super) fn of(metric: &Metric<'_>) -> Self {
-        let &Metric { kind, name, labels, .. } = metric;
+        let &Statistic { kind, name, labels, .. } = metric.statistic;
         Self { kind, name, labels }
     }
 

@@ -79,12 +79,12 @@ pub(crate) fn direct(addresses: &[String], fields: &Value) -> AgentAccess {
     let mut agent = json!({"addresses": addresses});
     agent.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let json = json!({"pool": "p", "agent": agent}).to_string();
-    ModuleConfig::parse(json.as_bytes()).unwrap().unwrap().agent
+    ModuleConfig::parse(json.as_bytes()).unwrap().unwrap().agent.unwrap()
 }
 
 /// Attaches to a pool of this name.
 pub(crate) fn attach(pool: &str, access: &AgentAccess) -> PoolHandle {
-    PoolHandle::new(pool, access, "envoy-1").unwrap()
+    PoolHandle::new(pool, Some(access), "envoy-1").unwrap()
 }
 
 /// Attaches to a pool of its own, with these agents.

@@ -11,4 +11,5 @@ mod pools;
 mod secured;
 mod server;
 mod sharing;
+mod static_pools;
 mod updates;

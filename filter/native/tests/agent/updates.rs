@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use endpoint_picker_engine::metrics::Totals;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::report::Report;
+use endpoint_picker_wire::statistics::Count;
 
 use crate::fixture::{Current, agent, answer, attach_to, eventually, eventually_has, query, snapshot};
 use crate::server::{Request, Server};
@@ -72,7 +73,9 @@ fn reports_have_the_totals_of_all_workers() {
         }
     });
     let attachment = attach_to(&[format!("http://{}", server.address())]);
-    attachment.pool().set_totals(Totals { routed: 7, ..Totals::default() });
+    let mut totals = Totals::default();
+    totals.counts.set(Count::Routed.statistic(), "", 7);
+    attachment.pool().set_totals(totals);
     eventually("a report", || reports.lock().unwrap().last().is_some_and(|report| report.routed == 7));
     let report = reports.lock().unwrap()[0].clone();
     assert_eq!(report.proxy, "envoy-1");

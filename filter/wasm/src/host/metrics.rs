@@ -4,8 +4,9 @@
 use core::hash::{Hash, Hasher};
 use std::hash::DefaultHasher;
 
-use endpoint_picker_engine::metrics::{Labels, MAX_SERIES, Metric, MetricKind, MetricSink, TARGET_MODEL};
+use endpoint_picker_engine::metrics::{Labels, MAX_SERIES, Metric, MetricSink};
 use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_wire::statistics::{MetricKind, TARGET_MODEL};
 use endpoint_picker_workers::{SharedData, Versioned};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
@@ -52,15 +53,15 @@ impl MetricSink for Envoy {
     type Series = u32;
 
     fn family(&self, metric: &Metric<'_>) -> Family {
-        let kind = match metric.kind {
+        let kind = match metric.statistic.kind {
             MetricKind::Counter => MetricType::Counter,
             MetricKind::Gauge => MetricType::Gauge,
             MetricKind::Histogram => MetricType::Histogram,
         };
         Family {
             kind,
-            prefix: format!("endpoint_picker.{}.{}", metric.pool, metric.name),
-            is_of_models: metric.labels.contains(&TARGET_MODEL),
+            prefix: format!("endpoint_picker.{}.{}", metric.pool, metric.statistic.name),
+            is_of_models: metric.statistic.labels.contains(&TARGET_MODEL),
         }
     }
 

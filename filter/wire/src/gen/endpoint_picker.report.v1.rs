@@ -47,6 +47,20 @@ pub struct Report {
     /// Streams that the setting resumeStreams of the pool covers. Absent without that setting.
     #[prost(message, optional, tag = "17")]
     pub resumptions: ::core::option::Option<Resumptions>,
+    /// All other counters that the table of statistics has reported, since the start of the proxy.
+    #[prost(message, repeated, tag = "18")]
+    pub counts: ::prost::alloc::vec::Vec<StatisticCount>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatisticCount {
+    /// The name in the table of statistics. A reader passes over a name that it does not know.
+    #[prost(string, tag = "1")]
+    pub statistic: ::prost::alloc::string::String,
+    /// The value of its label; empty without one.
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub count: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointReport {

@@ -77,6 +77,9 @@ pub struct Policy {
     /// The names of other pools of the agent that take requests for which the pool has no room, in their order.
     #[prost(string, repeated, tag = "14")]
     pub fallback: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The time between two scrapes of an endpoint. 0: unknown.
+    #[prost(uint64, tag = "15")]
+    pub scrape_interval_ms: u64,
 }
 /// The parts of an EndpointPickerConfig on which decisions depend.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -294,8 +297,9 @@ pub struct Lora {
 #[repr(i32)]
 pub enum EppRules {
     Own = 0,
-    Main = 1,
+    V011 = 1,
     V010 = 2,
+    Ebab68792 = 3,
 }
 impl EppRules {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -305,16 +309,18 @@ impl EppRules {
     pub fn as_str_name(&self) -> &'static str {
         match self {
             Self::Own => "EPP_RULES_OWN",
-            Self::Main => "EPP_RULES_MAIN",
+            Self::V011 => "EPP_RULES_V0_11",
             Self::V010 => "EPP_RULES_V0_10",
+            Self::Ebab68792 => "EPP_RULES_EBAB68792",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
             "EPP_RULES_OWN" => Some(Self::Own),
-            "EPP_RULES_MAIN" => Some(Self::Main),
+            "EPP_RULES_V0_11" => Some(Self::V011),
             "EPP_RULES_V0_10" => Some(Self::V010),
+            "EPP_RULES_EBAB68792" => Some(Self::Ebab68792),
             _ => None,
         }
     }

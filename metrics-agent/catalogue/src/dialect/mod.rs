@@ -79,7 +79,7 @@ impl Dialects {
     }
 
     /// The same dialects by these rules. By those of a version of the EPP they are without the metrics that
-    /// the EPP does not read, and endpoints that name no engine have the default one. The main branch (#2455)
+    /// the EPP does not read, and endpoints that name no engine have the default one. Since v0.11 (#2455) it
     /// reads from [`CacheInfo`] the tokens in which prefixes are matched, which for models with several kinds
     /// of attention are more than a block's.
     ///
@@ -110,7 +110,7 @@ impl Dialects {
         }
         for (_, dialect) in &mut all {
             if let Some(cache) = &mut dialect.cache_info {
-                cache.match_unit_label = rules.is_main().then(|| MATCH_UNIT.to_owned());
+                cache.match_unit_label = rules.is_v011().then(|| MATCH_UNIT.to_owned());
                 if !rules.is_own() {
                     cache.tokens_label = None;
                 }
@@ -300,7 +300,7 @@ mod tests {
         let own = Dialects::with_engines("", "", [("own".to_owned(), Dialect::default())]).unwrap();
         assert_eq!(names(&own), [&all[..], &["own"]].concat());
         assert_eq!(names(&Dialects::with_engines("", "sglang", []).unwrap()), ["sglang"]);
-        assert_eq!(names(&own.by(EppRules::Main)), ["vllm"]);
+        assert_eq!(names(&own.by(EppRules::V011)), ["vllm"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::inference_pool::InferencePool;
 use super::picker::EndpointPickerConfig;
 use super::{GIE_V1ALPHA1, LLM_D_CONFIG, ManifestKind, POOL, Scope, inference_pool, picker};
 use crate::Options;
+use crate::epp::names::{self, Use};
 
 /// An object and its origin.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct PickerDocument {
     /// Whether it is a shadow configuration.
     pub(crate) is_shadow: bool,
     pub(crate) lowered: picker::Lowered,
+    /// Names that not every release of the EPP has.
+    pub(crate) names: Vec<Use>,
 }
 
 /// All manifests that are valid by themselves, and the problems of the others.
@@ -129,6 +132,12 @@ impl Documents {
                 self.pools.push(pool.map(InferencePool::from));
             }
             ManifestKind::EndpointPickerConfig => {
+                let names = names::uses(&manifest);
+                let unreleased = names.iter().filter_map(|it| Some(Fault::new(&it.at, it.unreleased()?)));
+                let unreleased: Vec<_> = unreleased.collect();
+                if !unreleased.is_empty() {
+                    return Err(Faults(unreleased));
+                }
                 let config: EndpointPickerConfig = deserialize(manifest)?;
                 let (pool, is_shadow) = (config.pool(scope), config.is_shadow());
                 let (lowered, warnings) = picker::lower(config, options.allow_experimental_plugins)?;
@@ -136,8 +145,10 @@ impl Documents {
                     let text = format!("{api_version:?} is deprecated; {LLM_D_CONFIG:?} takes its place");
                     self.warnings.push(origin.problem("apiVersion", text));
                 }
+                let deprecated = names.iter().filter_map(|it| Some(origin.problem(&it.at, it.warning()?)));
+                self.warnings.extend(deprecated);
                 self.warnings.extend(warnings.into_iter().map(|it| origin.problem(it.at, it.text)));
-                self.configs.push(PickerDocument { origin: origin.clone(), pool, is_shadow, lowered });
+                self.configs.push(PickerDocument { origin: origin.clone(), pool, is_shadow, lowered, names });
             }
             ManifestKind::InferenceObjective => self.objectives.push(resource(origin, manifest, scope)?),
             ManifestKind::InferenceModelRewrite => self.rewrites.push(resource(origin, manifest, scope)?),

@@ -17,11 +17,15 @@ const MAX_FALLBACK: usize = 8;
 /// The rules that a pool's annotations name; `None`: the agent's flag decides.
 pub(super) fn epp_rules(annotations: &Texts) -> Result<Option<EppRules>, String> {
     let Some(given) = annotations.0.get(EPP_RULES) else { return Ok(None) };
-    let known = EppRules::ALL.into_iter().find(|rules| rules.as_str() == given);
-    let allowed = EppRules::ALL.map(EppRules::as_str).join(", ");
-    known
-        .map(Some)
-        .ok_or_else(|| format!("{EPP_RULES:?}: {} is unknown; allowed are {allowed}", quoted(given)))
+    let read = EppRules::read(given).map(Some);
+    read.map_err(|allowed| format!("{EPP_RULES:?}: {} is unknown; {allowed}", quoted(given)))
+}
+
+/// A warning about rules that annotations name by a former name.
+pub(super) fn former_rules(annotations: &Texts) -> Option<String> {
+    let (former, current) = (EppRules::FORMER_V011, EppRules::V011.as_str());
+    let is_former = annotations.0.get(EPP_RULES).is_some_and(|given| given == former);
+    is_former.then(|| format!("{EPP_RULES:?}: {former:?} is the former name of {current}; use {current}"))
 }
 
 /// The other pools that the annotations of the pool `own` name, by their names in its namespace; none without the annotation.

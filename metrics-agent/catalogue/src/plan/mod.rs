@@ -11,12 +11,13 @@ use std::sync::Arc;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::models::{BaseModel, Models};
-use endpoint_picker_wire::{MODELS_FORMAT, Message as _, v1};
+use endpoint_picker_wire::{MODELS_FORMAT, Message as _, epp_rules_from_core, epp_rules_into_core, v1};
 use members::Members;
 use metrics_agent_sources::endpoints::PORT_OF_POOL;
 use metrics_agent_sources::manifests::{File, Origin, Problem, Problems};
 use xxhash_rust::xxh64::xxh64;
 
+use super::Options;
 use super::dialect::Dialects;
 use super::manifests::Scope;
 use super::manifests::document::{Documents, Item};
@@ -25,7 +26,6 @@ use super::manifests::fields::{Metadata, PoolGroup, PoolRef};
 pub use super::manifests::inference_pool::AppProtocol;
 use super::manifests::picker::{Scraping, SourceScraping};
 use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind};
-use super::{Options, on_the_wire};
 
 /// The pools to serve.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +43,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One pool of all endpoints with the EPP's default configuration.
+    /// One pool of all endpoints with the flags' rules.
     pub fn without_manifests(options: &Options) -> Self {
         let pool = PoolPlan {
             name: options.default_pool.clone(),
@@ -158,10 +158,15 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
         let at = origin.clone();
         first.insert(plan_name.clone(), origin);
         let mut policy = v1::Policy { failure_mode: spec.failure_mode.into(), ..options.policy() };
+        let warning = annotations::former_rules(&annotations).map(|text| at.problem(ANNOTATIONS, text));
+        documents.warnings.extend(warning);
         let mut refuse = |text: String| documents.problems.push(at.problem(ANNOTATIONS, text));
         match annotations::epp_rules(&annotations) {
             Ok(None) => {}
-            Ok(Some(rules)) => policy.epp_rules = on_the_wire(rules).into(),
+            Ok(Some(rules)) => {
+                policy.epp_rules = epp_rules_from_core(rules).into();
+                policy.picker_config = options.picker_config(rules);
+            }
             Err(text) => refuse(text),
         }
         match annotations::fallback(&annotations, &name) {
@@ -290,12 +295,9 @@ impl PoolPlan {
         self.scraping.dialects.by(self.rules())
     }
 
-    fn rules(&self) -> EppRules {
-        match self.policy.epp_rules() {
-            v1::EppRules::Own => EppRules::Own,
-            v1::EppRules::V010 => EppRules::V010,
-            v1::EppRules::Main => EppRules::Main,
-        }
+    /// The rules that decide.
+    pub fn rules(&self) -> EppRules {
+        epp_rules_into_core(self.policy.epp_rules())
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::v1;
 use metrics_agent_sources::manifests::{Origin, Problem};
 
 use super::{PoolDraft, unknown_pool};
+use crate::epp::names::Use;
 use crate::manifests::document::{Documents, Item, PickerDocument};
 use crate::manifests::fields::PoolRef;
 
@@ -89,6 +91,17 @@ fn models(pools: &mut [PoolDraft], documents: &mut Documents, without_effect: &m
     );
 }
 
+/// Adds the problems of names that a pool with these rules refuses. True: there is one.
+fn refuse_names(names: &[Use], rules: &[EppRules], origin: &Origin, problems: &mut Vec<Problem>) -> bool {
+    let problem = |it: &Use| {
+        let text = rules.iter().find_map(|&rules| it.problem(rules))?;
+        Some(origin.problem(&it.at, text))
+    };
+    let before = problems.len();
+    problems.extend(names.iter().filter_map(problem));
+    problems.len() > before
+}
+
 /// Sets each pool's configuration, and returns the endpoints file, of which there is at most one.
 pub(super) fn apply_configs(
     pools: &mut [PoolDraft],
@@ -99,7 +112,7 @@ pub(super) fn apply_configs(
     let mut seen: HashMap<Option<String>, Origin> = HashMap::new();
     // Configurations of one pool come last, so that they replace the configurations of all pools.
     let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
-    for PickerDocument { origin, pool, lowered, .. } in unnamed.into_iter().chain(named) {
+    for PickerDocument { origin, pool, lowered, names, .. } in unnamed.into_iter().chain(named) {
         let mut refuse = |at: &str, text: String| problems.push(origin.problem(at, text));
         if let Some(first) = seen.get(&pool) {
             let of = pool.as_ref().map_or("all pools".to_owned(), |pool| format!("pool {pool:?}"));
@@ -115,6 +128,12 @@ pub(super) fn apply_configs(
             refuse("metadata.name", format!("{text}, or no metadata for all pools"));
             continue;
         }
+        let is_target = |own: &&mut PoolDraft| pool.as_ref().is_none_or(|name| own.plan.name == *name);
+        let rules: Vec<_> = pools.iter_mut().filter(is_target).map(|own| own.plan.rules()).collect();
+        if refuse_names(&names, &rules, &origin, problems) {
+            continue;
+        }
+        let mut refuse = |at: &str, text: String| problems.push(origin.problem(at, text));
         match (&endpoints_file, lowered.endpoints_file) {
             (Some((one, first)), Some(other)) if *one != other => {
                 let (one, other) = (one.display(), other.display());
@@ -125,8 +144,7 @@ pub(super) fn apply_configs(
             (None, Some(path)) => endpoints_file = Some((path, origin.clone())),
             _ => {}
         }
-        let targets = pools.iter_mut().filter(|own| pool.as_ref().is_none_or(|name| own.plan.name == *name));
-        for own in targets {
+        for own in pools.iter_mut().filter(is_target) {
             own.policy().picker_config = Some(lowered.picker.clone());
             own.plan.scraping = lowered.scraping.clone();
         }
@@ -142,7 +160,7 @@ pub(super) fn apply_shadows(
     documents: &mut Documents,
 ) {
     let mut seen: HashMap<String, Origin> = HashMap::new();
-    for PickerDocument { origin, pool, lowered, .. } in shadows {
+    for PickerDocument { origin, pool, lowered, names, .. } in shadows {
         // The shadow annotation is in the metadata, which requires a name.
         let Some(name) = pool else { continue };
         let mut refuse = |text| documents.problems.push(origin.problem("metadata.name", text));
@@ -155,6 +173,9 @@ pub(super) fn apply_shadows(
             continue;
         };
         let own = &mut pools[index];
+        if refuse_names(&names, &[own.plan.rules()], &origin, &mut documents.problems) {
+            continue;
+        }
         let other_file = lowered.endpoints_file.as_deref().is_some_and(|file| endpoints_file != Some(file));
         if other_file || !own.is_scraped_by(&lowered.scraping) {
             let text =

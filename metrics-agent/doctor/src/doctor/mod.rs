@@ -43,7 +43,7 @@ pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchE
     let mut facts = Facts::new(dump, hosts);
     let statistics = envoy.statistics(&facts.clusters_in_statistics()).await?;
     facts.statistics = Statistics::parse(&String::from_utf8_lossy(&statistics));
-    facts.agent = AgentFacts::read(agent, facts.pools()).await;
+    facts.agent = AgentFacts::read(agent, facts.agent_pools()).await;
     facts.health = facts.ask_servers().await;
     Ok(diagnose(&facts))
 }
@@ -218,6 +218,12 @@ impl Facts {
     /// The pools of all pickers.
     pub(crate) fn pools(&self) -> BTreeSet<&str> {
         self.pickers().into_iter().map(|(_, picker)| picker.config.pool.as_str()).collect()
+    }
+
+    /// The pools of the pickers with an agent.
+    pub(crate) fn agent_pools(&self) -> BTreeSet<&str> {
+        let pickers = self.pickers().into_iter().filter(|(_, picker)| picker.config.has_agent());
+        pickers.map(|(_, picker)| picker.config.pool.as_str()).collect()
     }
 
     /// Asks the servers of pools of gRPC for their health, where Envoy speaks plain text to them.

@@ -1,6 +1,7 @@
 //! An endpoint picker among the HTTP filters, in either form.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use endpoint_picker_engine::config::Limits;
 use serde::Deserialize;
@@ -63,6 +64,8 @@ pub(crate) struct PickerSettings {
     pub(crate) pool: String,
     pub(crate) agent_cluster: Option<String>,
     agent: AgentAddresses,
+    /// The pool's endpoints, in place of an agent.
+    pub(crate) endpoints: Vec<SocketAddr>,
     mode: String,
     steering: String,
     limits: HeldBytesLimit,
@@ -116,8 +119,8 @@ pub(crate) fn is_off(message: TypedMessage<'_>) -> bool {
 }
 
 impl Picker {
-    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool and the way to
-    /// the agent.
+    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool, and the way to
+    /// the agent or the pool's endpoints.
     pub(crate) fn of(message: TypedMessage<'_>) -> Option<Self> {
         if let Some(Ok(WasmFilter { config })) = message.read(WASM) {
             let own = PickerSettings::of(&config.configuration)?;
@@ -173,8 +176,12 @@ impl WasmSettings {
 impl PickerSettings {
     fn of(any: &Value) -> Option<Self> {
         let config: Self = serde_json::from_str(&TypedMessage::of(any)?.text()?).ok()?;
-        let has_agent = config.agent_cluster.is_some() || !config.agent.addresses.is_empty();
-        (has_agent && !config.pool.is_empty()).then_some(config)
+        ((config.has_agent() || !config.endpoints.is_empty()) && !config.pool.is_empty()).then_some(config)
+    }
+
+    /// Whether an agent has the pool.
+    pub(crate) fn has_agent(&self) -> bool {
+        self.agent_cluster.is_some() || !self.agent.addresses.is_empty()
     }
 
     /// The agents that the native module reaches itself.

@@ -6,11 +6,12 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use endpoint_picker_wire::statistics::{self, Field};
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, FRESH, PoolStatus, StreamState};
 use metrics_agent_status::predictions::PredictionErrors;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{Distribution, Families, SeriesLabels, queue_metrics, raise};
+use super::{Counts, Distribution, Families, SeriesLabels, queue_metrics, raise};
 
 /// Maximum number of endpoints by name in a family, as in the EPP.
 pub(super) const MAX_SERIES: usize = 1000;
@@ -95,19 +96,10 @@ fn register_endpoints(registry: &mut Registry, pools: &[PoolStatus]) {
 
 fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     let mut families = Families(registry);
-    let requests = families.counter("requests", "Requests that a proxy decided on, by outcome");
-    let elsewhere =
-        families.counter("served_elsewhere", "Routed requests that went to a server that was not picked");
     let reporting = families.gauge("proxies", "Proxies that report on the pool");
     let info = families.gauge("proxy_info", "The version and the form of a proxy's filter");
     let age = families.gauge_of("report_age", "Age of a proxy's last report", Some(Unit::Seconds));
-    let shadow_decisions =
-        families.counter("shadow_decisions", "Requests that a shadow configuration decided too");
-    let resumable = families.counter("resumable_streams", "Streams that can be resumed");
-    let resumed = families.counter("resumed_streams", "How often a stream was continued at another server");
-    let cut = families.counter("cut_streams", "Streams of this filter that the client got cut, by reason");
-    let help = "Streamed requests that passed this filter, by reason";
-    let unresumable = families.counter("unresumable_streams", help);
+    register_counts(&mut families, pools);
     let picks = families.counter("picks", "Requests, or stages of requests, sent to an endpoint");
     let in_flight = families.gauge("in_flight_requests", "Requests in flight at an endpoint");
     let tokens = families.gauge("in_flight_tokens", "Tokens of the requests in flight at an endpoint");
@@ -122,38 +114,11 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
     for pool in pools {
         reporting.get_or_create(&vec![("pool", pool.pool.clone())]).set(pool.proxies.len() as f64);
         for proxy in &pool.proxies {
-            let of_proxy = |more: &[(&'static str, String)]| {
-                let own = [("pool", pool.pool.clone()), ("proxy", proxy.proxy.clone())];
-                [&own[..], more].concat()
-            };
-            age.get_or_create(&of_proxy(&[])).set(proxy.age_ms as f64 / 1000.0);
-            elsewhere.get_or_create(&of_proxy(&[])).inc_by(proxy.served_elsewhere);
+            let own = [("pool", pool.pool.clone()), ("proxy", proxy.proxy.clone())];
+            age.get_or_create(&own.to_vec()).set(proxy.age_ms as f64 / 1000.0);
             if let Some((version, form)) = proxy.version.clone().zip(proxy.form) {
                 let build = [("version", version), ("form", form.name().to_owned())];
-                info.get_or_create(&of_proxy(&build)).set(1.0);
-            }
-            let count = |outcome: &str, status: String, requests_so_far: u64| {
-                let labels = of_proxy(&[("outcome", outcome.to_owned()), ("status", status)]);
-                requests.get_or_create(&labels).inc_by(requests_so_far);
-            };
-            count("routed", String::new(), proxy.routed);
-            count("abstained", String::new(), proxy.abstained);
-            for (status, requests_so_far) in &proxy.rejected {
-                count("rejected", status.to_string(), *requests_so_far);
-            }
-            let shadow = proxy.shadow.map(|counts| [("true", counts.agreed), ("false", counts.disagreed)]);
-            for (agrees, decisions) in shadow.into_iter().flatten() {
-                let labels = of_proxy(&[("agrees", agrees.to_owned())]);
-                shadow_decisions.get_or_create(&labels).inc_by(decisions);
-            }
-            if let Some(streams) = &proxy.resumptions {
-                resumable.get_or_create(&of_proxy(&[])).inc_by(streams.resumable);
-                resumed.get_or_create(&of_proxy(&[])).inc_by(streams.resumed);
-                for (family, counts) in [(&cut, &streams.cut), (&unresumable, &streams.unresumable)] {
-                    for (reason, streams) in counts {
-                        family.get_or_create(&of_proxy(&[("reason", reason.clone())])).inc_by(*streams);
-                    }
-                }
+                info.get_or_create(&[own, build].concat()).set(1.0);
             }
         }
         for endpoint in &pool.endpoints {
@@ -187,6 +152,29 @@ fn register_proxies(registry: &mut Registry, pools: &[PoolStatus]) {
         "Difference of predicted and cached tokens of responses that report them, by the source of the prediction",
         errors.into_iter().map(|(labels, errors)| (labels, distribution(&errors))).collect(),
     );
+}
+
+/// Registers the counts of proxies that the table of statistics publishes.
+fn register_counts(families: &mut Families<'_>, pools: &[PoolStatus]) {
+    let mut by_name: BTreeMap<&str, Counts> = BTreeMap::new();
+    for (statistic, shown) in statistics::shown() {
+        if let Field::Derived = shown.field {
+            continue;
+        }
+        let (name, help, by, fixed) = match shown.shared {
+            None => (statistic.name, statistic.help, shown.by, None),
+            Some((metric, value)) => (metric.name, metric.help, metric.by, Some((metric.label, value))),
+        };
+        let family = by_name.entry(name).or_insert_with(|| families.counter(name, help));
+        for (pool, proxy) in pools.iter().flat_map(|pool| pool.proxies.iter().map(move |it| (pool, it))) {
+            for (value, count) in proxy.counts.by_value(statistic) {
+                let own = [("pool", pool.pool.as_str()), ("proxy", &proxy.proxy)].into_iter();
+                let labels = own.chain(fixed).chain(by.map(|label| (label, value)));
+                let labels = labels.map(|(label, value)| (label, value.to_owned())).collect();
+                family.get_or_create(&labels).inc_by(count);
+            }
+        }
+    }
 }
 
 /// Registers the contents of endpoints' KV caches, and the extent to which they are known.

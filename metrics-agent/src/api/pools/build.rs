@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
+use endpoint_picker_wire::figures::Figures;
+use endpoint_picker_wire::statistics::Count;
 use metrics_agent_catalogue::Refusal;
 use metrics_agent_catalogue::grpc::GrpcPool;
 use metrics_agent_kv_events::event::StorageTier;
@@ -155,14 +157,9 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
     ProxyStatus {
         proxy: proxy.to_owned(),
         age_ms: milliseconds(now.saturating_sub(report.at)),
-        routed: report.routed,
-        served_elsewhere: report.served_elsewhere,
+        counts: report.counts.clone(),
         version: report.version.clone(),
         form: report.form,
-        abstained: report.abstained,
-        rejected: report.rejected.clone(),
-        shadow: report.shadow,
-        resumptions: report.resumptions.clone(),
         queue: report.queue.as_ref().map(|(queue, _)| queue.clone()),
     }
 }
@@ -206,23 +203,16 @@ fn quality(errors: &PredictionErrors) -> Option<PredictionQuality> {
 /// Traffic to the pool; `None`: no proxy reports.
 pub(super) fn traffic_to_pool<'a>(reports: impl Iterator<Item = &'a RecentTraffic>) -> Option<PoolTraffic> {
     let mut sum: Option<PoolTraffic> = None;
-    let (mut blocks, mut matched, mut first_token) = (0_u64, 0_u64, Waits::default());
+    let (mut counts, mut first_token) = (Figures::default(), Waits::default());
     for report in reports {
-        let sum = sum.get_or_insert_default();
-        if let Some(rates) = &report.rates {
-            add_rate(&mut sum.routed_per_second, Some(rates.routed));
-            add_rate(&mut sum.served_elsewhere_per_second, Some(rates.served_elsewhere));
-            add_rate(&mut sum.abstained_per_second, Some(rates.abstained));
-            for (status, rate) in &rates.rejected {
-                *sum.rejected_per_second.entry(*status).or_default() += rate;
-            }
-        }
-        blocks = blocks.saturating_add(report.prompt_blocks);
-        matched = matched.saturating_add(report.prompt_blocks_matched);
+        sum.get_or_insert_default().rates.add(&report.rates);
+        counts.add(&report.counts);
         first_token.add(&report.first_token);
     }
     let mut sum = sum?;
     sum.first_token_ms = times(&first_token);
+    let [blocks, matched] = [Count::PromptBlocks, Count::PromptBlocksMatched]
+        .map(|count| counts.total(count.statistic()).unwrap_or(0));
     sum.prefix_hits = (blocks > 0).then(|| (matched as f64 / blocks as f64).min(1.0));
     Some(sum)
 }

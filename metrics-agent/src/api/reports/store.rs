@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoints;
+use endpoint_picker_wire::figures::Figures;
 use endpoint_picker_wire::report as wire;
 use endpoint_picker_wire::report::{EndpointReport, Report};
-use metrics_agent_status::pool::{FilterForm, ResumptionCounts, ShadowCounts};
+use metrics_agent_status::pool::FilterForm;
 use metrics_agent_status::predictions::CachePredictions;
 use metrics_agent_status::queues::QueueReport;
 use metrics_agent_status::queues::earlier::EarlierWaits;
 use metrics_agent_status::report::{
-    MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_REASONS, MAX_STATUSES, MAX_VERSION_BYTES, ReportError,
+    MAX_COUNTS, MAX_NAME_BYTES, MAX_REASON_BYTES, MAX_VERSION_BYTES, ReportError,
 };
 use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
@@ -62,22 +63,12 @@ impl EndpointTotals {
 pub struct ProxyReport {
     /// When the report arrived.
     pub at: Duration,
-    /// Requests routed since the proxy started.
-    pub routed: u64,
-    /// Routed requests whose first attempt Envoy sent to another server.
-    pub served_elsewhere: u64,
+    /// Counts since the proxy started.
+    pub counts: Figures<u64>,
     /// The filter's version; `None` if it did not report it.
     pub version: Option<String>,
     /// The filter's form; `None` if it did not report one that is known.
     pub form: Option<FilterForm>,
-    /// Requests left to Envoy's load balancing.
-    pub abstained: u64,
-    /// Requests that the filter rejected, by HTTP status.
-    pub rejected: BTreeMap<u32, u64>,
-    /// Decisions of a shadow configuration on them; `None`: there is none.
-    pub shadow: Option<ShadowCounts>,
-    /// Streams that it can resume; `None`: it resumes none.
-    pub resumptions: Option<ResumptionCounts>,
     /// Its queue, with earlier waits to compare with; `None`: it has none.
     pub queue: Option<(QueueReport, EarlierWaits)>,
     /// Traffic to each endpoint that the pool had when the report arrived, by the endpoint's key.
@@ -116,14 +107,11 @@ impl Reports {
         if report.proxy.len() > MAX_NAME_BYTES {
             return Err(ReportError::LongName(report.proxy.len()));
         }
-        if report.rejected.len() > MAX_STATUSES {
-            return Err(ReportError::TooManyStatuses(report.rejected.len()));
-        }
         if report.version.len() > MAX_VERSION_BYTES {
             return Err(ReportError::LongVersion(report.version.len()));
         }
         let queue = report.flow_control.as_ref().map(QueueReport::read).transpose()?;
-        let resumptions = report.resumptions.as_ref().map(resumptions).transpose()?;
+        check_counts(&report)?;
         let counts = Counts::read(&report, |key| pool.index_of(key).is_some())?;
         let now = self.clock.now();
         let mut pools = self.pools.lock();
@@ -157,6 +145,7 @@ impl Reports {
             }
         };
         let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
+        let endpoints = entries.map(|entry| (entry.endpoint, traffic(entry))).collect();
         let before = last.and_then(|last| last.queue.as_ref());
         let earlier = before.map(|(_, earlier)| earlier.clone());
         let queue = queue.map(|mut queue| {
@@ -167,21 +156,17 @@ impl Reports {
             let earlier = earlier.map_or_else(begin, |earlier| earlier.next(&queue, now));
             (queue, earlier)
         });
-        let shadow = report.shadow_agreed.zip(report.shadow_disagreed);
+        let recent = earlier_counts.recent(&counts, now);
+        let earlier = earlier_counts.next(&counts, now);
         let stored = ProxyReport {
             at: now,
-            routed: report.routed,
-            served_elsewhere: report.served_elsewhere,
             form: form(report.form()),
             version: Some(report.version).filter(|version| !version.is_empty()),
-            abstained: report.abstained,
-            rejected: report.rejected.iter().map(|it| (it.status, it.requests)).collect(),
-            shadow: shadow.map(|(agreed, disagreed)| ShadowCounts { agreed, disagreed }),
-            resumptions,
             queue,
-            endpoints: entries.map(|entry| (entry.endpoint, traffic(entry))).collect(),
-            recent: earlier_counts.recent(&counts, now),
-            earlier: earlier_counts.next(&counts, now),
+            endpoints,
+            recent,
+            earlier,
+            counts: counts.figures,
             generation: report.generation,
         };
         proxies.insert(report.proxy, Arc::new(stored));
@@ -208,22 +193,18 @@ fn form(form: wire::FilterForm) -> Option<FilterForm> {
     }
 }
 
-fn resumptions(counts: &wire::Resumptions) -> Result<ResumptionCounts, ReportError> {
-    let by_reason = |list: &[wire::StreamReason]| {
-        if list.len() > MAX_REASONS {
-            return Err(ReportError::TooManyReasons(list.len()));
-        }
-        if let Some(long) = list.iter().find(|it| it.reason.len() > MAX_REASON_BYTES) {
-            return Err(ReportError::LongReason(long.reason.len()));
-        }
-        Ok(list.iter().map(|it| (it.reason.clone(), it.streams)).collect())
-    };
-    Ok(ResumptionCounts {
-        resumable: counts.resumable,
-        resumed: counts.resumed,
-        cut: by_reason(&counts.cut)?,
-        unresumable: by_reason(&counts.unresumable)?,
-    })
+/// Whether a report has a bounded number of counts, and values of bounded length.
+fn check_counts(report: &Report) -> Result<(), ReportError> {
+    let streams = report.resumptions.as_ref().map(|it| (it.cut.as_slice(), it.unresumable.as_slice()));
+    let (cut, unresumable) = streams.unwrap_or_default();
+    let most = [report.rejected.len(), cut.len(), unresumable.len(), report.counts.len()].into_iter().max();
+    let most = most.unwrap_or(0);
+    if most > MAX_COUNTS {
+        return Err(ReportError::TooManyCounts(most));
+    }
+    let reasons = cut.iter().chain(unresumable).map(|it| it.reason.len());
+    let longest = reasons.chain(report.counts.iter().map(|it| it.value.len())).max().unwrap_or(0);
+    if longest > MAX_REASON_BYTES { Err(ReportError::LongReason(longest)) } else { Ok(()) }
 }
 
 impl ProxyReport {

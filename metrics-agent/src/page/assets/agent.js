@@ -71,18 +71,27 @@
  */
 
 /**
- * @typedef {object} Proxy
+ * Requests that proxies count, from the table of statistics: a field of each proxy.
+ * @typedef {object} Statistic
+ * @property {string} name of the field; the field of the traffic with the rate ends with `_per_second`
+ * @property {string} words
+ * @property {string} help
+ * @property {"good" | "warning" | "bad"} level bad: a mistake, which is shown only while there is one
+ */
+
+/** @typedef {number | Record<string, number> | null | undefined} Figure a number, or numbers by the value of a label */
+
+/**
+ * @typedef {object} ProxyFacts
  * @property {string} proxy its `node.id`
  * @property {number} age_ms of its last report
- * @property {number} routed
- * @property {number} [served_elsewhere] routed requests that Envoy sent to a server that was not picked
  * @property {string} [version] of the filter
  * @property {"wasm" | "native"} [form] of the filter
- * @property {number} abstained
- * @property {Record<string, number>} rejected by status
  * @property {{agreed: number, disagreed: number}} [shadow]
  * @property {Resumptions} [resumptions] absent: it resumes no streams
  */
+
+/** @typedef {ProxyFacts & Record<string, unknown>} Proxy with a figure of each statistic */
 
 /**
  * Streams of a proxy since its start.
@@ -95,14 +104,12 @@
 
 /**
  * The recent traffic of all proxies.
- * @typedef {object} Traffic
- * @property {number | null} routed_per_second
- * @property {number} [served_elsewhere_per_second]
- * @property {number | null} abstained_per_second
- * @property {Record<string, number>} rejected_per_second by status
+ * @typedef {object} TrafficFacts
  * @property {ResponseTimes | null} first_token_ms null: no streamed response
  * @property {number | null} prefix_hits 0 to 1; null: no prompt
  */
+
+/** @typedef {TrafficFacts & Record<string, unknown>} Traffic with a rate of each statistic */
 
 /** @typedef {{pool: string, requests: number, age_ms: number}} UnknownPool that proxies ask for and the agent does not have */
 
@@ -387,6 +394,22 @@ function addTotal(totals, endpoints, value) {
   totals.mean.push(count > 0 ? sum / count : null);
   totals.most.push(count > 0 ? most : null);
 }
+
+/** @type {Statistic[]} */
+export const STATISTICS = JSON.parse(document.getElementById("statistics")?.textContent ?? "[]");
+
+/**
+ * The figure of this name.
+ * @param {Record<string, unknown> | undefined} facts
+ * @param {string} name
+ */
+export const figureOf = (facts, name) => /** @type {Figure} */ (facts?.[name]);
+
+/**
+ * The sum of a figure; null: unknown.
+ * @param {Figure} figure
+ */
+export const total = (figure) => (typeof figure === "number" ? figure : figure ? sum(Object.values(figure)) : null);
 
 /** @param {number[]} values */
 export const sum = (values) => values.reduce((a, b) => a + b, 0);

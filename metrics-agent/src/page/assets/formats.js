@@ -3,6 +3,8 @@
 /** Shown in place of a missing value. */
 export const MISSING = "–";
 
+/** @param {string} words */
+export const capitalize = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 /** @param {number} value */
 export const formatWhole = (value) => value.toLocaleString("en");
 /** @param {number} value */

@@ -1,9 +1,10 @@
 // The small tables below the endpoints: proxies, shared changes, refused objects.
 
+import { figureOf, STATISTICS } from "/page/agent.js";
 import { child, setText } from "/page/columns.js";
-import { formatAge, formatWhole, MISSING } from "/page/formats.js";
+import { capitalize, formatAge, formatWhole, MISSING } from "/page/formats.js";
 
-/** @import { Proxy, Refused, Sharing, Status } from "/page/agent.js" */
+/** @import { Figure, Proxy, Refused, Sharing, Status } from "/page/agent.js" */
 
 /** @typedef {{ texts: string[], className?: string, title?: string }} TextRow */
 
@@ -58,20 +59,22 @@ const proxyName = (proxy) => proxy || "(no node.id)";
  */
 export const filterName = ({ form, version }) => [form, version].filter(Boolean).join(" ") || "unknown";
 
+/** @param {Figure} figure */
+function formatFigure(figure) {
+  if (typeof figure === "number") return formatWhole(figure);
+  return figure ? Object.entries(figure).map(([value, count]) => `${formatWhole(count)} × ${value}`).join(", ") || "0" : MISSING;
+}
+
 /**
  * @param {HTMLElement} place
  * @param {Proxy[]} proxies
  */
 export function showProxies(place, proxies) {
   place.hidden = proxies.length === 0;
-  const names = ["Proxy", "Filter", "Routed", "Served elsewhere", "Left to Envoy", "Rejected", "Last report"];
-  showTable(place, "Proxies", names, proxies.map((it) => {
-    const rejected = Object.entries(it.rejected).map(([status, count]) => `${formatWhole(count)} × ${status}`);
-    return [
-      proxyName(it.proxy), filterName(it), formatWhole(it.routed), it.served_elsewhere === undefined ? MISSING : formatWhole(it.served_elsewhere),
-      formatWhole(it.abstained), rejected.join(", ") || "0", formatAge(it.age_ms),
-    ];
-  }));
+  const names = ["Proxy", "Filter", ...STATISTICS.map(({ words }) => capitalize(words)), "Last report"];
+  showTable(place, "Proxies", names, proxies.map((it) => [
+    proxyName(it.proxy), filterName(it), ...STATISTICS.map(({ name }) => formatFigure(figureOf(it, name))), formatAge(it.age_ms),
+  ]));
 }
 
 /**

@@ -1,11 +1,11 @@
 // The first line of the page: effects on clients, and mistakes.
 
-import { sum } from "/page/agent.js";
+import { figureOf, STATISTICS, sum, total } from "/page/agent.js";
 import { setText } from "/page/columns.js";
-import { formatAge, formatRate, formatTime, formatWhole, MISSING } from "/page/formats.js";
+import { capitalize, formatAge, formatRate, formatTime, formatWhole, MISSING } from "/page/formats.js";
 import { filterName } from "/page/lists.js";
 
-/** @import { Proxy, Refused, Status } from "/page/agent.js" */
+/** @import { Proxy, Refused, Statistic, Status } from "/page/agent.js" */
 
 /**
  * @typedef {object} Tile
@@ -23,24 +23,22 @@ const perSecond = (rate) => (typeof rate === "number" ? `${formatRate(rate)}/s` 
 const formatExactShare = (share) => `${(Math.floor(share * 1000) / 10).toFixed(1)} %`;
 
 /**
+ * The rate of requests. A mistake has no tile until there is one.
+ * @param {Statistic} statistic
  * @param {Status} status
  * @returns {Tile[]}
  */
-function requestTiles({ traffic }) {
-  const rejected = Object.entries(traffic?.rejected_per_second ?? {}).filter(([, rate]) => rate > 0);
-  const abstained = traffic?.abstained_per_second;
-  return [
-    { name: "Requests routed", value: perSecond(traffic?.routed_per_second), title: "By the picker, in the last 5 to 10 seconds" },
-    {
-      name: "Left to Envoy", value: perSecond(abstained), level: abstained ? "warning" : undefined,
-      title: "Requests that Envoy balances, because there was no snapshot or the body was too large",
-    },
-    {
-      name: "Rejected", value: traffic ? perSecond(sum(rejected.map(([, rate]) => rate))) : MISSING,
-      note: rejected.map(([status, rate]) => `${formatRate(rate)} × ${status}`).join(", "), level: rejected.length > 0 ? "warning" : undefined,
-      title: "Requests that the picker answered itself, by status",
-    },
-  ];
+function requestTile({ name, words, help, level }, { traffic, proxies }) {
+  const figure = figureOf(traffic, `${name}_per_second`);
+  const rate = total(figure);
+  const tile = { name: capitalize(words), value: perSecond(rate), title: `${help}; per second, in the last 5 to 10` };
+  if (level === "bad") {
+    const all = sum(proxies.map((it) => total(figureOf(it, name)) ?? 0));
+    return all === 0 ? [] : [{ ...tile, note: `of ${formatWhole(all)} in all`, level: rate ? "bad" : "warning" }];
+  }
+  const values = typeof figure === "object" ? Object.entries(figure ?? {}).filter(([, it]) => it > 0) : [];
+  const note = values.map(([value, it]) => `${formatRate(it)} × ${value}`).join(", ");
+  return [{ ...tile, note, level: level === "warning" && rate ? "warning" : undefined }];
 }
 
 /**
@@ -130,14 +128,7 @@ function resumptionTile(proxies) {
  * @param {Refused} refused
  * @returns {Tile[]}
  */
-function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
-  const elsewhere = sum(proxies.map((it) => it.served_elsewhere ?? 0));
-  const rate = traffic?.served_elsewhere_per_second;
-  /** @type {Tile[]} */
-  const served = elsewhere === 0 ? [] : [{
-    name: "Served elsewhere", value: perSecond(rate), note: `of ${formatWhole(elsewhere)} in all`, level: rate ? "bad" : "warning",
-    title: "Requests that Envoy sent to a server that was not picked: it does not follow the picks",
-  }];
+function faultTiles({ unknown_pools = [] }, refused) {
   /** @type {Tile[]} */
   const unknown = unknown_pools.map(({ pool, requests, age_ms }) => ({
     name: "Unknown pool", value: formatWhole(requests), note: `polls of ${pool}, ${formatAge(age_ms)} ago`, level: "bad",
@@ -145,7 +136,7 @@ function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
   }));
   /** @type {Tile[]} */
   const files = refused.count === 0 ? [] : [{ name: "Refused", value: formatWhole(refused.count), note: "see below", level: "warning" }];
-  return [...served, ...unknown, ...files];
+  return [...unknown, ...files];
 }
 
 /**
@@ -154,8 +145,10 @@ function faultTiles({ traffic, proxies, unknown_pools = [] }, refused) {
  * @param {Refused} refused
  */
 export function showTiles(place, status, refused) {
+  const tilesOf = (/** @type {boolean} */ isMistake) =>
+    STATISTICS.filter(({ level }) => (level === "bad") === isMistake).flatMap((it) => requestTile(it, status));
   const tiles = [
-    ...faultTiles(status, refused), ...requestTiles(status), proxyTile(status.proxies), ...responseTiles(status),
+    ...tilesOf(true), ...faultTiles(status, refused), ...tilesOf(false), proxyTile(status.proxies), ...responseTiles(status),
     endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies), ...resumptionTile(status.proxies),
   ];
   // The elements stay, because a browser closes the tooltip of a removed one.

@@ -39,9 +39,9 @@ fn plugins() {
 #[test]
 fn types_of_the_epp_that_are_refused_on_purpose_have_the_reason() {
     for (kind, reason) in [
-        ("disaggregatedset-rollout-screener", "the agent knows only the pods that a pool selects"),
+        ("destination-endpoint-served-verifier", "it is for the conformance tests of the EPP"),
+        ("latency-observer-producer-hub", "a hub picks among the gateways of clusters"),
         ("multicluster-queue-scorer", "a hub picks among the gateways of clusters"),
-        ("multicluster-prefix-cache-scorer", "it is prefix-cache-scorer under another name"),
     ] {
         let config = format!("plugins: [{{type: queue-scorer}}, {{type: {kind}}}]");
         let expected = format!("plugins[1].type: {kind:?} is not supported: ");

@@ -30,7 +30,7 @@ const OVERRIDE_HOST: &str = "/load_balancing_policy/policies/0/typed_extension_c
 struct Mistake(Filter, fn(&mut Config) -> Result<()>, &'static str, &'static str);
 
 /// The form of the filter matters only where it is wasm.
-const MISTAKES: [Mistake; 24] = [
+const MISTAKES: [Mistake; 25] = [
     Mistake(
         Filter::Wasm,
         |config| {
@@ -94,6 +94,12 @@ const MISTAKES: [Mistake; 24] = [
         |config| config.set_picker_field("agent", json!({"addresses": ["http://127.0.0.1:1"]})),
         "error    the filter has never had a snapshot: none of agent.addresses gives one (http://127.0.0.1:1)",
         "let agent.addresses name an agent that runs",
+    ),
+    Mistake(
+        Filter::Native,
+        |config| config.list_endpoints(&[SocketAddr::from(([127, 0, 0, 1], 1))]),
+        "error    no endpoint of pool default is a host of the cluster: Envoy balances over other servers",
+        "let the cluster have the endpoints of pool default as hosts",
     ),
     Mistake(
         Filter::Native,

@@ -12,6 +12,7 @@ use metrics_agent_sources::endpoints;
 use metrics_agent_support::files::FileLimits;
 use serde_json::{Value, json};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -98,6 +99,10 @@ async fn works(snippet: &Snippet) -> Result<()> {
         start("envoy.yaml", Filter::Wasm, folder.path(), |config| put_filters(config, first)).await
     } else if first.pointer("/0/cluster_type").is_some() {
         start("envoy.yaml", Filter::Native, folder.path(), |config| put_module_cluster(config, first)).await
+    } else if has("pool") && has("endpoints") {
+        // The configuration of a picker without an agent.
+        let endpoints: Vec<SocketAddr> = serde_json::from_value(first["endpoints"].clone())?;
+        start("envoy.yaml", Filter::Native, folder.path(), |config| config.list_endpoints(&endpoints)).await
     } else if let Some(agent) = first.get("agent").filter(|agent| agent.get("addresses").is_some()) {
         // The configuration of the module without a pool.
         start("envoy.yaml", Filter::Native, folder.path(), |config| {
@@ -181,10 +186,13 @@ async fn start_config(
 
 /// Puts filters before the router in place of all others, or before these if no picker is among them.
 fn put_filters(config: &mut Config, filters: &Value) -> Result<()> {
-    let module = Filter::Wasm.module()?;
     let mut filters = filters.as_array().context("a list")?.clone();
-    for filter in &mut filters {
-        if let Some(file) = filter.pointer_mut("/typed_config/config/vm_config/code/local/filename") {
+    for (form, place) in [
+        (Filter::Wasm, "/typed_config/config/vm_config/code/local/filename"),
+        (Filter::Native, "/typed_config/dynamic_module_config/module/local/filename"),
+    ] {
+        let module = form.module()?;
+        for file in filters.iter_mut().filter_map(|filter| filter.pointer_mut(place)) {
             *file = module.to_str().context("UTF-8")?.into();
         }
     }

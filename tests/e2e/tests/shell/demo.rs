@@ -20,19 +20,19 @@ struct Demo {
 }
 
 impl Demo {
-    fn start(endpoints: Option<String>) -> Self {
+    fn start(variables: &[(&str, String)]) -> Self {
         // All three are held at the same time, so that they differ.
         let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        Self::start_on(held.map(|listener| listener.local_addr().unwrap().port()), endpoints)
+        Self::start_on(held.map(|listener| listener.local_addr().unwrap().port()), variables)
     }
 
-    fn start_on(ports: [u16; 3], endpoints: Option<String>) -> Self {
+    fn start_on(ports: [u16; 3], variables: &[(&str, String)]) -> Self {
         let folder = TempDir::new().unwrap();
         let mut command = Command::new(tools::built("demo", "endpoint-picker-harness").unwrap());
         for (name, port) in ["PORT", "ADMIN_PORT", "AGENT_PORT"].iter().zip(ports) {
             command.env(name, port.to_string());
         }
-        command.env_remove("ENDPOINTS").envs(endpoints.map(|endpoints| ("ENDPOINTS", endpoints)));
+        command.env_remove("ENDPOINTS").envs(variables.iter().cloned());
         let process = Process::start("demo", command, &folder.path().join("output")).unwrap();
         Self { process, ports, _folder: folder }
     }
@@ -55,7 +55,7 @@ impl Demo {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_serves_names_the_server_and_leaves_nothing_behind_when_interrupted() {
-    let mut demo = Demo::start(None);
+    let mut demo = Demo::start(&[]);
     demo.prints("Ctrl-C stops all of it.").await;
     let served_by = demo.served_by().await;
     assert!(served_by.starts_with("demo-"), "{served_by}");
@@ -76,15 +76,23 @@ async fn it_serves_names_the_server_and_leaves_nothing_behind_when_interrupted()
 #[tokio::test(flavor = "multi_thread")]
 async fn it_takes_the_users_own_model_servers_by_host_name() {
     let server = ModelServer::start().unwrap();
-    let mut demo = Demo::start(Some(format!("localhost:{}", server.address().port())));
+    let mut demo = Demo::start(&[("ENDPOINTS", format!("localhost:{}", server.address().port()))]);
     demo.prints("Ctrl-C stops all of it.").await;
     assert_eq!(demo.served_by().await, server.endpoint());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_runs_without_an_agent() {
+    let mut demo = Demo::start(&[("AGENT", "off".to_owned()), ("RULES", "epp".to_owned())]);
+    demo.prints("Ctrl-C stops all of it.").await;
+    assert!(demo.served_by().await.starts_with("demo-"));
+    assert!(TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], demo.ports[2]))).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_in_use_is_reported_with_the_way_to_choose_another() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let mut demo = Demo::start_on([port, 1, 1], None);
+    let mut demo = Demo::start_on([port, 1, 1], &[]);
     demo.prints(&format!("port {port} cannot be used; choose another with `make run PORT=")).await;
 }

@@ -14,4 +14,5 @@ mod listeners;
 mod privileges;
 mod reports;
 mod sharing;
+mod without_agent;
 mod workers;

@@ -1,17 +1,17 @@
 //! `make run`: demo model servers, or the user's own, the agent and Envoy with the filter, until Ctrl-C.
 
-use anyhow::{Context, Result, bail};
-use clap::Parser;
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
+use endpoint_picker_harness::endpoint_files::write_eds;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::tools;
 use endpoint_picker_model_server::{MODEL, ModelServer, SERVED_BY, ServiceTimes};
-use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -30,9 +30,12 @@ struct Options {
     /// The form of the filter: wasm, or native, which is loaded as a library.
     #[arg(long, env = "FILTER", default_value = "wasm")]
     filter: Filter,
-    /// The configuration of the picker: a file of examples/choosing, without `.yaml`. `default` is the EPP's default.
+    /// The rules: expected-latency, epp, or with an agent a file, such as examples/choosing/lora.yaml.
     #[arg(long, env = "RULES", default_value = "expected-latency")]
     rules: String,
+    /// Whether an agent reads the servers; without it the filter's configuration lists them, by their IP addresses.
+    #[arg(long, env = "AGENT", default_value = "on")]
+    agent: Switch,
     /// Port for requests.
     #[arg(long, env = "PORT", default_value_t = 10000)]
     port: u16,
@@ -44,10 +47,17 @@ struct Options {
     agent_port: u16,
 }
 
+/// Whether a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
 /// The running programs; they end when dropped, Envoy first.
 struct Running {
     envoy: Envoy,
-    agent: Agent,
+    agent: Option<Agent>,
     _servers: Vec<ModelServer>,
 }
 
@@ -105,7 +115,9 @@ async fn run(options: &Options) -> Result<()> {
     loop {
         sleep(CHECK_INTERVAL).await;
         running.envoy.check_running()?;
-        running.agent.check_running()?;
+        if let Some(agent) = &mut running.agent {
+            agent.check_running()?;
+        }
     }
 }
 
@@ -121,39 +133,43 @@ async fn start(
     endpoints: &[String],
     servers: Vec<ModelServer>,
 ) -> Result<Running> {
-    let (eds, rules) = (folder.join(EDS_FILE), rules(&options.rules)?);
-    let mut flags =
-        vec!["--eds-cluster".into(), "model-servers".into(), "--eds-file".into(), eds.into_os_string()];
-    flags.extend(["--manifests".into(), rules.into_os_string()]);
-    flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".into(), endpoint.into()]));
-    let agent = Agent::start(loopback(options.agent_port), flags, &folder.join("agent.log")).await?;
+    let eds = folder.join(EDS_FILE);
+    let agent = match options.agent {
+        Switch::On => {
+            let mut flags = vec![
+                "--eds-cluster".into(),
+                "model-servers".into(),
+                "--eds-file".into(),
+                eds.into_os_string(),
+            ];
+            flags.extend(["--rules".into(), (&options.rules).into()]);
+            flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".into(), endpoint.into()]));
+            let log = folder.join("agent.log");
+            Some(Agent::start(loopback(options.agent_port), flags, &log).await?)
+        }
+        Switch::Off => None,
+    };
 
     let (port, admin_port, agent_port) = (options.port, options.admin_port, options.agent_port);
     let mut config =
         Config::shipped("envoy.yaml", options.filter, Places { port, admin_port, agent_port, folder })?;
+    if agent.is_none() {
+        let address = |endpoint: &String| {
+            endpoint.parse().with_context(|| {
+                format!("ENDPOINTS has {endpoint:?}; without an agent it is an IP address and a port")
+            })
+        };
+        let addresses: Vec<SocketAddr> = endpoints.iter().map(address).collect::<Result<_>>()?;
+        write_eds(&folder.join(EDS_FILE), &addresses)?;
+        config.list_endpoints(&addresses)?;
+        config.set_picker_field("rules", options.rules.as_str().into())?;
+    }
     config.log_to(&folder.join(ACCESS_LOG))?;
     config.set_picker_module(&options.filter.module()?)?;
     let workers =
         available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX).min(4));
     let envoy = Envoy::start(&config, folder, workers).await?;
     Ok(Running { envoy, agent, _servers: servers })
-}
-
-/// The file of a configuration of examples/choosing.
-fn rules(name: &str) -> Result<PathBuf> {
-    let folder = tools::root().join("examples/choosing");
-    let mut names = Vec::new();
-    for file in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
-        let file = file?.path();
-        if let Some(own) = file.file_stem().and_then(OsStr::to_str) {
-            if own == name {
-                return Ok(file);
-            }
-            names.push(own.to_owned());
-        }
-    }
-    names.sort();
-    bail!("RULES is {name:?}; must be one of {}", names.join(", "))
 }
 
 /// Reports a port in use before anything is started.
@@ -196,8 +212,10 @@ fn print_what_to_try(options: &Options, folder: &Path, endpoints: &[String]) {
     println!("\nLook at");
     println!("  every request        {}", folder.join(ACCESS_LOG).display());
     println!("  what the picker did  http://{}/stats?filter=endpoint_picker", loopback(options.admin_port));
-    println!("  the servers, live    http://{}/", loopback(options.agent_port));
-    println!("  the agent            http://{}/metrics", loopback(options.agent_port));
+    if options.agent == Switch::On {
+        println!("  the servers, live    http://{}/", loopback(options.agent_port));
+        println!("  the agent            http://{}/metrics", loopback(options.agent_port));
+    }
     println!("  their logs           {}/*.log", folder.display());
     println!("\nCtrl-C stops all of it.");
 }

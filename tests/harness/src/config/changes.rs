@@ -5,6 +5,7 @@ use super::picker::{self, set_field};
 use crate::Filter;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -127,6 +128,11 @@ impl Config {
     pub fn set_picker_field(&mut self, field: &str, value: Value) -> Result<()> {
         let at = self.picker_position()?;
         set_field(&mut self.http_filters()?[at], field, value)
+    }
+
+    /// Has the endpoint picker take these endpoints in place of the agent's.
+    pub fn list_endpoints(&mut self, endpoints: &[SocketAddr]) -> Result<()> {
+        picker::list_endpoints(self.picker()?, endpoints)
     }
 
     /// Lets the wasm pickers reach the agent through this cluster, in place of the shipped way.

@@ -131,6 +131,6 @@ mod tests {
             }
         }
         let error = example("none", Filter::Wasm).unwrap_err().to_string();
-        assert!(error.contains("must be one of compose, grpc, original-dst, "), "{error}");
+        assert!(error.contains("must be one of compose, grpc, no-agent, "), "{error}");
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
 fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Value>> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
-        agents.push(convert_picker(picker, clusters)?);
+        agents.extend(convert_picker(picker, clusters)?);
     }
 
     let mut takes_one_endpoint = false;
@@ -67,16 +67,19 @@ fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Val
     Ok(agents)
 }
 
-/// Converts a picker; returns the name of the agent's cluster, which it no longer needs.
-fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Value> {
+/// Converts a picker; returns the name of the agent's cluster, if there is an agent: the picker no longer needs it.
+fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>> {
     let mut fields = picker::fields(picker)?;
-    let name =
-        fields.get("agentCluster").context("the endpoint picker names no cluster of the agent")?.clone();
-    let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == name);
-    let agent = agent_of(cluster.context("no cluster of the agent")?)?;
     let by_name = fields.as_object_mut().context("a configuration of the picker")?;
-    by_name.remove("agentCluster");
-    by_name.insert("agent".into(), agent);
+    let name = by_name.remove("agentCluster");
+    if let Some(name) = &name {
+        let cluster = clusters.as_array().into_iter().flatten().find(|cluster| cluster["name"] == *name);
+        by_name.insert("agent".into(), agent_of(cluster.context("no cluster of the agent")?)?);
+    } else {
+        by_name
+            .get("endpoints")
+            .context("the endpoint picker has neither a cluster of the agent nor endpoints")?;
+    }
     picker["typed_config"] = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
         "dynamic_module_config": {

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::net::SocketAddr;
 
 const WASM_CONFIGURATION: &str = "/typed_config/config/configuration/value";
 const NATIVE_CONFIGURATION: &str = "/typed_config/filter_config/value";
@@ -34,16 +35,27 @@ pub(super) fn set_field(picker: &mut Value, field: &str, value: Value) -> Result
     set_fields(picker, &fields)
 }
 
-/// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any.
+/// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any such pickers, or pickers without an agent.
 pub(super) fn poll_agents(filters: &mut [Value], agent: &Value) -> Result<bool> {
     let mut has_any = false;
     for picker in all_of(filters) {
-        if fields(picker)?.get("agent").is_some() {
+        let fields = fields(picker)?;
+        if fields.get("agent").is_some() {
             set_field(picker, "agent", agent.clone())?;
-            has_any = true;
         }
+        has_any |= fields.get("agent").or_else(|| fields.get("endpoints")).is_some();
     }
     Ok(has_any)
+}
+
+/// Has a picker take these endpoints in place of its agent's.
+pub(super) fn list_endpoints(picker: &mut Value, endpoints: &[SocketAddr]) -> Result<()> {
+    let mut fields = fields(picker)?;
+    let by_name = fields.as_object_mut().context("a configuration of the picker")?;
+    by_name.retain(|name, _| !["agent", "agentCluster"].contains(&name.as_str()));
+    let endpoints: Vec<_> = endpoints.iter().map(ToString::to_string).collect();
+    by_name.insert("endpoints".into(), endpoints.into());
+    set_fields(picker, &fields)
 }
 
 fn set_fields(picker: &mut Value, fields: &Value) -> Result<()> {

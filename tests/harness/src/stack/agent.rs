@@ -22,7 +22,8 @@ impl Eds {
     pub(super) const EACH_POOL: Self = Self { file: "eds/{pool}.yaml", cluster: "{pool}" };
 }
 
-/// Starts the agent with these further flags; with `eds` it writes Envoy's endpoints.
+/// Starts the agent with these further flags; with `eds` it writes Envoy's endpoints. Unless they name rules, pools without a configuration have
+/// the EPP's, by which a test can tell where a request goes.
 pub(super) async fn start_agent(
     listen: SocketAddr,
     dir: &Path,
@@ -38,6 +39,9 @@ pub(super) async fn start_agent(
     let manifests = dir.join(MANIFESTS_FILE);
     if manifests.exists() {
         flags.extend(["--manifests".as_ref(), manifests.as_os_str()]);
+    }
+    if !more.iter().any(|flag| flag == "--rules") {
+        flags.extend(["--rules", "epp"].map(OsStr::new));
     }
     flags.extend(more.iter().map(OsStr::new));
     Agent::start(listen, flags, &dir.join("agent.log")).await

@@ -25,6 +25,7 @@ pub struct Builder {
     pub(super) replaceable: Replaceable,
     pub(super) access_log: AccessLog,
     pub(super) has_agent: bool,
+    pub(super) lists_endpoints: bool,
     pub(super) agent_flags: Vec<String>,
     pub(super) manifests: Option<String>,
     pub(super) own_agent: Option<SocketAddr>,
@@ -102,6 +103,7 @@ impl Default for Builder {
             replaceable: Replaceable::Nothing,
             access_log: AccessLog::File,
             has_agent: true,
+            lists_endpoints: false,
             agent_flags: Vec::new(),
             manifests: None,
             own_agent: None,
@@ -193,6 +195,13 @@ impl Builder {
     /// No agent yet, see [`Stack::start_agent`]. Envoy has the endpoints from a file.
     pub fn without_agent(mut self) -> Self {
         self.has_agent = false;
+        self
+    }
+
+    /// No agent: the picker's own configuration lists the endpoints.
+    pub fn endpoints_in_picker(mut self) -> Self {
+        self.has_agent = false;
+        self.lists_endpoints = true;
         self
     }
 

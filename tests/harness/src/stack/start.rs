@@ -70,6 +70,9 @@ impl Builder {
             (Picker::Shipped | Picker::CanTrap, None) => Filter::chosen()?,
         };
         let mut config = self.envoy_config(filter, agent_address.port(), dir.path())?;
+        if self.lists_endpoints {
+            config.list_endpoints(&endpoints)?;
+        }
         let envoy = match self.replaceable {
             Replaceable::Nothing => Envoy::start(&config, dir.path(), self.workers).await?,
             Replaceable::Envoy => Envoy::start_succession(&config, dir.path(), self.workers).await?,
@@ -78,7 +81,7 @@ impl Builder {
                 Envoy::start(&config.with_listeners_in_file(dir.path())?, dir.path(), self.workers).await?
             }
         };
-        let is_picking = self.picker != Picker::Absent && self.has_agent;
+        let is_picking = self.picker != Picker::Absent && (self.has_agent || self.lists_endpoints);
         dir.settle();
         let stack = Stack {
             envoy,

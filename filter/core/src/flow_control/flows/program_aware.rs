@@ -1,4 +1,5 @@
-//! Flows by the service that their programs have attained, and by the wait of their first requests.
+//! Flows by the service that their programs have attained or by their turns, and by the wait of their first
+//! requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(in crate::flow_control) struct ProgramAware {
     /// The index of the policy's state.
     programs: usize,
     flows: FlowTable<ProgramFlow>,
-    /// Flows by the attained service, the least first.
+    /// Flows by the attained service, or by their programs' turns, the least first.
     by_service: BTreeSet<(AttainedService, u32)>,
     /// Flows by the time since which their first request waits.
     by_head: BTreeSet<(Nanos, u32)>,
@@ -57,7 +58,7 @@ impl ProgramAware {
         let id = Arc::from(id);
         let service = programs.get_mut(self.programs).map_or(0.0, |programs| {
             programs.begin(&id, now);
-            programs.service(&id)
+            programs.order(&id)
         });
         let service = AttainedService::new(service);
         let flow = self.flows.add(id, ProgramFlow { service, head: now });
@@ -94,23 +95,40 @@ impl ProgramAware {
         self.by_service.insert((known.service, flow));
     }
 
-    /// The flow with the highest score; of equal ones the flow whose first request waits longest.
+    /// The flow that goes next by the policy; of equal ones the flow whose first request waits longest.
     pub(super) fn pick(&self, programs: &[Programs], now: Nanos) -> Option<u32> {
         let programs = programs.get(self.programs)?;
         let policy = &programs.policy;
         let wait = |head: Nanos| now.since(head).as_secs_f64();
+        // The heads come first, so that of equal scores the longest wait wins.
+        let heads = self.by_head.iter().take(COMPARED).map(|(_, flow)| *flow);
+        if policy.counts_turns() {
+            let latest = self.by_service.iter().rev().take(COMPARED).map(|(_, flow)| *flow);
+            let turn = |flow| self.id(flow).map_or(1, |id| programs.turn(id, now));
+            return self
+                .highest(heads.chain(latest), |flow, known| policy.turn_score(turn(flow), wait(known.head)));
+        }
         let (oldest, newest) = (self.by_head.first()?.0, self.by_head.last()?.0);
         let waits = Range { least: wait(newest), greatest: wait(oldest) };
         let (least, greatest) = (self.by_service.first()?.0, self.by_service.last()?.0);
         let relative = |service: AttainedService| programs.relative(service.get(), greatest.get());
         let services = Range { least: relative(least), greatest: relative(greatest) };
-        let heads = self.by_head.iter().take(COMPARED).map(|(_, flow)| *flow);
         let served = self.by_service.iter().take(COMPARED).map(|(_, flow)| *flow);
+        let score =
+            |_, known: &ProgramFlow| policy.score(relative(known.service), services, wait(known.head), waits);
+        self.highest(heads.chain(served), score)
+    }
+
+    /// The flow of the highest score; of equal ones the first.
+    fn highest(
+        &self,
+        flows: impl Iterator<Item = u32>,
+        score: impl Fn(u32, &ProgramFlow) -> f64,
+    ) -> Option<u32> {
         let mut best = None;
-        // The heads come first, so that of equal scores the longest wait wins.
-        for flow in heads.chain(served) {
+        for flow in flows {
             let Some(known) = self.flows.get(flow) else { continue };
-            let score = policy.score(relative(known.service), services, wait(known.head), waits);
+            let score = score(flow, known);
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, flow));
             }
@@ -142,6 +160,11 @@ struct Program {
     /// Bands in which it waits, and requests in flight.
     uses: usize,
     idle_since: Nanos,
+    /// Requests that were dispatched.
+    dispatched: u64,
+    in_flight: usize,
+    /// The end of the last response.
+    ended: Nanos,
 }
 
 impl Programs {
@@ -169,10 +192,42 @@ impl Programs {
         program.uses += 1;
     }
 
-    /// The service that a program has attained, as a number by which programs are ordered at any time. Where service decays all the
-    /// time, each halves at the same rate: the number is 1 + log2 of the service + the half-lives until it was attained, 0 without service.
-    pub(in crate::flow_control) fn service(&self, id: &str) -> f64 {
+    /// A request of a program is dispatched.
+    pub(in crate::flow_control) fn dispatch(&mut self, id: &Arc<str>, now: Nanos) {
+        self.begin(id, now);
+        if let Some(program) = self.by_id.get_mut(id) {
+            program.dispatched += 1;
+            program.in_flight += 1;
+        }
+    }
+
+    /// The response to a dispatched request has ended.
+    pub(in crate::flow_control) fn finish(&mut self, id: &Arc<str>, now: Nanos) {
+        if let Some(program) = self.by_id.get_mut(id) {
+            program.in_flight = program.in_flight.saturating_sub(1);
+            program.ended = now;
+        }
+        self.end(id, now);
+    }
+
+    /// The turn of a program's next request, from 1. It is the first one again for a program whose last
+    /// response ended long ago.
+    fn turn(&self, id: &str, now: Nanos) -> u64 {
+        let Some(program) = self.by_id.get(id) else { return 1 };
+        let limit = self.policy.inactivity();
+        let is_inactive = program.in_flight == 0
+            && limit.is_some_and(|limit| program.ended.saturating_add(limit.into()) < now);
+        if is_inactive { 1 } else { program.dispatched.saturating_add(1) }
+    }
+
+    /// The service that a program has attained, or its turn, as a number by which programs are ordered at any
+    /// time. Where service decays all the time, each halves at the same rate: the number is 1 + log2 of the
+    /// service + the half-lives until it was attained, 0 without service.
+    pub(in crate::flow_control) fn order(&self, id: &str) -> f64 {
         let Some(program) = self.by_id.get(id) else { return 0.0 };
+        if self.policy.counts_turns() {
+            return program.dispatched as f64;
+        }
         match self.half_life() {
             Some(half_life) if program.service > 0.0 => {
                 let half_lives = program.decays_from.get().as_secs_f64() / half_life;

@@ -31,7 +31,13 @@ impl Machine {
         let program = if self.programs.is_empty() { None } else { self.flow_id(slot).cloned() };
         // The service begins before the wait ends, so that the program is not idle in between.
         if let Some(id) = &program {
-            self.programs.iter_mut().for_each(|programs| programs.begin(id, self.now));
+            for (place, programs) in self.programs.iter_mut().enumerate() {
+                programs.dispatch(id, self.now);
+                if programs.policy.counts_turns() {
+                    let turn = programs.order(id);
+                    self.bands.iter_mut().for_each(|band| band.serve(place, id, turn));
+                }
+            }
         }
         let (ticket, waited) = self.end(slot, Outcome::Dispatched)?;
         self.in_flight.begin(ticket, priority, program);

@@ -183,10 +183,10 @@ impl Machine {
         for (place, programs) in self.programs.iter_mut().enumerate() {
             if let Some(tokens) = tokens {
                 programs.serve(&id, tokens, self.now);
-                let service = programs.service(&id);
-                self.bands.iter_mut().for_each(|band| band.serve(place, &id, service));
+                let order = programs.order(&id);
+                self.bands.iter_mut().for_each(|band| band.serve(place, &id, order));
             }
-            programs.end(&id, self.now);
+            programs.finish(&id, self.now);
         }
     }
 

@@ -206,7 +206,7 @@ impl Machine {
         } else {
             let mut state = Programs::new(Arc::clone(&band.fairness_name), Arc::clone(policy));
             // A policy that is new has not seen the requests in flight, whose ends it will see.
-            self.in_flight.programs().for_each(|id| state.begin(id, self.now));
+            self.in_flight.programs().for_each(|id| state.dispatch(id, self.now));
             state
         };
         state.adopt(Arc::clone(policy), decays_in_use);

@@ -18,7 +18,7 @@ const LAG: Duration = Duration::from_millis(10);
 /// over the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
 /// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none; by the rules of the EPP's
-/// main branch (#2883) it keeps all.
+/// v0.11 (#2883) it keeps all.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcurrencyDetector {
@@ -90,7 +90,7 @@ impl Filter for ConcurrencyDetector {
                 ConcurrencyMode::Hybrid => requests_fit && tokens_fit,
             }
         };
-        if !cycle.epp_rules().is_main() || candidates.iter().any(fits) {
+        if !cycle.epp_rules().is_v011() || candidates.iter().any(fits) {
             candidates.retain(fits);
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_rules_of_main_the_filter_keeps_all_rather_than_none() {
+    fn by_the_rules_of_v0_11_the_filter_keeps_all_rather_than_none() {
         let kept = |epp_rules, requests: [u64; 2]| {
             let in_flight = requests.map(|requests| Load { requests, tokens: 0 }).to_vec();
             let detector = ConcurrencyDetector { max_concurrency: 5, ..ConcurrencyDetector::default() };
@@ -266,7 +266,7 @@ mod tests {
             fixture.kept(&detector, 1)
         };
         assert_eq!(kept(EppRules::V010, [5, 6]), [0; 0]);
-        assert_eq!(kept(EppRules::Main, [5, 6]), [0, 1]);
-        assert_eq!(kept(EppRules::Main, [4, 6]), [0]);
+        assert_eq!(kept(EppRules::V011, [5, 6]), [0, 1]);
+        assert_eq!(kept(EppRules::V011, [4, 6]), [0]);
     }
 }

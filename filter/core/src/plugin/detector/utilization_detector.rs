@@ -71,7 +71,18 @@ impl Plugin for UtilizationDetector {
     }
 }
 
+/// Scrapes in which values stay fresh at least: in the EPP 200 ms by default, which scrapes every 50 ms.
+const FRESH_SCRAPES: u32 = 4;
+
 impl UtilizationDetector {
+    /// The same detector, which trusts values for some scrapes at least. Without that it would count all
+    /// endpoints as stale most of the time where scrapes are rare.
+    pub(crate) fn at_interval(self, scrape_interval: Duration) -> Self {
+        let least = scrape_interval.saturating_mul(FRESH_SCRAPES);
+        let metrics_staleness_threshold = self.metrics_staleness_threshold.max(least);
+        Self { metrics_staleness_threshold, ..self }
+    }
+
     /// Waiting requests at which an endpoint counts as saturated.
     pub fn queue_depth_threshold(&self) -> f64 {
         self.queue_depth_threshold

@@ -29,7 +29,7 @@ impl Filter for LabelSelectorFilter {
     }
 
     fn eligibility(&self) -> Eligibility {
-        Eligibility::OfMain
+        Eligibility::SinceV011
     }
 }
 

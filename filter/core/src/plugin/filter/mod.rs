@@ -52,8 +52,8 @@ pub trait Filter: Debug + Send + Sync {
 pub enum Eligibility {
     /// The filter is about the state of endpoints.
     No,
-    /// The filter is about the labels of endpoints, which counts by the rules of the EPP's main branch.
-    OfMain,
+    /// The filter is about the labels of endpoints, which counts by the rules of the EPP's v0.11.
+    SinceV011,
     /// The filter is about the models that endpoints serve, which counts by all rules.
     Always,
 }

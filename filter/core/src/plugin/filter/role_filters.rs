@@ -39,7 +39,7 @@ macro_rules! role_filters {
             }
 
             fn eligibility(&self) -> crate::plugin::Eligibility {
-                crate::plugin::Eligibility::OfMain
+                crate::plugin::Eligibility::SinceV011
             }
         }
     )*};

@@ -61,8 +61,8 @@ impl<'a> Arrival<'a> {
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
     }
 
-    /// The same request, with the time to live that its client sets, by a rule of the EPP's main branch. It can only shorten the wait: the
-    /// limits of bands hold too.
+    /// The same request, with the time to live that its client sets, by a rule of the EPP's v0.11. It can
+    /// only shorten the wait: the limits of bands hold too.
     #[must_use]
     pub(crate) fn with_ttl_of_client(self, headers: Headers<'_>) -> Self {
         let ttl = headers.get(TTL).and_then(|text| duration::parse(text.trim()));

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::input::load_estimator::{LoadEstimator, OutputEstimate};
+use crate::input::load_estimator::{LoadEstimator, OutputEstimate, OutputRule};
 use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Need, Plugin, Roles};
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 ///
 /// (total − matched blocks) · block size, and the prompt's tokens beyond the blocks looked up; the whole prompt without prefix
 /// matches. With `add_estimated_output_tokens` also
-/// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`).
+/// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`); by the rules
+/// of the EPP's v0.11 (#2309) 1000 in place of the first.
 ///
 /// The prompt's tokens, and everything that the profile named `prefill` added, are released with the first
 /// output of the response; the rest when it ends. With `add_estimated_output_tokens` the other profiles'
@@ -58,7 +59,7 @@ impl InflightLoadProducer {
     pub(crate) fn estimator(&self) -> LoadEstimator {
         let most = self.max_estimated_output_tokens.and_then(|most| u64::try_from(most).ok());
         let output = OutputEstimate {
-            ratio: self.output_ratio.unwrap_or(OUTPUT_RATIO),
+            rule: OutputRule::Ratio(self.output_ratio.unwrap_or(OUTPUT_RATIO)),
             max: most.unwrap_or(u64::MAX),
         };
         LoadEstimator {
@@ -71,6 +72,7 @@ impl InflightLoadProducer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epp_rules::EppRules;
     use crate::plugin::fixture::{Fixture, prompt_of};
     use crate::pool::reading::Reading;
     use crate::request::body::{Api, Body, Options};
@@ -119,6 +121,24 @@ mod tests {
         let capped = InflightLoadProducer { max_estimated_output_tokens: Some(20), ..with_output() };
         assert_eq!(tokens(&capped, Some(50)), 20);
         assert_eq!(tokens(&capped, Some(5)), 5);
+    }
+
+    /// Compares with the facts of #2309: the EPP v0.11 itself was not run.
+    #[test]
+    fn since_v0_11_an_answer_of_unknown_length_counts_as_a_thousand_tokens() {
+        let tokens = |producer: &InflightLoadProducer, client: Option<u64>| {
+            let mut fixture = fixture(101);
+            fixture.request.max_output_tokens = client;
+            fixture.load_estimator = producer.estimator().by(EppRules::V011);
+            fixture.with_cycle(|cycle| cycle.request_tokens(0)) - 101
+        };
+        assert_eq!(tokens(&with_output(), None), 1_000);
+        assert_eq!(tokens(&with_output(), Some(50)), 50);
+        assert_eq!(tokens(&with_output(), Some(0)), 1_000, "no limit; before it was one");
+        let capped = |most| InflightLoadProducer { max_estimated_output_tokens: Some(most), ..with_output() };
+        assert_eq!(tokens(&capped(20), Some(50)), 20);
+        assert_eq!(tokens(&capped(0), None), 0);
+        assert_eq!(tokens(&InflightLoadProducer::default(), None), 0, "it is off by default");
     }
 
     #[test]

@@ -95,10 +95,18 @@ pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u
         return string_length(text);
     }
     // Room for a string without escapes.
-    out.reserve((end - out.len()).min(text.len() + 2));
+    let room = end - out.len();
+    out.reserve(room.min(text.len() + 2));
+    let mut next = text.iter().position(|&byte| may_be_escaped(byte));
+    if next.is_none() && text.len() + 2 <= room {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+        return text.len() as u64 + 2;
+    }
     let mut length = push_up_to(out, end, b"\"");
     let mut rest = text;
-    while let Some(plain) = rest.iter().position(|&byte| may_be_escaped(byte)) {
+    while let Some(plain) = next {
         let (before, from_here) = rest.split_at_checked(plain).unwrap_or_default();
         length += push_up_to(out, end, before);
         let first = from_here.first().copied().unwrap_or_default();
@@ -118,6 +126,7 @@ pub(super) fn push_string_up_to(out: &mut Vec<u8>, end: usize, text: &[u8]) -> u
             }
         };
         rest = from_here.get(escaped..).unwrap_or_default();
+        next = rest.iter().position(|&byte| may_be_escaped(byte));
     }
     length += push_up_to(out, end, rest);
     length + push_up_to(out, end, b"\"")

@@ -53,6 +53,7 @@ pub(super) trait Format<'a>: Default {
 }
 
 /// The rules of an API that do not depend on a body.
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule by itself")]
 pub(super) struct Rules {
     /// The parser that claims the paths.
     pub(super) parser: Parser,
@@ -67,6 +68,8 @@ pub(super) struct Rules {
     pub(super) model: Model,
     /// How a body is read whose first message is the request; `None`: it is JSON.
     pub(super) messages: Option<Messages>,
+    /// Whether a server's engine works for the response.
+    pub(super) is_generation: bool,
     /// Whether the field `cache_salt` is read.
     pub(super) has_cache_salt: bool,
     /// Whether a `stream` that is not a boolean is refused.
@@ -108,6 +111,7 @@ impl Rules {
             serves: |_| true,
             model: Model::Required,
             messages: None,
+            is_generation: true,
             has_cache_salt: true,
             checks_stream: false,
             may_be_form: false,
@@ -118,9 +122,9 @@ impl Rules {
         }
     }
 
-    /// The rules of an API of whose bodies only the model is read.
+    /// The rules of an API of whose bodies only the model is read. Some requests of these count tokens.
     pub(super) const fn model_only(parser: Parser, paths: &'static [&'static str]) -> Self {
-        Self { model: Model::Only, has_cache_salt: false, ..Self::new(parser, paths) }
+        Self { model: Model::Only, is_generation: false, has_cache_salt: false, ..Self::new(parser, paths) }
     }
 }
 

@@ -26,7 +26,9 @@ fn queue(ordering: &str, fairness: &str, usage_limit: &str, parameters: &Value) 
         usage_limit_policy: usage_limit.to_owned(),
         ..FlowControlConfig::default()
     };
-    let declared = [(ordering, &json!({})), (fairness, &json!({})), (usage_limit, parameters)];
+    // The parameters of the usage limit policy, or of the fairness policy where there is none.
+    let (none, of_fairness) = (json!({}), if usage_limit.is_empty() { parameters } else { &json!({}) });
+    let declared = [(ordering, &none), (fairness, of_fairness), (usage_limit, parameters)];
     let plugins = declared.into_iter().filter(|(name, _)| !name.is_empty()).map(|(name, parameters)| {
         Instance { name: name.to_owned(), plugin: read_plugin(name, &parameters.to_string()).unwrap() }
     });
@@ -127,6 +129,22 @@ fn program_aware_fairness() {
     machine.offer(Ticket(1), &of("a"), NOW);
     machine.offer(Ticket(2), &of("b"), NOW + Duration::from_secs(9));
     assert_eq!(dispatched(&mut machine), [2, 1]);
+}
+
+/// Example of `program-aware-fairness`, by the facts of #2116.
+#[test]
+fn turns_of_programs() {
+    let mut machine = queue("", "program-aware-fairness", "", &json!({"strategy": "turn-priority"}));
+    for ticket in 91..95 {
+        machine.capacity(0.0, true, NOW);
+        machine.offer(Ticket(ticket), &of("a"), NOW);
+        assert!(machine.poll(NOW).is_some());
+        machine.finish(Ticket(ticket), None, NOW);
+    }
+    machine.capacity(1.0, true, NOW);
+    machine.offer(Ticket(1), &of("b"), NOW);
+    machine.offer(Ticket(2), &of("a"), NOW + Duration::from_secs(50));
+    assert_eq!(dispatched(&mut machine), [2, 1], "turn 5 and turn 1 with 2.5 more for its wait");
 }
 
 #[test]

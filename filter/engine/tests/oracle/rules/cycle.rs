@@ -197,9 +197,15 @@ impl<'a> Cycle<'a> {
         if !load.flag("addEstimatedOutputTokens", false) {
             return missing.min(max);
         }
-        let estimate = (input as f64 * load.number("outputRatio", 1.5)).round();
+        let is_v011 = self.plan.is_v011;
+        let estimate =
+            if is_v011 { 1_000.0 } else { (input as f64 * load.number("outputRatio", 1.5)).round() };
         let most = load.number("maxEstimatedOutputTokens", f64::MAX);
-        let allowed = self.spec.max_output_tokens.map_or(f64::MAX, |tokens| tokens as f64);
+        let allowed = self
+            .spec
+            .max_output_tokens
+            .filter(|tokens| !is_v011 || *tokens > 0)
+            .map_or(f64::MAX, |tokens| tokens as f64);
         let estimate = estimate.min(most).min(allowed);
         // All three of them are whole numbers.
         (missing + (0..=20_000).find(|&n: &u64| n as f64 >= estimate).unwrap()).min(max)

@@ -96,7 +96,7 @@ pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -
                 (mode == "tokens" || (load.requests as f64) < requests)
                     && (mode == "requests" || (load.tokens as f64) < tokens)
             });
-            if cycle.plan.is_main { unless_empty(kept) } else { kept }
+            if cycle.plan.is_v011 { unless_empty(kept) } else { kept }
         }
         "context-length-aware" => keep(&|e| match cycle.label(e, plugin.text("label", DEFAULT_RANGE)) {
             None => true,

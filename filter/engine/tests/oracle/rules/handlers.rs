@@ -95,12 +95,13 @@ impl Scheduling<'_> {
         Ok(Ok(("decode".to_owned(), headers)))
     }
 
-    /// The rejection where a profile's filters leave nothing: 503, if those by models, and by the rules of main by labels, alone do so.
+    /// The rejection where a profile's filters leave nothing: 503, if those by models, and by the rules of
+    /// v0.11 by labels, alone do so.
     pub(super) fn drained(&self, profile: &str) -> Rejection {
         let by_labels = ["label-selector-filter", "decode-filter", "prefill-filter", "encode-filter"];
         let profile = self.plan.profiles.iter().find(|own| own.name == profile).unwrap();
         let counts =
-            |kind: &str| kind == "served-model-filter" || self.plan.is_main && by_labels.contains(&kind);
+            |kind: &str| kind == "served-model-filter" || self.plan.is_v011 && by_labels.contains(&kind);
         let filters = profile.filters.iter().filter(|plugin| counts(&plugin.kind));
         let left = filters.fold(self.candidates.clone(), |left, plugin| filter(self.cycle, plugin, &left));
         if left.is_empty() {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use serde_json::{Value, json};
 
 use super::scorers::{BY_PREFIXES, BY_READINGS, scorers};
-use crate::document::{epp_rules, neutral_score_after};
+use crate::document::{HAS_RULES_OF_V011, epp_rules, neutral_score_after};
 
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
@@ -108,17 +108,19 @@ pub(super) struct Plan {
     pub(super) load: Plugin,
     /// The age from which readings give neutral scores.
     pub(super) neutral_score_after: Option<Duration>,
-    /// Whether the rules of the EPP's main branch decide.
-    pub(super) is_main: bool,
+    /// Whether the rules of the EPP's v0.11 decide.
+    pub(super) is_v011: bool,
 }
 
 impl Plan {
     pub(super) fn of(document: &Value) -> Self {
-        let (neutral_score_after, is_main) = (neutral_score_after(document), epp_rules(document).is_main());
+        let (neutral_score_after, is_v011) = (neutral_score_after(document), epp_rules(document).is_v011());
         if document["plugins"].as_array().is_none_or(Vec::is_empty)
             && document["schedulingProfiles"].as_array().is_none_or(Vec::is_empty)
         {
-            return Self { neutral_score_after, is_main, ..Self::of(&without_configuration()) };
+            let mut default = without_configuration();
+            default[HAS_RULES_OF_V011] = is_v011.into();
+            return Self { neutral_score_after, ..Self::of(&default) };
         }
         let mut plugins: Vec<Plugin> =
             document["plugins"].as_array().unwrap().iter().map(Plugin::new).collect();
@@ -141,6 +143,15 @@ impl Plan {
             let members: Vec<_> = plugins.iter().map(|plugin| (plugin.clone(), 1.0)).collect();
             profiles.push(Self::profile("default", &members, &plugins));
         }
+        if is_v011 && ["utilization-detector", "concurrency-detector"].contains(&&*detector.kind) {
+            for profile in &mut profiles {
+                let has_own_rules =
+                    profile.scorers.iter().any(|(it, _)| it.kind == "expected-latency-scorer");
+                if !has_own_rules && profile.filters.iter().all(|filter| filter.name != detector.name) {
+                    profile.filters.push(detector.clone());
+                }
+            }
+        }
         let is_handler = |plugin: &&Plugin| plugin.kind.ends_with("-handler");
         let handler = plugins.iter().find(is_handler).cloned();
         let handler = handler.unwrap_or_else(|| Plugin::new(&json!({"type": "single-profile-handler"})));
@@ -155,7 +166,7 @@ impl Plan {
             ensure(&mut plugins, "mm-embeddings-cache-producer");
         }
         let load = ensure(&mut plugins.clone(), "inflight-load-producer");
-        Self { plugins, profiles, handler, detector, load, neutral_score_after, is_main }
+        Self { plugins, profiles, handler, detector, load, neutral_score_after, is_v011 }
     }
 
     fn profile(name: &str, members: &[(Plugin, f64)], declared: &[Plugin]) -> Profile {

@@ -11,22 +11,7 @@ use super::parameters::{Invalid, read_parameters};
 use super::paths::FormerPath;
 
 /// Former names of types, with the current name. A plugin without a name of its own gets the current one.
-pub(super) const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
-
-/// Types that the EPP deprecates, with their replacement. A plugin without a name of its own keeps the
-/// deprecated name, because profiles refer to it by that name. The headers handlers have no effect.
-const DEPRECATED_TYPES: [(&str, &str); 7] = [
-    ("by-label", LABEL_SELECTOR_FILTER),
-    ("by-label-selector", LABEL_SELECTOR_FILTER),
-    ("data-parallel-profile-handler", SINGLE_PROFILE_HANDLER),
-    ("disagg-headers-handler", DISAGG_PROFILE_HANDLER),
-    ("pd-profile-handler", DISAGG_PROFILE_HANDLER),
-    ("precise-prefix-cache-scorer", "prefix-cache-scorer"),
-    ("prefill-header-handler", DISAGG_PROFILE_HANDLER),
-];
-
-/// Deprecated types that later versions of the EPP no longer have.
-const REMOVED_TYPES: [&str; 3] = ["disagg-headers-handler", "pd-profile-handler", "prefill-header-handler"];
+const RENAMED_TYPES: [(&str, &str); 1] = [("tokenizer", "token-producer")];
 
 const DISAGG_PROFILE_HANDLER: &str = "disagg-profile-handler";
 const LABEL_SELECTOR_FILTER: &str = "label-selector-filter";
@@ -52,23 +37,21 @@ pub(super) struct LoweredForm<'a> {
     pub(super) former_paths: Vec<FormerPath>,
 }
 
-/// Types that are accepted although the filter does not have them.
-pub(super) const TYPES: [&str; 4] =
-    ["by-label", "by-label-selector", "data-parallel-profile-handler", "pd-profile-handler"];
+/// Types that are accepted although the filter does not have them. A plugin without a name of its own keeps
+/// its type's, because profiles refer to it by that name.
+pub(super) const TYPES: [&str; 7] = [
+    "by-label",
+    "by-label-selector",
+    "data-parallel-profile-handler",
+    "multicluster-approx-prefix-cache-producer",
+    "multicluster-prefix-cache-scorer",
+    "multicluster-session-affinity-filter",
+    "pd-profile-handler",
+];
 
-/// The current name of a type. Warns if it is another, or if the EPP deprecates the type.
-pub(super) fn current_type<'a>(given: &'a str, at: &str, findings: &mut Findings) -> &'a str {
-    let renamed = find(&RENAMED_TYPES, given);
-    if let Some(new) = renamed.or_else(|| find(&DEPRECATED_TYPES, given)) {
-        let removed =
-            if REMOVED_TYPES.contains(&given) { ", and the EPP refuses it from v0.11 on" } else { "" };
-        findings.warn(format!("{at}.type"), format!("{given:?} is deprecated{removed}; use {new:?}"));
-    }
-    renamed.unwrap_or(given)
-}
-
-fn find(types: &[(&str, &'static str)], old: &str) -> Option<&'static str> {
-    types.iter().find(|(name, _)| *name == old).map(|(_, new)| *new)
+/// The current name of a type.
+pub(super) fn current_type(given: &str) -> &str {
+    RENAMED_TYPES.iter().find(|(former, _)| *former == given).map_or(given, |(_, current)| current)
 }
 
 /// Lowers a plugin of the filter. Warns of deprecated parameters.
@@ -98,7 +81,11 @@ pub(super) fn lower<'a>(
             Ok(LoweredForm { former_paths: vec![decider], ..lowered })
         }
         "by-label-selector" => lower_parameters(LABEL_SELECTOR_FILTER, parameters, at, findings),
-        _ => lower_parameters(type_name, parameters, at, findings),
+        // The types of a hub of clusters that are those of a pool under another name.
+        _ => {
+            let type_name = type_name.strip_prefix("multicluster-").unwrap_or(type_name);
+            lower_parameters(type_name, parameters, at, findings)
+        }
     }
 }
 

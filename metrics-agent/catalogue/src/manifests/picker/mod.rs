@@ -12,7 +12,6 @@ mod paths;
 mod plugins;
 mod quantity;
 mod references;
-mod unsupported;
 
 use std::path::PathBuf;
 
@@ -171,19 +170,8 @@ fn compile(picker: v1::PickerConfig) -> Result<Pipeline, ConfigErrors> {
     pipeline_into_core(&mut v1::Policy { picker_config: Some(picker), ..v1::Policy::default() })
 }
 
-/// Warns of fields that are deprecated or have no effect.
+/// Warns of fields that have no effect.
 fn warn_of_fields(config: &EndpointPickerConfig, queues: bool, findings: &mut Findings) {
-    let deprecated = |new: &str| {
-        format!(
-            "is deprecated, and the EPP refuses it from v0.11 on; use {new}, which wins where both are set"
-        )
-    };
-    if config.saturation_detector.is_some() {
-        findings.warn("saturationDetector", deprecated("flowControl.saturationDetector"));
-    }
-    if config.parser.is_some() {
-        findings.warn("parser", deprecated("requestHandler.parsers"));
-    }
     if !queues && config.flow_control.as_ref().is_some_and(FlowControl::has_queueing) {
         let text = "only saturationDetector is used, because requests are queued only with the feature gate flowControl";
         findings.warn("flowControl", text);

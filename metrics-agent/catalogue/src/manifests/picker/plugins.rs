@@ -10,7 +10,8 @@ use super::deprecated::LoweredForm;
 use super::document::Plugin;
 use super::parameters::{Invalid, read_parameters_with};
 use super::paths::PluginPath;
-use super::{Findings, deprecated, unsupported};
+use super::{Findings, deprecated};
+use crate::epp::types::{self, Here};
 use crate::manifests::fault::quoted;
 use crate::manifests::fields::without_nulls;
 
@@ -45,8 +46,9 @@ impl Declared {
         findings: &mut Findings,
     ) -> Option<Self> {
         let at = format!("plugins[{index}]");
-        let type_name = deprecated::current_type(&given.type_name, &at, findings);
-        if let Some(reason) = unsupported::reason(type_name) {
+        let of_epp = types::find(&given.type_name);
+        let type_name = deprecated::current_type(&given.type_name);
+        if let Some(Here::Refused(reason)) = of_epp.map(|it| it.here) {
             findings.fault(format!("{at}.type"), format!("{type_name:?} is not supported: {reason}"));
             return None;
         }
@@ -65,24 +67,28 @@ impl Declared {
                 return None;
             }
         };
-        if reader.is_alpha() && !allow_experimental {
+        if of_epp.map_or_else(|| reader.is_alpha(), |it| it.is_alpha) && !allow_experimental {
             let text =
                 format!("{type_name:?} is experimental; allowed only with --allow-experimental-plugins");
             findings.fault(format!("{at}.type"), text);
             return None;
         }
-        match &reader {
-            PluginReader::Filter { plugin, .. } => {
-                for warning in plugin.warnings() {
-                    findings.warn(format!("{at}.parameters"), warning);
-                }
+        if let PluginReader::Filter { plugin, .. } = &reader {
+            for warning in plugin.warnings() {
+                findings.warn(format!("{at}.parameters"), warning);
             }
-            PluginReader::Agent(plugin) => {
-                if let Some(reason) = plugin.no_effect() {
-                    findings
-                        .warn(format!("{at}.type"), format!("{type_name:?} has no effect here: {reason}"));
-                }
+        }
+        let is_alias =
+            matches!(&reader, PluginReader::Filter { plugin, .. } if plugin.type_name() != type_name);
+        match of_epp.map(|it| it.here) {
+            Some(Here::WithoutEffect(reason)) => {
+                findings.warn(format!("{at}.type"), format!("{type_name:?} has no effect here: {reason}"));
             }
+            // That of a current type is a difference of its pool.
+            Some(Here::Differs(text)) if is_alias => {
+                findings.warn(format!("{at}.type"), format!("{type_name:?} is accepted: {text}"));
+            }
+            Some(Here::Equal | Here::Differs(_) | Here::Approximate(_) | Here::Refused(_)) | None => {}
         }
         let type_name = type_name.to_owned();
         let name = if given.name.is_empty() { type_name.clone() } else { given.name };
@@ -147,10 +153,11 @@ impl PluginReader {
         Ok(Self::Filter { plugin: Box::new(plugin), parameters: without_nulls(parameters) })
     }
 
+    /// Whether a type that the EPP does not have is experimental.
     fn is_alpha(&self) -> bool {
         match self {
             Self::Filter { plugin, .. } => plugin.is_alpha(),
-            Self::Agent(plugin) => plugin.is_alpha(),
+            Self::Agent(_) => false,
         }
     }
 }
@@ -168,29 +175,17 @@ fn known_types() -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    /// Types that v0.10.0 of the EPP does not have: proposals, types of its main branch, of its first
-    /// versions, and an own one.
-    const OTHERS: [&str; 7] = [
-        "active-request-filter",
-        "expected-latency-scorer",
-        "legacy-filter-tree",
-        "lmetric-scorer",
-        "max-saturation-detector",
-        "served-model-filter",
-        "sglanghttp-parser",
-    ];
-
     #[test]
-    fn the_pages_have_the_number_of_the_epps_types() {
+    fn the_types_of_the_epp_are_read_with_their_levels_unless_they_are_refused() {
         let known = known_types();
-        assert!(OTHERS.iter().all(|other| known.contains(other)));
-        let accepted = known.len() - OTHERS.len() + deprecated::RENAMED_TYPES.len();
-        let all = accepted + unsupported::TYPES.len();
-        let readme = include_str!("../../../../../README.md");
-        let text = format!("{accepted} of the EPP's {all} plugin types");
-        assert!(readme.contains(&text), "README.md lacks {text:?}");
-        let page = include_str!("../../../../../docs/install/from-the-epp.md");
-        let text = format!("{accepted} of its {all} plugin types");
-        assert!(page.contains(&text), "from-the-epp.md lacks {text:?}");
+        for release in crate::epp::Release::ALL {
+            for it in types::of(release) {
+                let is_read = known.contains(&deprecated::current_type(it.name));
+                assert_eq!(is_read, !matches!(it.here, Here::Refused(_)), "{it:?}");
+                if let Some(plugin) = Declared::by_type(it.name) {
+                    assert_eq!(plugin.of_filter().map(AnyPlugin::is_alpha), Some(it.is_alpha), "{it:?}");
+                }
+            }
+        }
     }
 }

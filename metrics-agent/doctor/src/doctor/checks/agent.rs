@@ -20,7 +20,11 @@ const MANY_CHANGES: u64 = 10;
 /// come and go change far fewer snapshots, which arrive several times a second.
 const SNAPSHOTS_PER_CHANGE: u64 = 4;
 
-pub(super) fn readable(facts: &Facts) -> Vec<Finding> {
+/// Agents that cannot be read. `None` if no picker has one.
+pub(super) fn readable(facts: &Facts) -> Option<Vec<Finding>> {
+    if !facts.pickers().is_empty() && facts.agent_pools().is_empty() {
+        return None;
+    }
     let unread = facts.agent.list.as_ref().err().map(|reason| {
         Finding::error(
             format!("agent {}", facts.agent.url),
@@ -28,7 +32,7 @@ pub(super) fn readable(facts: &Facts) -> Vec<Finding> {
             "start the agent, or name the filter's agent and the credentials for it with --agent and --agent-*",
         )
     });
-    unread.into_iter().collect()
+    Some(unread.into_iter().collect())
 }
 
 pub(super) fn pools(facts: &Facts) -> Option<Vec<Finding>> {
@@ -68,6 +72,7 @@ pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
     let pickers: BTreeMap<_, _> = facts
         .pickers()
         .into_iter()
+        .filter(|(_, picker)| picker.config.has_agent())
         .map(|(place, picker)| ((&picker.config.pool, &picker.config.agent_cluster), (place, picker)))
         .collect();
     let findings = pickers.into_values().filter_map(|(place, picker)| {
@@ -91,12 +96,12 @@ pub(super) fn snapshots(facts: &Facts) -> Option<Vec<Finding>> {
             Finding::error(place, problem, "start the agent again, and see its log")
         })
     });
-    (!facts.managers.is_empty()).then(|| findings.collect())
+    (!facts.agent_pools().is_empty()).then(|| findings.collect())
 }
 
 /// Pools whose agents differ.
 pub(super) fn agreement(facts: &Facts) -> Option<Vec<Finding>> {
-    let counts = facts.pools().into_iter().filter_map(|pool| {
+    let counts = facts.agent_pools().into_iter().filter_map(|pool| {
         let statistic = |name| facts.statistics.of_pool(pool, name);
         Some((pool, statistic("snapshots")?, statistic("topology_changes")?))
     });

@@ -7,6 +7,7 @@ use metrics_agent_status::columns::counted;
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
 
 use super::super::dump::DumpedCluster;
+use super::super::picker::PickerSettings;
 use super::super::report::Finding;
 use crate::doctor::{Facts, Picking};
 
@@ -17,7 +18,7 @@ const MAX_ADDRESSES: usize = 5;
 pub(super) fn hosts(facts: &Facts) -> Option<Vec<Finding>> {
     let clusters = facts.picking().filter_map(|picking| {
         let cluster = picking.cluster.filter(|it| !it.is_original_dst() && it.module_pool().is_none())?;
-        let endpoints = &facts.agent.pool(&picking.picker.config.pool)?.endpoints;
+        let endpoints = endpoints_of(facts, &picking.picker.config)?;
         (!endpoints.is_empty()).then_some((picking, cluster, endpoints))
     });
     let clusters: Vec<_> = clusters.collect();
@@ -27,24 +28,32 @@ pub(super) fn hosts(facts: &Facts) -> Option<Vec<Finding>> {
     (!clusters.is_empty()).then(|| findings.collect())
 }
 
+/// The addresses of a picker's ready endpoints; without an agent, of all that its configuration lists. `None`: they are not known.
+fn endpoints_of(facts: &Facts, config: &PickerSettings) -> Option<Vec<SocketAddr>> {
+    if !config.has_agent() {
+        return Some(config.endpoints.clone());
+    }
+    let endpoints = facts.agent.pool(&config.pool)?.endpoints.iter();
+    let ready = endpoints.filter(|endpoint| endpoint.state != EndpointState::NotReady);
+    Some(ready.filter_map(|endpoint| endpoint.address.parse().ok()).collect())
+}
+
 fn other_hosts(
     facts: &Facts,
     picking: &Picking<'_>,
     cluster: &DumpedCluster,
-    endpoints: &[EndpointStatus],
+    addresses: &[SocketAddr],
 ) -> Option<Finding> {
     let hosts = facts.hosts.of(&cluster.name).unwrap_or_default();
     let hosts: BTreeSet<SocketAddr> = hosts.iter().map(|host| host.address).collect();
     let (pool, name) = (&picking.picker.config.pool, &cluster.name);
-    let ready = endpoints.iter().filter(|endpoint| endpoint.state != EndpointState::NotReady);
-    let addresses: Vec<SocketAddr> = ready.filter_map(|endpoint| endpoint.address.parse().ok()).collect();
     let missing: Vec<_> = addresses.iter().filter(|address| !hosts.contains(address)).collect();
     if missing.is_empty() {
         return None;
     }
     let place = format!("cluster {name}");
     let refused = facts.statistics.of_cluster(cluster, "update_rejected");
-    let fix = match cluster.eds_name() {
+    let fix = match cluster.eds_name().filter(|_| picking.picker.config.has_agent()) {
         Some(eds) if refused > 0 => format!(
             "start the agent with --eds-cluster {eds}: Envoy has refused its file {}, probably for the name of the cluster in it",
             counted(refused, "time")

@@ -40,7 +40,7 @@ pub(super) const ALL: [(&str, Check); 38] = [
     ("responses may take longer than Envoy's 15 s", limits::timeouts),
     ("Envoy closes idle connections before the servers do", limits::idle_connections),
     ("circuit breakers admit many long requests", limits::circuit_breakers),
-    ("the agent can be read", |facts| Some(agent::readable(facts))),
+    ("the agent can be read", agent::readable),
     ("the agent has the pickers' pools", agent::pools),
     ("the pickers' pools serve requests", agent::refusals),
     ("the pickers have the agent's snapshot", agent::snapshots),

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
+use endpoint_picker_wire::figures::Figures;
 use endpoint_picker_wire::report as wire;
 use metrics_agent_status::pool::{
-    FilterForm, ProxyStatus, ResumptionCounts, ShadowCounts, SharingProxyStatus, SharingStatus, StoreStatus,
-    TrafficStatus,
+    FilterForm, ProxyStatus, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
 };
 use metrics_agent_status::predictions::CachePredictions;
 use prometheus_client::encoding::text::encode;
@@ -55,22 +55,28 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
 }
 
 fn text(endpoints: Vec<EndpointStatus>) -> String {
+    let streams = |reason: &str, streams| vec![wire::StreamReason { reason: reason.to_owned(), streams }];
+    let report = wire::Report {
+        routed: 7,
+        served_elsewhere: 3,
+        abstained: 1,
+        rejected: vec![wire::Rejected { status: 503, requests: 2 }],
+        shadow_agreed: Some(6),
+        shadow_disagreed: Some(0),
+        resumptions: Some(wire::Resumptions {
+            resumable: 9,
+            resumed: 4,
+            cut: streams("refused", 1),
+            unresumable: streams("token_details", 2),
+        }),
+        ..wire::Report::default()
+    };
     let proxies = vec![ProxyStatus {
         proxy: "envoy \"1\"".to_owned(),
         age_ms: 500,
-        routed: 7,
-        served_elsewhere: 3,
+        counts: Figures::read(&report),
         version: Some("1.2.3".to_owned()),
         form: Some(FilterForm::Native),
-        abstained: 1,
-        rejected: [(503, 2)].into(),
-        shadow: Some(ShadowCounts { agreed: 6, disagreed: 0 }),
-        resumptions: Some(ResumptionCounts {
-            resumable: 9,
-            resumed: 4,
-            cut: [("refused".to_owned(), 1)].into(),
-            unresumable: [("token_details".to_owned(), 2)].into(),
-        }),
         ..ProxyStatus::default()
     }];
     text_of(&PoolStatus { pool: "p".to_owned(), endpoints, proxies, ..PoolStatus::default() })

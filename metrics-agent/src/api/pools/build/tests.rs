@@ -138,6 +138,7 @@ async fn a_state_has_its_reason_and_the_time_since_when_it_lasts() {
 #[tokio::test(start_paused = true)]
 async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
     use endpoint_picker_wire::report::{EndpointReport, PredictionErrors, Rejected, Report, Waits};
+    use endpoint_picker_wire::statistics::{ABSTAINED, REJECTED};
 
     let clock = Clock::start();
     let reports = Reports::new(clock, 4);
@@ -187,9 +188,10 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
     for second in 1..=100 {
         tokio::time::advance(Duration::from_secs(1)).await;
         let (recent, endpoint) = send(second);
-        let rates = (recent.routed_per_second, recent.abstained_per_second, recent.rejected_per_second[&429]);
-        assert_eq!(rates, (Some(20.0), Some(4.0), 6.0), "second {second}");
-        assert_eq!(recent.served_elsewhere_per_second, Some(2.0));
+        let elsewhere = Count::ServedElsewhere.statistic();
+        let rates = [Count::Routed.statistic(), elsewhere, &ABSTAINED].map(|it| recent.rates.total(it));
+        assert_eq!(rates, [20.0, 2.0, 4.0].map(Some), "second {second}");
+        assert_eq!(recent.rates.by_value(&REJECTED).collect::<Vec<_>>(), [("429", 6.0)]);
         assert_eq!(recent.prefix_hits, Some(0.75));
         let times = recent.first_token_ms.unwrap();
         assert_eq!((times.p50, times.p95), (75.0, 97.5));

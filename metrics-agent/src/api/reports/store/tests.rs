@@ -98,12 +98,12 @@ async fn reports_without_bounds_are_refused() {
     assert_eq!(reports.add(&pool(), long), Err(ReportError::LongName(MAX_NAME_BYTES + 1)));
     let rejected = (0..33).map(|status| Rejected { status, requests: 1 }).collect();
     let many_statuses = Report { rejected, ..report("0", 1, 1) };
-    assert_eq!(reports.add(&pool(), many_statuses), Err(ReportError::TooManyStatuses(33)));
+    assert_eq!(reports.add(&pool(), many_statuses), Err(ReportError::TooManyCounts(33)));
     let cut = |reason: String, count: usize| {
         let cut = vec![StreamReason { reason, streams: 1 }; count];
         Report { resumptions: Some(Resumptions { cut, ..Resumptions::default() }), ..report("0", 1, 1) }
     };
-    assert_eq!(reports.add(&pool(), cut("x".to_owned(), 33)), Err(ReportError::TooManyReasons(33)));
+    assert_eq!(reports.add(&pool(), cut("x".to_owned(), 33)), Err(ReportError::TooManyCounts(33)));
     assert_eq!(reports.add(&pool(), cut("x".repeat(65), 1)), Err(ReportError::LongReason(65)));
 }
 

@@ -222,6 +222,7 @@ fn policy(name: &str, config: &str) -> v1::Policy {
         neutral_score_after: None,
         avoid_failing: Duration::from_millis(250),
         epp_rules: EppRules::default(),
+        rules: None,
         file_limits: FileLimits::default(),
     };
     let plan = Plan::read(&[file], &options);

@@ -17,7 +17,7 @@ pub enum Fairness {
     GlobalStrict,
     /// The flows in turn.
     RoundRobin,
-    /// The flow that has been served the least, or waits the longest.
+    /// The flow that has been served the least, or is furthest, or waits the longest.
     ProgramAware(Arc<ProgramAwareFairness>),
 }
 

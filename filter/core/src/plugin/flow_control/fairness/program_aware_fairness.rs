@@ -1,4 +1,4 @@
-//! `program-aware-fairness`: the program that has been served least goes first.
+//! `program-aware-fairness`: the program that has been served least, or that is furthest, goes first.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -19,6 +19,10 @@ const CYCLE_SECONDS: f64 = 0.001;
 
 /// The flow with the highest `las_weight_service` · (1 − norm(attained service)) + `las_weight_head_wait` · norm(wait of its first
 /// request). `norm` places a value between the least and the greatest of all waiting flows; 0.5 where these are equal.
+///
+/// The strategy `turn-priority` serves the flow with the highest turn + `turn_priority_time_weight` · seconds
+/// that its first request waits. The turn is one more than the program's dispatched requests (#2116 of the
+/// EPP).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramAwareFairness {
@@ -33,14 +37,20 @@ pub struct ProgramAwareFairness {
     las_decay_factor: f64,
     /// Seconds in which the service of an idle program halves; 0: `las_decay_factor` counts.
     las_half_life_seconds: f64,
+    /// Turns that a second of waiting counts.
+    turn_priority_time_weight: f64,
+    /// Seconds after the last response of a program without requests in flight, from which it begins with
+    /// turn 1; 0: never.
+    turn_priority_inactivity_seconds: f64,
 }
 
-/// The only strategy is the least attained service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum ProgramStrategy {
+    /// The least attained service.
     #[serde(alias = "")]
     Las,
+    TurnPriority,
 }
 
 impl Default for ProgramAwareFairness {
@@ -53,6 +63,8 @@ impl Default for ProgramAwareFairness {
             las_weight_head_wait: 0.2,
             las_decay_factor: 0.99997,
             las_half_life_seconds: 60.0,
+            turn_priority_time_weight: 0.05,
+            turn_priority_inactivity_seconds: 120.0,
         }
     }
 }
@@ -68,7 +80,9 @@ impl Plugin for ProgramAwareFairness {
         finite("lasWeightHeadWait", self.las_weight_head_wait)?;
         let factor = self.las_decay_factor;
         allow(factor > 0.0 && factor <= 1.0, "lasDecayFactor", factor, "above 0, up to 1")?;
-        finite("lasHalfLifeSeconds", self.las_half_life_seconds)
+        finite("lasHalfLifeSeconds", self.las_half_life_seconds)?;
+        finite("turnPriorityTimeWeight", self.turn_priority_time_weight)?;
+        finite("turnPriorityInactivitySeconds", self.turn_priority_inactivity_seconds)
     }
 
     fn roles(self: Arc<Self>) -> Roles {
@@ -79,8 +93,22 @@ impl Plugin for ProgramAwareFairness {
 impl ProgramAwareFairness {
     /// How long an idle program is remembered; `None`: without end.
     pub(crate) fn time_to_live(&self) -> Option<Duration> {
-        let seconds = Some(self.eviction_ttl_seconds).filter(|seconds| *seconds > 0.0)?;
-        Duration::try_from_secs_f64(seconds).ok()
+        positive_seconds(self.eviction_ttl_seconds)
+    }
+
+    /// Whether turns count, in place of service.
+    pub(crate) fn counts_turns(&self) -> bool {
+        self.strategy == ProgramStrategy::TurnPriority
+    }
+
+    /// How long after its last response a program begins with turn 1; `None`: it never does.
+    pub(crate) fn inactivity(&self) -> Option<Duration> {
+        positive_seconds(self.turn_priority_inactivity_seconds)
+    }
+
+    /// The score of a flow whose program has this turn, and whose first request waits for `wait` seconds.
+    pub(crate) fn turn_score(&self, turn: u64, wait: f64) -> f64 {
+        turn as f64 + self.turn_priority_time_weight * wait
     }
 
     /// Seconds in which the service of a program halves; 0: it does not.
@@ -109,6 +137,11 @@ impl ProgramAwareFairness {
         self.las_weight_service * (1.0 - services.norm(service))
             + self.las_weight_head_wait * waits.norm(wait)
     }
+}
+
+/// A time; `None` for 0 and for times that are too long to be written.
+fn positive_seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(Some(seconds).filter(|seconds| *seconds > 0.0)?).ok()
 }
 
 /// The least and the greatest of several values.
@@ -172,6 +205,8 @@ mod tests {
             ProgramAwareFairness { las_weight_head_wait: f64::NAN, ..defaults() },
             ProgramAwareFairness { las_decay_factor: 1.1, ..defaults() },
             ProgramAwareFairness { las_half_life_seconds: f64::INFINITY, ..defaults() },
+            ProgramAwareFairness { turn_priority_time_weight: -0.1, ..defaults() },
+            ProgramAwareFairness { turn_priority_inactivity_seconds: -1.0, ..defaults() },
         ];
         for policy in refused {
             assert!(policy.check().is_err(), "{policy:?}");

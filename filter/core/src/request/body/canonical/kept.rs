@@ -16,6 +16,9 @@ const MAX_BUFFER_RATIO: usize = 4;
 /// An object with less than this in its buffer is not put in order before its end.
 const MIN_BUFFER: usize = 4_096;
 
+/// Places for the indices of recent members, by their names.
+const RECENT: usize = 32;
+
 /// The beginning of a JSON text that is being written, whose objects have their members in order.
 ///
 /// The kept part is always a beginning of the whole text: after a part that is cut, nothing more is kept. Two bounds hold for the
@@ -29,6 +32,9 @@ pub(super) struct Kept<'a> {
     max: usize,
     /// The members of the objects that are open, outermost first.
     members: Vec<KeptMember<'a>>,
+    /// At the place of a name: the index at which a member with a name of this place was put last. Members change places
+    /// and leave, so the name at the index has to be compared.
+    recent: [usize; RECENT],
     /// The memory in which an object is put in order.
     ordered: Vec<u8>,
 }
@@ -54,11 +60,21 @@ struct Ordered<'a> {
 
 impl<'a> Ordered<'a> {
     fn new(name: Name<'a>) -> Self {
-        let mut first = [0; FIRST];
-        for (place, byte) in first.iter_mut().zip(name.as_bytes()) {
-            *place = *byte;
-        }
-        Self { first: u64::from_be_bytes(first), name }
+        let bytes = name.as_bytes();
+        let first = match bytes.first_chunk() {
+            Some(first) => u64::from_be_bytes(*first),
+            // The shift moves zeros behind the bytes.
+            None => {
+                bytes.iter().rev().fold(0, |first, &byte| first >> 8 | u64::from(byte) << (u64::BITS - 8))
+            }
+        };
+        Self { first, name }
+    }
+
+    /// Its place among [`RECENT`] ones, by Fibonacci hashing (Knuth, The Art of Computer Programming 6.4).
+    fn place(&self) -> usize {
+        const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+        (self.first.wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - RECENT.ilog2())) as usize
     }
 }
 
@@ -124,7 +140,14 @@ impl<'a> Kept<'a> {
     /// A text of which `limit` bytes will be kept.
     pub(super) fn new(limit: usize) -> Self {
         let max = limit.saturating_mul(MAX_BUFFER_RATIO).saturating_add(MIN_BUFFER);
-        Self { bytes: Vec::new(), end: limit, max, members: Vec::new(), ordered: Vec::new() }
+        Self {
+            bytes: Vec::new(),
+            end: limit,
+            max,
+            members: Vec::new(),
+            recent: [0; RECENT],
+            ordered: Vec::new(),
+        }
     }
 
     pub(super) fn finish(self) -> Vec<u8> {
@@ -160,6 +183,7 @@ impl<'a> Kept<'a> {
         Open { start, end, first: self.members.len(), is_sorted: true, left_out: None, length }
     }
 
+    #[inline]
     pub(super) fn begin_member(&mut self, open: &mut Open<'a>, name: Name<'a>) -> Begun<'a> {
         let name = Ordered::new(name);
         let room = open.room();
@@ -179,6 +203,7 @@ impl<'a> Kept<'a> {
         Begun { name: is_kept.then_some(name), from, bytes }
     }
 
+    #[inline]
     pub(super) fn end_member(
         &mut self,
         open: &mut Open<'a>,
@@ -190,19 +215,23 @@ impl<'a> Kept<'a> {
         open.length += total + 1;
         let Some(name) = name else { return };
         let kept = from..self.bytes.len();
-        if let Some(last) = self.members.get_mut(open.first..).and_then(<[_]>::last_mut) {
-            // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
-            let order = last.name.cmp(&name);
-            open.is_sorted &= order.is_lt() && !last.is_cut();
-            // The last of equal keys counts. Equal keys that are not neighbours are found when the members are sorted.
-            if order.is_eq() {
-                open.length -= last.bytes + 1;
-                *last = KeptMember { name, kept, bytes: total };
+        let members = self.members.get_mut(open.first..).unwrap_or_default();
+        // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
+        open.is_sorted &= members.last().is_none_or(|last| last.name < name && !last.is_cut());
+        let member = KeptMember { name, kept, bytes: total };
+        if let Some(recent) = self.recent.get_mut(member.name.place()) {
+            // The last of equal keys counts. Those that are not found here are found when the members are sorted.
+            let before = recent.checked_sub(open.first).and_then(|at| members.get_mut(at));
+            if let Some(before) = before.filter(|before| before.name == member.name) {
+                open.length -= before.bytes + 1;
+                *before = member;
+                open.is_sorted = false;
                 self.keep_within_buffer(open);
                 return;
             }
+            *recent = self.members.len();
         }
-        self.members.push(KeptMember { name, kept, bytes: total });
+        self.members.push(member);
         self.keep_within_buffer(open);
     }
 

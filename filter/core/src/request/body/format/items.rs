@@ -74,6 +74,7 @@ pub(super) struct Conversations<'a> {
 
 impl<'a> Format<'a> for Conversations<'a> {
     const RULES: Rules = Rules {
+        is_generation: false,
         incomplete: "invalid conversations request: must have items field",
         ..Rules::new(Parser::OpenAi, &["conversations"])
     };
@@ -115,7 +116,11 @@ impl<'a> Reader<'a> for Items<'_, '_, 'a> {
     fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut json = JsonText::new(self.scope.options.keep_bytes);
         let mut before = "[";
-        while let Some(item) = element(&mut array, ItemReader { scope: self.scope })? {
+        loop {
+            let mut item = ItemFields::default();
+            if element(&mut array, ItemReader { scope: self.scope, fields: &mut item })?.is_none() {
+                break;
+            }
             json.json(before);
             let mut before_field = "{";
             for (name, text) in
@@ -146,25 +151,23 @@ struct ItemFields<'a> {
     content: Option<Text<'a>>,
 }
 
+/// Reads into the fields of an empty item: in a hostile body every third byte may begin one.
 struct ItemReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
+    fields: &'s mut ItemFields<'a>,
 }
 
 impl<'a> Reader<'a> for ItemReader<'_, '_, 'a> {
-    type Value = ItemFields<'a>;
+    type Value = ();
 
-    fn other(self) -> Self::Value {
+    fn other(self) {
         self.scope.fault(Fault::Field("an item must be an object"));
-        ItemFields::default()
     }
 
-    fn null(self) -> Self::Value {
-        ItemFields::default()
-    }
+    fn null(self) {}
 
-    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
-        let scope = self.scope;
-        let mut item = ItemFields::default();
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
+        let Self { scope, fields: item } = self;
         while let Some(name) = key(&mut object)? {
             let field = match &*name {
                 "type" => &mut item.kind,
@@ -182,6 +185,6 @@ impl<'a> Reader<'a> for ItemReader<'_, '_, 'a> {
             let rule = "an item's type and role must be strings";
             *field = value(&mut object, scope.json(rule))?;
         }
-        Ok(item)
+        Ok(())
     }
 }

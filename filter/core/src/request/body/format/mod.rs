@@ -110,27 +110,9 @@ impl Api {
         self.rules().messages.as_ref().map(|messages| messages.response)
     }
 
-    /// Whether a server's engine works for the response. Where only the model of a body is read, some
-    /// requests count tokens.
+    /// Whether a server's engine works for the response.
     pub fn is_generation(self) -> bool {
-        match self {
-            Self::Chat
-            | Self::Completions
-            | Self::Embeddings
-            | Self::Responses
-            | Self::Images
-            | Self::Messages
-            | Self::Generate
-            | Self::SglangGenerate
-            | Self::GrpcGenerate
-            | Self::GrpcEmbed
-            | Self::VertexChat
-            | Self::VertexRawPredict
-            | Self::VertexStreamRawPredict
-            | Self::Invocations
-            | Self::ChatBatch => true,
-            Self::Conversations | Self::CountTokens | Self::ModelOnly | Self::Raw => false,
-        }
+        self.rules().is_generation
     }
 
     /// Whether servers read the request's priority in the body, if it is JSON.

@@ -32,8 +32,12 @@ impl<'a> Format<'a> for CountTokens {
 pub(super) struct Raw;
 
 impl<'a> Format<'a> for Raw {
-    const RULES: Rules =
-        Rules { model: Model::Unread, has_cache_salt: false, ..Rules::new(Parser::Passthrough, &[]) };
+    const RULES: Rules = Rules {
+        model: Model::Unread,
+        is_generation: false,
+        has_cache_salt: false,
+        ..Rules::new(Parser::Passthrough, &[])
+    };
 
     fn read(_: &'a str, _: &Options<'_>) -> Result<Body<'a>, Refusal> {
         Ok(Body::default())

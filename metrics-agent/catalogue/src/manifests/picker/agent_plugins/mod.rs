@@ -79,35 +79,6 @@ impl AgentPlugin {
             Self::WithoutEffect(plugin) => plugin.check(),
         }
     }
-
-    /// Why the plugin has no effect; `None`: it has one, or a warning about its type gives the reason.
-    pub(super) fn no_effect(&self) -> Option<&'static str> {
-        match self {
-            Self::WithoutEffect(plugin) => Some(plugin.reason),
-            Self::CoreMetricsExtractor(_)
-            | Self::DcgmDataSource(_)
-            | Self::DcgmExtractor(_)
-            | Self::DisaggHeadersHandler(_)
-            | Self::FileDiscovery(_)
-            | Self::MetricsDataSource(_)
-            | Self::ModelsDataExtractor(_)
-            | Self::ModelsDataSource(_) => None,
-        }
-    }
-
-    /// Whether the EPP counts it as experimental.
-    pub(super) fn is_alpha(&self) -> bool {
-        match self {
-            Self::WithoutEffect(plugin) => plugin.is_alpha,
-            Self::DcgmDataSource(_) | Self::DcgmExtractor(_) => true,
-            Self::CoreMetricsExtractor(_)
-            | Self::DisaggHeadersHandler(_)
-            | Self::FileDiscovery(_)
-            | Self::MetricsDataSource(_)
-            | Self::ModelsDataExtractor(_)
-            | Self::ModelsDataSource(_) => false,
-        }
-    }
 }
 
 /// `dcgm-extractor`: publishes the GPU utilization of endpoints. It has no parameters.
