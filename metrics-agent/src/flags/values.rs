@@ -85,23 +85,23 @@ pub(super) fn pool(text: &str) -> Result<String, String> {
 
 /// A model server, by address or by host name.
 #[derive(Clone, Debug)]
-pub(super) enum Server {
+pub(super) enum ServerFlag {
     Address(SocketAddr),
     Named(HostName, NonZeroU16),
 }
 
 /// A model server.
-pub(super) fn server(text: &str) -> Result<Server, String> {
+pub(super) fn server(text: &str) -> Result<ServerFlag, String> {
     let allowed = || {
         "allowed is an IP address or a host name, and a port that is not 0, such as 10.0.0.1:8000, [2001:db8::1]:8000 or vllm-1:8000"
             .to_owned()
     };
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return if address.port() == 0 { Err(allowed()) } else { Ok(Server::Address(address)) };
+        return if address.port() == 0 { Err(allowed()) } else { Ok(ServerFlag::Address(address)) };
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(allowed)?;
     let (host, port) = host.parse().ok().zip(port.parse().ok()).ok_or_else(allowed)?;
-    Ok(Server::Named(host, port))
+    Ok(ServerFlag::Named(host, port))
 }
 
 /// Where model servers publish their events; `None`: events are not followed.

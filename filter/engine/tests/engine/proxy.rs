@@ -13,7 +13,7 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 
-/// An answer that the filter sent instead of a server.
+/// A response that the filter sent instead of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LocalAnswer {
     pub(crate) status: u16,

@@ -44,7 +44,7 @@ pub(crate) const CHUNKS: u64 = 11;
 
 /// A request in flight.
 struct InFlight {
-    /// What it costs still.
+    /// Its costs that are left.
     reservations: Vec<Reservation>,
     expectations: Vec<Expectation>,
     at: Duration,
@@ -72,7 +72,7 @@ impl Fixture {
         }
     }
 
-    /// What happens before the step's request. Returns the changes of the ledger.
+    /// Events before the step's request. Returns the changes of the ledger.
     pub(crate) fn advance(&mut self, step: &Step) -> Vec<Change> {
         self.now += step.passes;
         for (endpoint, avoided) in self.avoided.iter_mut().enumerate() {

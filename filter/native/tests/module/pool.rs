@@ -76,7 +76,7 @@ struct State {
     /// The paths of polls.
     polls: Mutex<Vec<String>>,
     reports: Mutex<Vec<Report>>,
-    /// For body-based routing, and whether the module has them.
+    /// Models for body-based routing, and whether the module has them.
     models: Mutex<Models>,
     has_models: AtomicBool,
     /// Whether the module has asked for changes of other proxies.

@@ -77,7 +77,7 @@ fn no_shipped_configuration_has_a_mistake() {
     }
 }
 
-/// With the cluster of the module that the same page has.
+/// Configuration with the cluster of the module that the same page has.
 #[test]
 fn the_documented_cluster_of_the_module_has_no_mistake() {
     let of_page = |snippet: &Snippet| snippet.at.starts_with("docs/install/envoy.md:");
