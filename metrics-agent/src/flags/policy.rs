@@ -77,7 +77,7 @@ impl PolicyFlags {
     pub(super) fn take_rules_file(&mut self) -> Option<PathBuf> {
         match self.rules.take() {
             Some(Rules::File(file)) => Some(file),
-            named => {
+            named @ (None | Some(Rules::Named(_))) => {
                 self.rules = named;
                 None
             }
