@@ -183,8 +183,8 @@ impl Pipeline {
     /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
     /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too.
     ///
-    /// `scratch` is memory of earlier decisions. Steps whose roles have no plugin are not taken, and their code
-    /// is out of line: most pipelines have few of them.
+    /// `scratch` is memory of earlier decisions. Steps whose roles have no plugin are not taken, and their
+    /// code is out of line: most pipelines have few of them.
     pub fn decide_prepared(
         &self,
         prepared: &Prepared<'_>,

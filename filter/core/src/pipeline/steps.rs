@@ -107,8 +107,8 @@ impl Pipeline {
         Prepared { request, now, candidates: own, prompts, media_items }
     }
 
-    /// The rejection of a request that has no candidate, or that is sheddable while the pool is saturated. With
-    /// flow control, the request has waited for its capacity already.
+    /// The rejection of a request that has no candidate, or that is sheddable while the pool is saturated.
+    /// With flow control, the request has waited for its capacity already.
     #[inline]
     pub(super) fn shed(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Box<Rejection>> {
         if candidates.is_empty() || cycle.request.priority < 0 {
@@ -218,8 +218,8 @@ impl Pipeline {
         matched.collect()
     }
 
-    /// The endpoints that the plugin filtered or scored in these runs. Of several runs that used it, the last one
-    /// counts.
+    /// The endpoints that the plugin filtered or scored in these runs. Of several runs that used it, the last
+    /// one counts.
     #[cold]
     #[inline(never)]
     fn rated<'r>(&self, plugin: u64, runs: &'r [ProfileRun]) -> Option<Cow<'r, [usize]>> {

@@ -433,8 +433,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok(Decided::Made { directive, tokens })
     }
 
-    /// Names the other pools whose endpoints may be tried for a request with this body and model. A request whose
-    /// headers name endpoints of this pool for other stages stays here.
+    /// Names the other pools whose endpoints may be tried for a request with this body and model. A request
+    /// whose headers name endpoints of this pool for other stages stays here.
     #[cold]
     #[inline(never)]
     fn allow_retries(&self, directive: &mut Directive, body: &Body<'_>, model: &str) {

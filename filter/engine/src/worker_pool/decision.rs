@@ -129,8 +129,8 @@ impl PoolView {
         })
     }
 
-    /// Decides for a request that this view has prepared, in memory of earlier decisions. Returns the changes of
-    /// the ledger that follow.
+    /// Decides for a request that this view has prepared, in memory of earlier decisions. Returns the changes
+    /// of the ledger that follow.
     pub(crate) fn evaluate(
         &self,
         ledger: &Ledger,
@@ -174,8 +174,8 @@ impl PoolView {
         (PoolDecision { decision, compared, avoided }, changes)
     }
 
-    /// Decides for a request that goes to the choice of another picker. These rules do not act here, so they draw
-    /// from the random numbers of the shadow.
+    /// Decides for a request that goes to the choice of another picker. These rules do not act here, so they
+    /// draw from the random numbers of the shadow.
     #[cold]
     #[inline(never)]
     fn compare_with_other(
@@ -206,8 +206,8 @@ impl PoolView {
     }
 }
 
-/// Adds the records of a shadow, which reserves no load: its plugins record where the request really goes, and
-/// learn from the response.
+/// Adds the records of a shadow, which reserves no load: its plugins record where the request really goes,
+/// and learn from the response.
 #[cold]
 #[inline(never)]
 fn add_records_of_shadow(records: &mut Records, changes: &mut ChangeList, shadow: &mut Records) {

@@ -49,8 +49,8 @@ pub struct Routed<'a> {
     pub stages: &'a [Stage<'a>],
     /// The stage that named the destination; it picked at least one endpoint.
     pub primary: &'a Stage<'a>,
-    /// The endpoints that the plugin at work last filtered or scored for the request; `None` if no profile ran
-    /// it, or the plugin does not [read](Recorder::reads_rated) them.
+    /// The endpoints that the plugin at work last filtered or scored for the request; `None` if no profile
+    /// ran it, or the plugin does not [read](Recorder::reads_rated) them.
     pub rated: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
     pub hashes: Option<&'a BlockHashes>,
