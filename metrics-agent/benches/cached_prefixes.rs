@@ -15,7 +15,9 @@ use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use metrics_agent_kv_events::batch::Batch;
 use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
-use metrics_agent_kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use metrics_agent_kv_events::prefixes::readers::{
+    FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition,
+};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 use rmp::encode;
@@ -202,20 +204,20 @@ fn hash(number: u64) -> u64 {
 #[derive(Default)]
 struct Proxy {
     readers: PoolReaders,
-    position: Option<Position>,
+    position: Option<ReaderPosition>,
     bytes: usize,
 }
 
 impl Proxy {
     fn read(&mut self, index: &mut Index, followed: &FollowedEndpoints) -> Outcome<()> {
-        while let Reading::Message(bytes) = self
+        while let PrefixesRead::Message(bytes) = self
             .readers
             .read(index.prefixes_mut(), followed.clone(), self.position, false, Duration::ZERO)
             .encode()
         {
             self.bytes += bytes.len();
             let message = CachedPrefixes::decode(&*bytes)?;
-            self.position = Some(Position { log: message.log, version: message.version });
+            self.position = Some(ReaderPosition { log: message.log, version: message.version });
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ enum StreamPart {
     Traffic,
 }
 
-/// What to compare.
+/// Subject of the comparison.
 #[derive(Clone, Debug, Args)]
 struct Choosing {
     /// Workloads whose names contain one of these; six without it.

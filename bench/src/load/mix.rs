@@ -45,7 +45,7 @@ pub(crate) struct MixedProxy {
 enum MixedBody {
     Models,
     Whole(Value),
-    /// In five pieces, over half a second.
+    /// In five chunks, over half a second.
     Slow(Value),
 }
 
@@ -122,7 +122,7 @@ impl MixedBody {
     }
 }
 
-/// The body in five pieces, over half a second.
+/// The body in five chunks, over half a second.
 fn slowly(body: &Value) -> Body {
     let text = body.to_string().into_bytes();
     let pieces: Vec<Bytes> = text.chunks(text.len().div_ceil(5)).map(Bytes::copy_from_slice).collect();

@@ -59,7 +59,7 @@ pub enum Expected {
         /// The servers that chance may name in each header; `None`: no server.
         named: BTreeMap<&'static str, Vec<Option<usize>>>,
     },
-    /// We answer.
+    /// Our picker responds.
     Refused(Refusal),
 }
 
@@ -77,7 +77,7 @@ impl Ours {
         Ok(Self { pipeline, ledger, names_servers: setup.varies(Varies::NamedServers) })
     }
 
-    /// Sends the requests that are held while the case's own is decided, and ends those of the case before.
+    /// Sends the requests that are held while the case's own is decided, and ends the requests of the case before.
     pub fn hold(&mut self, case: &Case) -> Result<()> {
         self.ledger.set_loads([]);
         for server in case.holders() {

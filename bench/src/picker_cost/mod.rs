@@ -1,4 +1,4 @@
-//! What the picker costs, for `make bench`: the shipped proxy in each form of the picker beside the same proxy without it, and the
+//! Costs of the picker, for `make bench`: the shipped proxy in each form of the picker next to the same proxy without it, and the
 //! figures of the packages' own benches.
 //!
 //! Absolute figures depend on the machine and its other work. All proxies therefore run at the same time and are put

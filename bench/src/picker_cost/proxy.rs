@@ -94,7 +94,7 @@ impl Pool {
         found.map(|(_, proxies)| proxies.as_slice()).context("a number of workers that was started")
     }
 
-    /// Requests that the pickers have left to Envoy, without those of the last second.
+    /// Requests that the pickers have left to Envoy, without the last second.
     pub(crate) async fn abstained(&self) -> Result<u64> {
         let mut abstained = 0;
         for proxy in self.proxies.iter().flat_map(|(_, proxies)| proxies).filter(|proxy| proxy.has_picker) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PROMPT_BYTES: usize = 10_000;
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that one more worker may take, without its part of the prefix index.
+/// Bytes that a further worker may take, without its part of the prefix index.
 const MOST_PER_WORKER: f64 = 24.0 * MIB;
 /// Lines that Envoy and the agent together may log each second at level info.
 const MOST_LINES: f64 = 1.0;

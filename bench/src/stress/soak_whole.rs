@@ -1,7 +1,7 @@
 //! All parts together for long, for `make soak WHOLE=1`: two proxies with an agent each, which share loads, prompts and readings through a store,
 //! a queue in front of the servers, and expected latency. Parts are replaced under load as an upgrade does; no request may be lost.
 //!
-//! One proxy and its agent stay for the whole run, so that growth shows; those of the other proxy and the store are replaced.
+//! One proxy and its agent stay for the whole run, so that growth shows; those of another proxy and the store are replaced.
 
 use super::bounds::BoundTable;
 use super::chaos::agreement::until_idle;

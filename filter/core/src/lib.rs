@@ -25,7 +25,7 @@ pub mod pipeline;
 pub mod plugin;
 pub mod policy;
 pub mod pool;
-mod protobuf;
+pub mod protobuf;
 pub mod request;
 pub mod response;
 pub mod rng;

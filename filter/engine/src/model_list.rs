@@ -27,11 +27,11 @@ pub struct ModelList {
 #[derive(Serialize)]
 struct Response<'a> {
     object: &'static str,
-    data: Vec<Model<'a>>,
+    data: Vec<ModelEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct ModelEntry<'a> {
     id: &'a str,
     object: &'static str,
     /// Clients require the field. Servers give the time of their response, by which lists of several proxies would differ.
@@ -69,7 +69,7 @@ fn merged(views: &[Arc<PoolView>]) -> Option<Arc<[u8]>> {
             view.policy().listed_models(lists.flatten().map(|model| &*model.id))
         })
         .collect();
-    let model = |id| Model { id, object: "model", created: 0, owned_by: "endpoint-picker" };
+    let model = |id| ModelEntry { id, object: "model", created: 0, owned_by: "endpoint-picker" };
     let data = names.into_iter().take(MAX_MODELS).map(model).collect();
     serde_json::to_vec(&Response { object: "list", data }).ok().map(Arc::from)
 }

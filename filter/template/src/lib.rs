@@ -25,7 +25,7 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 pub use api::ChatApi;
 use api::messages::Adaptation;
 use chat::{Chat, Message, Preparation};
-use room::Room;
+use room::TemplateRoom;
 use source::ContentFormat;
 
 /// Maximum number of bytes of a template.
@@ -157,7 +157,7 @@ impl ChatTemplate {
         max_bytes: usize,
     ) -> Result<String, Unrendered> {
         stacker::grow(STACK, || {
-            let room = Room::new(body);
+            let room = TemplateRoom::new(body);
             let chat = match api {
                 ChatApi::Completions => api::completions::read(room.read(body)?),
                 ChatApi::Messages => api::messages::read(room.read(body)?, self.adaptation),
@@ -167,7 +167,13 @@ impl ChatTemplate {
         })
     }
 
-    fn render_chat(&self, chat: Chat, room: &Room, now: i64, max_bytes: usize) -> Result<String, Unrendered> {
+    fn render_chat(
+        &self,
+        chat: Chat,
+        room: &TemplateRoom,
+        now: i64,
+        max_bytes: usize,
+    ) -> Result<String, Unrendered> {
         let date = Value::from_function(move |format: String| date(&format, now));
         let special = [
             ("bos_token", Value::from(self.bos_token.as_str())),
@@ -187,7 +193,7 @@ impl ChatTemplate {
     /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
     /// messages if the template refuses a second one or has tags of other libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
     fn adaptation(&self, has_extensions: bool) -> Adaptation {
-        let room = Room::new(&[]);
+        let room = TemplateRoom::new(&[]);
         let messages = ["system", "user", "system", "user"].map(|role| Message::text(role, "t".to_owned()));
         let chat = Chat { messages: messages.into(), ..Chat::default() };
         // Without the functions and tokens that the server's own rendering has.

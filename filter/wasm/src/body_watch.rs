@@ -16,7 +16,7 @@ const PATIENCE: u32 = 50;
 #[derive(Debug, Default)]
 pub(crate) struct BodyWatch {
     bodies: Bodies,
-    held: BTreeMap<u32, Held>,
+    held: BTreeMap<u32, HeldBody>,
 }
 
 /// Whether Envoy withholds bodies, as far as it is known.
@@ -29,7 +29,7 @@ enum Bodies {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldBody {
     ticks: u32,
     /// Bytes of the request that had arrived with its head.
     bytes: u64,
@@ -41,7 +41,7 @@ impl BodyWatch {
         if self.bodies == Bodies::Unknown
             && let Some(bytes) = host::received_bytes()
         {
-            self.held.insert(context, Held { ticks: 0, bytes });
+            self.held.insert(context, HeldBody { ticks: 0, bytes });
         }
     }
 

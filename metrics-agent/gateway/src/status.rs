@@ -105,7 +105,7 @@ fn patches(
 
 /// The fields of an `HTTPRoute` that are read.
 #[derive(Deserialize)]
-struct Route {
+struct RouteFields {
     spec: RouteSpec,
     #[serde(default)]
     status: RouteStatus,
@@ -114,18 +114,18 @@ struct Route {
 #[derive(Deserialize)]
 struct RouteSpec {
     #[serde(default)]
-    rules: Vec<Rule>,
+    rules: Vec<RouteRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Rule {
+struct RouteRule {
     #[serde(default)]
-    backend_refs: Vec<Reference>,
+    backend_refs: Vec<ParentReference>,
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct ParentReference {
     #[serde(default)]
     group: Option<String>,
     #[serde(default)]
@@ -143,14 +143,14 @@ struct RouteStatus {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RouteParent {
-    parent_ref: Reference,
+    parent_ref: ParentReference,
     controller_name: String,
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<StatusCondition>,
 }
 
 #[derive(Deserialize)]
-struct Condition {
+struct StatusCondition {
     r#type: String,
     status: String,
 }
@@ -160,8 +160,8 @@ pub fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     let mut gateways: HashMap<String, Gateways> = HashMap::new();
     for object in routes {
         // The API server has checked it; a route of a newer form has no part here.
-        let Ok(Route { spec, status }) = Route::deserialize(&object.json) else { continue };
-        let namespace = |reference: &Reference| {
+        let Ok(RouteFields { spec, status }) = RouteFields::deserialize(&object.json) else { continue };
+        let namespace = |reference: &ParentReference| {
             reference.namespace.clone().unwrap_or_else(|| object.id.namespace.clone())
         };
         let parents: Vec<_> = status
@@ -186,7 +186,7 @@ pub fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     gateways
 }
 
-impl Reference {
+impl ParentReference {
     fn is_gateway(&self) -> bool {
         self.group.as_deref().unwrap_or(GATEWAYS) == GATEWAYS
             && self.kind.as_deref().unwrap_or("Gateway") == "Gateway"

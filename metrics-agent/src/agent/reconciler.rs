@@ -53,7 +53,7 @@ pub(super) struct Reconciler {
 }
 
 /// The newest values that the reconciler follows besides the plan.
-struct Inputs {
+struct ReconcilerInputs {
     endpoints: Vec<Endpoint>,
     ready: Arc<ReadyPods>,
     /// Pools that serve no requests.
@@ -108,7 +108,7 @@ impl Reconciler {
                 Ok(endpoints) => match plan.check_ports(&endpoints) {
                     Ok(()) => {
                         let denied = Arc::clone(&denied.borrow_and_update());
-                        self.apply_endpoints(&plan, &Inputs { endpoints, ready, refused, denied })
+                        self.apply_endpoints(&plan, &ReconcilerInputs { endpoints, ready, refused, denied })
                     }
                     Err(problem) => {
                         let had_set = self.pools.publishers().iter().any(|(_, it)| it.published().is_some());
@@ -155,8 +155,8 @@ impl Reconciler {
     }
 
     /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
-    fn apply_endpoints(&mut self, plan: &Plan, inputs: &Inputs) -> bool {
-        let Inputs { endpoints, ready, refused, denied } = inputs;
+    fn apply_endpoints(&mut self, plan: &Plan, inputs: &ReconcilerInputs) -> bool {
+        let ReconcilerInputs { endpoints, ready, refused, denied } = inputs;
         let mut written = true;
         let mut all_left_out = BTreeMap::new();
         let mut served = Vec::with_capacity(plan.pools.len());

@@ -12,7 +12,7 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use metrics_agent_kv_events::KvEvents;
-use metrics_agent_kv_events::prefixes::readers::{Position, Reading};
+use metrics_agent_kv_events::prefixes::readers::{PrefixesRead, ReaderPosition};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -60,7 +60,7 @@ pub(super) async fn get(
         let Query(query) = query.map_err(|rejection| {
             (StatusCode::BAD_REQUEST, format!("{}; allowed are {ALLOWED}", rejection.body_text()))
         })?;
-        let position = query.log.zip(query.version).map(|(log, version)| Position { log, version });
+        let position = query.log.zip(query.version).map(|(log, version)| ReaderPosition { log, version });
         read(&state, events, &publisher, position, (wait(&query), right)).await
     };
     match read.await {
@@ -79,7 +79,7 @@ async fn read(
     state: &ApiState,
     events: Arc<KvEvents>,
     publisher: &PoolPublisher,
-    mut position: Option<Position>,
+    mut position: Option<ReaderPosition>,
     (wait, right): (Duration, Right),
 ) -> Result<Option<Vec<u8>>, Rejection> {
     let mut versions = events.versions();
@@ -104,9 +104,9 @@ async fn read(
             events.read_prefixes(pool.name(), pool.as_slice(), position, is_last)
         });
         match reading.await {
-            Ok(Reading::Message(message)) => return Ok(Some(message)),
-            Ok(Reading::Nothing(version)) => {
-                position = position.map(|position| Position { version, ..position });
+            Ok(PrefixesRead::Message(message)) => return Ok(Some(message)),
+            Ok(PrefixesRead::Nothing(version)) => {
+                position = position.map(|position| ReaderPosition { version, ..position });
             }
             Err(error) => return Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
         }

@@ -1,6 +1,7 @@
 //! Flags about pools and policies, for the agent and for `check`.
 
 use core::time::Duration;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use endpoint_picker::epp_rules::EppRules;
 use metrics_agent_catalogue::Options;
 use metrics_agent_support::files::FileLimits;
 
-use super::values::{self, FlagError, Rules};
+use super::values::{self, FlagError, Rules, RulesFlag};
 
 /// Flags about pools and policies.
 #[derive(Args, Debug)]
@@ -46,7 +47,7 @@ pub struct PolicyFlags {
     /// The rules that decide where ours differ from the EPP's, and its versions from each other. A pool's
     /// annotation endpoint-picker/epp-rules takes their place.
     #[arg(long, value_name = "own|v0.10|v0.11", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
-    epp_rules: EppRules,
+    epp_rules: RulesFlag,
 
     /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys
     /// or tokens. All manifests together may have four times this number.
@@ -76,7 +77,7 @@ impl PolicyFlags {
     pub(super) fn take_rules_file(&mut self) -> Option<PathBuf> {
         match self.rules.take() {
             Some(Rules::File(file)) => Some(file),
-            named => {
+            named @ (None | Some(Rules::Named(_))) => {
                 self.rules = named;
                 None
             }
@@ -85,6 +86,12 @@ impl PolicyFlags {
 
     /// Options for reading manifests.
     pub fn options(self) -> Result<Options, FlagError> {
+        if self.epp_rules.is_former {
+            let (former, current) = (EppRules::FORMER_V011, self.epp_rules.rules.as_str());
+            let text = format!("--epp-rules {former} is the former name of {current}; use {current}");
+            // The log is not set up yet. A warning that cannot be written is left out.
+            let _ = writeln!(io::stderr(), "metrics-agent: {text}");
+        }
         let rules = match self.rules {
             None => None,
             Some(Rules::Named(rules)) => Some(rules),
@@ -100,7 +107,7 @@ impl PolicyFlags {
             emit_endpoint_scores: self.emit_endpoint_scores,
             neutral_score_after: self.neutral_score_after,
             avoid_failing: self.avoid_failing,
-            epp_rules: self.epp_rules,
+            epp_rules: self.epp_rules.rules,
             rules,
             file_limits: FileLimits {
                 bytes: self.max_file_bytes,

@@ -10,7 +10,7 @@ use crate::api::access::credentials::{Files, TlsFiles, Unauthenticated};
 use crate::api::access::{AllowedHosts, allowed_host};
 use crate::api::connections::Limits;
 use crate::sharing::Share;
-use crate::store::{Nodes, StoreAddress};
+use crate::store::{NodeRole, StoreAddress};
 
 /// Flags about the agent's API.
 #[derive(Args, Debug)]
@@ -172,11 +172,11 @@ impl ShareFlags {
     pub(super) fn share(self) -> Result<(Share, bool), FlagError> {
         let Self { share, share_cluster, share_sentinel, share_ca, share_readings } = self;
         let nodes = match share_sentinel {
-            Some(service) => Nodes::Sentinels(service),
-            None if share_cluster => Nodes::Cluster,
-            None => Nodes::Single,
+            Some(service) => NodeRole::Sentinels(service),
+            None if share_cluster => NodeRole::Cluster,
+            None => NodeRole::Single,
         };
-        let needs_store = nodes != Nodes::Single || share_ca.is_some() || share_readings;
+        let needs_store = nodes != NodeRole::Single || share_ca.is_some() || share_readings;
         match share {
             Share::Store(address) => {
                 let address = address.with(nodes, share_ca).map_err(FlagError)?;

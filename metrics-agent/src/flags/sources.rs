@@ -10,7 +10,7 @@ use metrics_agent_sources::endpoints::{Declared, LabelLimits, NamedServer, Sourc
 use metrics_agent_sources::kubernetes::{ClusterSettings, Limits, Namespaces};
 use metrics_agent_sources::names::Resolver;
 
-use super::values::{self, FlagError, Server};
+use super::values::{self, FlagError, ServerFlag};
 use crate::publish::eds::Target;
 
 /// Sources of endpoints and policies; one of them is required.
@@ -32,7 +32,7 @@ pub(super) struct SourceFlags {
     /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/HOST:PORT. A host name is resolved by DNS
     /// again and again: each of its addresses is an endpoint, named default/HOST:PORT@ADDRESS.
     #[arg(long = "endpoint", value_name = "HOST:PORT", value_parser = values::server)]
-    endpoint: Vec<Server>,
+    endpoint: Vec<ServerFlag>,
 
     /// Model servers in the EPP's file-discovery format (YAML or JSON); read again when it changes.
     #[arg(long, value_name = "PATH")]
@@ -52,10 +52,10 @@ impl SourceFlags {
         let mut fixed = Declared::default();
         for server in self.endpoint {
             match server {
-                Server::Address(address) => {
+                ServerFlag::Address(address) => {
                     fixed.endpoints.push(Endpoint::new(format!("default/{address}"), address, Vec::new()));
                 }
-                Server::Named(host, port) => {
+                ServerFlag::Named(host, port) => {
                     let name = format!("default/{host}:{port}");
                     fixed.named.push(NamedServer { name, host, port: Some(port), labels: Vec::new() });
                 }

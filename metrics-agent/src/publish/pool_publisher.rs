@@ -27,7 +27,7 @@ pub const FIRST_ROUND: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct PoolPublisher {
     clock: Clock,
-    members: Mutex<Option<Members>>,
+    members: Mutex<Option<PublishedMembers>>,
     next_version: Mutex<u64>,
     first_round_done: AtomicBool,
     changed: Arc<Notify>,
@@ -35,7 +35,7 @@ pub struct PoolPublisher {
 }
 
 #[derive(Clone, Debug)]
-struct Members {
+struct PublishedMembers {
     topology: Arc<Topology>,
     /// One for each endpoint of the pool, in its order.
     slots: Arc<[Arc<Slot>]>,
@@ -90,7 +90,7 @@ impl PoolPublisher {
             Some(members) if *members.topology == topology => members.slots = slots,
             members => {
                 let topology_version = topology.version();
-                *members = Some(Members { topology: Arc::new(topology), slots, topology_version });
+                *members = Some(PublishedMembers { topology: Arc::new(topology), slots, topology_version });
             }
         }
         drop(members);

@@ -15,7 +15,7 @@ pub struct Slot {
     /// Utilization of the endpoint's busiest GPU, 0..=1.
     gpu_utilization: Mutex<Option<f64>>,
     models: Mutex<Option<Arc<[ServedModel]>>>,
-    origin: Mutex<Origin>,
+    origin: Mutex<ReadingOrigin>,
     scrape_failure: Mutex<Option<Arc<str>>>,
     /// When the first scrape began.
     tried_since: Mutex<Option<Duration>>,
@@ -26,7 +26,7 @@ pub struct Slot {
 
 /// The part of a server's text that a reading is from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct ReadingOrigin {
     /// The engine whose metrics are read; `None`: not known.
     pub engine: Option<Arc<str>>,
     /// The metric of the KV usage; `None`: it is not reported.
@@ -106,12 +106,12 @@ impl Slot {
     }
 
     /// The origin of the reading.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> ReadingOrigin {
         self.origin.lock().clone()
     }
 
     /// Sets the origin of the reading.
-    pub fn set_origin(&self, origin: Origin) {
+    pub fn set_origin(&self, origin: ReadingOrigin) {
         *self.origin.lock() = origin;
     }
 

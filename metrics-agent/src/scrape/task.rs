@@ -23,7 +23,7 @@ use xxhash_rust::xxh64::Xxh64;
 use super::ScrapeMetrics;
 use super::leases::SharedScrape;
 use super::restart::RestartWatch;
-use super::slot::{Origin, Slot};
+use super::slot::{ReadingOrigin, Slot};
 
 /// Refused connections in a row after which the endpoint is not ready, and attempts to connect in a row without a response of its host after
 /// which it is not ready while others are.
@@ -199,7 +199,7 @@ impl Task {
         let cached_since = self.restarts.scraped(extraction.process, runtime::since_epoch());
         self.slot.set_values(Reading { cached_since, ..extraction.reading }, now);
         let Extraction { engine, kv_usage_metric, doubts, .. } = extraction;
-        self.slot.set_origin(Origin { engine, kv_usage_metric });
+        self.slot.set_origin(ReadingOrigin { engine, kv_usage_metric });
         self.note_doubts(doubts);
         if self.failure.take().is_some() {
             self.slot.set_scrape_failure(None);

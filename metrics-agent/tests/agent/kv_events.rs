@@ -44,7 +44,7 @@ pub(crate) fn base() -> Vec<Vec<u8>> {
     recorded(include_str!("../captures/kv-events/base.events.jsonl"))
 }
 
-/// A model server whose answer to `/kv_event_sources` has these endpoints.
+/// A model server whose response to `/kv_event_sources` has these endpoints.
 async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
     let router = Router::new()
         .route("/metrics", get(|| async { load(0, 0) }))

@@ -168,6 +168,12 @@ fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
     assert_eq!(warned(&former), [warning]);
 }
 
+#[test]
+fn a_filter_with_which_clients_choose_servers_needs_the_flag() {
+    let text = config("plugins: [{type: queue-scorer}, {type: header-based-testing-filter}]");
+    assert!(refusal(&text).contains("\"header-based-testing-filter\" is experimental"));
+}
+
 /// The problems of a configuration under these rules, without their places; empty: it is accepted.
 fn refused_by(rules: EppRules, body: &str) -> Vec<String> {
     let options = Options { epp_rules: rules, allow_experimental_plugins: true, ..options() };
@@ -290,9 +296,9 @@ fn a_pool_without_a_configuration_has_the_recommended_rules_or_those_of_the_epp_
     assert!(has_configuration("", own, None));
     assert!(!has_configuration("", own, Some(NamedRules::Epp)));
     assert!(!has_configuration("", EppRules::V010, None), "the EPP's default");
-    assert!(!has_configuration("endpoint-picker/epp-rules: main", own, None));
-    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::Main, None));
-    assert!(has_configuration("endpoint-picker/epp-rules: main", own, Some(named)), "a flag counts");
+    assert!(!has_configuration("endpoint-picker/epp-rules: v0.11", own, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: own", EppRules::V011, None));
+    assert!(has_configuration("endpoint-picker/epp-rules: v0.11", own, Some(named)), "a flag counts");
 }
 
 /// The plugins of the EPP's chart and of its guides on predicted latency.

@@ -159,7 +159,9 @@ async fn start_agent(
             flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
             flags.push(rules.as_os_str());
         }
-        None => flags.extend(["--endpoints-file".as_ref(), list.as_os_str()]),
+        None => {
+            flags.extend(["--rules".as_ref(), "epp".as_ref(), "--endpoints-file".as_ref(), list.as_os_str()]);
+        }
     }
     Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await
 }

@@ -124,7 +124,7 @@ impl Clients {
 }
 
 impl Served {
-    /// For the report of the run, which began at this instant.
+    /// Values for the report of the run, which began at this instant.
     pub(super) fn report(&self, begin: Instant) -> Value {
         let Self { sent, first_token, prompt, cached, prediction } = self;
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;

@@ -1,4 +1,4 @@
-//! What most tests of the picker share: requests, waiting, and checks.
+//! Parts that most tests of the picker share: requests, waiting, and checks.
 
 use crate::statistics::statistics;
 use endpoint_picker_harness::Filter;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// The header with the picked endpoints.
 pub const DESTINATION: &str = "x-gateway-destination-endpoint";
-/// The header of an answer that says why the picker gave it.
+/// The header of a response that says why the picker gave it.
 pub const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 
 /// The path of chats.
@@ -25,7 +25,7 @@ pub const CHAT: &str = "/v1/chat/completions";
 /// The path of completions.
 pub const TEXT: &str = "/v1/completions";
 
-/// The member of a chat's body that the picker needs beside the model.
+/// The member of a chat's body that the picker needs in addition to the model.
 pub const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
 /// Requests in a row that go to one server only because it is the best: with three servers and random choice this happens once

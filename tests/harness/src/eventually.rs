@@ -29,7 +29,7 @@ pub async fn within<T, E: Display>(
     let end = Instant::now() + deadline;
     let mut last = String::from("nothing yet");
     loop {
-        // The check itself may hang, on a server that does not answer.
+        // The check itself may hang, on a server that does not respond.
         match tokio::time::timeout_at(end.into(), check()).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(reason)) => last = reason.to_string(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// What all names of the picker's statistics begin with.
+/// Beginning of all names of the picker's statistics.
 const PREFIX: &str = "endpoint_picker_";
 
 /// The picker's series in Envoy's text for Prometheus. Workers add to them once a second.
@@ -59,7 +59,7 @@ impl PickerStatistics {
         self.0.iter().filter(|(series, _)| series.name == name).count()
     }
 
-    /// Requests that the picker has decided: to route, to answer, or to leave to Envoy.
+    /// Requests that the picker has decided: to route, to reject, or to leave to Envoy.
     pub fn decided(&self) -> u64 {
         ["routed", "rejected", "abstained"].map(|name| self.sum(name)).iter().sum()
     }

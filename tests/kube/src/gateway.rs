@@ -39,7 +39,7 @@ pub struct EnvoyGateway {
 }
 
 impl EnvoyGateway {
-    /// What an `EnvoyProxy` needs in its `spec` where Envoy is a process of this machine: several of them share no memory for hot restarts.
+    /// Fields of `spec` that an `EnvoyProxy` needs where Envoy is a process of this machine: several of them share no memory for hot restarts.
     pub fn proxy_settings() -> Value {
         json!({
             "provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}},

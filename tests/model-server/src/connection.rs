@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Ends the connection without an answer.
+/// Ends the connection without a response.
 #[derive(Debug)]
 struct NoAnswer;
 

@@ -139,7 +139,7 @@ impl Client {
         !self.pieces.is_closed()
     }
 
-    /// Sends new tokens, the first at once and then a piece at a time; false when the client has gone.
+    /// Sends new tokens, the first at once and then a chunk at a time; false when the client has gone.
     fn send(&mut self, Progress { made, is_all, .. }: Progress, interval: u64) -> bool {
         let new = made - self.sent;
         if new == 0 || (self.sent > 0 && new < interval && !is_all) {

@@ -31,14 +31,14 @@ pub struct ServiceTimes {
     pub max_loras: u32,
     /// Time to load an adapter, during which the batch stands still.
     pub lora_load: Duration,
-    /// Tokens in a piece of a streamed answer after the first one (vLLM's `stream-interval`), at least 1.
+    /// Tokens in a chunk of a streamed response after the first one (vLLM's `stream-interval`), at least 1.
     pub stream_interval: u64,
 }
 
 /// How requests get the blocks of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// A request takes the blocks of its whole answer when it begins, and its answer is not cached. No request is ever put back, and
+    /// A request takes the blocks of its whole response when it begins, and its response is not cached. No request is ever put back, and
     /// decoding takes nothing of the step's budget of tokens.
     #[default]
     AtOnce,

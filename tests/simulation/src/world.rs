@@ -85,7 +85,7 @@ impl<E> World<E> {
         self.events.plan(after, Event::Own(event));
     }
 
-    /// Plans an event of the simulation at a random time within this one.
+    /// Plans an event of the simulation at a random time within the current one.
     pub fn plan_within(&mut self, time: Duration, event: E) {
         let after = time.mul_f64(self.rng.unit());
         self.plan(after, event);

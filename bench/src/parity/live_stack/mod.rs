@@ -166,7 +166,7 @@ impl LiveStack {
         Ok(held)
     }
 
-    /// Sends a request; returns the answer, and the body that reached a server.
+    /// Sends a request; returns the response, and the body that reached a server.
     pub async fn send(&mut self, picker: Picker, request: &Request) -> Result<(Answer, Option<String>)> {
         for server in &self.servers {
             server.take_requests();

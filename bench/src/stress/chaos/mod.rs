@@ -3,11 +3,11 @@
 //!
 //! A request is **servable** if a working server could have served it:
 //!
-//! - one that reaches a server which dies, closes its port or resets it is servable as long as no byte of an answer has come,
-//!   because Envoy then tries another server; after the first byte it is not, because the client has a part of the answer; a stream is
+//! - one that reaches a server which dies, closes its port or resets it is servable as long as no byte of a response has come,
+//!   because Envoy then tries another server; after the first byte it is not, because the client has a part of the response; a stream is
 //!   then servable all the same where streams are resumed;
-//! - one that a server has accepted and never answers is not: a server that hangs looks like one that computes;
-//! - one whose proxy is killed is servable as long as no byte of an answer has come, because the client, in the place of a load balancer,
+//! - one that a server has accepted and never responds to is not: a server that hangs looks like one that computes;
+//! - one whose proxy is killed is servable as long as no byte of a response has come, because the client, in the place of a load balancer,
 //!   then sends it to another proxy; after the first byte it is not;
 //! - with flow control, one that the queue refuses with a documented status and reason is not, because the queue has no room for it;
 //! - every other one is servable, whatever happens to other servers, agents, their files, the store, other clients or Envoy.

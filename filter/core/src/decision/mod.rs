@@ -249,6 +249,13 @@ impl ProfileRun {
 }
 
 impl Decision {
+    /// The decision for a request that is rejected before a profile runs.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused(rejection: Rejection) -> Self {
+        Self::without_run(Outcome::Reject(rejection))
+    }
+
     /// A decision without a profile run.
     pub(crate) fn without_run(outcome: Outcome) -> Self {
         Self {

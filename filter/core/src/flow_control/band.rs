@@ -18,7 +18,7 @@ pub(super) struct Band {
     pub(super) priority: i32,
     pub(super) config: BandConfig,
     /// Flow by flow, and each in the order of its policy.
-    queue: BTreeSet<(Position, Slot)>,
+    queue: BTreeSet<(QueuePosition, Slot)>,
     flows: Flows,
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
@@ -32,7 +32,7 @@ pub(super) struct Band {
 
 /// A request's position in its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Position {
+struct QueuePosition {
     flow: u32,
     rank: (Nanos, Nanos),
     sequence: u64,
@@ -150,18 +150,22 @@ impl Band {
         }
     }
 
-    fn position(&self, waiting: &Waiting) -> Position {
+    fn position(&self, waiting: &Waiting) -> QueuePosition {
         let end = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
         let expires = (end != Nanos::MAX).then(|| end.get());
         let rank = self
             .config
             .ordering
             .rank(&waiting.arrival(self.flow_id(waiting.flow).map_or(DEFAULT_FLOW, |id| id)), expires);
-        Position { flow: waiting.flow, rank: (rank.time.into(), rank.tie.into()), sequence: waiting.sequence }
+        QueuePosition {
+            flow: waiting.flow,
+            rank: (rank.time.into(), rank.tie.into()),
+            sequence: waiting.sequence,
+        }
     }
 
     fn head(&self, flow: u32) -> Option<Slot> {
-        let before = Position { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
+        let before = QueuePosition { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
         let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
         (place.flow == flow).then_some(*slot)
     }

@@ -299,9 +299,9 @@ impl Reader<'_> for NoLength {
 }
 
 /// Reads the key of a member.
-struct Key;
+struct KeyReader;
 
-impl<'a> Reader<'a> for Key {
+impl<'a> Reader<'a> for KeyReader {
     type Value = Name<'a>;
 
     // JSON has only strings for keys.
@@ -316,7 +316,7 @@ impl<'a> Reader<'a> for Key {
 
 /// The next member's key.
 pub(crate) fn key<'a>(object: &mut Object<'_, 'a>) -> Result<Option<Name<'a>>> {
-    object.key(Key)
+    object.key(KeyReader)
 }
 
 /// The value of the member whose key was just read.

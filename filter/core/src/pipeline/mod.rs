@@ -176,37 +176,47 @@ impl Pipeline {
         now: Duration,
         rng: &mut dyn Rng,
     ) -> Decision {
-        self.decide_prepared(&self.prepare(request, input, now), Acting::Own, input, rng)
+        let prepared = self.prepare(request, input, now);
+        self.decide_prepared(&prepared, Acting::Own, input, &mut Scratch::default(), rng)
     }
 
     /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
     /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too.
+    ///
+    /// `scratch` is memory of earlier decisions. Steps whose roles have no plugin are not taken, and their
+    /// code is out of line: most pipelines have few of them.
     pub fn decide_prepared(
         &self,
         prepared: &Prepared<'_>,
         acting: Acting<'_>,
         input: &DecisionInput<'_>,
+        scratch: &mut Scratch,
         rng: &mut dyn Rng,
     ) -> Decision {
         let cycle = self.cycle(prepared.request, input, prepared.now);
         let candidates = &*prepared.candidates(input);
-        let mut scratch = prepared.scratch.take();
         // A shadow does not stop at its own rejection: its plugins record where the request really went.
-        let admission = match (self.shed(&cycle, candidates), acting) {
-            (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
-            (admission, _) => admission,
-        };
-        let lookup = self.look_up(&cycle, prepared, &mut scratch);
-        let cycle = lookup.seen_by(cycle);
-        let predictions = self.predict(&cycle, candidates);
-        let cycle = Cycle { predictions: &predictions, ..cycle };
-        let admission = match (admission.and_then(|()| self.admit(&cycle, candidates, rng)), acting) {
-            (Err(rejection), Acting::Own) => return Decision::without_run(Outcome::Reject(rejection)),
-            (admission, _) => admission,
-        };
-        let mut decision = match admission {
-            Ok(()) => self.schedule(cycle, candidates, &mut scratch, rng),
-            Err(rejection) => Decision::without_run(Outcome::Reject(rejection)),
+        let stops = matches!(acting, Acting::Own);
+        let mut refusal = self.shed(&cycle, candidates);
+        if let Some(rejection) = refusal.take_if(|_| stops) {
+            return Decision::refused(*rejection);
+        }
+        let lookup = self.look_up(&cycle, prepared, scratch);
+        let mut cycle = lookup.seen_by(cycle);
+        let predictions;
+        if !self.latency_predictors.is_empty() {
+            predictions = self.predict(&cycle, candidates);
+            cycle.predictions = &predictions;
+        }
+        if !self.admitters.is_empty() && refusal.is_none() {
+            refusal = self.admit(&cycle, candidates, rng);
+            if let Some(rejection) = refusal.take_if(|_| stops) {
+                return Decision::refused(*rejection);
+            }
+        }
+        let mut decision = match refusal {
+            None => self.schedule(cycle, candidates, scratch, rng),
+            Some(rejection) => Decision::refused(*rejection),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
         let records = self.record(&cycle, prepared, &stages, primary, &decision.runs);
@@ -221,8 +231,7 @@ impl Pipeline {
             let first = pick.destinations.first();
             decision.prompt = first.map(|&first| prompt_blocks(&cycle, first)).unwrap_or_default();
         }
-        lookup.free(&mut scratch);
-        prepared.scratch.replace(scratch);
+        lookup.free(scratch);
         decision
     }
 

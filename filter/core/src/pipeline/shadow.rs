@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Pipeline, Prepared};
+use super::{Pipeline, Prepared, Scratch};
 use crate::Few;
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
@@ -65,7 +65,8 @@ impl Shadow {
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
         let Self(own) = self;
-        own.compare(&own.prepare(request, input, now), Acting::Pipeline(pipeline, decision), input, rng)
+        let prepared = own.prepare(request, input, now);
+        own.compare(&prepared, Acting::Pipeline(pipeline, decision), input, rng)
     }
 }
 
@@ -92,7 +93,7 @@ impl Pipeline {
         input: &DecisionInput<'_>,
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
-        let decision = self.decide_prepared(prepared, acting, input, rng);
+        let decision = self.decide_prepared(prepared, acting, input, &mut Scratch::default(), rng);
         ShadowDecision { agreement: self.agreement(&decision, acting), decision }
     }
 

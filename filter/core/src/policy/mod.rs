@@ -111,7 +111,7 @@ impl Policy {
     /// are not refused.
     pub fn resolve_routed<'a>(&'a self, headers: Headers<'a>, model: Option<&'a str>) -> ModelResolution<'a> {
         let model = model.unwrap_or_default();
-        let of_model = || self.inference_models.get(model).map(models::Entry::priority);
+        let of_model = || self.inference_models.get(model).map(models::ModelPolicy::priority);
         let priority = self.objectives.priority(headers).or_else(of_model).unwrap_or(0);
         ModelResolution { model, priority, rewrite: None }
     }

@@ -24,13 +24,13 @@ pub struct RewriteRule {
 /// The rewrite rules of a pool, by model: of the rules for one model the first counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
-    rules: Vec<Rule>,
+    rules: Vec<CompiledRule>,
     by_model: HashMap<String, usize>,
     for_others: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
+struct CompiledRule {
     resource: String,
     split: Split,
 }
@@ -55,7 +55,9 @@ impl Rewrites {
             for model in rule.models {
                 rewrites.by_model.entry(model).or_insert(index);
             }
-            rewrites.rules.push(Rule { resource: rule.resource, split: Split::or_even(rule.targets) });
+            rewrites
+                .rules
+                .push(CompiledRule { resource: rule.resource, split: Split::or_even(rule.targets) });
         }
         rewrites
     }
@@ -88,7 +90,7 @@ impl Rewrites {
         let Some(rule) = self.by_model.get(asked).copied().or(self.for_others) else {
             return headers.get_either(REWRITE_HEADERS).map(|model| Rewritten { model, resource: None });
         };
-        let Rule { resource, split } = self.rules.get(rule)?;
+        let CompiledRule { resource, split } = self.rules.get(rule)?;
         Some(Rewritten { model: split.draw(rng).unwrap_or_default(), resource: Some(resource) })
     }
 }
@@ -106,11 +108,11 @@ pub struct InferenceModel {
 
 /// The models that exist, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InferenceModels(HashMap<String, Entry>);
+pub struct InferenceModels(HashMap<String, ModelPolicy>);
 
 /// Priority and targets of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ModelPolicy {
     priority: i32,
     /// `None`: the model itself.
     targets: Option<Split>,
@@ -122,14 +124,14 @@ impl InferenceModels {
         let mut by_name = HashMap::new();
         for InferenceModel { name, priority, targets } in models {
             let targets = (!targets.is_empty()).then(|| Split::weighted_unless_first_is_not(targets));
-            by_name.entry(name).or_insert(Entry { priority, targets });
+            by_name.entry(name).or_insert(ModelPolicy { priority, targets });
         }
         Self(by_name)
     }
 
     /// The priorities of all models.
     pub(super) fn priorities(&self) -> impl Iterator<Item = i32> {
-        self.0.values().map(Entry::priority)
+        self.0.values().map(ModelPolicy::priority)
     }
 
     /// The names of all models.
@@ -146,12 +148,12 @@ impl InferenceModels {
         self.get(model).is_some_and(|entry| entry.targets.is_some())
     }
 
-    pub(super) fn get(&self, model: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, model: &str) -> Option<&ModelPolicy> {
         self.0.get(model)
     }
 }
 
-impl Entry {
+impl ModelPolicy {
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }

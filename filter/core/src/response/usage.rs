@@ -68,12 +68,12 @@ pub(super) const MAX_TOKENS: u64 = 1_000_000_000;
 /// Reads the object. Text that is not JSON has no usage.
 pub(super) fn read_usage(object: &[u8]) -> Usage {
     let text = core::str::from_utf8(object).unwrap_or_default();
-    json::read(text, Fields).unwrap_or_default()
+    json::read(text, UsageFields).unwrap_or_default()
 }
 
-struct Fields;
+struct UsageFields;
 
-impl<'a> Reader<'a> for Fields {
+impl<'a> Reader<'a> for UsageFields {
     type Value = Usage;
 
     fn other(self) -> Usage {
@@ -87,15 +87,15 @@ impl<'a> Reader<'a> for Fields {
         let (mut cache_read, mut cache_creation, mut total) = (None, None, None);
         while let Some(name) = key(&mut object)? {
             match &*name {
-                "prompt_tokens" => prompt_tokens = value(&mut object, Tokens)?,
-                "input_tokens" => input_tokens = value(&mut object, Tokens)?,
-                "completion_tokens" => completion_tokens = value(&mut object, Tokens)?,
-                "output_tokens" => output_tokens = value(&mut object, Tokens)?,
-                "total_tokens" => total = value(&mut object, Tokens)?,
+                "prompt_tokens" => prompt_tokens = value(&mut object, TokenCount)?,
+                "input_tokens" => input_tokens = value(&mut object, TokenCount)?,
+                "completion_tokens" => completion_tokens = value(&mut object, TokenCount)?,
+                "output_tokens" => output_tokens = value(&mut object, TokenCount)?,
+                "total_tokens" => total = value(&mut object, TokenCount)?,
                 "input_tokens_details" => input_details = value(&mut object, Details)?,
                 "prompt_tokens_details" => prompt_details = value(&mut object, Details)?,
-                "cache_read_input_tokens" => cache_read = value(&mut object, Tokens)?,
-                "cache_creation_input_tokens" => cache_creation = value(&mut object, Tokens)?,
+                "cache_read_input_tokens" => cache_read = value(&mut object, TokenCount)?,
+                "cache_creation_input_tokens" => cache_creation = value(&mut object, TokenCount)?,
                 _ => value(&mut object, Pass)?,
             }
         }
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> for Details {
         let mut cached = None;
         while let Some(name) = key(&mut object)? {
             if &*name == "cached_tokens" {
-                cached = value(&mut object, Tokens)?;
+                cached = value(&mut object, TokenCount)?;
             } else {
                 value(&mut object, Pass)?;
             }
@@ -137,9 +137,9 @@ impl<'a> Reader<'a> for Details {
 }
 
 /// A number of tokens; also in a string. A fraction is cut off.
-struct Tokens;
+struct TokenCount;
 
-impl<'a> Reader<'a> for Tokens {
+impl<'a> Reader<'a> for TokenCount {
     type Value = Option<u64>;
 
     fn other(self) -> Self::Value {

@@ -126,6 +126,11 @@ impl Exchange {
         self.is_held() && self.place.is_before()
     }
 
+    /// The length of the body of a request that is held, if its head declares it.
+    pub fn declared_length(&self) -> Option<u64> {
+        self.head.content_length()
+    }
+
     fn is_undecided(&self) -> bool {
         match self.progress {
             Progress::Reading { .. } | Progress::NeedsWhole => true,

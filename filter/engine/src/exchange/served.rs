@@ -97,6 +97,21 @@ impl Assignment {
         served: Served,
         is_elsewhere: bool,
     ) -> Result<()> {
+        // Where the only destination responds, and its head proves nothing, nothing has changed.
+        let is_usual = *self.destinations == *served.endpoint.as_slice() && served.outcome.is_none();
+        if is_usual { Ok(()) } else { self.move_to_server(store, kept, proxy, served, is_elsewhere) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn move_to_server(
+        &mut self,
+        store: &mut impl PoolStore,
+        kept: &mut KeptConnections,
+        proxy: &impl Proxy,
+        served: Served,
+        is_elsewhere: bool,
+    ) -> Result<()> {
         let mut changes = ChangeList::new();
         for load in &mut self.loads {
             if let Some(to) = served.endpoint

@@ -80,7 +80,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let view = &self.pool.view();
         let (decided, new) = self.decider(view).by_whole_body(reading)?;
         if let Some(new) = new {
-            self.replace_body(new)?;
+            self.replace_body(*new)?;
         }
         self.act(decided)
     }

@@ -51,8 +51,13 @@ pub fn parse_address(text: &[u8], likely: Option<&Endpoint>) -> Option<SocketAdd
 
 /// One request in a proxy, from its head to the end of its response.
 pub trait Proxy {
-    /// Time since an origin that all workers of the proxy share.
+    /// Time since an origin that all workers of the proxy share. It may be that of the whole event.
     fn now(&self) -> Result<Duration>;
+
+    /// The time since then, by a clock that is read now.
+    fn elapsed(&self, since: Duration) -> Result<Duration> {
+        Ok(self.now()?.saturating_sub(since))
+    }
 
     /// The way to resume this request from any thread, for a proxy whose store has a [queue](crate::queue).
     fn resume(&self) -> Result<Resume> {

@@ -18,7 +18,7 @@ pub(super) struct ClientResponse {
     prompt_tokens: Option<NonZeroU64>,
     has_role: bool,
     has_usage: bool,
-    progress: Progress,
+    progress: ResponseProgressOfClient,
     /// Tokens before the response that is received now; `None` during the first one.
     before: Option<TokensBefore>,
     /// Blanks at the end of the text that the server generates again: templates remove them from the last message.
@@ -27,7 +27,7 @@ pub(super) struct ClientResponse {
 
 /// Progress of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
+enum ResponseProgressOfClient {
     /// A part of the text.
     #[default]
     Text,
@@ -83,7 +83,7 @@ impl ClientResponse {
     fn count(&mut self, read: &Event<'_>, text: &str) {
         self.has_role |= read.has_role();
         if read.is_finish() {
-            self.progress = self.progress.max(Progress::WholeText);
+            self.progress = self.progress.max(ResponseProgressOfClient::WholeText);
         }
         let mut new = u64::from(!read.text().is_empty());
         if let Some(usage) = read.usage() {
@@ -121,16 +121,16 @@ impl ClientResponse {
 
     /// The client has the marker of the end.
     pub(super) fn finish(&mut self) {
-        self.progress = Progress::Done;
+        self.progress = ResponseProgressOfClient::Done;
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.progress == Progress::Done
+        self.progress == ResponseProgressOfClient::Done
     }
 
     /// Whether the client has the whole text.
     pub(super) fn is_whole_text(&self) -> bool {
-        self.progress >= Progress::WholeText
+        self.progress >= ResponseProgressOfClient::WholeText
     }
 
     pub(super) fn has_usage(&self) -> bool {

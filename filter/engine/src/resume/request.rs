@@ -195,7 +195,7 @@ impl ResumableRequest {
             object.push(("add_generation_prompt".into(), written(&false)?));
             object.push(("continue_final_message".into(), written(&true)?));
         }
-        serde_json::to_vec(&Object(object)).map_err(|_| Unresumable::Unreadable)
+        serde_json::to_vec(&OrderedObject(object)).map_err(|_| Unresumable::Unreadable)
     }
 }
 
@@ -241,9 +241,9 @@ fn written<'a>(value: &impl Serialize) -> Result<Cow<'a, RawValue>, Unresumable>
 }
 
 /// An object whose members keep their order and their spelling.
-struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
+struct OrderedObject<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
 
-impl Serialize for Object<'_> {
+impl Serialize for OrderedObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
@@ -251,8 +251,8 @@ impl Serialize for Object<'_> {
 
 /// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree which of the values counts.
 fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
-    struct Visitor;
-    impl<'de> serde::de::Visitor<'de> for Visitor {
+    struct MembersVisitor;
+    impl<'de> serde::de::Visitor<'de> for MembersVisitor {
         type Value = Members<'de>;
 
         fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -261,18 +261,18 @@ fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
 
         fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut members = Vec::new();
-            while let Some(Name(name)) = map.next_key()? {
+            while let Some(MemberName(name)) = map.next_key()? {
                 members.push((name, map.next_value()?));
             }
             Ok(members)
         }
     }
     #[derive(Deserialize)]
-    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+    struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
     let text = core::str::from_utf8(json).map_err(|_| Unresumable::Unreadable)?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let members = serde::Deserializer::deserialize_map(&mut deserializer, Visitor)
+    let members = serde::Deserializer::deserialize_map(&mut deserializer, MembersVisitor)
         .and_then(|members| deserializer.end().map(|()| members))
         .map_err(|_| Unresumable::Unreadable)?;
     let is_unique = {
@@ -309,7 +309,7 @@ fn with_text<'a>(list: &'a RawValue, text: &str, continues: bool) -> Result<Cow<
             };
             object.push((name, value));
         }
-        written(&Object(object))?
+        written(&OrderedObject(object))?
     } else {
         written(&serde_json::json!({"role": "assistant", "content": text}))?
     };

@@ -143,18 +143,15 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         }
         let mut view = Cow::Borrowed(view);
         let Self { store, draws, scratch, .. } = self;
-        let mut prepared = view.prepare(routing, scratch);
+        let mut prepared = view.prepare(routing);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // Another snapshot was adopted in between, so the request is prepared again by its view.
                 view = Cow::Owned(Arc::clone(newest));
-                prepared = view.prepare(routing, scratch);
+                prepared = view.prepare(routing);
             }
-            view.evaluate(ledger, prepared.as_ref(), routing, draws)
+            view.evaluate(ledger, prepared.as_ref(), routing, (draws, scratch))
         });
-        if let Some(prepared) = prepared {
-            *scratch = prepared.into_scratch();
-        }
         view.directive(decided, routing, scratch)
     }
 

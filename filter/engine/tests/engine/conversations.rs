@@ -2,7 +2,7 @@
 //!
 //! Two servers read 10 000 tokens per second, one request at a time, and remember prefixes. Twelve
 //! conversations of ten turns are held at once, in simulated time: 6000 tokens and 400 more with each turn. A
-//! run holds them anew, and what was learnt in the runs before stays.
+//! run holds them again, and what was learnt in the runs before stays.
 
 use core::time::Duration;
 use std::cmp::Reverse;

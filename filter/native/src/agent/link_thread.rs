@@ -13,7 +13,7 @@ use endpoint_picker_engine::link::LinkedPool as _;
 use parking_lot::Mutex;
 
 use super::batch::{self, PoolCall};
-use super::connection::Connection;
+use super::connection::AgentConnection;
 use super::updated_pool::UpdatedPool;
 use crate::config::AgentAccess;
 use crate::process::clock;
@@ -64,7 +64,7 @@ impl LinkThread {
         let links = Arc::new(Links { links: Mutex::default(), max_pause });
         let (shared, access) = (Arc::clone(&links), access.cloned());
         let thread = Thread::start(name, move |stop| {
-            let mut connection = access.map(|access| Connection::new(&access, Arc::clone(stop)));
+            let mut connection = access.map(|access| AgentConnection::new(&access, Arc::clone(stop)));
             while !stop.is_stopped() {
                 let begun = clock::now();
                 let has_sent = match &mut connection {
@@ -99,7 +99,7 @@ impl LinkThread {
 
 impl Links {
     /// Sends the requests that are due. Returns whether there were any.
-    fn send_due(&self, connection: &mut Connection, stop: &Stop) -> bool {
+    fn send_due(&self, connection: &mut AgentConnection, stop: &Stop) -> bool {
         let (calls, is_one_pool) = self.due();
         let has_calls = !calls.is_empty();
         // One pool has a connection for itself, on which the agent may hold its polls.

@@ -39,7 +39,7 @@ use crate::pool::queue_thread::QueueTicks;
 use crate::pool::store::SharedStore;
 use crate::pool::{SharedPool, watchers};
 use crate::process::clock;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 
 /// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
@@ -52,10 +52,12 @@ const MAX_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PREFIX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pools of the process, by their name and the way to their agent, if they have one.
-static POOLS: LazyLock<Registry<(String, Option<AgentAccess>), PoolRuntime>> = LazyLock::new(Registry::new);
+static POOLS: LazyLock<ProcessRegistry<(String, Option<AgentAccess>), PoolRuntime>> =
+    LazyLock::new(ProcessRegistry::new);
 
 /// The threads of the process, by the way to the agent of their pools.
-static THREADS: LazyLock<Registry<Option<AgentAccess>, PoolThreads>> = LazyLock::new(Registry::new);
+static THREADS: LazyLock<ProcessRegistry<Option<AgentAccess>, PoolThreads>> =
+    LazyLock::new(ProcessRegistry::new);
 
 /// The threads of all pools with the same way to the agent, or of all without an agent.
 #[derive(Debug)]

@@ -21,11 +21,11 @@ const KEPT: Duration = Duration::from_secs(1);
 pub(super) struct CachedResolver {
     lookup: DefaultResolver,
     /// The last lookup, which is for the agent in use.
-    last: Mutex<Option<Lookup>>,
+    last: Mutex<Option<HostLookup>>,
 }
 
 #[derive(Debug)]
-struct Lookup {
+struct HostLookup {
     authority: Authority,
     at: Instant,
     addresses: ResolvedSocketAddrs,
@@ -45,7 +45,7 @@ impl Resolver for CachedResolver {
             return Ok(kept.addresses.clone());
         }
         let addresses = self.lookup.resolve(uri, config, timeout)?;
-        *last = uri.authority().map(|authority| Lookup {
+        *last = uri.authority().map(|authority| HostLookup {
             authority: authority.clone(),
             at: Instant::now(),
             addresses: addresses.clone(),

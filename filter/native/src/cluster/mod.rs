@@ -54,7 +54,7 @@ pub(crate) struct ClusterConfig {
 /// The JSON of a cluster's configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+struct ClusterFields {
     pool: String,
     fallback: Option<Vec<String>>,
     agent: Option<AgentFields>,
@@ -66,7 +66,7 @@ impl ClusterConfig {
         if !BalancerHandle::reads_filter_state() {
             return Err("a cluster of the picker needs Envoy 1.39 or newer".to_owned());
         }
-        let Fields { pool, fallback, agent } =
+        let ClusterFields { pool, fallback, agent } =
             serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let agent = agent.map(AgentFields::checked).transpose().map_err(|error| error.to_string())?;
         let fallback = checked_fallback(&pool, fallback).map_err(|error| error.to_string())?;

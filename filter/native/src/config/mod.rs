@@ -279,7 +279,7 @@ struct RemovedFields {
 /// All fields, as they are written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Fields {
+struct ConfigFields {
     // Read by a function, so that a configuration without the field is refused: only `null` switches the picker off.
     #[serde(deserialize_with = "Option::deserialize")]
     pool: Option<String>,
@@ -326,7 +326,7 @@ impl ModuleConfig {
     /// Reads and checks a configuration. Files that it names are read later. `None`: its pool is `null`, so the picker is off, and
     /// its other fields have no effect.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, ConfigError> {
-        let fields = Fields::parse(json)?;
+        let fields = ConfigFields::parse(json)?;
         if fields.body_based_routing.is_some() {
             return Err(ConfigError::BodyRoutingOfRoute);
         }
@@ -336,8 +336,8 @@ impl ModuleConfig {
         Self::of(fields)
     }
 
-    fn of(fields: Fields) -> Result<Option<Self>, ConfigError> {
-        let Fields {
+    fn of(fields: ConfigFields) -> Result<Option<Self>, ConfigError> {
+        let ConfigFields {
             pool,
             fallback,
             agent,
@@ -394,7 +394,7 @@ impl ModuleConfig {
 impl ChainConfig {
     /// Reads and checks the configuration of the filter in the chain.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        let fields = Fields::parse(json)?;
+        let fields = ConfigFields::parse(json)?;
         let agent = |field| match (&fields.agent, &fields.endpoints) {
             (Some(agent), _) => agent.clone().checked(),
             (None, Some(_)) => Err(ConfigError::NeedsAgent(field)),
@@ -417,7 +417,7 @@ impl ChainConfig {
     }
 }
 
-impl Fields {
+impl ConfigFields {
     fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         if serde_json::from_slice(json).is_ok_and(|RemovedFields { agent_cluster }| agent_cluster.is_some()) {
             return Err(ConfigError::AgentCluster);

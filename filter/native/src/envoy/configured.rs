@@ -7,7 +7,7 @@ use core::convert::Infallible;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 
 /// Filters of the process, with a picker or without. Envoy makes a configuration for each place in a chain.
 static FILTERS: AtomicUsize = AtomicUsize::new(0);
@@ -16,7 +16,7 @@ static FILTERS: AtomicUsize = AtomicUsize::new(0);
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
 
 /// The pickers of each pool.
-static POOLS: LazyLock<Registry<Box<str>, PickersOfPool>> = LazyLock::new(Registry::new);
+static POOLS: LazyLock<ProcessRegistry<Box<str>, PickersOfPool>> = LazyLock::new(ProcessRegistry::new);
 
 /// The configurations of the process that pick for one pool.
 #[derive(Debug, Default)]

@@ -153,7 +153,7 @@ pub(crate) enum Action {
 
 /// The request that the module has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum SentCall {
     /// None is awaited: the picker has yet to decide, or the client has the end of the response.
     None,
     /// Its number is not known yet: Envoy may call hooks before it returns the number.
@@ -189,7 +189,7 @@ impl OwnRequest {
 pub(crate) struct OwnStream {
     resumer: Arc<Resumer>,
     course: Resumption,
-    call: Call,
+    call: SentCall,
     /// The current request.
     pub(super) request: OwnRequest,
     has_sent_head: bool,
@@ -239,7 +239,7 @@ impl OwnStream {
         Ok(Self {
             resumer: Arc::clone(resumer),
             course,
-            call: Call::None,
+            call: SentCall::None,
             request: OwnRequest::default(),
             has_sent_head: false,
             full_buffers: 0,
@@ -278,28 +278,28 @@ impl OwnStream {
         head.push((DESTINATION.into(), server.to_string().into_bytes()));
         head.push((b"content-length".to_vec(), body.len().to_string().into_bytes()));
         self.request = OwnRequest { server: Some(server), ..OwnRequest::default() };
-        self.call = Call::Starting;
+        self.call = SentCall::Starting;
         self.progressed();
         self.actions.push_back(Action::Call { cluster: self.resumer.config.cluster.clone(), head, body });
     }
 
     /// Envoy has sent the request, which has this number, or does not send it.
     pub(crate) fn called(&mut self, number: Option<u64>) {
-        if self.call != Call::Starting {
+        if self.call != SentCall::Starting {
             return;
         }
         match number {
-            Some(number) => self.call = Call::Running(number),
+            Some(number) => self.call = SentCall::Running(number),
             None => self.cut(if self.has_sent_head { Cut::Refused } else { Cut::NotSent }),
         }
     }
 
     /// Whether this is the number of the current request, and not of an earlier one.
     pub(super) fn is_current(&mut self, number: u64) -> bool {
-        if self.call == Call::Starting {
-            self.call = Call::Running(number);
+        if self.call == SentCall::Starting {
+            self.call = SentCall::Running(number);
         }
-        let is_current = self.call == Call::Running(number);
+        let is_current = self.call == SentCall::Running(number);
         if is_current {
             self.progressed();
         }
@@ -321,8 +321,8 @@ impl OwnStream {
     /// The number of the current request, if it has been sent.
     pub(super) fn running(&self) -> Option<u64> {
         match self.call {
-            Call::Running(number) => Some(number),
-            Call::None | Call::Starting => None,
+            SentCall::Running(number) => Some(number),
+            SentCall::None | SentCall::Starting => None,
         }
     }
 
@@ -350,7 +350,7 @@ impl OwnStream {
         let (status, content_type) = (value(b":status"), value(b"content-type"));
         self.course
             .head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded)
-            .inspect_err(|_| self.call = Call::None)?;
+            .inspect_err(|_| self.call = SentCall::None)?;
         if self.has_sent_head {
             self.resumer.metrics.count_resumption();
             return Ok(true);
@@ -382,7 +382,7 @@ impl OwnStream {
 
     /// The response has ended, with a reset or without. Returns the next step.
     pub(super) fn end_response(&mut self, is_reset: bool) -> End {
-        self.call = Call::None;
+        self.call = SentCall::None;
         self.course.end(is_reset)
     }
 
@@ -431,7 +431,7 @@ impl OwnStream {
 
     /// Ends the client's stream: by a reset, or if its response has not begun, by an error.
     pub(super) fn end_early(&mut self) {
-        self.call = Call::None;
+        self.call = SentCall::None;
         self.paced = None;
         self.actions.clear();
         self.actions.push_back(if self.has_sent_head {

@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 
 /// The module's part in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ModulePart {
     /// The engine gets every event.
     Active,
     /// The module has sent a response; the engine gets that response's events.
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     pub(super) awaited: Option<AwaitedBody>,
     /// `None`: the picker is off, or the route is not known yet.
     pub(super) picking: Option<Picking>,
-    pub(super) part: Part,
+    pub(super) part: ModulePart,
     /// The API of a request that the module may yet send itself.
     pub(super) api: Option<StreamApi>,
     /// The whole body has arrived.
@@ -134,7 +134,7 @@ impl Stream {
             config: Arc::clone(config),
             awaited: None,
             picking: None,
-            part: Part::Active,
+            part: ModulePart::Active,
             api: None,
             is_whole: false,
             head: HeaderList::EMPTY,
@@ -154,7 +154,7 @@ impl Stream {
         self.config.flusher.flush_if_due(request);
         let models = self.config.models.as_ref().filter(|_| end_of_stream);
         if let Some(list) = models.and_then(|models| models.response(request)) {
-            self.part = Part::Answered;
+            self.part = ModulePart::Answered;
             return Outcome::Reply(list);
         }
         let router = self.config.router.as_ref().filter(|_| !end_of_stream);
@@ -189,8 +189,9 @@ impl Stream {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
         if let (Outcome::Hold | Outcome::Wait, Some(picking)) = (&outcome, &self.picking) {
-            // So that the listener needs no larger limit of its own.
-            request.raise_buffer_limit(picking.worker.buffer_limit());
+            // So that the listener needs no larger limit of its own. No body is longer than its head says.
+            let length = picking.exchange.declared_length().unwrap_or(u64::MAX);
+            request.raise_buffer_limit(picking.worker.buffer_limit().min(length));
         }
         outcome
     }
@@ -216,7 +217,7 @@ impl Stream {
             // Its pool reads the body.
             (Some(None), _) => None,
             (None, Some(reply)) => {
-                self.part = Part::Answered;
+                self.part = ModulePart::Answered;
                 Some(Outcome::Reply(reply))
             }
             (None, None) => {
@@ -256,7 +257,7 @@ impl Stream {
     /// event is over.
     fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
         let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
-        if self.part != Part::Active || !reads_body || !has_routes() {
+        if self.part != ModulePart::Active || !reads_body || !has_routes() {
             return None;
         }
         let worker = self.worker(request, route_of);
@@ -303,7 +304,7 @@ impl Stream {
 
     /// The queue has resumed the request. It is dispatched only on [`Outcome::Continue`].
     pub(crate) fn resumed(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
-        if self.part != Part::Active {
+        if self.part != ModulePart::Active {
             return Outcome::Answered;
         }
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
@@ -381,7 +382,7 @@ impl Stream {
 
     /// The request and its response pass unchanged from now on.
     pub(crate) fn give_up(&mut self) {
-        self.part = Part::Passive;
+        self.part = ModulePart::Passive;
     }
 
     pub(super) fn in_request(
@@ -403,9 +404,9 @@ impl Stream {
     ) -> Outcome {
         let Self { picking, part, own, .. } = self;
         match part {
-            Part::Active => {}
-            Part::Answered => return Outcome::Answered,
-            Part::Passive => return Outcome::Continue,
+            ModulePart::Active => {}
+            ModulePart::Answered => return Outcome::Answered,
+            ModulePart::Passive => return Outcome::Continue,
         }
         let Some(picking) = picking else { return Outcome::Continue };
         let (mut flow, mut reply) = picking.run(request, event, own_event(own), hook);
@@ -414,7 +415,7 @@ impl Stream {
         }
         match (reply, flow) {
             (Some(reply), _) => {
-                *part = Part::Answered;
+                *part = ModulePart::Answered;
                 Outcome::Reply(reply)
             }
             (None, Flow::Hold) => Outcome::Hold,
@@ -439,7 +440,7 @@ impl Stream {
     /// The picker that gets the events of the response.
     fn reader(&mut self) -> Option<&mut Picking> {
         // The response to a request of the module reaches the engine before it is sent to the client.
-        self.picking.as_mut().filter(|_| self.part != Part::Passive && self.own.is_none())
+        self.picking.as_mut().filter(|_| self.part != ModulePart::Passive && self.own.is_none())
     }
 }
 

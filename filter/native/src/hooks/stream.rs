@@ -68,8 +68,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(config: ModulePtr, filter:
     // SAFETY: the pointer is a configuration's, which Envoy keeps longer than its requests, and Envoy gives
     // its own for this hook.
     let (config, request) = unsafe { (&*config.cast::<FilterConfig>(), RequestHandle::new(filter)) };
-    match caught(|| Stream::new(config.worker(request.worker_index()))) {
-        Some(stream) => Rc::into_raw(Rc::new(RequestCell::new(stream))).cast(),
+    match caught(|| Rc::new(RequestCell::new(Stream::new(config.worker(request.worker_index()))))) {
+        Some(cell) => Rc::into_raw(cell).cast(),
         None => core::ptr::null(),
     }
 }

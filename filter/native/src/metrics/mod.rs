@@ -93,7 +93,13 @@ impl MetricSink for Sink {
     fn record(&self, series: &Series, value: u64) {
         match series.cell.kind {
             MetricKind::Counter | MetricKind::Gauge => series.cell.set(value),
-            MetricKind::Histogram => *self.recorded.lock().entry((series.place, value)).or_default() += 1,
+            MetricKind::Histogram => self.record_times(series, value, 1),
+        }
+    }
+
+    fn record_times(&self, histogram: &Series, value: u64, times: u32) {
+        if times > 0 {
+            *self.recorded.lock().entry((histogram.place, value)).or_default() += times;
         }
     }
 

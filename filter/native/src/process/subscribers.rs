@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::sync::Mutex;
 
 /// The subscribers of one subject, the oldest first.
-pub(crate) struct Subscribers<T>(Mutex<List<T>>);
+pub(crate) struct Subscribers<T>(Mutex<SubscriberList<T>>);
 
-struct List<T> {
+struct SubscriberList<T> {
     last_number: u64,
     entries: Vec<(u64, T)>,
 }
 
 impl<T> Default for Subscribers<T> {
     fn default() -> Self {
-        Self(Mutex::new(List { last_number: 0, entries: Vec::new() }))
+        Self(Mutex::new(SubscriberList { last_number: 0, entries: Vec::new() }))
     }
 }
 

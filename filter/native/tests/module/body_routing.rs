@@ -115,6 +115,7 @@ fn a_malformed_body_is_rejected_and_a_long_one_is_routed_by_its_beginning() {
 
     // The pool of the route looks at more bytes than the router.
     let request = fixture.chat();
+    request.replace_header("content-length", &[]);
     assert_eq!(request.headers(false), Next::Hold);
     let content = "a".repeat(5000);
     let body = format!(r#"{{"model": "lora", "messages": [{{"role": "user", "content": "{content}"}}]}}"#);

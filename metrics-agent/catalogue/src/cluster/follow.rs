@@ -36,7 +36,7 @@ impl PlanWatch {
         let (plans, plan_receiver) =
             watch::channel(Err(NoPlan::Pending("the cluster's objects were not read yet".to_owned())));
         let (refusals, refusal_receiver) = watch::channel(Refusals::default());
-        let follower = Follower { plans, refusals, reads, warnings: Vec::new() };
+        let follower = ClusterFollower { plans, refusals, reads, warnings: Vec::new() };
         let tasks_of_files = tasks.clone();
         let task = tasks.spawn("cluster objects", async move {
             let files = manifests.map(|path| FilesWatch::start(path, &settings, &tasks_of_files));
@@ -67,7 +67,7 @@ impl FilesWatch {
 }
 
 /// Publishes plans and refusals.
-struct Follower {
+struct ClusterFollower {
     plans: watch::Sender<PlanResult>,
     refusals: watch::Sender<Refusals>,
     reads: ResultCounter,
@@ -75,7 +75,7 @@ struct Follower {
     warnings: Vec<Problem>,
 }
 
-impl Follower {
+impl ClusterFollower {
     async fn run(
         mut self,
         mut objects: watch::Receiver<ObjectsResult>,

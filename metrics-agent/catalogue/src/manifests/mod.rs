@@ -23,7 +23,7 @@ const GROUPS: [&str; 3] = ["inference.networking.k8s.io/", "inference.networking
 
 /// A kind of manifests that the agent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ManifestKind {
     InferencePool,
     EndpointPickerConfig,
     InferenceObjective,
@@ -31,7 +31,7 @@ enum Kind {
     InferenceModel,
 }
 
-impl Kind {
+impl ManifestKind {
     const ALL: [Self; 5] = [
         Self::InferencePool,
         Self::EndpointPickerConfig,

@@ -21,7 +21,7 @@ use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::{shadow_into_core, v1};
 use metrics_agent_status::queues::status::{BandStatus, QueueStatus};
 
-use super::{Choice, DRAWS, DecisionReport, ExplainError, RecordedRequest, ShadowReport};
+use super::{DRAWS, DecisionReport, ExplainError, ExplainedChoice, RecordedRequest, ShadowReport};
 
 /// Any time that is larger than the readings' ages.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
@@ -108,7 +108,7 @@ impl Replay {
             }
         }
         let decided = Request::new(&parsed.body, resolution, headers, request.subset.clone());
-        let choice = |decision: Decision, pipeline: &Pipeline, draws| Choice {
+        let choice = |decision: Decision, pipeline: &Pipeline, draws| ExplainedChoice {
             explanation: pipeline.explain(&decision, &decided, &self.view(), NOW),
             headers: decision.headers,
             draws,

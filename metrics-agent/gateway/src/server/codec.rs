@@ -69,7 +69,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
 
 /// Refuses a message with too many fields. A message that is not valid is left to the decoder.
 fn check(message: &[u8]) -> Result<(), Status> {
-    let fields = wire::Message::read(message).map_or(0, |message| message.fields().count());
+    let fields = wire::WireMessage::read(message).map_or(0, |message| message.fields().count());
     if fields > MAX_FIELDS {
         return Err(Status::resource_exhausted(format!(
             "the message has {fields} fields; at most {MAX_FIELDS} are allowed"

@@ -71,7 +71,7 @@ pub(super) struct KeyedBlock {
 
 /// All blocks that at least one cache has.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
+pub(super) struct BlockNodes {
     by_key: HashMap<NodeKey, Node>,
     /// A server may name the block before a stored one that only another server has announced. By default, servers of one model give
     /// equal blocks equal names. The names of a scope are its own.
@@ -80,7 +80,7 @@ pub(super) struct Nodes {
     continuations: BTreeSet<(NodeKey, NodeKey)>,
 }
 
-impl Nodes {
+impl BlockNodes {
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -140,7 +140,7 @@ impl Nodes {
 }
 
 #[cfg(test)]
-impl Nodes {
+impl BlockNodes {
     /// Compares the nodes with the number of caches of each.
     pub(super) fn check(&self, caches: &HashMap<NodeKey, u32>) {
         let own: HashMap<_, _> = self.by_key.iter().map(|(key, node)| (*key, node.caches)).collect();

@@ -64,7 +64,7 @@ pub struct Tokenizer {
 
 /// A `tokenizer_config.json`.
 #[derive(Default, Deserialize)]
-struct Config {
+struct TokenizerConfig {
     #[serde(default)]
     bos_token: Option<SpecialToken>,
     #[serde(default)]
@@ -115,9 +115,15 @@ impl Tokenizer {
         let config_path = path.with_file_name(CONFIG);
         // Mistral's library reads only its own file.
         let (config, template) = if kind.has_template() {
-            (Config::read(&config_path)?, read_template(&path.with_file_name(TEMPLATE))?)
+            (TokenizerConfig::read(&config_path)?, read_template(&path.with_file_name(TEMPLATE))?)
         } else {
-            (Config { bos_token: first_token.clone().map(SpecialToken::Text), ..Config::default() }, None)
+            (
+                TokenizerConfig {
+                    bos_token: first_token.clone().map(SpecialToken::Text),
+                    ..TokenizerConfig::default()
+                },
+                None,
+            )
         };
         if kind == FileKind::Tiktoken {
             for (id, AddedToken { content }) in &config.added_tokens_decoder {
@@ -160,7 +166,7 @@ fn at(path: &Path, problem: impl fmt::Display) -> String {
     format!("{}: {problem}", path.display())
 }
 
-impl Config {
+impl TokenizerConfig {
     /// Reads a file; empty if there is none.
     fn read(path: &Path) -> Result<Self, String> {
         let Some(json) = read(path, MAX_CONFIG)? else { return Ok(Self::default()) };

@@ -9,7 +9,7 @@ use endpoint_picker_wire::figures::Figures;
 use endpoint_picker_wire::statistics::Count;
 use metrics_agent_catalogue::Refusal;
 use metrics_agent_catalogue::grpc::GrpcPool;
-use metrics_agent_kv_events::event::Tier;
+use metrics_agent_kv_events::event::StorageTier;
 use metrics_agent_kv_events::{KvEvents, ServerEvents};
 use metrics_agent_sources::endpoints::Unresolved;
 use metrics_agent_status::pool::{
@@ -116,7 +116,9 @@ fn of_kv_events(server: &ServerEvents, now: Duration) -> KvEventsStatus {
         status.problem = status.problem.or_else(|| stream.problem.clone());
         status.blocks += contents.blocks;
         status.orphans += contents.orphans;
-        for (tier, tokens) in Tier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0) {
+        for (tier, tokens) in
+            StorageTier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0)
+        {
             *status.tokens.entry(tier.as_str().to_owned()).or_default() += tokens;
         }
     }

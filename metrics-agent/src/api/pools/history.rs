@@ -36,17 +36,17 @@ pub struct History {
 #[derive(Debug, Default)]
 struct PoolHistory {
     times: VecDeque<Duration>,
-    endpoints: BTreeMap<String, Columns>,
+    endpoints: BTreeMap<String, EndpointColumns>,
     /// Requests that wait in the proxies' queues, by priority.
-    queued: BTreeMap<i32, Column>,
+    queued: BTreeMap<i32, NumberColumn>,
 }
 
 /// One number for each of [`PoolHistory::times`]; NaN, and null in JSON, where there was no value.
-type Column = VecDeque<f32>;
+type NumberColumn = VecDeque<f32>;
 
 /// The columns of an endpoint, in the order of [`SERIES`].
 #[derive(Clone, Debug)]
-struct Columns([Column; SERIES.len()]);
+struct EndpointColumns([NumberColumn; SERIES.len()]);
 
 /// The series of an endpoint, with their names in JSON.
 const SERIES: [(&str, fn(&EndpointStatus) -> Option<f64>); 5] = [
@@ -61,8 +61,8 @@ const SERIES: [(&str, fn(&EndpointStatus) -> Option<f64>); 5] = [
 #[derive(Serialize)]
 struct HistoryJson<'a> {
     ages_ms: Vec<u128>,
-    endpoints: &'a BTreeMap<String, Columns>,
-    queued: &'a BTreeMap<i32, Column>,
+    endpoints: &'a BTreeMap<String, EndpointColumns>,
+    queued: &'a BTreeMap<i32, NumberColumn>,
 }
 
 impl History {
@@ -120,14 +120,14 @@ impl PoolHistory {
         let before = self.times.len();
         self.times.push_back(now);
         for endpoint in status.endpoints.iter().take(MAX_ENDPOINTS) {
-            let made = || Columns(core::array::from_fn(|_| unknown(before)));
-            let Columns(columns) = self.endpoints.entry(endpoint.name.clone()).or_insert_with(made);
+            let made = || EndpointColumns(core::array::from_fn(|_| unknown(before)));
+            let EndpointColumns(columns) = self.endpoints.entry(endpoint.name.clone()).or_insert_with(made);
             for (column, (_, value)) in columns.iter_mut().zip(SERIES) {
                 column.push_back(thousandths(value(endpoint)));
             }
         }
         // Endpoints without a new point have left.
-        self.endpoints.retain(|_, Columns([first, ..])| first.len() == before + 1);
+        self.endpoints.retain(|_, EndpointColumns([first, ..])| first.len() == before + 1);
         for band in status.queue.iter().flat_map(|queue| &queue.bands) {
             let queued = self.queued.entry(band.priority).or_insert_with(|| unknown(before));
             queued.push_back(band.requests as f32);
@@ -135,7 +135,7 @@ impl PoolHistory {
         self.queued.retain(|_, queued| queued.len() == before + 1);
         if self.times.len() > MAX_POINTS {
             self.times.pop_front();
-            let columns = self.endpoints.values_mut().flat_map(|Columns(columns)| columns);
+            let columns = self.endpoints.values_mut().flat_map(|EndpointColumns(columns)| columns);
             columns.chain(self.queued.values_mut()).for_each(|column| _ = column.pop_front());
         }
     }
@@ -146,13 +146,13 @@ fn ready(endpoint: &EndpointStatus) -> Option<&EndpointStatus> {
     (endpoint.state != EndpointState::NotReady).then_some(endpoint)
 }
 
-impl Serialize for Columns {
+impl Serialize for EndpointColumns {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(SERIES.iter().map(|(name, _)| name).zip(&self.0))
     }
 }
 
-fn unknown(points: usize) -> Column {
+fn unknown(points: usize) -> NumberColumn {
     core::iter::repeat_n(f32::NAN, points).collect()
 }
 

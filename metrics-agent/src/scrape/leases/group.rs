@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::{Agents, Lease, SHOWN_EVERY, term};
-use crate::scrape::slot::{Origin, Slot};
+use crate::scrape::slot::{ReadingOrigin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
@@ -24,7 +24,7 @@ const YIELD: Duration = Duration::from_secs(10);
 const MAX_NAME_BYTES: usize = 256;
 
 /// The endpoints of a pool, between their scrape tasks and the link to the store.
-pub(super) struct Group {
+pub(super) struct LeaseGroup {
     clock: Clock,
     state: Mutex<LeasesState>,
     /// Notified when there is something to send.
@@ -62,7 +62,7 @@ struct LeaseEntry {
     is_newer: bool,
 }
 
-impl Group {
+impl LeaseGroup {
     /// The endpoints of this agent, by its number. There are none yet.
     pub(super) fn new(clock: Clock, agent: u64) -> Self {
         let state = LeasesState {
@@ -176,7 +176,10 @@ impl Group {
             if let Some(updated) = reading.updated {
                 slot.set_values(reading, updated);
                 let name = |name: String| (!name.is_empty()).then(|| name.into());
-                slot.set_origin(Origin { engine: name(engine), kv_usage_metric: name(kv_usage_metric) });
+                slot.set_origin(ReadingOrigin {
+                    engine: name(engine),
+                    kv_usage_metric: name(kv_usage_metric),
+                });
             }
             slot.set_scrape_failure(None);
             slot.mark_tried(now);
@@ -205,13 +208,13 @@ impl LeaseEntry {
 
 /// One endpoint that agents scrape for one another, for its scrape task.
 pub(in crate::scrape) struct SharedScrape {
-    group: Arc<Group>,
+    group: Arc<LeaseGroup>,
     scrape: u64,
     interval: Duration,
 }
 
 impl SharedScrape {
-    pub(super) fn new(group: &Arc<Group>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
+    pub(super) fn new(group: &Arc<LeaseGroup>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
         let mut state = group.state.lock();
         let entry = LeaseEntry {
             slot: Arc::clone(slot),
@@ -308,7 +311,7 @@ pub(super) struct Claim {
 
 /// The state of an endpoint, as others take it.
 pub(super) fn stored(scrape: u64, slot: &Slot, now: Duration) -> StoredReading {
-    let Origin { engine, kv_usage_metric } = slot.origin();
+    let ReadingOrigin { engine, kv_usage_metric } = slot.origin();
     let name = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
     StoredReading {
         scrape,

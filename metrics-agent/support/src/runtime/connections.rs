@@ -96,14 +96,14 @@ impl Places {
 struct Connections {
     places: Places,
     tasks: JoinSet<()>,
-    open: HashMap<Id, Connection>,
+    open: HashMap<Id, OpenConnection>,
     peers: HashMap<IpAddr, PeerConnections>,
     /// The number of connections so far.
     opened: u64,
     is_reached: bool,
 }
 
-struct Connection {
+struct OpenConnection {
     peer: IpAddr,
     /// Its number among all connections so far.
     number: u64,
@@ -151,7 +151,7 @@ impl Connections {
         let place = Place::default();
         let task = self.tasks.spawn(serve(place.clone()));
         self.opened += 1;
-        self.open.insert(task.id(), Connection { peer, number: self.opened, place, task });
+        self.open.insert(task.id(), OpenConnection { peer, number: self.opened, place, task });
         self.peers.entry(peer).or_default().open += 1;
         if self.open.len() >= self.places.max && !self.is_reached {
             self.is_reached = true;
@@ -205,7 +205,7 @@ impl Connections {
 
     /// Frees the place of a connection.
     fn free(&mut self, id: Id) {
-        let Some(Connection { peer, .. }) = self.open.remove(&id) else { return };
+        let Some(OpenConnection { peer, .. }) = self.open.remove(&id) else { return };
         if let Some(of_peer) = self.peers.get_mut(&peer) {
             of_peer.open -= 1;
             if of_peer.open == 0 {
@@ -260,7 +260,7 @@ mod tests {
         fn hosts(&self) -> Vec<u8> {
             let mut open: Vec<_> = self.0.open.values().collect();
             open.sort_by_key(|connection| connection.number);
-            let last = |connection: &&Connection| match connection.peer {
+            let last = |connection: &&OpenConnection| match connection.peer {
                 IpAddr::V4(address) => address.octets()[3],
                 IpAddr::V6(_) => 0,
             };

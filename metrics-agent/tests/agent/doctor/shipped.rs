@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::fixture::Recorded;
 
-/// A dump of an Envoy that was started with this document, in which every cluster has one host, the pools' only endpoint.
+/// A dump of an Envoy that was started with this document, in which every cluster has two hosts, of which one is the only endpoint of the agent's pools.
 fn running(document: &Value) -> Recorded {
     const HOST: &str = "10.0.0.1:8000";
     let resources = &document["static_resources"];
@@ -18,11 +18,11 @@ fn running(document: &Value) -> Recorded {
     let entries = |list: &str, field: &str| -> Vec<Value> {
         resources[list].as_array().unwrap().iter().map(|resource| json!({field: resource})).collect()
     };
-    let address = json!({"socket_address": {"address": "10.0.0.1", "port_value": 8000}});
+    let hosts = ["10.0.0.1", "10.0.0.2"]
+        .map(|address| json!({"address": {"socket_address": {"address": address, "port_value": 8000}}}));
     let clusters = resources["clusters"].as_array().unwrap().iter();
-    let clusters: Vec<_> = clusters
-        .map(|cluster| json!({"name": cluster["name"], "host_statuses": [{"address": address}]}))
-        .collect();
+    let clusters: Vec<_> =
+        clusters.map(|cluster| json!({"name": cluster["name"], "host_statuses": hosts})).collect();
     let pools = ["default", "chat", "embeddings"];
     let statistics = pools.iter().flat_map(|pool| {
         let wasm = format!("wasmcustom.endpoint_picker.{pool}.");
@@ -77,7 +77,7 @@ fn no_shipped_configuration_has_a_mistake() {
     }
 }
 
-/// With the cluster of the module that the same page has.
+/// Configuration with the cluster of the module that the same page has.
 #[test]
 fn the_documented_cluster_of_the_module_has_no_mistake() {
     let of_page = |snippet: &Snippet| snippet.at.starts_with("docs/install/envoy.md:");

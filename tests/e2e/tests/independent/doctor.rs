@@ -459,7 +459,7 @@ async fn doctor_reads_dynamic_listeners_and_what_happened_to_requests() {
     .await;
     drop(envoy);
 
-    // A module of another version, made of this one.
+    // A module of another version, made of the built module.
     let other = dir.path().join("other.wasm");
     let mut bytes = fs::read(module).unwrap();
     let version = env!("CARGO_PKG_VERSION").as_bytes();

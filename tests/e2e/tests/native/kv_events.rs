@@ -179,7 +179,7 @@ async fn events_are_compared_with_the_cached_tokens_of_responses() {
         pool["proxies"][0]["routed"].as_u64().context(pool)
     })
     .await;
-    // A server has half of a prompt. The events of the second server show all of it, and those of the third one the half. Each prompt is
+    // A server has half of a prompt. The events of the second server show all of it, and the third one's the half. Each prompt is
     // sent once, because one that was just sent counts more than half of it.
     let (wrong, right) = (['u', 'v', 'w'].map(Prompt::of), ['p', 'q', 'r'].map(Prompt::of));
     let half = |prompt: &Prompt| stored(&prompt.text()[..prompt.text().len() / 2]);

@@ -202,7 +202,7 @@ async fn two_hundred_pools_share_threads_and_are_forgotten_with_their_routes() {
     let left = memory(&stack).saturating_sub(before);
     println!("{} KiB of memory with one pool", left / 1024);
     assert!(left < BYTES_OF_POOL * POOLS as u64, "pools that come back do not add up: {left} bytes");
-    // An agent on a busy machine may answer too late, but it knows each pool.
+    // An agent on a busy machine may respond too late, but it knows each pool.
     let log = stack.envoy().log().unwrap();
     let refused: Vec<_> =
         log.lines().filter(|line| line.contains("no snapshot") && !line.contains(": timeout")).collect();

@@ -1,4 +1,4 @@
-//! End-to-end tests of what each form of the filter does by itself: it frames bodies and streams, sets headers, answers when a request is
+//! End-to-end tests of what each form of the filter does by itself: it frames bodies and streams, sets headers, responds when a request is
 //! refused, talks with the agent, reports, and shares between workers. Every change runs them with both forms; `FILTER` names the form, `wasm`
 //! or `native`.
 

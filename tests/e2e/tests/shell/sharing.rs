@@ -9,7 +9,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use std::net::SocketAddr;
 
-/// Requests in a row after which every endpoint was picked that may be: with three, the chance that one got none is below 0.001 %.
+/// Requests in a row after which every endpoint was picked that may be: with three, the chance that an endpoint got none is below 0.001 %.
 const MANY: usize = 30;
 
 /// An Envoy with agent and model servers, and a second Envoy with the same.

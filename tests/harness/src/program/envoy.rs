@@ -40,9 +40,9 @@ struct Succession {
     concurrency: u32,
     /// Identifies the line among all Envoys of the host.
     base_id: u32,
-    /// The number of Envoys before this one, since one was started that took over from none.
+    /// The number of earlier Envoys, since one was started that took over from none.
     epoch: u32,
-    /// The number of all Envoys before this one.
+    /// The number of all earlier Envoys.
     before: u32,
 }
 

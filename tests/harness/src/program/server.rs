@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Requests that a model server works on at once. Twice as many take each token twice as long.
+/// Requests that a model server works on at once. Twice the number takes each token twice as long.
 const MAX_NUM_SEQS: &str = "256";
 
 /// A running server; it ends when dropped.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::TcpSocket;
 
 /// Picks in a row, for each worker, after which every worker counts as picking: with two workers and a fair kernel, the
-/// chance that one got none of the connections is below 0.01 %.
+/// chance that a worker got none of the connections is below 0.01 %.
 const PICKS_PER_WORKER: u32 = 8;
 
 /// A running stack; everything in it ends when it is dropped. Its logs stay when the test has failed.
@@ -70,13 +70,13 @@ impl Stack {
     ///
     /// # Panics
     ///
-    /// When no answer comes.
+    /// When no response comes.
     pub async fn post(&self, path: &str, body: &Value) -> Response {
         let sent = client::http1().post(self.url(path)).json(body).send().await;
         sent.unwrap_or_else(|reason| panic!("POST {path}: {reason:?}"))
     }
 
-    /// The index of the server in [`Self::servers`] that sent this answer.
+    /// The index of the server in [`Self::servers`] that sent this response.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Stack {
         self.agent.as_mut().expect("the stack has an agent").signal(Signal::CONT);
     }
 
-    /// Starts another Envoy that takes over from this one, which must have been built for it.
+    /// Starts another Envoy that takes over from the running one, which must have been built for it.
     pub async fn hot_restart(&mut self) -> Result<()> {
         self.envoy.hot_restart().await
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest time until the API server serves a custom resource that it has accepted.
+/// Maximum time until the API server serves a custom resource that it has accepted.
 const SERVED: Duration = Duration::from_secs(60);
 
 /// The custom resources of a project.

@@ -31,7 +31,7 @@ type Targets = Vec<SocketAddr>;
 #[derive(Debug, Default)]
 struct Balancers {
     addresses: BTreeMap<String, Ipv4Addr>,
-    /// By address; a port stays when the Service has gone, without targets.
+    /// Balancers by address; a port stays when the Service has gone, without targets.
     ports: BTreeMap<SocketAddr, watch::Sender<Targets>>,
     connections: JoinSet<()>,
 }

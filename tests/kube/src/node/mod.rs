@@ -77,7 +77,7 @@ pub struct Node {
     _balancers: AbortOnDropHandle<()>,
 }
 
-/// What all pods of the node share.
+/// Parts that all pods of the node share.
 struct Kubelet {
     client: Client,
     images: BTreeMap<String, Image>,
@@ -132,7 +132,7 @@ impl fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
-    /// What stands for an image with this reference.
+    /// Program in place of an image.
     fn image(&self, reference: &str) -> Result<&Image> {
         let without_digest = reference.split_once('@').map_or(reference, |(name, _)| name);
         let last = without_digest.rsplit('/').next().unwrap_or(without_digest);

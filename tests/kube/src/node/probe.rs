@@ -81,7 +81,7 @@ impl Check {
         } else if let Some(tcp) = &probe.tcp_socket {
             (&tcp.port, None)
         } else if let Some(grpc) = &probe.grpc {
-            // A connection stands for the call: those who have such a probe here are asked by nobody.
+            // A connection stands for the call: no program asks containers with such a probe here.
             (&IntOrString::Int(grpc.port), None)
         } else {
             bail!("container {:?}: its kind of probe is not supported here", container.name);

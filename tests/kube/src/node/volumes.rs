@@ -24,7 +24,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 pub(super) struct Volumes {
     folder: PathBuf,
     address: Ipv4Addr,
-    /// By name, with the number of the version; empty ones are not in it.
+    /// Volumes by name, with the number of the version; empty ones are not in it.
     written: BTreeMap<String, (Files, u32)>,
     /// Requested once: tokens live for an hour, longer than any test.
     tokens: BTreeMap<String, Vec<u8>>,

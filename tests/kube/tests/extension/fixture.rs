@@ -112,12 +112,12 @@ impl Models {
         self.extension.cluster().kubectl(["--namespace", &self.namespace].iter().chain(arguments)).await
     }
 
-    /// The pod that answers a chat request to a path that ends like [`CHAT`].
+    /// The pod that responds to a chat request to a path that ends like [`CHAT`].
     pub(crate) async fn chat(&self, path: &str, prompt: &str) -> Result<String> {
         self.served_by(path, &client::chat(prompt), &[]).await
     }
 
-    /// The pod that answers a chat request with this model, from a client with these headers.
+    /// The pod that responds to a chat request with this model, from a client with these headers.
     pub(crate) async fn chat_with(
         &self,
         model: &str,

@@ -64,7 +64,7 @@ async fn objects_change_under_load(filter: Filter) {
     let installation = Installation::with_values(ground, filter, 2, &values).await;
     let load = Load::start(&installation.url("/v1/chat/completions"), 2, Duration::from_millis(10));
 
-    // The answer has the model of the request, and the server's own that of the rewrite.
+    // The response has the model of the request, and the server's own response has the rewrite's.
     for target in ["first", "second"] {
         installation.apply(&rewrite(target)).await;
         let until = format!("the model is rewritten to {target}");

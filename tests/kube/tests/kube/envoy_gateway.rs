@@ -124,7 +124,7 @@ async fn assert_picks(installation: &Installation<'_>) {
     served_by(&client::http1().post(installation.url(CHAT)).json(&large).send().await.unwrap());
 }
 
-/// What a server received of a request in which the client names a destination.
+/// Request as a server received it, in which the client names a destination.
 async fn echo(installation: &Installation<'_>) -> Result<Value> {
     let request = client::http1().get(installation.url("/")).header(DESTINATION, "127.0.0.1:1");
     Ok(request.send().await?.error_for_status()?.json().await?)

@@ -194,7 +194,7 @@ fn use_agent(value: &mut Value, agent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the mounted module in what a patch inserts by that of the stack.
+/// Replaces the mounted module in what a patch inserts by the stack's.
 fn use_module(value: &mut Value, filter: Filter) -> Result<()> {
     const MOUNTED: &str = "/opt/endpoint-picker/";
     for place in ["/typed_config/config/vm_config/code", "/typed_config/dynamic_module_config/module"] {

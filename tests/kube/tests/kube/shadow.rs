@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-/// For both pickers.
+/// Configuration for both pickers.
 const CONFIG: &str = "
 apiVersion: inference.networking.x-k8s.io/v1alpha1
 kind: EndpointPickerConfig

@@ -62,7 +62,7 @@ impl Agent {
         self.process.output().unwrap()
     }
 
-    /// The answer of `/readyz`.
+    /// The response of `/readyz`.
     pub(crate) async fn readiness(&self) -> Result<(StatusCode, String)> {
         let answer = self.http.get(format!("http://{}/readyz", self.address)).send().await?;
         Ok((answer.status(), answer.text().await?))
@@ -96,7 +96,7 @@ impl Agent {
         }
     }
 
-    /// Polls for other versions than these of topology and readings. The answer has endpoints and policy if they are others.
+    /// Polls for other versions than these of topology and readings. The response has endpoints and policy if they are others.
     async fn poll(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! What the agent watches, and what it does when the API server is slow, away or forbids it: `make test-kube`.
+//! Watches of the agent, and its behaviour while the API server is slow, away or forbids them: `make test-kube`.
 //!
 //! All but the first share a cluster, which some of them stop, and run one after the other, because others measure.
 

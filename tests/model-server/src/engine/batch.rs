@@ -24,9 +24,9 @@ pub struct BatchRequest {
     /// The adapter it needs; `None` for the model itself.
     pub(super) adapter: Option<Arc<str>>,
     prompt_tokens: usize,
-    /// Tokens of its answer, at least 1.
+    /// Tokens of its response, at least 1.
     answer_tokens: u64,
-    /// One for each full block of the prompt, over everything up to its end; those of the answer may follow.
+    /// One for each full block of the prompt, over everything up to its end; those of its response may follow.
     blocks: Arc<[u64]>,
 }
 
@@ -54,7 +54,7 @@ pub struct PrefixCacheCounts {
 /// A running request after a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Tokens of its answer so far.
+    /// Tokens of its response so far.
     pub made: u64,
     /// Whether these are all.
     pub is_all: bool,
@@ -85,7 +85,7 @@ pub(super) struct Sequence<T> {
 }
 
 impl<T> Sequence<T> {
-    /// Tokens of its prompt and of its answer so far.
+    /// Tokens of its prompt and of its response so far.
     pub(super) fn tokens(&self) -> usize {
         self.request.prompt_tokens + usize::try_from(self.made).unwrap_or(usize::MAX)
     }
@@ -104,8 +104,8 @@ impl BatchRequest {
         Self::of_blocks(adapter.map(Into::into), prompt_tokens, blocks.collect(), answer_tokens)
     }
 
-    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter included: those of the
-    /// prompt, which may be followed by those that the answer fills.
+    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter included: first the
+    /// prompt, which may be followed by those that the response fills.
     pub fn of_blocks(
         adapter: Option<Arc<str>>,
         prompt_tokens: usize,
@@ -126,7 +126,7 @@ impl BatchRequest {
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
     }
 
-    /// Hashes of all its full blocks: of its prompt, and of its answer if they were given.
+    /// Hashes of all its full blocks: of its prompt, and of its response if they were given.
     pub fn blocks(&self) -> &[u64] {
         &self.blocks
     }
@@ -141,14 +141,14 @@ impl BatchRequest {
         self.prompt_tokens
     }
 
-    /// Tokens of its answer.
+    /// Tokens of its response.
     pub fn answer_tokens(&self) -> u64 {
         self.answer_tokens
     }
 }
 
-/// How many of so many tokens are read when this many of the first blocks are cached. The last token is always read: its result is
-/// the next token of the answer.
+/// Tokens, of this many, that are read when this many of the first blocks are cached. The last token is always read: its result is
+/// the next token of the response.
 fn unread(tokens: usize, cached: usize) -> usize {
     tokens.saturating_sub(cached * BLOCK).max(1)
 }
@@ -283,7 +283,7 @@ impl<T> Batch<T> {
                 self.preempt();
                 continue;
             }
-            // A request that is alone and does not fit goes on without a block, so that it ends.
+            // A request that is alone and does not fit continues without a block, so that it ends.
             decoding += usize::from(self.running[at].unread == 0);
             at += 1;
         }

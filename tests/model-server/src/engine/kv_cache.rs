@@ -19,7 +19,7 @@ pub(super) struct KvCache {
     oldest: Place,
     newest: Place,
     unused: usize,
-    /// Blocks that belong to one request, because they are not full or hold its answer.
+    /// Blocks that belong to one request, because they are not full or hold its response.
     private: usize,
     /// Its changes since they were taken; `None`: they are not recorded.
     changes: Option<Vec<CacheChange>>,

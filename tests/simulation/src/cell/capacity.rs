@@ -60,7 +60,7 @@ struct ClosedLoop {
     /// Work at each server.
     work: Vec<Duration>,
     slowness: Vec<f64>,
-    /// Time that a token of an answer takes a server.
+    /// Time that a token of a response takes a server.
     token: Duration,
     requests: usize,
     ended: usize,

@@ -11,7 +11,7 @@ pub struct Conditions {
     pub proxies: Proxies,
     /// Share of the requests that go to a random server past all pickers. They are not measured.
     pub foreign: f64,
-    /// Tokens of an answer in a chunk after the first one.
+    /// Tokens of a response in a chunk after the first one.
     pub chunk_tokens: u64,
     /// Maximum by which a chunk is late at the proxy. Clients measure the time at the server.
     pub jitter: Duration,

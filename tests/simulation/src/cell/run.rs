@@ -1,6 +1,6 @@
 //! Runs a cell.
 
-use metrics_agent_kv_events::event::Event as CacheEvent;
+use metrics_agent_kv_events::event::KvEvent as CacheEvent;
 
 use super::conditions::Conditions;
 use super::figures::{Figures, Served};
@@ -27,7 +27,7 @@ pub struct Cell {
     pub requests: usize,
     /// Determines all requests and their times, and the random numbers of the pickers.
     pub seed: u64,
-    /// What lies between clients and servers.
+    /// Delays between clients and servers.
     pub conditions: Conditions,
     /// The limit that each request has for its first token, and by which it may be refused. The client of a refused request gives up.
     pub limit: Option<Duration>,
@@ -52,7 +52,7 @@ enum Event {
         number: usize,
         chunk: Chunk,
     },
-    /// A proxy sends its changes to the agent, and reads those of the others.
+    /// A proxy sends its changes to the agent, and reads the other proxies' changes.
     Sync {
         proxy: usize,
     },
@@ -74,7 +74,7 @@ struct Sent {
     proxy: Option<usize>,
     at: Duration,
     first_token: Option<Duration>,
-    /// Tokens of its answer so far.
+    /// Tokens of its response so far.
     made: u64,
     /// When its last chunk so far arrives at the proxy.
     arrives: Duration,

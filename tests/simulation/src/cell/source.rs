@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Where requests come from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Sessions that begin by themselves. Half as many requests as are measured come before, and fill the caches.
+    /// Sessions that begin by themselves. Half the number of measured requests come before, and fill the caches.
     Open {
         /// The sessions, and their servers.
         workload: Workload,
@@ -128,9 +128,9 @@ const WARM_UP: f64 = 0.5;
 /// Which requests are measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Span {
-    /// Those that are sent between these times.
+    /// Requests that are sent between these times.
     Time { begin: Duration, end: Duration },
-    /// Those behind the first ones, up to this number.
+    /// Requests behind the first ones, up to this number.
     Count { before: usize, all: usize },
 }
 

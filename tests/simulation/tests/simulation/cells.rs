@@ -1,4 +1,4 @@
-//! What clients wait with each way to pick, in small cells of all workloads: the test of every change of a rule.
+//! Waiting times of clients with each way to pick, in small cells of all workloads: the test of every change of a rule.
 
 use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::table::{Condition, Plan, Results, median};

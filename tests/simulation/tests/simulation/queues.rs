@@ -23,7 +23,7 @@ use endpoint_picker_wire::v1;
 
 const STEP: Duration = Duration::from_millis(1);
 const STEPS: u64 = 6_000;
-/// Those before the queues are full do not count.
+/// Requests before the queues are full do not count.
 const WARM_UP: u64 = 1_000;
 
 const SERVERS: u16 = 4;

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Tenants {
     tenants: Slab<Tenant>,
-    by_name: HashMap<Name<Arc<str>>, TenantSlot>,
+    by_name: HashMap<TenantName<Arc<str>>, TenantSlot>,
     /// Tenants without [`OTHER_TENANTS`].
     named: usize,
     /// No place can be taken before this time.
@@ -49,7 +49,7 @@ pub(in crate::flow_control) struct TenantSlot(NonZeroU16);
 
 #[derive(Debug)]
 struct Tenant {
-    name: Name<Arc<str>>,
+    name: TenantName<Arc<str>>,
     requests: u64,
     bytes: u64,
     /// In the order of [`Outcome::ALL`].
@@ -60,13 +60,13 @@ struct Tenant {
 
 /// The name of a tenant; `S` is a kind of text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Name<S> {
+struct TenantName<S> {
     priority: i32,
     id: S,
 }
 
-impl Equivalent<Name<Arc<str>>> for Name<&str> {
-    fn equivalent(&self, other: &Name<Arc<str>>) -> bool {
+impl Equivalent<TenantName<Arc<str>>> for TenantName<&str> {
+    fn equivalent(&self, other: &TenantName<Arc<str>>) -> bool {
         self.priority == other.priority && *self.id == *other.id
     }
 }
@@ -135,7 +135,7 @@ impl Tenants {
     }
 
     fn find(&self, priority: i32, id: &str) -> Option<TenantSlot> {
-        self.by_name.get(&Name { priority, id }).copied()
+        self.by_name.get(&TenantName { priority, id }).copied()
     }
 
     /// Makes room for one more tenant, if that is possible.
@@ -164,7 +164,7 @@ impl Tenants {
     }
 
     fn add(&mut self, priority: i32, id: &str) -> TenantSlot {
-        let name = Name { priority, id: Arc::from(id) };
+        let name = TenantName { priority, id: Arc::from(id) };
         self.named += usize::from(!name.is_of_others());
         let (ends, last) = ([Waits::default(); Outcome::ALL.len()], Nanos(0));
         let key = self.tenants.insert(Tenant { name: name.clone(), requests: 0, bytes: 0, ends, last });
@@ -185,7 +185,7 @@ impl TenantSlot {
     }
 }
 
-impl<S: AsRef<str>> Name<S> {
+impl<S: AsRef<str>> TenantName<S> {
     fn is_of_others(&self) -> bool {
         self.id.as_ref() == OTHER_TENANTS
     }

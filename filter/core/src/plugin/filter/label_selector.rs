@@ -11,7 +11,7 @@ use crate::pool::Endpoint;
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
     match_labels: BTreeMap<String, String>,
-    match_expressions: Vec<Expression>,
+    match_expressions: Vec<LabelExpression>,
     /// Only the agent writes it: it lowers `by-label` to this condition.
     one_of: Option<OneOf>,
 }
@@ -31,7 +31,7 @@ struct OneOf {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Expression {
+struct LabelExpression {
     key: String,
     operator: Operator,
     #[serde(default)]
@@ -79,7 +79,7 @@ impl OneOf {
     }
 }
 
-impl Expression {
+impl LabelExpression {
     fn holds(&self, label: Option<&str>) -> bool {
         let is_listed = label.is_some_and(|label| self.values.iter().any(|value| value == label));
         match self.operator {

@@ -25,8 +25,8 @@ impl<'de> Deserializer<'de> for Parameters {
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Number(number) => number.deserialize_any(visitor),
             Value::String(text) => visitor.visit_string(text),
-            Value::Array(items) => visitor.visit_seq(Items(items.into_iter())),
-            Value::Object(fields) => visitor.visit_map(Fields::new(fields)),
+            Value::Array(items) => visitor.visit_seq(ParameterItems(items.into_iter())),
+            Value::Object(fields) => visitor.visit_map(ParameterFields::new(fields)),
         }
     }
 
@@ -38,7 +38,7 @@ impl<'de> Deserializer<'de> for Parameters {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.0 {
-            Value::Object(fields) => visitor.visit_map(Fields::new(without_nulls(fields, known))),
+            Value::Object(fields) => visitor.visit_map(ParameterFields::new(without_nulls(fields, known))),
             other => Err(mismatch(&other, "an object")),
         }
     }
@@ -97,9 +97,9 @@ fn mismatch(value: &Value, allowed: &str) -> Error {
     Error::custom(format_args!("is {kind}; allowed is {allowed}"))
 }
 
-struct Items(std::vec::IntoIter<Value>);
+struct ParameterItems(std::vec::IntoIter<Value>);
 
-impl<'de> SeqAccess<'de> for Items {
+impl<'de> SeqAccess<'de> for ParameterItems {
     type Error = Error;
 
     #[inline(never)]
@@ -108,19 +108,19 @@ impl<'de> SeqAccess<'de> for Items {
     }
 }
 
-struct Fields {
+struct ParameterFields {
     fields: serde_json::map::IntoIter,
     /// The value of the field whose name was just read.
     value: Value,
 }
 
-impl Fields {
+impl ParameterFields {
     fn new(fields: Map<String, Value>) -> Self {
         Self { fields: fields.into_iter(), value: Value::Null }
     }
 }
 
-impl<'de> MapAccess<'de> for Fields {
+impl<'de> MapAccess<'de> for ParameterFields {
     type Error = Error;
 
     #[inline(never)]

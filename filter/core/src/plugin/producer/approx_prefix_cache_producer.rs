@@ -83,6 +83,10 @@ impl Recorder for ApproxPrefixCacheProducer {
         Some(Box::new(PrefixIndex::default()))
     }
 
+    fn reads_rated(&self) -> bool {
+        false
+    }
+
     /// Remembers the prompt when it is routed, before the server responds, as in the EPP.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         self.record_blocks(cycle, routed, PrefixIndex::fresh, records);

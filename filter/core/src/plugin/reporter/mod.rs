@@ -31,11 +31,11 @@ const MAX_KEY_LENGTH: usize = 256;
 #[serde(try_from = "ReporterParameters")]
 pub struct RequestAttributeReporter {
     /// `None`: the parameters have no attribute, which [`check`](Plugin::check) refuses.
-    attribute: Option<Attribute>,
+    attribute: Option<ReportedAttribute>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Attribute {
+struct ReportedAttribute {
     namespace: String,
     name: String,
     expression: Expression,
@@ -70,7 +70,7 @@ impl TryFrom<ReporterParameters> for RequestAttributeReporter {
     fn try_from(ReporterParameters { attributes }: ReporterParameters) -> Result<Self, String> {
         let count = attributes.len();
         let mut attributes = attributes.into_iter();
-        let attribute = attributes.next().map(Attribute::try_from).transpose()?;
+        let attribute = attributes.next().map(ReportedAttribute::try_from).transpose()?;
         match attributes.next() {
             None => Ok(Self { attribute }),
             Some(_) => Err(format!("attributes must contain exactly one entry, and there are {count}")),
@@ -78,7 +78,7 @@ impl TryFrom<ReporterParameters> for RequestAttributeReporter {
     }
 }
 
-impl TryFrom<AttributeParameters> for Attribute {
+impl TryFrom<AttributeParameters> for ReportedAttribute {
     type Error = String;
 
     fn try_from(given: AttributeParameters) -> Result<Self, String> {
@@ -158,7 +158,7 @@ pub enum NotReported {
 impl RequestAttributeReporter {
     /// The number for a response with this usage.
     pub fn report(&self, usage: &Usage) -> Result<AttributeReport<'_>, NotReported> {
-        let Some(Attribute { namespace, name, expression, condition }) = &self.attribute else {
+        let Some(ReportedAttribute { namespace, name, expression, condition }) = &self.attribute else {
             return Err(NotReported::Nothing);
         };
         if let Some(condition) = condition

@@ -51,7 +51,9 @@ impl Filter for ContextLengthAware {
         let tokens = tokens(cycle);
         candidates.retain(|&endpoint| {
             let label = cycle.endpoint(endpoint).label(&self.label);
-            label.is_none_or(|label| Range::parse(label).is_some_and(|range| range.distance(tokens) == 0))
+            label.is_none_or(|label| {
+                LengthRange::parse(label).is_some_and(|range| range.distance(tokens) == 0)
+            })
         });
     }
 }
@@ -61,7 +63,8 @@ impl Scorer for ContextLengthAware {
         let tokens = tokens(cycle);
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             let label = cycle.endpoint(endpoint).label(&self.label);
-            *score = label.map_or(0.5, |label| Range::parse(label).map_or(0.0, |range| range.score(tokens)));
+            *score =
+                label.map_or(0.5, |label| LengthRange::parse(label).map_or(0.0, |range| range.score(tokens)));
         }
     }
 }
@@ -71,12 +74,12 @@ fn tokens(cycle: &Cycle<'_>) -> i64 {
 }
 
 /// Prompt lengths in tokens, both ends included.
-struct Range {
+struct LengthRange {
     min: i64,
     max: i64,
 }
 
-impl Range {
+impl LengthRange {
     /// Reads `min-max`, blanks around the numbers allowed.
     fn parse(label: &str) -> Option<Self> {
         let (min, max) = label.split_once('-')?;

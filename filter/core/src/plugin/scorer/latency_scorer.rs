@@ -26,7 +26,7 @@ pub struct LatencyScorer {
     ttft_weight: f64,
     /// Weight of the time of a token.
     tpot_weight: f64,
-    headroom_selection_strategy: Strategy,
+    headroom_selection_strategy: HeadroomStrategy,
     #[serde(rename = "compositeKVWeight")]
     composite_kv_weight: f64,
     composite_queue_weight: f64,
@@ -40,14 +40,14 @@ pub struct LatencyScorer {
 /// Which candidates are preferred among those that would keep their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
-enum Strategy {
+enum HeadroomStrategy {
     /// The candidates nearest to their limits.
     Least,
     /// The candidates furthest from their limits.
     Most,
 }
 
-impl From<String> for Strategy {
+impl From<String> for HeadroomStrategy {
     /// `most`; everything else is `Least`, as in the EPP.
     fn from(name: String) -> Self {
         if name == "most" { Self::Most } else { Self::Least }
@@ -59,7 +59,7 @@ impl Default for LatencyScorer {
         Self {
             ttft_weight: 0.8,
             tpot_weight: 0.2,
-            headroom_selection_strategy: Strategy::Least,
+            headroom_selection_strategy: HeadroomStrategy::Least,
             composite_kv_weight: 1.0,
             composite_queue_weight: 1.0,
             composite_prefix_weight: 1.0,
@@ -93,8 +93,8 @@ impl Scorer for LatencyScorer {
         let predictions = cycle.predictions();
         let Some(predictions) = predictions else { return self.composite(cycle, candidates, scores) };
         let at = |endpoint: usize| predictions.at(endpoint).copied().unwrap_or_default();
-        let group = Group::of(cycle, candidates, at);
-        let [mut ttft, mut tpot] = [Range::NONE; 2];
+        let group = CandidateGroup::of(cycle, candidates, at);
+        let [mut ttft, mut tpot] = [DistanceRange::NONE; 2];
         for &endpoint in candidates {
             let prediction = at(endpoint);
             if group.has(cycle, endpoint, &prediction) {
@@ -103,7 +103,8 @@ impl Scorer for LatencyScorer {
             }
         }
         let (alpha, beta) = self.weights(&ttft, &tpot);
-        let is_most = group == Group::Positive && self.headroom_selection_strategy == Strategy::Most;
+        let is_most =
+            group == CandidateGroup::Positive && self.headroom_selection_strategy == HeadroomStrategy::Most;
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
             let prediction = at(endpoint);
             if group.has(cycle, endpoint, &prediction) {
@@ -118,7 +119,7 @@ impl Scorer for LatencyScorer {
 
 impl LatencyScorer {
     /// The weights of both distances; a distance that is the same for all has none.
-    fn weights(&self, ttft: &Range, tpot: &Range) -> (f64, f64) {
+    fn weights(&self, ttft: &DistanceRange, tpot: &DistanceRange) -> (f64, f64) {
         let sum = self.ttft_weight + self.tpot_weight;
         if tpot.is_point() {
             (1.0, 0.0)
@@ -152,7 +153,7 @@ impl LatencyScorer {
 
 /// The candidates that are rated: the first of these groups that is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Group {
+enum CandidateGroup {
     /// All limits would be kept.
     Positive,
     /// Nothing is in flight there.
@@ -165,7 +166,7 @@ enum Group {
     Others,
 }
 
-impl Group {
+impl CandidateGroup {
     fn of(cycle: &Cycle<'_>, candidates: &[usize], at: impl Fn(usize) -> Prediction) -> Self {
         let groups = [Self::Positive, Self::Idle, Self::SlowTokens, Self::LateFirstToken];
         let is_taken =
@@ -187,12 +188,12 @@ impl Group {
 
 /// The range of some distances.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct DistanceRange {
     least: f64,
     most: f64,
 }
 
-impl Range {
+impl DistanceRange {
     /// The range of no distances.
     const NONE: Self = Self { least: f64::INFINITY, most: f64::NEG_INFINITY };
 

@@ -194,7 +194,7 @@ fn digits(integer: u64) -> u64 {
     u64::from(integer.checked_ilog10().unwrap_or_default()) + 1
 }
 
-/// The length of a number that [`Buffer::decimal`] writes.
+/// The length of a number that [`NumberBuffer::decimal`] writes.
 fn decimal_length(decimal: Decimal) -> u64 {
     let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
     let count = digits(integer);
@@ -269,9 +269,9 @@ pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGT
         }
         Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => fewest_digits(number.as_f64()),
     };
-    let mut text = Buffer { bytes: buffer, length: 0 };
+    let mut text = NumberBuffer { bytes: buffer, length: 0 };
     text.decimal(decimal);
-    let Buffer { bytes, length } = text;
+    let NumberBuffer { bytes, length } = text;
     bytes.get(..length).unwrap_or_default()
 }
 
@@ -304,12 +304,12 @@ fn fewest_digits(number: f64) -> Decimal {
 }
 
 /// A text of up to [`MAX_NUMBER_LENGTH`] bytes that is being written.
-struct Buffer<'b> {
+struct NumberBuffer<'b> {
     bytes: &'b mut [u8; MAX_NUMBER_LENGTH],
     length: usize,
 }
 
-impl Buffer<'_> {
+impl NumberBuffer<'_> {
     fn put(&mut self, byte: u8) {
         if let Some(place) = self.bytes.get_mut(self.length) {
             *place = byte;

@@ -124,8 +124,12 @@ impl Parsers {
         let trimmed = served_path.trim();
         let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
 
+        // Nearly all ends differ from the path's in their last bytes.
+        let last_bytes = trimmed.as_bytes().last_chunk::<4>();
+        let may_be_end =
+            |claim: &str| claim.as_bytes().last_chunk::<4>().is_none_or(|last| Some(last) == last_bytes);
         let mut best: Option<(&str, Api)> = None;
-        for &(claim, api) in &self.claims {
+        for &(claim, api) in self.claims.iter().filter(|(claim, _)| may_be_end(claim)) {
             let is_end = if self.by_segments {
                 is_end_by_segments(trimmed, claim, api)
             } else {
@@ -163,8 +167,7 @@ fn is_end_by_segments(path: &str, end: &str, api: Api) -> bool {
     }
     let Some(before) = path.strip_suffix(end) else { return false };
     let Some(before) = before.strip_suffix('/') else { return before.is_empty() };
-    let last = before.rsplit('/').next().unwrap_or_default();
-    api.rules().follows.is_none_or(|follows| before.is_empty() || last == follows)
+    api.rules().follows.is_none_or(|follows| before.is_empty() || ends_with_segments(before, follows))
 }
 
 /// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is

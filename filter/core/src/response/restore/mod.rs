@@ -21,9 +21,9 @@ pub struct Restore {
     name: Vec<u8>,
     /// The number of objects around the next byte.
     depth: u32,
-    /// Whether the object at depth 2 is the value of [`Key::Holder`].
+    /// Whether the object at depth 2 is the value of [`ModelKey::Holder`].
     is_held_object: bool,
-    position: Position,
+    position: JsonPosition,
     /// The end of the last chunk, if it is the beginning of the target's name. Never longer than the longest spelling of that
     /// name.
     held: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Restore {
 
 /// A key that leads to the name of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum ModelKey {
     /// `model`.
     Model,
     /// `response` or `message`, whose object has the name.
@@ -40,7 +40,7 @@ enum Key {
 
 /// The place of the next byte.
 #[derive(Clone, Copy, Debug)]
-enum Position {
+enum JsonPosition {
     /// In no string, and not behind a key.
     Between,
     /// In a string that may be a key.
@@ -48,9 +48,9 @@ enum Position {
     /// In another string.
     Text(OpenString),
     /// Behind the key, and maybe blanks.
-    AfterKey(Key),
+    AfterKey(ModelKey),
     /// Behind the key, the colon, and maybe blanks around it.
-    AfterColon(Key),
+    AfterColon(ModelKey),
 }
 
 /// The beginning of a string that may be a key.
@@ -72,10 +72,10 @@ impl KeyText {
     }
 
     /// The key, at this depth.
-    fn key(&self, depth: u32) -> Option<Key> {
+    fn key(&self, depth: u32) -> Option<ModelKey> {
         match self.bytes.get(..self.length)? {
-            b"model" => Some(Key::Model),
-            b"response" | b"message" if depth == 1 => Some(Key::Holder),
+            b"model" => Some(ModelKey::Model),
+            b"response" | b"message" if depth == 1 => Some(ModelKey::Holder),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl Restore {
             name: quoted(name),
             depth: 0,
             is_held_object: false,
-            position: Position::Between,
+            position: JsonPosition::Between,
             held: Vec::new(),
         })
     }
@@ -123,42 +123,46 @@ impl Restore {
             let rest = text.get(at..).unwrap_or_default();
             // The next position, and the number of bytes before it.
             let (position, length) = match self.position {
-                Position::Between => {
+                JsonPosition::Between => {
                     let Some(found) = self.next_of_structure(rest) else { break };
                     (self.enter(rest.get(found).copied()), found + 1)
                 }
-                Position::Text(mut open) => match open.end(rest) {
-                    Some(length) => (Position::Between, length),
-                    None => (Position::Text(open), rest.len()),
+                JsonPosition::Text(mut open) => match open.end(rest) {
+                    Some(length) => (JsonPosition::Between, length),
+                    None => (JsonPosition::Text(open), rest.len()),
                 },
-                Position::Key(text) if byte == b'"' => {
-                    (text.key(self.depth).map_or(Position::Between, Position::AfterKey), 1)
+                JsonPosition::Key(text) if byte == b'"' => {
+                    (text.key(self.depth).map_or(JsonPosition::Between, JsonPosition::AfterKey), 1)
                 }
-                Position::Key(text) => match text.with(byte).filter(|_| byte != b'\\') {
-                    Some(text) => (Position::Key(text), 1),
-                    None => (Position::Text(OpenString::default()), 0),
+                JsonPosition::Key(text) => match text.with(byte).filter(|_| byte != b'\\') {
+                    Some(text) => (JsonPosition::Key(text), 1),
+                    None => (JsonPosition::Text(OpenString::default()), 0),
                 },
-                Position::AfterKey(key) if byte == b':' => (Position::AfterColon(key), 1),
-                Position::AfterKey(_) | Position::AfterColon(_) if is_blank(byte) => (self.position, 1),
-                Position::AfterColon(Key::Holder) if byte == b'{' => {
+                JsonPosition::AfterKey(key) if byte == b':' => (JsonPosition::AfterColon(key), 1),
+                JsonPosition::AfterKey(_) | JsonPosition::AfterColon(_) if is_blank(byte) => {
+                    (self.position, 1)
+                }
+                JsonPosition::AfterColon(ModelKey::Holder) if byte == b'{' => {
                     (self.depth, self.is_held_object) = (2, true);
-                    (Position::Between, 1)
+                    (JsonPosition::Between, 1)
                 }
-                Position::AfterColon(Key::Model) if byte == b'"' => match match_literal(rest, &self.target) {
-                    Match::Whole(length) => {
-                        out.extend_from_slice(text.get(done..at).unwrap_or_default());
-                        out.extend_from_slice(&self.name);
-                        done = at + length;
-                        (Position::Between, length)
+                JsonPosition::AfterColon(ModelKey::Model) if byte == b'"' => {
+                    match match_literal(rest, &self.target) {
+                        Match::Whole(length) => {
+                            out.extend_from_slice(text.get(done..at).unwrap_or_default());
+                            out.extend_from_slice(&self.name);
+                            done = at + length;
+                            (JsonPosition::Between, length)
+                        }
+                        // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
+                        Match::Beginning if !is_last => {
+                            end = at;
+                            break;
+                        }
+                        Match::Beginning | Match::None => (JsonPosition::Text(OpenString::default()), 1),
                     }
-                    // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
-                    Match::Beginning if !is_last => {
-                        end = at;
-                        break;
-                    }
-                    Match::Beginning | Match::None => (Position::Text(OpenString::default()), 1),
-                },
-                Position::AfterKey(_) | Position::AfterColon(_) => (Position::Between, 0),
+                }
+                JsonPosition::AfterKey(_) | JsonPosition::AfterColon(_) => (JsonPosition::Between, 0),
             };
             self.position = position;
             at += length;
@@ -179,7 +183,7 @@ impl Restore {
     }
 
     /// The position behind such a byte.
-    fn enter(&mut self, byte: Option<u8>) -> Position {
+    fn enter(&mut self, byte: Option<u8>) -> JsonPosition {
         match byte {
             Some(b'{') => {
                 self.depth = self.depth.saturating_add(1);
@@ -187,11 +191,11 @@ impl Restore {
             }
             Some(b'}') => self.depth -= 1,
             _ if self.depth == 1 || self.depth == 2 && self.is_held_object => {
-                return Position::Key(KeyText::default());
+                return JsonPosition::Key(KeyText::default());
             }
-            _ => return Position::Text(OpenString::default()),
+            _ => return JsonPosition::Text(OpenString::default()),
         }
-        Position::Between
+        JsonPosition::Between
     }
 
     /// Whether bytes are held back.

@@ -25,7 +25,7 @@ use self::calibration::Outcome;
 use self::change::{LatencyChange, PredictedEnd};
 use self::columns::RowContext;
 use self::endpoint::NOTHING;
-use self::places::Places;
+use self::places::EndpointPlaces;
 use self::speed::MeanSpeed;
 use super::{Observation, PluginState};
 use crate::pool::reading::Reading;
@@ -74,7 +74,7 @@ pub struct LatencyState {
     endpoints: Vec<EndpointState>,
     /// The mean of the speeds of the endpoints.
     speed: MeanSpeed,
-    places: Places,
+    places: EndpointPlaces,
     adapters: Adapters,
     /// Mean of uncached tokens of requests.
     uncached: f64,
@@ -117,7 +117,7 @@ impl LatencyState {
             slopes: Slopes::before(prior),
             endpoints: Vec::new(),
             speed: MeanSpeed::default(),
-            places: Places::default(),
+            places: EndpointPlaces::default(),
             adapters: Adapters::default(),
             uncached: 0.0,
             rest: FIRST_REST,

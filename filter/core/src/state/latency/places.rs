@@ -31,13 +31,13 @@ impl Row {
 
 /// The places of a server: requests that run at once. All servers of a pool have the same number.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct EndpointPlaces {
     count: Option<u64>,
     /// When a request last waited.
     waited: Duration,
 }
 
-impl Places {
+impl EndpointPlaces {
     /// The number; `None` while no server was seen full.
     pub(super) fn count(&self) -> Option<u64> {
         self.count
@@ -67,7 +67,14 @@ mod tests {
     use super::*;
     use crate::test;
 
-    fn read(places: &mut Places, row: &mut Row, waiting: u64, running: u64, kv: f64, at: u64) -> Option<u64> {
+    fn read(
+        places: &mut EndpointPlaces,
+        row: &mut Row,
+        waiting: u64,
+        running: u64,
+        kv: f64,
+        at: u64,
+    ) -> Option<u64> {
         let (waiting, running, kv_usage) = (Some(waiting), Some(running), Some(kv));
         let reading = Reading { waiting, running, kv_usage, ..Reading::default() };
         places.read(row, &reading, Duration::from_millis(at));
@@ -76,7 +83,7 @@ mod tests {
 
     /// The places after readings of (waiting, running, KV usage), one every 50 ms.
     fn after(readings: &[(u64, u64, f64)]) -> Option<u64> {
-        let (mut places, mut row) = (Places::default(), Row::default());
+        let (mut places, mut row) = (EndpointPlaces::default(), Row::default());
         for (&(waiting, running, kv), at) in readings.iter().zip(1..) {
             read(&mut places, &mut row, waiting, running, kv, 50 * at);
         }
@@ -115,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_number_is_forgotten_after_a_minute_in_which_nothing_waited() {
-        let (mut places, mut row) = (Places::default(), Row::default());
+        let (mut places, mut row) = (EndpointPlaces::default(), Row::default());
         for at in 1..=5 {
             read(&mut places, &mut row, 3, 16, 0.5, 50 * at);
         }

@@ -139,7 +139,7 @@ fn predicted_latency_producer() {
     );
 }
 
-/// With several predictors the one that the admitter reads decides about the limits.
+/// The predictor that the admitter reads decides about the limits when there are several.
 #[test]
 fn limits_count_as_for_admission() {
     let predictor = |name: &str, streaming: bool| {

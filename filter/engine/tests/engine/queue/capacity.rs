@@ -60,7 +60,7 @@ impl Pool {
     }
 }
 
-/// Of the prefill stage, the decode stage, and the one that decides.
+/// Saturation of the prefill stage, the decode stage, and the one that decides.
 type Measured = (Option<f64>, Option<f64>, f64);
 
 /// A snapshot with readings of random ages, up to 300 ms; some endpoints were never scraped, or are not ready.

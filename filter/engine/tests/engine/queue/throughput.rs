@@ -13,10 +13,10 @@ use super::{Queueing, queueing_policy, resumes};
 use crate::fixture::{Fixture, Request, START, address, topology};
 
 const SERVERS: usize = 4;
-/// Requests that a server answers at once, and how many milliseconds each takes: 50 requests per second.
+/// Requests that a server works on at once, and how many milliseconds each takes: 50 requests per second.
 const PLACES: usize = 4;
 const SERVICE: u64 = 80;
-/// Requests per millisecond, half as many again as the servers answer: after 200 ms five wait at each, as many as saturate it.
+/// Requests per millisecond, 1.5 times those that the servers complete: after 200 ms five wait at each, enough to saturate it.
 const ARRIVALS: f64 = 0.3;
 const LASTS: u64 = 8_000;
 /// Between two readings of a server, and between two snapshots, in milliseconds.

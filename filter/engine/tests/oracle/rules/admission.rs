@@ -1,4 +1,4 @@
-//! Who is turned away before anything is scored.
+//! Rejections before anything is scored.
 
 use core::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize)
     Some((queue, cache))
 }
 
-/// With which probability the admitter turns away.
+/// Probability with which the admitter turns away.
 pub(super) fn refusal(cycle: &Cycle<'_>, admitter: &Plugin, candidates: &[usize]) -> f64 {
     if cycle.spec.priority >= 0 {
         return 0.0;

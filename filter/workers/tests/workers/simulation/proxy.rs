@@ -61,7 +61,7 @@ struct Place {
     waits: Receiver<Wait<Report>>,
     thread: Option<JoinHandle<()>>,
     is_idle: bool,
-    /// No turn before this one.
+    /// No turn before.
     stalled_until: u32,
 }
 
@@ -237,7 +237,7 @@ impl Proxy {
         }
     }
 
-    /// Requests go on, but nothing happens: all ledgers have to be equal, and true.
+    /// Requests continue, but nothing happens: all ledgers have to be equal, and true.
     pub(crate) fn rest(&mut self) {
         (0..WORKERS).for_each(|place| self.finish(place));
         // Long enough for a departure and the resync after it.

@@ -67,7 +67,7 @@ pub(crate) struct History {
     pub(crate) routed: u64,
     pub(crate) picks: Vec<u64>,
     pub(crate) responses: Vec<ResponseCounts>,
-    /// For each prompt, the blocks of it that each endpoint has.
+    /// Blocks of each prompt that each endpoint has.
     pub(crate) matched: Vec<Vec<u32>>,
 }
 
@@ -233,7 +233,7 @@ impl Worker<'_> {
         self.replica.apply(changes.collect());
     }
 
-    /// An endpoint fails, answers again, sends a body, or restarts.
+    /// An endpoint fails, works again, sends a body, or restarts.
     fn learn(&mut self) {
         let now = self.now();
         let endpoint = self.rng.below(4);
@@ -291,7 +291,7 @@ fn prompt(number: usize) -> String {
     format!(r#"{{"model": "llama", "prompt": "{common}{own}"}}"#)
 }
 
-/// For each prompt, the blocks of it that each endpoint has.
+/// Blocks of each prompt that each endpoint has.
 fn matched(pipeline: &Pipeline, ledger: &Ledger) -> Vec<Vec<u32>> {
     let keys = pipeline.plugins().iter().map(Instance::key);
     let indices: Vec<&PrefixIndex> = keys.filter_map(|key| ledger.states().of(key)).collect();

@@ -59,17 +59,17 @@ struct ConfigMetadata {
     #[deserr(default)]
     namespace: Option<Name>,
     #[deserr(default)]
-    annotations: Annotations,
+    annotations: DocumentAnnotations,
 }
 
 /// The product's own annotations. A misspelt one is refused, because a shadow would act without it.
 #[derive(Debug, Default, Deserr)]
 #[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
-struct Annotations {
+struct DocumentAnnotations {
     is_shadow: bool,
 }
 
-impl Annotations {
+impl DocumentAnnotations {
     const SHADOW: &str = "endpoint-picker/shadow";
 
     fn new(Texts(texts): Texts) -> Result<Self, String> {

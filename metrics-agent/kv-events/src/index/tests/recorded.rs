@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::batch::Batch;
-use crate::sequence::{Message, Sequence, Step};
+use crate::sequence::{KvMessage, Sequence, Step};
 
 #[derive(Deserialize)]
 pub(super) struct RecordedMessage {
@@ -33,9 +33,9 @@ pub(super) fn lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-pub(super) fn message(frames: &[String]) -> Message {
+pub(super) fn message(frames: &[String]) -> KvMessage {
     let frames: Vec<Bytes> = frames.iter().map(|frame| STANDARD.decode(frame).unwrap().into()).collect();
-    Message::of(&frames).unwrap()
+    KvMessage::of(&frames).unwrap()
 }
 
 /// The outcome of a replay.
@@ -64,7 +64,7 @@ impl Replayed {
         self.requests += 1;
         let first =
             next.and_then(|next| Batch::read(&message(&next.frames).payload)?.events.into_iter().next());
-        if first == Some(Event::Cleared) && request.cached_tokens == 0 {
+        if first == Some(KvEvent::Cleared) && request.cached_tokens == 0 {
             self.after_reset.push(request.note);
         } else if !predicted.contains(&request.cached_tokens) {
             // Of several prompts the usage has one.

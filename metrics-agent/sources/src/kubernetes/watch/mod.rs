@@ -14,9 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 pub(crate) use replica::{Decode, DecodeName};
-use replica::{NextPage, Replica};
+use replica::{NextPage, WatchReplica};
 use status::{Outlook, WatchStatus};
-pub(crate) use target::{Resource, Selector, Target};
+pub(crate) use target::{Resource, Selector, WatchTarget};
 use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, Client, Reason};
@@ -59,8 +59,8 @@ pub(crate) enum Update<V> {
 /// Watches one target until dropped.
 pub(crate) struct Watch<D: Decode> {
     client: Client,
-    target: Target,
-    replica: Replica<D>,
+    target: WatchTarget,
+    replica: WatchReplica<D>,
     status: WatchStatus,
     page: u32,
     pauses: ExponentialBackoff,
@@ -78,14 +78,14 @@ impl<D: Decode> Watch<D> {
     /// Calls `update` with each change. Objects beyond `max_objects` are ignored.
     pub(crate) fn new(
         client: Client,
-        target: Target,
+        target: WatchTarget,
         decode: D,
         max_objects: usize,
         metrics: WatchMetrics,
         update: impl Fn(Update<D::Value>) + Send + Sync + 'static,
     ) -> Self {
         let status = WatchStatus::new(target.clone(), metrics);
-        let replica = Replica::new(decode, max_objects);
+        let replica = WatchReplica::new(decode, max_objects);
         Self { client, target, replica, status, page: PAGE, pauses: pauses(), update: Box::new(update) }
     }
 
@@ -203,7 +203,7 @@ impl Break {
 }
 
 /// Whether the error means that the kind is not installed.
-fn is_missing(target: &Target, error: &ApiError) -> bool {
+fn is_missing(target: &WatchTarget, error: &ApiError) -> bool {
     target.resource.is_custom() && error.reason() == Reason::NotFound
 }
 

@@ -37,7 +37,7 @@ impl Resource {
 
 /// The objects that a watch reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct WatchTarget {
     pub resource: Resource,
     /// The namespace; `None`: all.
     pub namespace: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) enum Selector {
     Labels(String),
 }
 
-impl Target {
+impl WatchTarget {
     /// The URL of one page of the list.
     pub(super) fn list_path(&self, limit: u32, after: Option<&str>) -> String {
         let mut path = self.path();
@@ -106,7 +106,7 @@ fn push(path: &mut String, key: &str, value: &str) {
 }
 
 /// Text for messages: `pods in "team-a" with "app=llama"`.
-impl fmt::Display for Target {
+impl fmt::Display for WatchTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.resource.name)?;
         if let Some(namespace) = &self.namespace {
@@ -132,8 +132,8 @@ mod tests {
     };
     const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "pods" };
 
-    fn target(resource: Resource, namespace: Option<&str>, selector: Selector) -> Target {
-        Target { resource, namespace: namespace.map(str::to_owned), selector }
+    fn target(resource: Resource, namespace: Option<&str>, selector: Selector) -> WatchTarget {
+        WatchTarget { resource, namespace: namespace.map(str::to_owned), selector }
     }
 
     #[test]

@@ -109,7 +109,7 @@ async fn compare(stack: &Stack, requests: usize, server: usize) -> Counts {
     Counts::of(stack).await.since(before)
 }
 
-/// Gives every server a queue but one, and waits until the shadow picks that one.
+/// Gives every server a queue but one, and waits until the shadow picks the server without a queue.
 async fn prefer(stack: &Stack, best: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = if index == best { 0 } else { 5 });

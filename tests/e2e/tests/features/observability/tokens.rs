@@ -1,4 +1,4 @@
-//! Token counts from the usage of answers.
+//! Token counts from the usage of responses.
 
 use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, TEXT};
@@ -21,7 +21,7 @@ fn counting() -> Builder {
     Stack::builder().picker_field("countTokens", true)
 }
 
-/// Sends it, and gives the answer.
+/// Sends it, and gives the response.
 async fn answer(stack: &Stack, path: &str, body: &Value, headers: &[(&str, &str)]) -> String {
     let mut request = client::http1().post(stack.url(path)).json(body);
     for (name, value) in headers {
@@ -37,7 +37,7 @@ fn series(name: &str, model: &str, target: &str) -> String {
     format!(r#"{name}{{pool="default",model_name="{model}",target_model="{target}"}}"#)
 }
 
-/// Waits until the statistics count exactly these tokens and answers of this model.
+/// Waits until the statistics count exactly these tokens and responses of this model.
 async fn until_counted(stack: &Stack, model: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
     eventually(&format!("the tokens of {model} are counted"), async || {
         let statistics = statistics(stack).await;

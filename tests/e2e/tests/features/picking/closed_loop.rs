@@ -1,4 +1,4 @@
-//! A closed loop: as many clients as servers, each of which sends its next request when its answer has come.
+//! A closed loop: one client for each server, each of which sends its next request when its response has come.
 
 use endpoint_picker_e2e::fixture::{CHAT, LEAST_LOADED, forget_requests, fresh_chat};
 use endpoint_picker_harness::client;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const SERVERS: usize = 4;
 const REQUESTS: usize = 240;
 
-/// A client whose answer has come leaves a server idle, so hardly a request has a reason to meet a busy one. Two workers that
+/// A client whose response has come leaves a server idle, so hardly a request has a reason to meet a busy one. Two workers that
 /// decide in the same microseconds are the reason that is left.
 const MOST_MISTAKES: usize = 2;
 

@@ -21,7 +21,7 @@ const TOKENS: usize = 100;
 /// The server that fails.
 const FAILING: usize = 0;
 
-/// The server that is picked when that one has failed.
+/// The server that is picked when the first has failed.
 const SECOND: usize = 1;
 
 /// Streams while all servers are avoided.

@@ -14,9 +14,9 @@ pub struct Variant {
 pub enum Mechanism {
     /// Each server in turn.
     RoundRobin,
-    /// By the true state of all servers.
+    /// Pick by the true state of all servers.
     Omniscient,
-    /// By the rules of a configuration.
+    /// Pick by the rules of a configuration.
     Rules {
         /// An `EndpointPickerConfig`, as users write it.
         config: &'static str,
@@ -120,7 +120,7 @@ impl Variant {
         matches!(self.mechanism, Mechanism::Rules { contents: Contents::Events, .. })
     }
 
-    /// What the others are compared with: the EPP's default.
+    /// Variant with which the others are compared: the EPP's default.
     pub const DEFAULT: &'static Self = &VARIANTS[1];
 
     /// The variant of this name.

@@ -70,7 +70,7 @@ fn aim(name: &str) -> Bar {
     OTHER_AIMS.iter().find(|(part, _)| name.contains(part)).map_or(AIM, |(_, aim)| *aim)
 }
 
-/// What the rules have to reach in the cell of this name.
+/// Bar that the rules have to reach in the cell of this name.
 pub(super) fn bar(name: &str) -> Bar {
     let today = TODAY.iter().find(|(cell, ..)| *cell == name);
     today.map_or_else(|| aim(name), |&(_, regret, of_omniscient)| Bar { regret, of_omniscient })

@@ -55,7 +55,7 @@ const USUAL: Conditions = Conditions::USUAL;
 /// Servers whose reported size is true and small, or too small.
 const SIZES: [Drawn; 2] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReports];
 
-/// Four workloads: of many turns, of long answers, of long prompts and of adapters.
+/// Four workloads: of many turns, of long responses, of long prompts and of adapters.
 const FOUR: &[Drawn] = &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix, Drawn::Adapters];
 
 const fn read_every(milliseconds: u64) -> Conditions {

@@ -51,7 +51,7 @@ pub struct RegretPlan {
 #[derive(Debug)]
 pub struct Regrets {
     plan: RegretPlan,
-    /// By cell, variant and seed. The variants are the recommended rules, the simple ways, the omniscient picker and the others.
+    /// Results by cell, variant and seed. The variants are the recommended rules, the simple ways, the omniscient picker and the others.
     figures: Vec<Vec<Vec<Figures>>>,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Requests per second, as in `make bench-field`.
 const PER_SECOND: f64 = 20.0;
 
-/// Tokens of the system prompt, which all share, and of a question; and of an answer.
+/// Tokens of the system prompt, which all share, and of a question; and of a response.
 const TURN_TOKENS: u32 = 128;
 const ANSWER_TOKENS: u32 = 32;
 

@@ -59,7 +59,7 @@ pub enum Drawn {
 }
 
 impl Drawn {
-    /// Those of the published tables.
+    /// Workloads of the published tables.
     pub const ALL: [Self; 11] = [
         Self::SharedPrompts,
         Self::Conversations,
@@ -177,7 +177,7 @@ impl Workload {
 }
 
 /// A server with 256 places. Times are those of a model of some 8 to 30 billion parameters on one large accelerator, as orders of
-/// magnitude: 25 000 prompt tokens a second, half of that behind a context of 30 000, and up to 7 000 tokens of answers.
+/// magnitude: 25 000 prompt tokens a second, half of that behind a context of 30 000, and up to 7 000 tokens of responses.
 pub const BIG: ServiceTimes = ServiceTimes {
     max_running: 256,
     step: Duration::from_millis(8),

@@ -5,7 +5,7 @@ use crate::cell::request::SimulatedRequest;
 use crate::cell::sessions::{Session, Sessions};
 use std::sync::Arc;
 
-/// 48 adapters, whose frequency falls with their rank; prompts of 256 tokens, answers of 32 to 96.
+/// 48 adapters, whose frequency falls with their rank; prompts of 256 tokens, responses of 32 to 96.
 pub(super) struct Adapters {
     draw: Draw,
     names: Vec<Arc<str>>,

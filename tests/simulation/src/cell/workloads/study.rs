@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Conversations of which clients take one at random, ask its next question, and put it back with the response.
 ///
-/// They begin with one of three system prompts of 480 tokens, and every third names one of three adapters. Questions have 160 tokens, answers
+/// They begin with one of three system prompts of 480 tokens, and every third names one of three adapters. Questions have 160 tokens, responses
 /// 16, and a conversation of 2 200 tokens is replaced by a new one.
 #[derive(Debug)]
 pub(in crate::cell) struct StudyConversations {

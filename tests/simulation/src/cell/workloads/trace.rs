@@ -51,7 +51,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Maximum length of a prompt or an answer.
+/// Maximum length of a prompt or a response.
 const MAX_TOKENS: u32 = 1 << 20;
 /// Maximum number of requests of a file.
 const MAX_REQUESTS: usize = 2_000_000;
@@ -221,7 +221,7 @@ fn json_line(line: &str) -> Result<Recorded, String> {
     })
 }
 
-/// A number of tokens; an empty answer counts as one token.
+/// A number of tokens; an empty response counts as one token.
 fn tokens(name: &str, number: f64) -> Result<u32, String> {
     if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
         return Err(format!("{name} is {number}; must be 0 to {MAX_TOKENS}"));

@@ -26,7 +26,7 @@ const CYCLE_SECONDS: f64 = 0.001;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProgramAwareFairness {
-    strategy: Strategy,
+    strategy: ProgramStrategy,
     /// Seconds after which an idle program is forgotten; 0: never.
     eviction_ttl_seconds: f64,
     /// Accepted for the EPP's sake: an idle program is forgotten at the end of its time to live, without a sweep.
@@ -46,7 +46,7 @@ pub struct ProgramAwareFairness {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Strategy {
+enum ProgramStrategy {
     /// The least attained service.
     #[serde(alias = "")]
     Las,
@@ -56,7 +56,7 @@ enum Strategy {
 impl Default for ProgramAwareFairness {
     fn default() -> Self {
         Self {
-            strategy: Strategy::Las,
+            strategy: ProgramStrategy::Las,
             eviction_ttl_seconds: 3600.0,
             eviction_sweep_seconds: 300.0,
             las_weight_service: 0.8,
@@ -98,7 +98,7 @@ impl ProgramAwareFairness {
 
     /// Whether turns count, in place of service.
     pub(crate) fn counts_turns(&self) -> bool {
-        self.strategy == Strategy::TurnPriority
+        self.strategy == ProgramStrategy::TurnPriority
     }
 
     /// How long after its last response a program begins with turn 1; `None`: it never does.

@@ -117,6 +117,10 @@ impl Recorder for ExpectedLatencyScorer {
         Some(Box::new(LatencyState::new(self.prior())))
     }
 
+    fn reads_rated(&self) -> bool {
+        false
+    }
+
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let nothing = OnceCell::new();
         let costs = Costs::new(self.cost_parameters(), cycle, &nothing);

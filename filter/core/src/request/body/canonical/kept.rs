@@ -31,7 +31,7 @@ pub(super) struct Kept<'a> {
     /// Limit of the whole buffer.
     max: usize,
     /// The members of the objects that are open, outermost first.
-    members: Vec<Member<'a>>,
+    members: Vec<KeptMember<'a>>,
     /// At the place of a name: the index at which a member with a name of this place was put last. Members change places
     /// and leave, so the name at the index has to be compared.
     recent: [usize; RECENT],
@@ -40,7 +40,7 @@ pub(super) struct Kept<'a> {
 }
 
 /// One member of an object in the buffer.
-struct Member<'a> {
+struct KeptMember<'a> {
     name: Ordered<'a>,
     kept: Range<usize>,
     /// Its whole length.
@@ -102,7 +102,7 @@ impl Ord for Ordered<'_> {
     }
 }
 
-impl Member<'_> {
+impl KeptMember<'_> {
     fn is_cut(&self) -> bool {
         (self.kept.len() as u64) < self.bytes
     }
@@ -218,7 +218,7 @@ impl<'a> Kept<'a> {
         let members = self.members.get_mut(open.first..).unwrap_or_default();
         // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
         open.is_sorted &= members.last().is_none_or(|last| last.name < name && !last.is_cut());
-        let member = Member { name, kept, bytes: total };
+        let member = KeptMember { name, kept, bytes: total };
         if let Some(recent) = self.recent.get_mut(member.name.place()) {
             // The last of equal keys counts. Those that are not found here are found when the members are sorted.
             let before = recent.checked_sub(open.first).and_then(|at| members.get_mut(at));
@@ -250,7 +250,8 @@ impl<'a> Kept<'a> {
             // Every member adds to the length, so this object is empty.
             return 1 + self.put(b"}");
         }
-        let last_is_cut = self.members.get(open.first..).and_then(<[_]>::last).is_some_and(Member::is_cut);
+        let last_is_cut =
+            self.members.get(open.first..).and_then(<[_]>::last).is_some_and(KeptMember::is_cut);
         let is_cut = if open.is_sorted && open.left_out.is_none() {
             last_is_cut
         } else {

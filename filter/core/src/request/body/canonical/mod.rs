@@ -72,7 +72,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         let mut any = false;
         loop {
             if kept.is_full() {
-                return Ok(length + array.length(Count)?);
+                return Ok(length + array.length(LengthCounter)?);
             }
             let before = kept.len();
             // Only reading shows whether another element follows, so the comma is taken back at the end.
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
     fn object(self, mut object: Object<'_, 'a>) -> json::Result<u64> {
         let kept = self.kept;
         if kept.is_full() {
-            return Count.object(object);
+            return LengthCounter.object(object);
         }
         let mut open = kept.open_object();
         while let Some(name) = key(&mut object)? {
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
             let bytes = if begun.is_kept() {
                 value(&mut object, Canonical { kept: &mut *kept })?
             } else {
-                value(&mut object, Count)?
+                value(&mut object, LengthCounter)?
             };
             kept.end_member(&mut open, begun, bytes);
         }
@@ -107,9 +107,9 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
 
 /// Counts a value of which nothing is kept: returns the length of its text.
 #[derive(Clone, Copy)]
-struct Count;
+struct LengthCounter;
 
-impl<'a> Reader<'a> for Count {
+impl<'a> Reader<'a> for LengthCounter {
     type Value = u64;
 
     // Every type has a method.
