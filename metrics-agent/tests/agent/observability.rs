@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use endpoint_picker_wire::statistics::{self, Field};
 use serde_json::Value;
 
 use crate::changes::{send, sync};
@@ -57,6 +58,10 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
                 # TYPE endpoint_picker_index_error_tokens histogram\n# TYPE endpoint_picker_index_wrong_responses counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    // Absent until a proxy reports such a count.
+    let counts =
+        statistics::shown().filter(|(_, it)| it.shared.is_none() && !matches!(it.field, Field::Derived));
+    let counts = counts.map(|(row, _)| format!("endpoint_picker_{}_total", row.name));
     let known: BTreeSet<String> = described
         .flat_map(|(name, kind)| match kind {
             "counter" => vec![format!("{name}_total")],
@@ -64,6 +69,7 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
             "info" => vec![format!("{name}_info")],
             _ => vec![name.to_owned()],
         })
+        .chain(counts)
         .collect();
     let dashboard = queries().join("\n");
     let read = |file: &str| fs::read_to_string(docs().join(file)).unwrap();
