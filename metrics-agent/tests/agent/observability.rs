@@ -1,4 +1,5 @@
-//! The files of docs/operate/observability and docs/reference/metrics.md match the agent's and the filter's metrics.
+//! The files of docs/operate/observability and docs/reference/metrics.md match the agent's and the filter's
+//! metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -45,7 +46,8 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
     send(&agent, &sync(1, &[], None)).await;
-    // Absent until the first such event, which does not happen here, without a cluster, a store, and servers that publish events.
+    // Absent until the first such event, which does not happen here, without a cluster, a store, and servers
+    // that publish events.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
                 # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\
                 # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
@@ -76,7 +78,8 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     let (alerts, tests, readme) = (read("alerts.yaml"), read("alerts-test.yaml"), read("README.md"));
     let metrics = read("../../reference/metrics.md");
     let (agents, envoys) = metrics.split_once("\n## Statistics of the filter\n").unwrap();
-    // The filter's metrics, whose presence in Envoy the end-to-end tests check. The dashboard and alerts use them.
+    // The filter's metrics, whose presence in Envoy the end-to-end tests check. The dashboard and alerts use
+    // them.
     let envoys = names(envoys);
     let is_envoys = |name: &str| {
         let whole = HISTOGRAM_SUFFIXES.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
