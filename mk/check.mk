@@ -27,9 +27,13 @@ check-gen: gen ## Check that the committed code of the schema is current
 	git diff --exit-code -- filter/wire/src/gen metrics-agent/gateway/src/gen
 
 .PHONY: check-epp
-check-epp: ## Check which configurations of the EPP are accepted (CONFIGS=/path/to/llm-d-router/deploy/config, GUIDES=/path/to/llm-d/guides), against docs/reference/configurations.md
+check-epp: ## Print what the agent says of the EPP's public configurations and types, and compare it with docs/reference/configurations.md
+	$(CARGO) test $(programs) --test manifests -- public:: --nocapture --test-threads 1
+
+.PHONY: epp-drift
+epp-drift: ## Compare the names in a checkout of llm-d-router with the catalogue (SOURCE=/path/to/llm-d-router; OLDER=: with those of an older checkout, too)
 	$(CARGO) build $(programs) --bin metrics-agent
-	@tools/check/epp-configs $(target_dir)/debug/metrics-agent $(CONFIGS) $(GUIDES)
+	@tools/check/epp-drift $(target_dir)/debug/metrics-agent $(SOURCE) $(OLDER)
 
 .PHONY: check-imports
 check-imports: wasm ## Check the built filter's host calls against filter/wasm/capabilities.txt and envoy.yaml

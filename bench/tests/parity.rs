@@ -1,4 +1,4 @@
-//! The EPP's recorded answers against our rules: needs neither Envoy nor the EPP.
+//! The EPP's recorded responses against our rules: needs neither Envoy nor the EPP.
 
 use anyhow::Result;
 use endpoint_picker::epp_rules::EppRules;

@@ -1,4 +1,4 @@
-//! What several fuzz targets need.
+//! Parts that several fuzz targets share.
 
 use std::sync::Arc;
 

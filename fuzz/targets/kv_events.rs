@@ -1,7 +1,7 @@
 //! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
 //!
-//! The parts of a connection do not depend on how it is split. Any events of caches with prefixes of both forms leave the index within its limit, and
-//! without its caches it is empty.
+//! The parts of a connection do not depend on how it is split. Any events of caches with prefixes of both
+//! forms leave the index within its limit, and without its caches it is empty.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_kv_events::batch::Batch;
-use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, Totals};
-use metrics_agent_kv_events::sequence::{Message, Sequence};
+use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, IndexTotals};
+use metrics_agent_kv_events::sequence::{KvMessage, Sequence};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
-use metrics_agent_kv_events::zmtp::{Decoder, Part, ZmtpError};
+use metrics_agent_kv_events::zmtp::{Decoder, ReceivedPart, ZmtpError};
 
 /// Maximum number of blocks of the index.
 const MAX_BLOCKS: usize = 64;
@@ -34,8 +34,8 @@ fuzz_target!(|input: &[u8]| {
     let caches = [1, 2].map(|server| index.add_cache(address(server), Some(Arc::clone(&MODEL))));
     let mut payloads = vec![(0, input.to_vec().into())];
     for part in whole.0 {
-        let Part::Message(frames) = part else { continue };
-        let Some(message) = Message::of(&frames) else { continue };
+        let ReceivedPart::Message(frames) = part else { continue };
+        let Some(message) = KvMessage::of(&frames) else { continue };
         sequence.published(&message);
         sequence.replayed(&message);
         payloads.push((message.sequence as usize, message.payload));
@@ -50,12 +50,12 @@ fuzz_target!(|input: &[u8]| {
     for cache in caches {
         index.remove_cache(cache);
     }
-    let Totals { blocks, nodes, orphans, prefixes, evicted: _ } = index.totals();
+    let IndexTotals { blocks, nodes, orphans, prefixes, evicted: _ } = index.totals();
     assert!(blocks == 0 && nodes == 0 && prefixes == 0 && orphans <= MAX_BLOCKS);
 });
 
 /// The parts of a connection whose bytes arrive in chunks of this length, and the error that ends it.
-fn parts(bytes: &[u8], chunk: usize) -> (Vec<Part>, Option<ZmtpError>) {
+fn parts(bytes: &[u8], chunk: usize) -> (Vec<ReceivedPart>, Option<ZmtpError>) {
     let (mut decoder, mut parts) = (Decoder::default(), Vec::new());
     for chunk in bytes.chunks(chunk) {
         decoder.received.extend_from_slice(chunk);

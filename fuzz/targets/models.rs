@@ -1,4 +1,5 @@
-//! Lists of models: the input is a model server's response to `GET /v1/models`, and the agent's list of base models.
+//! Lists of models: the input is a model server's response to `GET /v1/models`, and the agent's list of base
+//! models.
 //!
 //! The merged list of a listener has the models of the servers' lists, each once and in order.
 #![no_main]
@@ -19,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(models) = BaseModels::decode(input) {
         let name = String::from_utf8_lossy(input);
         let base = models.base_of(&name).map(str::to_owned);
-        // A base model has a base: itself, or that of the adapter of its name.
+        // A base model has a base: itself, or the base of the adapter of its name.
         assert!(base.is_none_or(|base| models.base_of(&base).is_some()));
     }
     let Some(served) = model_list::read(input) else { return };

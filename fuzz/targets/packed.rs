@@ -1,6 +1,6 @@
 //! Lists as Envoy hands them to the filter, and the subset hint in them.
 //!
-//! What Envoy would have written is read as it was.
+//! Lists that Envoy would have written are read as they were.
 #![no_main]
 
 use endpoint_picker::request::packed::strings;

@@ -1,7 +1,7 @@
-//! The client's model name in answers: the input is the served model, the client's, the lengths of chunks, each on a line, and
-//! an answer.
+//! The client's model name in responses: the input is the served model, the client's, the lengths of chunks,
+//! each on a line, and a response.
 //!
-//! However the answer is cut, the name is replaced where a walk through its objects finds it.
+//! However the response is cut, the name is replaced where a walk through its objects finds it.
 #![no_main]
 
 use endpoint_picker::response::restore::Restore;
@@ -40,7 +40,7 @@ fn in_chunks(mut restore: Restore, chunks: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// Walks through the objects of the answer with the key that leads to each of them.
+/// Walks through the objects of the response with the key that leads to each of them.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut path: Vec<&[u8]> = Vec::new();

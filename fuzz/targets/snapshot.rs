@@ -1,4 +1,5 @@
-//! Snapshots, from bytes to decisions: whatever the agent's answer holds, requests go to endpoints of the pool or are answered.
+//! Snapshots, from bytes to decisions: whatever the agent's response holds, requests go to endpoints of the
+//! pool or get a response.
 #![no_main]
 
 use core::time::Duration;

@@ -1,8 +1,9 @@
-//! Cost of the prefixes of 100 servers with 400 000 cached tokens each, which compute 5 000 new tokens a second each, in blocks of 16:
-//! processor time of the agent to read and apply their messages, and bytes to each proxy, which reads every 100 ms.
+//! Cost of the prefixes of 100 servers with 400 000 cached tokens each, which compute 5 000 new tokens a
+//! second each, in blocks of 16: processor time of the agent to read and apply their messages, and bytes to
+//! each proxy, which reads every 100 ms.
 //!
-//! The aim is at most 1 MB/s. Messages are made as vLLM makes them: each with the blocks of one step, and with one event for each block
-//! that was removed for them, the last one of the oldest prompt first.
+//! The aim is at most 1 MB/s. Messages are made as vLLM makes them: each with the blocks of one step, and
+//! with one event for each block that was removed for them, the last one of the oldest prompt first.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -15,7 +16,9 @@ use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::CachedPrefixes;
 use metrics_agent_kv_events::batch::Batch;
 use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
-use metrics_agent_kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use metrics_agent_kv_events::prefixes::readers::{
+    FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition,
+};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 use rmp::encode;
@@ -202,20 +205,20 @@ fn hash(number: u64) -> u64 {
 #[derive(Default)]
 struct Proxy {
     readers: PoolReaders,
-    position: Option<Position>,
+    position: Option<ReaderPosition>,
     bytes: usize,
 }
 
 impl Proxy {
     fn read(&mut self, index: &mut Index, followed: &FollowedEndpoints) -> Outcome<()> {
-        while let Reading::Message(bytes) = self
+        while let PrefixesRead::Message(bytes) = self
             .readers
             .read(index.prefixes_mut(), followed.clone(), self.position, false, Duration::ZERO)
             .encode()
         {
             self.bytes += bytes.len();
             let message = CachedPrefixes::decode(&*bytes)?;
-            self.position = Some(Position { log: message.log, version: message.version });
+            self.position = Some(ReaderPosition { log: message.log, version: message.version });
         }
         Ok(())
     }

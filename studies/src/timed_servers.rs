@@ -32,7 +32,7 @@ impl TimedServers {
         })
     }
 
-    /// What a request would meet at each of them now.
+    /// Time that a request would meet at each of them now.
     pub(crate) fn outlooks(&self, request: &BatchRequest) -> Result<Vec<Outlook>> {
         let outlook =
             |server: &ModelServer| server.outlook(request).context("a server without service times");

@@ -28,7 +28,7 @@ pub(super) struct Flags {
     /// Only this setup.
     #[arg(long)]
     setup: Option<String>,
-    /// Write the EPP's answers into bench/parity/recorded.
+    /// Write the EPP's responses into bench/parity/recorded.
     #[arg(long)]
     record: bool,
     /// The version of the EPP, by its rules.

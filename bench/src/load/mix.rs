@@ -45,7 +45,7 @@ pub(crate) struct MixedProxy {
 enum MixedBody {
     Models,
     Whole(Value),
-    /// In five pieces, over half a second.
+    /// In five chunks, over half a second.
     Slow(Value),
 }
 
@@ -67,8 +67,8 @@ impl RequestMix {
         self
     }
 
-    /// One of the mix. Of 40 requests, one has no body, 11 are streamed chats, one has a body that the picker does not wait
-    /// for, one sends its body slowly, and the rest are chats.
+    /// One of the mix. Of 40 requests, one has no body, 11 are streamed chats, one has a body that the picker
+    /// does not wait for, one sends its body slowly, and the rest are chats.
     pub(crate) fn draw(&self, id: u64, rng: &mut SplitMix64) -> RequestSpec {
         let client = &self.clients[rng.below(self.clients.len())];
         let proxy = rng.below(self.proxies.len());
@@ -122,7 +122,7 @@ impl MixedBody {
     }
 }
 
-/// The body in five pieces, over half a second.
+/// The body in five chunks, over half a second.
 fn slowly(body: &Value) -> Body {
     let text = body.to_string().into_bytes();
     let pieces: Vec<Bytes> = text.chunks(text.len().div_ceil(5)).map(Bytes::copy_from_slice).collect();

@@ -1,4 +1,4 @@
-//! Who sends: three tenants in each of three bands.
+//! Senders of requests: three tenants in each of three bands.
 
 /// The bands, the highest first, by the value of the objective's header; requests without it have priority 0.
 pub(crate) const BANDS: [&str; 3] = ["high", "normal", "low"];

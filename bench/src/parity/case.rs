@@ -1,4 +1,4 @@
-//! One case: the metrics of the model servers, the request, and the answer of a picker.
+//! One case: the metrics of the model servers, the request, and the response of a picker.
 
 use endpoint_picker_model_server::{CacheConfig, Lora, MODEL, Metrics};
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,9 @@ pub struct ServerState {
 pub struct Adapters {
     /// How many fit at a time.
     pub max: u32,
-    /// Those of running requests.
+    /// Adapters of running requests.
     pub running: Vec<String>,
-    /// Those of waiting requests.
+    /// Adapters of waiting requests.
     pub waiting: Vec<String>,
 }
 
@@ -50,7 +50,8 @@ pub struct Request {
     /// Further headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
-    /// The subset hint as indices of servers; an index beyond the last server means an address outside the pool.
+    /// The subset hint as indices of servers; an index beyond the last server means an address outside the
+    /// pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subset: Option<Vec<usize>>,
     /// The body; without one the request is a GET.
@@ -64,15 +65,15 @@ pub struct Request {
 pub struct Case {
     /// Every server's state.
     pub servers: Vec<ServerState>,
-    /// How many requests every server is working on while the case's own is decided, see [`Request::held`]; empty for
-    /// none.
+    /// How many requests every server is working on while the case's own is decided, see [`Request::held`];
+    /// empty for none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<usize>,
     /// The request.
     pub request: Request,
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Answer {
@@ -91,7 +92,7 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// An error answer.
+/// A response with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
@@ -135,7 +136,7 @@ impl Request {
         }
     }
 
-    /// A request that no server may answer, and that changes nothing.
+    /// A request to which no server may respond, and that changes nothing.
     pub fn without_candidate() -> Self {
         Self { path: "/v1/models".to_owned(), subset: Some(vec![usize::MAX]), body: None, headers: vec![] }
     }

@@ -1,7 +1,7 @@
 //! Cases drawn from a seed.
 //!
-//! What a picker remembers must not depend on chance, or the two pickers would remember different things: a case that several
-//! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
+//! The state of a picker must not depend on chance, or the two pickers would have different states: a case
+//! that several endpoints are best for, and that leaves traces, is given a subset hint of one of them.
 
 mod apis;
 mod body;
@@ -139,7 +139,7 @@ impl<'a> Generator<'a> {
 #[derive(Clone, Debug)]
 struct Draw {
     rng: SplitMix64,
-    /// Bad bodies and the less common APIs come in turn, so that none is left out: so many were drawn.
+    /// Bad bodies and the less common APIs come in turn, so that none is left out: this many were drawn.
     bad_bodies: usize,
     other_apis: usize,
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Header of an answer with the scores from the EPP's metadata.
+/// Header of a response with the scores from the EPP's metadata.
 pub(crate) const SCORES: &str = "x-test-scores";
 
 /// The configuration of both listeners.

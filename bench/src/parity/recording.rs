@@ -1,4 +1,4 @@
-//! The EPP's answers in a file: one line about the run, then one line for each case.
+//! The EPP's responses in a file: one line about the run, then one line for each case.
 
 use super::case::{Answer, Case};
 use super::setup::{self, Comparison, Setup};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// The EPP's answers to the cases of one setup.
+/// The EPP's responses to the cases of one setup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// How it came about.
@@ -22,7 +22,7 @@ pub struct Recording {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Version of the EPP; recordings call it the reference.
+    /// Version of the EPP; recordings name it in `reference`.
     #[serde(rename = "reference")]
     pub epp: String,
     /// Seed of the cases.

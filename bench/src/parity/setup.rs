@@ -25,9 +25,10 @@ pub struct Setup {
     pub servers: usize,
     /// Every server's labels; the last ones may have none.
     pub labels: &'static [&'static [(&'static str, &'static str)]],
-    /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for all.
+    /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for
+    /// all.
     pub cache: Option<(u32, u32)>,
-    /// Variations of the cases, beside metrics and prompts.
+    /// Variations of the cases, in addition to metrics and prompts.
     pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
@@ -73,7 +74,7 @@ const PLAIN: Setup = Setup {
     is_after_v010: false,
 };
 
-/// A setup that is compared with the commit after v0.10 only. Servers have so many blocks that none is
+/// A setup that is compared with the commit after v0.10 only. Servers have enough blocks that none is
 /// evicted: the index evicts in batches.
 const AFTER_V010: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_after_v010: true, ..PLAIN };
 

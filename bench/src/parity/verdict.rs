@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
 
-/// How an answer of the EPP compares with our rules.
+/// How a response of the EPP compares with our rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The same.
@@ -42,7 +42,7 @@ const DECODER_PREFIXES: [&str; 3] = [
 ];
 
 impl Verdict {
-    /// Compares the prediction of our rules with the answer of the EPP.
+    /// Compares the prediction of our rules with the response of the EPP.
     pub fn on(case: &Case, expected: &Expected, answer: &Answer) -> Self {
         if expected.allows(answer) && same_scores(expected, answer) {
             return Self::Agree;
@@ -111,7 +111,7 @@ fn is_unclaimed(answer: &Answer) -> bool {
 }
 
 impl Expected {
-    /// Whether this answer is possible; ties are broken at random.
+    /// Whether this response is possible; ties are broken at random.
     pub fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Self::Served { best, named, .. }, Answer::Served { by, named: theirs, .. }) => {
@@ -158,7 +158,7 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    /// Counts the EPP's answer to a case, and whether our filter followed our rules.
+    /// Counts the EPP's response to a case, and whether our filter followed our rules.
     pub fn count(&mut self, verdict: Verdict, filter_follows_rules: bool) {
         *self.verdicts.entry(verdict).or_default() += 1;
         self.filter_strays += usize::from(!filter_follows_rules);

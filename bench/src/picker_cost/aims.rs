@@ -1,10 +1,10 @@
-//! What the native module may cost.
+//! Aims for the costs of the native module.
 
 use super::cell::{Cell, Traffic};
 
-/// Requests per second, divided by those of the bare proxy.
+/// Requests per second, divided by the requests per second of the bare proxy.
 pub(super) const LEAST_RATE: f64 = 0.85;
-/// Streamed answers per second, divided by those of the bare proxy.
+/// Streamed responses per second, divided by the bare proxy's.
 pub(super) const LEAST_STREAMED: f64 = 0.98;
 /// Added microseconds of the median request under steady load.
 pub(super) const MOST_P50: f64 = 40.0;

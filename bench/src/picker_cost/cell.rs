@@ -11,15 +11,15 @@ const STEADY_RATE: u32 = 300;
 /// The requests that are sent, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
-    /// The same prompts again and again, as many requests as possible.
+    /// The same prompts again and again, at the maximum rate.
     Saturating,
-    /// A new prompt with each request, as many requests as possible.
+    /// A new prompt with each request, at the maximum rate.
     NewPrompts,
     /// The same prompts again and again, 300 requests a second.
     Steady,
-    /// Requests for streamed answers of 1 000 chunks, as many as possible.
+    /// Requests for streamed responses of 1 000 chunks, at the maximum rate.
     Streamed,
-    /// Requests for streamed answers of 100 chunks, one every 2 ms, on all connections at once.
+    /// Requests for streamed responses of 100 chunks, one every 2 ms, on all connections at once.
     Paced,
 }
 

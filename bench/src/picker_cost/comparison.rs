@@ -1,4 +1,4 @@
-//! The costs as rows of a table: each proxy beside the first.
+//! The costs as rows of a table: each proxy compared with the first.
 
 use super::aims;
 use super::cell::{Cell, Traffic};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const MIB: f64 = 1_048_576.0;
 
-/// All figures beside those of the first proxy.
+/// All figures, compared with the first proxy's.
 pub(crate) struct CostTable<'a>(pub(crate) &'a Costs);
 
 /// How a figure is compared with the first proxy's, and the bound for the native module.
@@ -26,9 +26,9 @@ enum Comparison {
 #[derive(Clone, Debug)]
 struct Row {
     what: String,
-    /// Of each kind of proxy: the median over the rounds.
+    /// Medians over the rounds, of each kind of proxy.
     figures: Vec<String>,
-    /// Of each kind but the first.
+    /// Differences of each kind but the first.
     compared: Vec<Compared>,
     comparison: Comparison,
 }
@@ -86,7 +86,7 @@ impl CellTurns {
             .collect()
     }
 
-    /// Each kind but the first beside the first, round by round.
+    /// Each kind but the first compared with the first, round by round.
     fn compared(&self, figure: fn(&Turn) -> f64, comparison: Comparison) -> Vec<Compared> {
         let kinds = self.rounds.first().map_or(0, Vec::len);
         let of = |kind: usize| {
@@ -188,7 +188,8 @@ impl CostTable<'_> {
         })
     }
 
-    /// The position of the native module among the compared kinds, if aims apply: it stands beside the bare proxy.
+    /// The position of the native module among the compared kinds, if aims apply: it is next to the bare
+    /// proxy.
     fn native(&self) -> Option<usize> {
         let kinds = &self.0.kinds;
         let is_beside_bare = kinds.first() == Some(&ProxyKind::Bare);

@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Starting a proxy takes about this long.
 const START: Duration = Duration::from_secs(2);
 
-/// What is measured, and for how long.
+/// Subject and duration of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct CostPlan {
     /// The first is the baseline of the comparison.
@@ -58,7 +58,7 @@ pub(crate) struct CellTurns {
 pub(crate) struct Memory {
     pub(crate) endpoints: u16,
     pub(crate) workers: u32,
-    /// Of each kind.
+    /// Costs of each kind.
     pub(crate) bytes: Vec<u64>,
 }
 

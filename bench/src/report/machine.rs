@@ -16,7 +16,7 @@ pub struct Machine {
     processors: String,
     memory: String,
     kernel: String,
-    /// Of the minute before: above the number of processors, something had to wait.
+    /// Load average of the minute before: above the number of processors, something had to wait.
     load: String,
     versions: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write};
 
-/// Writes a table; every row has as many cells as the head.
+/// Writes a table; every row has the head's number of cells.
 pub fn table<R: AsRef<[String]>>(
     out: &mut impl Write,
     head: &[impl AsRef<str>],

@@ -1,4 +1,4 @@
-//! What a long run prints while it goes on.
+//! Progress that a long run prints.
 
 use std::time::{Duration, Instant};
 

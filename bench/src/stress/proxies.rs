@@ -1,4 +1,5 @@
-//! The proxies under load: one with its agent, or several, each with an agent of its own, that share through a store.
+//! The proxies under load: one with its agent, or several, each with an agent of its own, that share through
+//! a store.
 
 use metrics_agent_status::pool::PoolStatus;
 
@@ -32,15 +33,15 @@ pub(super) struct Proxies {
     calm: Calm,
 }
 
-/// What proxies and servers have without a fault.
+/// Parts of proxies and servers without a fault.
 #[derive(Debug)]
 pub(super) struct Calm {
     pub(super) filter: Filter,
     /// The proxies' configuration.
     pub(super) config: &'static str,
-    /// Those of the agents.
+    /// Counts of the agents.
     pub(super) manifests: String,
-    /// How servers answer.
+    /// Behaviour of servers.
     pub(super) behaviour: Behaviour,
     /// Flags of each agent, in addition to the one that names the store.
     pub(super) agent_flags: &'static [&'static str],
@@ -58,7 +59,8 @@ struct SharedStore {
 }
 
 impl Calm {
-    /// Nothing has to wait: servers answer fast, with some answers in flight at any time. Only the native module resumes streams.
+    /// Nothing has to wait: servers respond fast, with some responses in flight at any time. Only the native
+    /// module resumes streams.
     pub(super) fn without_queue(resumes_streams: bool) -> Result<Self> {
         let (filter, config, pause) = if resumes_streams {
             // A stream takes a second, so that each server has some when it dies.
@@ -132,7 +134,7 @@ impl Proxies {
         addresses
     }
 
-    /// What proxies and servers have without a fault.
+    /// Parts of proxies and servers without a fault.
     pub(super) fn calm(&self) -> &Calm {
         &self.calm
     }
@@ -148,7 +150,7 @@ impl Proxies {
         Ok(())
     }
 
-    /// Ends a proxy at once. From here on the load sends what got no answer of it to another one.
+    /// Ends a proxy at once. From here on the load sends what got no response of it to another one.
     pub(super) fn kill(&mut self, proxy: usize) {
         self.mixed[proxy].is_killed.store(true, Ordering::Relaxed);
         self.stacks[proxy].kill_envoy();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PROMPT_BYTES: usize = 10_000;
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes that one more worker may take, without its part of the prefix index.
+/// Bytes that a further worker may take, without its part of the prefix index.
 const MOST_PER_WORKER: f64 = 24.0 * MIB;
 /// Lines that Envoy and the agent together may log each second at level info.
 const MOST_LINES: f64 = 1.0;
@@ -33,7 +33,8 @@ pub(crate) struct SoakPlan {
     pub(crate) rate: u32,
 }
 
-/// Runs the plan and prints the figures; true if each keeps its bound. Panics when the stack cannot be started.
+/// Runs the plan and prints the figures; true if each keeps its bound. Panics when the stack cannot be
+/// started.
 pub(crate) async fn run(plan: SoakPlan) -> Result<bool> {
     let [empty, full] = worker_memory::bytes_per_worker().await?;
     let stack = stack::with_large_caches(plan.workers).await;

@@ -12,11 +12,11 @@ pub(super) enum RequestKind {
     PacedShort,
 }
 
-/// In a body: the answer is to be streamed.
+/// In a body: the response is to be streamed.
 const STREAM: &[u8] = br#""stream":true"#;
 /// In a body besides: its chunks come one at a time, as from a model that takes time for each.
 pub const PACED: &str = "one at a time";
-/// The same, of an answer with a tenth of the chunks.
+/// The same, of a response with a tenth of the chunks.
 pub const PACED_SHORT: &str = "a tenth, one at a time";
 /// All are among the last bytes of a body; the others are not searched.
 const TAIL: usize = 64;

@@ -19,7 +19,7 @@ const ANSWER: &str = concat!(
     r#""usage":{"prompt_tokens":512,"completion_tokens":2,"total_tokens":514}}"#,
 );
 
-/// Chunks of a streamed answer, each written by itself as a model server does.
+/// Chunks of a streamed response, each written by itself as a model server does.
 const STREAMED_CHUNKS: usize = 1_000;
 
 /// The few lines that a picker reads.
@@ -95,7 +95,7 @@ async fn accept(listener: std::net::TcpListener, answers: Arc<Answers>) -> Resul
     }
 }
 
-/// The answers; those to requests in the parts in which they are written.
+/// The responses; those to requests in the parts in which they are written.
 #[derive(Debug)]
 struct Answers {
     metrics: Mutex<Bytes>,

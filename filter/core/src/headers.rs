@@ -22,7 +22,7 @@ fn bit(name: &[u8]) -> u64 {
 
 /// A place in a list, before one of its headers.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct ListPlace {
     /// The number of headers before it.
     header: usize,
     /// The number of bytes before it.
@@ -50,6 +50,7 @@ impl HeaderList {
     }
 
     /// Appends a header.
+    #[inline]
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
@@ -69,20 +70,21 @@ impl HeaderList {
 
     /// Whether there is a header of this name, in any case.
     pub fn has(&self, name: &str) -> bool {
-        self.find(name, &mut Place::default()).is_some()
+        self.find(name, &mut ListPlace::default()).is_some()
     }
 
     /// The values under a name, in any case, in their order.
     pub fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let mut place = Place::default();
+        let mut place = ListPlace::default();
         core::iter::from_fn(move || self.find(name, &mut place))
     }
 
-    /// The next value under a name, in any case, from this place on, which moves behind it. The length is compared first, so that
-    /// most names are never read.
-    // A request looks up a dozen names, and copies of this search would be a tenth of the code that it touches.
+    /// The next value under a name, in any case, from this place on, which moves behind it. The length is
+    /// compared first, so that most names are never read.
+    // A request looks up a dozen names, and copies of this search would be a tenth of the code that it
+    // touches.
     #[inline(never)]
-    fn find(&self, name: &str, place: &mut Place) -> Option<&[u8]> {
+    fn find(&self, name: &str, place: &mut ListPlace) -> Option<&[u8]> {
         if self.bits & bit(name.as_bytes()) == 0 {
             return None;
         }
@@ -90,16 +92,19 @@ impl HeaderList {
         for (passed, &(name_length, value_length)) in self.lengths.get(place.header..)?.iter().enumerate() {
             let middle = start + name_length;
             let end = middle + value_length;
-            if name_length == name.len()
-                && self.bytes.get(start..middle)?.eq_ignore_ascii_case(name.as_bytes())
-            {
-                *place = Place { header: place.header + passed + 1, start: end };
+            if name_length == name.len() && is_named(self.bytes.get(start..middle)?, name.as_bytes()) {
+                *place = ListPlace { header: place.header + passed + 1, start: end };
                 return self.bytes.get(middle..end);
             }
             start = end;
         }
         None
     }
+}
+
+/// Whether a header has this name, in any case. Most proxies pass names on in lower case.
+fn is_named(header: &[u8], name: &[u8]) -> bool {
+    header == name || header.eq_ignore_ascii_case(name)
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for HeaderList {
@@ -141,7 +146,9 @@ impl<'a> Headers<'a> {
         names.into_iter().find_map(|name| self.get(name))
     }
 
-    /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its parameters.
+    /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its
+    /// parameters.
+    #[inline(never)]
     pub fn prefers(&self, preference: &str) -> bool {
         let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));
         preferences.any(|one| {

@@ -1,4 +1,4 @@
-//! The memory of many waiting requests, beside their bodies.
+//! The memory of many waiting requests, without their bodies.
 
 #![cfg(not(target_family = "wasm"))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -27,14 +27,15 @@ pub struct ModelList {
 #[derive(Serialize)]
 struct Response<'a> {
     object: &'static str,
-    data: Vec<Model<'a>>,
+    data: Vec<ModelEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct ModelEntry<'a> {
     id: &'a str,
     object: &'static str,
-    /// Clients require the field. Servers give the time of their response, by which lists of several proxies would differ.
+    /// Clients require the field. Servers give the time of their response, by which lists of several proxies
+    /// would differ.
     created: u64,
     owned_by: &'static str,
 }
@@ -46,7 +47,8 @@ impl ModelList {
         headers.get(":method") == Some("GET") && is_path()
     }
 
-    /// The list in JSON, at most a second old: the models that clients may name, of these pools, by name. `None`: no pool has a snapshot.
+    /// The list in JSON, at most a second old: the models that clients may name, of these pools, by name.
+    /// `None`: no pool has a snapshot.
     pub fn json(&mut self, now: Duration, views: impl FnOnce() -> Vec<Arc<PoolView>>) -> Option<Arc<[u8]>> {
         let is_new = |(_, made): &(_, Duration)| now.saturating_sub(*made) < MAX_AGE;
         if !self.made.as_ref().is_some_and(is_new) {
@@ -69,7 +71,7 @@ fn merged(views: &[Arc<PoolView>]) -> Option<Arc<[u8]>> {
             view.policy().listed_models(lists.flatten().map(|model| &*model.id))
         })
         .collect();
-    let model = |id| Model { id, object: "model", created: 0, owned_by: "endpoint-picker" };
+    let model = |id| ModelEntry { id, object: "model", created: 0, owned_by: "endpoint-picker" };
     let data = names.into_iter().take(MAX_MODELS).map(model).collect();
     serde_json::to_vec(&Response { object: "list", data }).ok().map(Arc::from)
 }

@@ -5,10 +5,11 @@ use minijinja::value::ValueKind;
 use serde::Deserialize;
 
 use crate::Unrendered;
-use crate::room::{MADE_OBJECT, Room};
+use crate::room::{MADE_OBJECT, TemplateRoom};
 use crate::source::ContentFormat;
 
-/// The beginning of a line by which a client of Anthropic's API is billed. It differs in each request, so vLLM leaves it out of system messages.
+/// The beginning of a line by which a client of Anthropic's API is billed. It differs in each request, so
+/// vLLM leaves it out of system messages.
 pub(crate) const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// A chat.
@@ -91,7 +92,8 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// The tool as vLLM's types print it: `description` and `parameters` are there in any case, and others only if they are set.
+    /// The tool as vLLM's types print it: `description` and `parameters` are there in any case, and others
+    /// only if they are set.
     pub(crate) fn tool(self, defer_loading: Option<Value>) -> Value {
         let none = || Value::from(());
         let mut function = vec![
@@ -124,7 +126,7 @@ impl Call {
 
     /// The call with its arguments as an object. A client sends them as the text of one; anything else
     /// becomes an empty object.
-    fn value(self, room: &Room) -> Result<Value, Unrendered> {
+    fn value(self, room: &TemplateRoom) -> Result<Value, Unrendered> {
         let Self { id, mut function, kind } = self;
         if let Some(function) = &mut function {
             match function.iter_mut().find(|(name, _)| *name == "arguments") {
@@ -139,7 +141,7 @@ impl Call {
 }
 
 /// The object that these arguments are, or their text is; an empty one if they are something else.
-fn object(arguments: &Value, room: &Room) -> Result<Value, Unrendered> {
+fn object(arguments: &Value, room: &TemplateRoom) -> Result<Value, Unrendered> {
     let parsed = match arguments.as_str().map(|text| room.read(text.as_bytes())) {
         Some(Err(Unrendered::Large)) => return Err(Unrendered::Large),
         Some(parsed) => parsed.ok(),
@@ -150,15 +152,16 @@ fn object(arguments: &Value, room: &Room) -> Result<Value, Unrendered> {
 }
 
 impl Chat {
-    /// The variables of the template. Variables of the client replace `special`, and members of the request that are set replace both.
+    /// The variables of the template. Variables of the client replace `special`, and members of the request
+    /// that are set replace both.
     pub(crate) fn context<const N: usize>(
         self,
         preparation: Preparation,
         special: [(&'static str, Value); N],
-        room: &Room,
+        room: &TemplateRoom,
     ) -> Result<Value, Unrendered> {
         let Self { messages, tools, documents, reasoning_effort, variables, adds_generation_prompt } = self;
-        let prepared: Result<Vec<Prepared>, Unrendered> =
+        let prepared: Result<Vec<PreparedMessage>, Unrendered> =
             messages.into_iter().map(|message| message.prepare(preparation.content, room)).collect();
         let mut prepared = prepared?;
         if !preparation.has_developers && prepared.iter().any(|message| message.role == "developer") {
@@ -193,7 +196,7 @@ impl Chat {
 }
 
 /// A message with the text of its content.
-struct Prepared {
+struct PreparedMessage {
     role: String,
     texts: Vec<String>,
     /// Whether the template reads the texts as parts, and not joined.
@@ -202,7 +205,7 @@ struct Prepared {
 }
 
 impl Message {
-    fn prepare(self, format: ContentFormat, room: &Room) -> Result<Prepared, Unrendered> {
+    fn prepare(self, format: ContentFormat, room: &TemplateRoom) -> Result<PreparedMessage, Unrendered> {
         let Self { role, content, name, reasoning, tool_calls, tool_call_id, tools } = self;
         let parts = match content {
             None => Vec::new(),
@@ -242,13 +245,13 @@ impl Message {
         if are_parts {
             room.take(MADE_OBJECT.saturating_mul(texts.len()))?;
         }
-        Ok(Prepared { role, texts, are_parts, members })
+        Ok(PreparedMessage { role, texts, are_parts, members })
     }
 }
 
-impl From<Prepared> for Value {
-    fn from(message: Prepared) -> Self {
-        let Prepared { role, texts, are_parts, members } = message;
+impl From<PreparedMessage> for Value {
+    fn from(message: PreparedMessage) -> Self {
+        let PreparedMessage { role, texts, are_parts, members } = message;
         let content: Self = if are_parts {
             let part =
                 |text: String| Self::from_pairs([("type", Self::from("text")), ("text", Self::from(text))]);
@@ -271,8 +274,9 @@ fn without_billing_header(text: String) -> Option<String> {
     text.split_once('\n').map(|(_, rest)| rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
-/// The messages with system messages in place of developer messages, and all system messages joined to the first.
-fn without_developers(mut messages: Vec<Prepared>) -> Vec<Prepared> {
+/// The messages with system messages in place of developer messages, and all system messages joined to the
+/// first.
+fn without_developers(mut messages: Vec<PreparedMessage>) -> Vec<PreparedMessage> {
     for message in &mut messages {
         if message.role == "developer" {
             "system".clone_into(&mut message.role);
@@ -286,7 +290,7 @@ fn without_developers(mut messages: Vec<Prepared>) -> Vec<Prepared> {
         messages.into_iter().partition(|message| message.role == "system");
     let texts = systems.into_iter().map(|message| message.texts.join("\n"));
     let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
-    let joined = Prepared {
+    let joined = PreparedMessage {
         role: "system".to_owned(),
         texts: vec![texts.join("\n\n")],
         are_parts: false,

@@ -34,12 +34,12 @@ pub(crate) const MADE_OBJECT: usize = 6;
 const INLINE_TEXT: usize = 22;
 
 /// The values that may still be made for a chat.
-pub(crate) struct Room {
+pub(crate) struct TemplateRoom {
     left: Cell<usize>,
     is_exceeded: Cell<bool>,
 }
 
-impl Room {
+impl TemplateRoom {
     /// The room for the chat of this body.
     pub(crate) fn new(body: &[u8]) -> Self {
         let left = (body.len().max(MIN_BYTES) / BYTES_PER_VALUE).min(MAX_VALUES);
@@ -79,7 +79,7 @@ impl Room {
 /// A part of serde's data model that takes room for each value that passes it.
 struct Counted<'r, T> {
     inner: T,
-    room: &'r Room,
+    room: &'r TemplateRoom,
 }
 
 macro_rules! deserialize {

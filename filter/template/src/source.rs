@@ -18,10 +18,11 @@ const MAX_CHAIN: usize = 16;
 const MAX_CALL: usize = 1024;
 
 impl ContentFormat {
-    /// The format, as vLLM finds it: a list if the template has a loop over the content of a message, over a macro's parameter that is
-    /// called with the content of a message, or outside of macros over a variable named `content`.
+    /// The format, as vLLM finds it: a list if the template has a loop over the content of a message, over a
+    /// macro's parameter that is called with the content of a message, or outside of macros over a variable
+    /// named `content`.
     pub(crate) fn of(template: &str) -> Self {
-        let source = Source::read(template);
+        let source = Statements::read(template);
         let lists = source.assigned_from("messages");
         let are_messages = |over: &str| lists.get(word(over)).is_some_and(|list| is_access(over, list, None));
         let messages: HashSet<&str> =
@@ -39,7 +40,8 @@ impl ContentFormat {
     }
 }
 
-/// The template without the tags of transformers' extension, which mark what a model has generated and print nothing.
+/// The template without the tags of transformers' extension, which mark what a model has generated and print
+/// nothing.
 pub(crate) fn without_extensions(template: &str) -> String {
     let (mut source, mut from) = (String::with_capacity(template.len()), 0);
     for mark in code(template).filter(|code| code.is_tag) {
@@ -58,7 +60,7 @@ pub(crate) fn without_extensions(template: &str) -> String {
 
 /// The statements of a template that decide about its format.
 #[derive(Default)]
-struct Source<'a> {
+struct Statements<'a> {
     /// The variable and the expression of each assignment.
     assignments: Vec<(&'a str, &'a str)>,
     loops: Vec<Loop<'a>>,
@@ -76,11 +78,11 @@ struct Loop<'a> {
     within: Option<&'a str>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> Statements<'a> {
     fn read(template: &'a str) -> Self {
         let mut source = Self::default();
         let mut within = None;
-        for Code { text, is_tag, .. } in code(template) {
+        for TagCode { text, is_tag, .. } in code(template) {
             source.code.push(text);
             let (keyword, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             match keyword {
@@ -260,14 +262,14 @@ fn unquoted(code: &str) -> impl Iterator<Item = (usize, char)> {
 
 /// The code of a tag or an expression, without its delimiters and blanks.
 #[derive(Clone, Copy)]
-struct Code<'a> {
+struct TagCode<'a> {
     at: usize,
     text: &'a str,
     is_tag: bool,
 }
 
 /// The `{% … %}` tags and `{{ … }}` expressions of a template.
-fn code(template: &str) -> impl Iterator<Item = Code<'_>> {
+fn code(template: &str) -> impl Iterator<Item = TagCode<'_>> {
     let mut from = 0;
     core::iter::from_fn(move || {
         loop {
@@ -290,7 +292,7 @@ fn code(template: &str) -> impl Iterator<Item = Code<'_>> {
             let text = inner.trim_start_matches(['-', '+']).trim_start();
             let at = start + inner.len() - text.len();
             let text = text.trim_end_matches(['-', '+']).trim_end();
-            return Some(Code { at, text, is_tag: opening == "{%" });
+            return Some(TagCode { at, text, is_tag: opening == "{%" });
         }
     })
 }

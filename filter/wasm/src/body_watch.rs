@@ -12,11 +12,12 @@ use crate::host;
 /// Ticks between two checks of a held request without a chunk of its body: a second.
 const PATIENCE: u32 = 50;
 
-/// The requests that are held at their headers, until the first chunk of a body shows that Envoy passes bodies on.
+/// The requests that are held at their headers, until the first chunk of a body shows that Envoy passes
+/// bodies on.
 #[derive(Debug, Default)]
 pub(crate) struct BodyWatch {
     bodies: Bodies,
-    held: BTreeMap<u32, Held>,
+    held: BTreeMap<u32, HeldBody>,
 }
 
 /// Whether Envoy withholds bodies, as far as it is known.
@@ -29,7 +30,7 @@ enum Bodies {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldBody {
     ticks: u32,
     /// Bytes of the request that had arrived with its head.
     bytes: u64,
@@ -41,7 +42,7 @@ impl BodyWatch {
         if self.bodies == Bodies::Unknown
             && let Some(bytes) = host::received_bytes()
         {
-            self.held.insert(context, Held { ticks: 0, bytes });
+            self.held.insert(context, HeldBody { ticks: 0, bytes });
         }
     }
 

@@ -122,7 +122,7 @@ impl Figures<u64> {
         counts
     }
 
-    /// Adds the counts to a report. Statistics that are older than the list of counts have fields of their own.
+    /// Adds the counts to a report. Statistics that are older than its list have fields of their own.
     pub fn write(&self, report: &mut Report) {
         for ((name, value), &count) in &self.0 {
             let streams = || StreamReason { reason: value.clone(), streams: count };

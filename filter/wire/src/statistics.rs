@@ -1,7 +1,8 @@
 //! The table of statistics: what the filter counts, and where people see it.
 //!
-//! A row is the only place of a statistic's name, kind, labels and meaning; the unit ends the name. The filter makes its metrics from the
-//! rows. A number that people see is in the proxies' reports, and in the agent's JSON, terminal, page and metrics, without more code.
+//! A row is the only place of a statistic's name, kind, labels and meaning; the unit ends the name. The
+//! filter makes its metrics from the rows. A count that people see is in the proxies' reports, and in the
+//! agent's JSON, terminal, page and metrics, without more code.
 
 /// The kinds of metrics that a proxy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Statistic {
     pub labels: &'static [&'static str],
     /// The meaning.
     pub help: &'static str,
-    /// How the agent shows a counter, which reports then have. `None`: only the proxy's own metrics have the statistic.
+    /// How the agent shows a count that reports have. `None`: only the proxy's own metrics have it.
     pub shown: Option<Shown>,
 }
 
@@ -36,14 +37,14 @@ pub struct Shown {
     pub field: Field,
     /// The label whose values are shown one by one.
     pub by: Option<&'static str>,
-    /// The agent's metric, and the value of its label. `None`: a metric with the statistic's name and meaning.
+    /// The agent's metric, and the value of its label. `None`: a metric of the statistic's own name.
     pub shared: Option<(&'static SharedMetric, &'static str)>,
 }
 
 /// The place of a count in the JSON of a proxy.
 #[derive(Debug)]
 pub enum Field {
-    /// A field with the statistic's name: requests with these words, which also have a rate, a column and a tile.
+    /// A field with the statistic's name: requests, with words for them, their rate, a column and a tile.
     Requests(&'static str, Level),
     /// A field of an object, which is absent if the proxy reports none of its fields: their names.
     Part(&'static str, &'static str),
@@ -192,10 +193,10 @@ statistics! {
     counters {
         Routed "routed": "Requests that were sent to an endpoint"
             => requests("routed", Level::Good).of(&REQUESTS, "routed");
-        RoutedStale "routed_stale": "Routed requests for which no readings were used, because they were too old";
-        ServedElsewhere "served_elsewhere": "Routed requests whose first attempt went to a server that was not picked"
+        RoutedStale "routed_stale": "Routed requests without readings, which were too old";
+        ServedElsewhere "served_elsewhere": "Routed requests whose first attempt went elsewhere than picked"
             => requests("served elsewhere", Level::Fault("Envoy does not follow the picks"));
-        RejectedHeldBodies "rejected_held_bodies": "Rejected requests whose bodies had no room among all that are held"
+        RejectedHeldBodies "rejected_held_bodies": "Rejected requests whose bodies had no room"
             => requests("without room", Level::Fault("limits.maxHeldBytesInAll is too small"));
         Snapshots "snapshots": "Snapshots that arrived and can be used";
         SnapshotFailures "snapshot_failures": "Polls for a snapshot that failed";
@@ -207,11 +208,11 @@ statistics! {
             => part("shadow", "disagreed").of(&SHADOW_DECISIONS, "false");
         ShadowRejected "shadow_rejected": "Disagreements in which the shadow rejects";
         ShadowUnknownEndpoint "shadow_unknown_endpoint": "Disagreements on an endpoint that the pool lacks";
-        ShadowNotCompared "shadow_not_compared": "Requests that could not be compared with another picker's choice";
+        ShadowNotCompared "shadow_not_compared": "Requests without another picker's choice to compare with";
         PromptBlocks "prompt_blocks": "Blocks of the prompts of routed requests" => DERIVED;
-        PromptBlocksMatched "prompt_blocks_matched": "Blocks that the endpoint had been sent before" => DERIVED;
+        PromptBlocksMatched "prompt_blocks_matched": "Blocks that the endpoint was sent before" => DERIVED;
         EncoderCacheQueries "encoder_cache_queries": "Images, videos and audio of requests";
-        EncoderCacheHits "encoder_cache_hits": "Images, videos and audio that the endpoint had been sent before";
+        EncoderCacheHits "encoder_cache_hits": "Images, videos and audio that the endpoint was sent before";
         SloAdmitted "slo_admitted": "Routed requests with a limit for their latency";
         SloRefused "slo_refused": "Requests that were refused because no endpoint would keep their limits";
         SloTtftKept "slo_ttft_kept": "Responses that kept the limit for the first token";
@@ -220,7 +221,7 @@ statistics! {
         SloTpotMissed "slo_tpot_missed": "Responses that missed the limit for further tokens";
         SharingSent "sharing_sent": "Messages of this proxy that the agent took";
         SharingReceived "sharing_received": "Messages of other proxies";
-        SharingUnreadable "sharing_unreadable": "Messages that were skipped: of another version, or malformed";
+        SharingUnreadable "sharing_unreadable": "Skipped messages: of another version, or malformed";
         SharingFailures "sharing_failures": "Syncs that failed";
     }
     others {
@@ -229,7 +230,7 @@ statistics! {
         REJECTED Counter "rejected" ["status"]: "Requests that the picker responded to itself, by status"
             => requests("rejected", Level::Warning).by("status").of(&REQUESTS, "rejected");
         FALLBACKS Counter "fallbacks" ["reason"]: "Requests that another pool of the list took";
-        RESPONSE_ERRORS Counter "response_errors" ["side"]: "Responses with status 2xx whose body has an error";
+        RESPONSE_ERRORS Counter "response_errors" ["side"]: "Responses with 2xx and an error in the body";
         IN_FLIGHT Gauge "in_flight" []: "Requests in flight at the pool's endpoints, of all workers";
         QUEUED Gauge "queued" []: "Requests that wait in the queue, of all workers";
         SNAPSHOT_AGE Gauge "snapshot_age_ms" []: "Time since the newest snapshot arrived";
@@ -239,21 +240,19 @@ statistics! {
         FIRST_BYTE Histogram "first_byte_ms" []: "Time from the decision to the first output";
         FIRST_CHUNK_OF_EXPECTED Histogram "first_chunk_of_expected_percent" []:
             "Times to the first output of streams, of what was expected";
-        ENCODER_CACHE_HIT_PERCENT Histogram "encoder_cache_hit_percent" []:
-            "Share of hits among the images, videos and audio of each request";
+        ENCODER_CACHE_HIT_PERCENT Histogram "encoder_cache_hit_percent" []: "Share of hits, of each request";
         PICKS Counter "picks" [ENDPOINT]: "Requests and stages of them, by endpoint";
-        ENDPOINT_IN_FLIGHT Gauge "endpoint_in_flight" [ENDPOINT]: "Requests in flight, by endpoint";
-        ENDPOINT_IN_FLIGHT_TOKENS Gauge "endpoint_in_flight_tokens" [ENDPOINT]: "Their tokens, by endpoint";
-        MODEL_REQUESTS Counter "model_requests" [MODEL, TARGET_MODEL]:
-            "Routed requests, by the client's model and the serving model";
+        ENDPOINT_IN_FLIGHT Gauge "endpoint_in_flight" [ENDPOINT]: "Requests in flight at it";
+        ENDPOINT_IN_FLIGHT_TOKENS Gauge "endpoint_in_flight_tokens" [ENDPOINT]: "Tokens in flight";
+        MODEL_REQUESTS Counter "model_requests" [MODEL, TARGET_MODEL]: "Routed requests by model";
         REWRITES Counter "rewrites" ["model_rewrite_name", TARGET_MODEL]:
-            "Requests whose model a rewrite rule named, by the rule's object and the model";
+            "Requests whose model a rewrite rule named, by the rule's object";
         INPUT_TOKENS Histogram "input_tokens" [MODEL, TARGET_MODEL]: "Tokens of a request";
-        INPUT_TOKENS_TOTAL Counter "input_tokens_total" [MODEL, TARGET_MODEL]: "The exact sum of `input_tokens`";
+        INPUT_TOKENS_TOTAL Counter "input_tokens_total" [MODEL, TARGET_MODEL]: "Sum of `input_tokens`";
         OUTPUT_TOKENS Histogram "output_tokens" [MODEL, TARGET_MODEL]: "Tokens of a response";
-        OUTPUT_TOKENS_TOTAL Counter "output_tokens_total" [MODEL, TARGET_MODEL]: "The exact sum of `output_tokens`";
+        OUTPUT_TOKENS_TOTAL Counter "output_tokens_total" [MODEL, TARGET_MODEL]: "Sum of `output_tokens`";
         CACHED_TOKENS Histogram "cached_tokens" [MODEL, TARGET_MODEL]: "Cached tokens of a request";
-        CACHED_TOKENS_TOTAL Counter "cached_tokens_total" [MODEL, TARGET_MODEL]: "The exact sum of `cached_tokens`";
+        CACHED_TOKENS_TOTAL Counter "cached_tokens_total" [MODEL, TARGET_MODEL]: "Sum of `cached_tokens`";
         TIME_PER_TOKEN Histogram "ntpot_us" [MODEL, TARGET_MODEL]: "Time for each token of a response";
         TIME_PER_FURTHER_TOKEN Histogram "streaming_tpot_us" [MODEL, TARGET_MODEL]:
             "Time for each token of a streamed response after the first";
@@ -262,18 +261,17 @@ statistics! {
         WRONG_PREDICTIONS Counter "model_index_wrong_responses" [MODEL, TARGET_MODEL, "source"]:
             "Responses whose cached tokens were predicted wrongly";
         SERVED_MODEL_DECISIONS Counter "served_model_filter_decisions" [PLUGIN, "outcome"]:
-            "Runs of filters by lists of models, by their outcome";
-        SERVED_MODEL_CANDIDATES Counter "served_model_filter_candidates" [PLUGIN]: "Candidates of these runs";
+            "Runs of filters by lists of models";
+        SERVED_MODEL_CANDIDATES Counter "served_model_filter_candidates" [PLUGIN]: "Candidates of such runs";
         SERVED_MODEL_UNLISTED Counter "served_model_filter_unlisted_candidates" [PLUGIN]:
-            "Candidates of these runs that have no list of models";
-        ATTRIBUTE_REPORTS Counter "attribute_reports" [PLUGIN, "outcome"]:
-            "Numbers that plugins report of responses, by the outcome";
-        BODY_BASED_ROUTING Counter "body_based_routing" ["outcome"]: "Requests whose bodies were read for their models";
+            "Candidates of such runs that have no list";
+        ATTRIBUTE_REPORTS Counter "attribute_reports" [PLUGIN, "outcome"]: "Reports on responses";
+        BODY_BASED_ROUTING Counter "body_based_routing" ["outcome"]: "Requests whose body was read first";
         RESUMABLE_STREAMS Counter "resumable_streams" []: "Streams that can be resumed"
             => part("resumptions", "resumable");
         RESUMED_STREAMS Counter "resumed_streams" []: "How often a stream was continued at another server"
             => part("resumptions", "resumed");
-        CUT_STREAMS Counter "cut_streams" ["reason"]: "Streams of this filter that the client got cut, by reason"
+        CUT_STREAMS Counter "cut_streams" ["reason"]: "Streams of this filter that the client got cut"
             => part("resumptions", "cut").by("reason");
         UNRESUMABLE_STREAMS Counter "unresumable_streams" ["reason"]:
             "Streamed requests that passed this filter, by reason"

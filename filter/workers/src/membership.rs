@@ -1,7 +1,7 @@
 //! The workers of a proxy: each sends heartbeats, and a worker whose heartbeats stop has departed.
 //!
-//! The value of `…/members` has three words for each worker: its number, its last heartbeat in nanoseconds since the epoch, and
-//! how many times it has requested a resync.
+//! The value of `…/members` has three words for each worker: its number, its last heartbeat in nanoseconds
+//! since the epoch, and how many times it has requested a resync.
 
 use core::time::Duration;
 
@@ -27,7 +27,8 @@ pub(crate) struct Membership {
     /// Pause before the next heartbeat.
     pause: Period,
     resync_requests: u64,
-    /// The members after the last heartbeat of this worker, with their resync requests; empty before the first heartbeat.
+    /// The members after the last heartbeat of this worker, with their resync requests; empty before the
+    /// first heartbeat.
     seen: Vec<(u64, u64)>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct MembershipUpdate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
+struct ListedWorker {
     worker: u64,
     heartbeat_ns: u64,
     resync_requests: u64,
@@ -75,7 +76,7 @@ impl Membership {
         // If all tries fail, the next heartbeat is one period later; a worker departs after six periods.
         self.pause = Period::new(now, HEARTBEAT_PERIOD);
         let Self { worker, resync_requests, .. } = *self;
-        let own = Member { worker, heartbeat_ns: nanoseconds(now), resync_requests };
+        let own = ListedWorker { worker, heartbeat_ns: nanoseconds(now), resync_requests };
         for _ in 0..TRIES {
             let Versioned { bytes: value, version } = data.get(&self.key)?;
             let before = decode(&value);
@@ -87,7 +88,7 @@ impl Membership {
         Ok(None)
     }
 
-    fn update(&mut self, before: &[Member], after: &[Member]) -> MembershipUpdate {
+    fn update(&mut self, before: &[ListedWorker], after: &[ListedWorker]) -> MembershipUpdate {
         // Without an entry here, the others count this worker as departed and have dropped its loads.
         let was_dropped = before.iter().all(|member| member.worker != self.worker);
         let now_seen: Vec<_> = after.iter().map(|member| (member.worker, member.resync_requests)).collect();
@@ -106,17 +107,17 @@ impl Membership {
 /// A heartbeat that is later than now was sent before the wall clock was set back. It counts as sent now: a
 /// worker that lives stays, and a worker that does not live departs in time. Without this, load of live
 /// workers would be dropped.
-fn after_heartbeat(members: &[Member], own: Member) -> Vec<Member> {
+fn after_heartbeat(members: &[ListedWorker], own: ListedWorker) -> Vec<ListedWorker> {
     let now = own.heartbeat_ns;
     let others = members.iter().filter(|member| member.worker != own.worker);
-    let others = others.map(|member| Member { heartbeat_ns: member.heartbeat_ns.min(now), ..*member });
+    let others = others.map(|member| ListedWorker { heartbeat_ns: member.heartbeat_ns.min(now), ..*member });
     let present = others.filter(|member| now - member.heartbeat_ns <= nanoseconds(DEPARTED_AFTER));
     present.chain([own]).collect()
 }
 
-fn decode(value: &[u8]) -> Vec<Member> {
+fn decode(value: &[u8]) -> Vec<ListedWorker> {
     let words: Vec<u64> = words(value).collect();
-    let member = |&[worker, heartbeat_ns, resync_requests]: &[u64; 3]| Member {
+    let member = |&[worker, heartbeat_ns, resync_requests]: &[u64; 3]| ListedWorker {
         worker,
         heartbeat_ns,
         resync_requests,
@@ -124,7 +125,7 @@ fn decode(value: &[u8]) -> Vec<Member> {
     words.as_chunks().0.iter().map(member).collect()
 }
 
-fn encode(members: &[Member]) -> Vec<u8> {
+fn encode(members: &[ListedWorker]) -> Vec<u8> {
     bytes(members.iter().flat_map(|member| [member.worker, member.heartbeat_ns, member.resync_requests]))
 }
 
@@ -135,15 +136,15 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 1_000_000 * SECOND;
 
-    fn member(worker: u64, heartbeat_ns: u64) -> Member {
-        Member { worker, heartbeat_ns, resync_requests: 0 }
+    fn member(worker: u64, heartbeat_ns: u64) -> ListedWorker {
+        ListedWorker { worker, heartbeat_ns, resync_requests: 0 }
     }
 
-    fn heartbeat(members: &[Member], worker: u64, now: u64) -> Vec<Member> {
+    fn heartbeat(members: &[ListedWorker], worker: u64, now: u64) -> Vec<ListedWorker> {
         after_heartbeat(members, member(worker, now))
     }
 
-    fn workers(members: &[Member]) -> Vec<u64> {
+    fn workers(members: &[ListedWorker]) -> Vec<u64> {
         members.iter().map(|member| member.worker).collect()
     }
 
@@ -169,15 +170,16 @@ mod tests {
 
     #[test]
     fn members_are_read_as_they_were_written() {
-        let members = [member(1, NOW), Member { worker: u64::MAX, heartbeat_ns: 0, resync_requests: 7 }];
+        let members =
+            [member(1, NOW), ListedWorker { worker: u64::MAX, heartbeat_ns: 0, resync_requests: 7 }];
         assert_eq!(decode(&encode(&members)), members);
         assert_eq!(decode(&encode(&members)[..40]), members[..1], "cut off");
     }
 
     /// The update of worker 1, whose membership is `own`, after these others.
-    fn update(own: &mut Membership, before: &[Member]) -> (Vec<u64>, bool) {
+    fn update(own: &mut Membership, before: &[ListedWorker]) -> (Vec<u64>, bool) {
         let after =
-            after_heartbeat(before, Member { resync_requests: own.resync_requests, ..member(1, NOW) });
+            after_heartbeat(before, ListedWorker { resync_requests: own.resync_requests, ..member(1, NOW) });
         let MembershipUpdate { members, must_resync } = own.update(before, &after);
         (members, must_resync)
     }
@@ -187,7 +189,7 @@ mod tests {
         let key = String::new();
         let mut own =
             Membership { key, worker: 1, pause: Period::default(), resync_requests: 1, seen: vec![] };
-        let requests = |worker, resync_requests| Member { resync_requests, ..member(worker, NOW) };
+        let requests = |worker, resync_requests| ListedWorker { resync_requests, ..member(worker, NOW) };
         assert_eq!(update(&mut own, &[requests(2, 5)]), (vec![2, 1], true), "the first heartbeat");
         let own_again = requests(1, 1);
         assert_eq!(update(&mut own, &[requests(2, 5), own_again]), (vec![2, 1], false));

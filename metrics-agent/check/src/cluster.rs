@@ -1,4 +1,5 @@
-//! `metrics-agent check --cluster`: the manifests of a cluster that an agent would serve, and those that it would refuse.
+//! `metrics-agent check --cluster`: the manifests of a cluster that an agent would serve, and those that it
+//! would refuse.
 
 use core::error::Error;
 use core::fmt::{self, Write};
@@ -19,7 +20,7 @@ use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 
 use super::add_plan;
-use super::envoy_gateway::Facts;
+use super::envoy_gateway::GatewayFacts;
 
 /// Maximum time for the first lists of all objects.
 const LIST_LIMIT: Duration = Duration::from_secs(30);
@@ -36,14 +37,14 @@ impl fmt::Display for CheckError {
 
 impl Error for CheckError {}
 
-/// Checks what an agent with these settings would watch. `pool` is its only pool, if it has one, and `envoy_gateway` the namespace of an Envoy
-/// Gateway whose extension server agents are.
+/// Checks what an agent with these settings would watch. `pool` is its only pool, if it has one, and
+/// `envoy_gateway` the namespace of an Envoy Gateway whose extension server agents are.
 pub async fn check(
     watched: kubernetes::ClusterSettings,
     pool: Option<String>,
     envoy_gateway: Option<String>,
     options: Options,
-) -> Result<Report, CheckError> {
+) -> Result<CheckReport, CheckError> {
     // The Services that pools name are of no interest here.
     let routes = envoy_gateway.as_ref().map(|_| WatchedServices::Named(BTreeSet::new()));
     let watched = kubernetes::ClusterSettings { routes, ..watched };
@@ -55,7 +56,8 @@ pub async fn check(
     let gateway = match (envoy_gateway, &cluster.routes) {
         (Some(namespace), Some((routes, _))) => {
             let routes = read(routes.objects()).await?;
-            let facts = Facts::read(&cluster.client, namespace, objects.0.clone(), routes.0.clone()).await;
+            let facts =
+                GatewayFacts::read(&cluster.client, namespace, objects.0.clone(), routes.0.clone()).await;
             Some(facts.diagnose(UnixTime::now()))
         }
         _ => None,
@@ -65,7 +67,7 @@ pub async fn check(
     let mut catalogue = ClusterCatalogue::new(settings);
     catalogue.set_objects(&objects);
     let (plan, refusals) = catalogue.plan();
-    Ok(Report { gateway, ..Report::new(&plan, &refusals) })
+    Ok(CheckReport { gateway, ..CheckReport::new(&plan, &refusals) })
 }
 
 /// All objects, once they are listed.
@@ -83,14 +85,14 @@ async fn read(mut objects: watch::Receiver<ObjectsResult>) -> Result<Arc<Cluster
 
 /// The lines of a check, the number of refused manifests, and the mistakes of a gateway.
 #[derive(Debug)]
-pub struct Report {
+pub struct CheckReport {
     lines: String,
     refused: usize,
     /// The check of Envoy Gateway, if there is one.
     gateway: Option<doctor::Report>,
 }
 
-impl Report {
+impl CheckReport {
     fn new(plan: &Plan, refusals: &[Refusal]) -> Self {
         let (objects, pools) = (counted(plan.documents, "object"), counted(plan.pools.len(), "pool"));
         let mut lines = format!("valid: {objects}; in force: {pools}\n");
@@ -111,7 +113,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines)?;
         match self.refused {

@@ -1,8 +1,8 @@
-//! The external processor that Envoy AI Gateway's extension server, called before ours, writes for a pool, and that leads to the pool's EPP.
-//! The filter takes its place. Everything else of Envoy AI Gateway stays.
+//! The external processor that Envoy AI Gateway's extension server, called before ours, writes for a pool,
+//! and that leads to the pool's EPP. The filter takes its place. Everything else of Envoy AI Gateway stays.
 //!
-//! Called after ours, that server would insert the processor behind our back, and its own filter, which finds the route by the model, behind the picker. Then
-//! requests to pools are refused with the reason.
+//! Called after ours, that server would insert the processor behind our back, and its own filter, which finds
+//! the route by the model, behind the picker. Then requests to pools are refused with the reason.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use prost::Message as _;
 use prost_types::Struct;
 
 use super::route_metadata;
-use super::wire::{Builder, Field, Malformed, Message};
+use super::wire::{Builder, Field, Malformed, WireMessage};
 
-/// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the field of a pool. By this mark it makes
-/// the processor in its last hook.
+/// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the
+/// field of a pool. By this mark it makes the processor in its last hook.
 const MARK: &str = "aigateway.envoy.io";
 const MARKED_POOL: &str = "per_route_rule_inference_pool";
 
@@ -33,7 +33,7 @@ pub(super) struct Processors {
 }
 
 /// The route with a response in place of its forwarding, and without the mark.
-pub(super) fn refused(route: &Message<'_>) -> Result<Builder, Malformed> {
+pub(super) fn refused(route: &WireMessage<'_>) -> Result<Builder, Malformed> {
     // DirectResponseAction: status = 1, body = 2, which is a DataSource: inline_string = 3.
     let response = Builder::default().number(1, 503).bytes(2, Builder::default().bytes(3, WRONG_ORDER));
     Ok(route_metadata::without(route, &[ROUTE_ACTION], MARK)?.bytes(DIRECT_RESPONSE, response))
@@ -41,7 +41,7 @@ pub(super) fn refused(route: &Message<'_>) -> Result<Builder, Malformed> {
 
 impl Processors {
     /// Adds the one of a pool, `namespace/name`, that a route leads to.
-    pub(super) fn insert(&mut self, pool: &str, route: &Message<'_>) -> Result<(), Malformed> {
+    pub(super) fn insert(&mut self, pool: &str, route: &WireMessage<'_>) -> Result<(), Malformed> {
         let Some((namespace, name)) = pool.split_once('/') else { return Ok(()) };
         self.filters
             .insert(format!("envoy.filters.http.ext_proc/endpointpicker/{name}_{namespace}_ext_proc"));
@@ -53,11 +53,11 @@ impl Processors {
         Ok(())
     }
 
-    /// Whether Envoy AI Gateway's server will make them after this hook: it has marked routes, and none of the processors' clusters is among `clusters`. Without any
-    /// cluster, Envoy Gateway passes none on.
+    /// Whether Envoy AI Gateway's server will make them after this hook: it has marked routes, and none of
+    /// the processors' clusters is among `clusters`. Without any cluster, Envoy Gateway passes none on.
     pub(super) fn are_missing(&self, clusters: &[Bytes]) -> bool {
         let is_made = |cluster: &Bytes| {
-            let message = Message::read(cluster).ok();
+            let message = WireMessage::read(cluster).ok();
             message.and_then(|message| message.text(1)).is_some_and(|name| self.has_cluster(name))
         };
         self.is_marked && !clusters.is_empty() && !clusters.iter().any(is_made)
@@ -70,13 +70,13 @@ impl Processors {
 
     /// Whether a filter, or an entry of settings by filter, is of one of the processors. Its name is field 1.
     pub(super) fn is_named(&self, field: &Field<'_>) -> Result<bool, Malformed> {
-        let message = Message::read(field.value.bytes())?;
+        let message = WireMessage::read(field.bytes())?;
         Ok(message.text(1).is_some_and(|name| self.filters.contains(name)))
     }
 
     /// The message without the processors' entries in its field of settings by filter; `None`: it has none.
     pub(super) fn without_settings(&self, bytes: &[u8], settings: u32) -> Result<Option<Vec<u8>>, Malformed> {
-        let message = Message::read(bytes)?;
+        let message = WireMessage::read(bytes)?;
         let mut edited = Builder::default();
         let mut is_edited = false;
         for field in message.fields() {

@@ -1,4 +1,5 @@
-//! The pools of a route, as Envoy Gateway sends them, and the mark that keeps them on the route until the last hook.
+//! The pools of a route, as Envoy Gateway sends them, and the mark that keeps them on the route until the
+//! last hook.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +13,13 @@ use serde_json::Value as Json;
 
 use super::ownership::{ObjectName, Ownership, Reference};
 use super::route_metadata;
-use super::wire::{Builder, Malformed, Message};
+use super::wire::{Builder, Malformed, WireMessage};
 
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 pub(super) const MAX_POOLS: usize = 64;
 
-/// Maximum length of a mark, in bytes. [`MAX_POOLS`] pools with the longest names and eight ports each have less.
+/// Maximum length of a mark, in bytes. [`MAX_POOLS`] pools with the longest names and eight ports each have
+/// less.
 const MAX_MARK_BYTES: usize = 128 * 1024;
 
 /// The API group of the pools that routes may name, up to the version.
@@ -73,16 +75,16 @@ impl FailureMode {
 /// The fields of an object that are read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Object {
+struct PoolObject {
     api_version: String,
     kind: String,
-    metadata: Metadata,
+    metadata: PoolMetadata,
     #[serde(default)]
     spec: Spec,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct PoolMetadata {
     name: String,
     namespace: String,
 }
@@ -93,7 +95,7 @@ struct Spec {
     app_protocol: Option<String>,
     endpoint_picker_ref: Option<PickerRef>,
     #[serde(default)]
-    target_ports: Vec<TargetPort>,
+    target_ports: Vec<PoolPort>,
 }
 
 #[derive(Deserialize)]
@@ -112,12 +114,13 @@ fn service() -> String {
 }
 
 #[derive(Deserialize)]
-struct TargetPort {
+struct PoolPort {
     number: u16,
 }
 
 impl RoutePool {
-    /// Reads an object; `None`: it is not an `InferencePool`, or not one that the API server would have accepted.
+    /// Reads an object; `None`: it is not an `InferencePool`, or not one that the API server would have
+    /// accepted.
     pub fn read(json: &[u8], ownership: &Ownership) -> Option<Self> {
         serde_json::from_slice(json)
             .ok()
@@ -161,7 +164,7 @@ impl RoutePool {
 impl ReferencedPool {
     /// Reads an object; `None` as for [`RoutePool::read`].
     pub(super) fn read(object: &Json, ownership: &Ownership) -> Option<Self> {
-        Object::deserialize(object).ok().and_then(|object| Self::of(object, ownership))
+        PoolObject::deserialize(object).ok().and_then(|object| Self::of(object, ownership))
     }
 
     /// Whether the Service by which it is an own pool does not exist.
@@ -169,11 +172,11 @@ impl ReferencedPool {
         self.service.as_ref().is_some_and(|(namespace, name)| services.lack(namespace, name))
     }
 
-    fn of(object: Object, ownership: &Ownership) -> Option<Self> {
+    fn of(object: PoolObject, ownership: &Ownership) -> Option<Self> {
         if object.kind != "InferencePool" || !object.api_version.starts_with(GROUP) {
             return None;
         }
-        let Metadata { name, namespace } = object.metadata;
+        let PoolMetadata { name, namespace } = object.metadata;
         let picker = object.spec.endpoint_picker_ref;
         let reference = match &picker {
             None => Reference::Absent,
@@ -216,7 +219,7 @@ pub fn mark(route: &[u8], pools: &[RoutePool]) -> Vec<u8> {
 }
 
 /// The pools of a marked route, in the order of the rule; none for other routes.
-pub fn marked(route: &Message<'_>) -> Result<Vec<RoutePool>, Malformed> {
+pub fn marked(route: &WireMessage<'_>) -> Result<Vec<RoutePool>, Malformed> {
     let Some(mark) = route_metadata::find(route, MARK)? else { return Ok(Vec::new()) };
     if mark.len() > MAX_MARK_BYTES {
         return Err(Malformed);
@@ -314,10 +317,10 @@ mod tests {
         let entry = Builder::default().bytes(1, "envoy-gateway").bytes(2, [10, 0]);
         let route = Builder::default().bytes(14, "name").bytes(4, Builder::default().bytes(1, &entry));
         let marked_route = mark(route.as_ref(), &pools);
-        let message = Message::read(&marked_route).unwrap();
+        let message = WireMessage::read(&marked_route).unwrap();
         assert_eq!(marked(&message).unwrap(), pools);
         let metadata = message.message(4).unwrap();
-        assert_eq!(Message::read(&metadata).unwrap().all(1).next(), Some(entry.as_ref()));
-        assert_eq!(marked(&Message::read(route.as_ref()).unwrap()), Ok(Vec::new()));
+        assert_eq!(WireMessage::read(&metadata).unwrap().all(1).next(), Some(entry.as_ref()));
+        assert_eq!(marked(&WireMessage::read(route.as_ref()).unwrap()), Ok(Vec::new()));
     }
 }

@@ -1,6 +1,6 @@
 //! The metadata of an Envoy route, by the field numbers of Envoy's API v3.
 
-use super::wire::{Builder, Malformed, Message};
+use super::wire::{Builder, Malformed, WireMessage};
 
 /// `Route.metadata`.
 const ROUTE_METADATA: u32 = 4;
@@ -10,11 +10,11 @@ const KEY: u32 = 1;
 const VALUE: u32 = 2;
 
 /// The `google.protobuf.Struct` under this key in a route's metadata.
-pub(super) fn find(route: &Message<'_>, key: &str) -> Result<Option<Vec<u8>>, Malformed> {
+pub(super) fn find(route: &WireMessage<'_>, key: &str) -> Result<Option<Vec<u8>>, Malformed> {
     let Some(metadata) = route.message(ROUTE_METADATA) else { return Ok(None) };
     let mut found = None;
-    for entry in Message::read(&metadata)?.all(FILTER_METADATA) {
-        let entry = Message::read(entry)?;
+    for entry in WireMessage::read(&metadata)?.all(FILTER_METADATA) {
+        let entry = WireMessage::read(entry)?;
         if entry.text(KEY) == Some(key) {
             found = Some(entry.message(VALUE).unwrap_or_default().into_owned());
         }
@@ -22,19 +22,20 @@ pub(super) fn find(route: &Message<'_>, key: &str) -> Result<Option<Vec<u8>>, Ma
     Ok(found)
 }
 
-/// The route with a `google.protobuf.Struct` under this key in its metadata. Occurrences of a message are merged.
+/// The route with a `google.protobuf.Struct` under this key in its metadata. Occurrences of a message are
+/// merged.
 pub(super) fn add(route: Builder, key: &str, value: &[u8]) -> Builder {
     let entry = Builder::default().bytes(KEY, key).bytes(VALUE, value);
     route.bytes(ROUTE_METADATA, Builder::default().bytes(FILTER_METADATA, entry))
 }
 
 /// The route without these fields, and without the metadata under this key.
-pub(super) fn without(route: &Message<'_>, fields: &[u32], key: &str) -> Result<Builder, Malformed> {
+pub(super) fn without(route: &WireMessage<'_>, fields: &[u32], key: &str) -> Result<Builder, Malformed> {
     let metadata = route.message(ROUTE_METADATA).unwrap_or_default();
     let mut rest = Builder::default();
-    for field in Message::read(&metadata)?.fields() {
+    for field in WireMessage::read(&metadata)?.fields() {
         let is_entry = field.number == FILTER_METADATA;
-        if !is_entry || Message::read(field.value.bytes())?.text(KEY) != Some(key) {
+        if !is_entry || WireMessage::read(field.bytes())?.text(KEY) != Some(key) {
             rest.copy(&field);
         }
     }

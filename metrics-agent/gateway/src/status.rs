@@ -21,7 +21,8 @@ use crate::object_reports::{StatusSource, changed, refused_objects};
 /// The controller in the parents that are written, by which replicas and later versions know them.
 pub const CONTROLLER: &str = "endpoint-picker/extension-server";
 
-/// The beginning of the names of Envoy Gateway's controllers. Routes of other gateways do not pass the extension server.
+/// The beginning of the names of Envoy Gateway's controllers. Routes of other gateways do not pass the
+/// extension server.
 pub const ENVOY_GATEWAY: &str = "gateway.envoyproxy.io/";
 
 const POOLS: &str = "inference.networking.k8s.io";
@@ -105,7 +106,7 @@ fn patches(
 
 /// The fields of an `HTTPRoute` that are read.
 #[derive(Deserialize)]
-struct Route {
+struct RouteFields {
     spec: RouteSpec,
     #[serde(default)]
     status: RouteStatus,
@@ -114,18 +115,18 @@ struct Route {
 #[derive(Deserialize)]
 struct RouteSpec {
     #[serde(default)]
-    rules: Vec<Rule>,
+    rules: Vec<RouteRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Rule {
+struct RouteRule {
     #[serde(default)]
-    backend_refs: Vec<Reference>,
+    backend_refs: Vec<ParentReference>,
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct ParentReference {
     #[serde(default)]
     group: Option<String>,
     #[serde(default)]
@@ -143,14 +144,14 @@ struct RouteStatus {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RouteParent {
-    parent_ref: Reference,
+    parent_ref: ParentReference,
     controller_name: String,
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<StatusCondition>,
 }
 
 #[derive(Deserialize)]
-struct Condition {
+struct StatusCondition {
     r#type: String,
     status: String,
 }
@@ -160,8 +161,8 @@ pub fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     let mut gateways: HashMap<String, Gateways> = HashMap::new();
     for object in routes {
         // The API server has checked it; a route of a newer form has no part here.
-        let Ok(Route { spec, status }) = Route::deserialize(&object.json) else { continue };
-        let namespace = |reference: &Reference| {
+        let Ok(RouteFields { spec, status }) = RouteFields::deserialize(&object.json) else { continue };
+        let namespace = |reference: &ParentReference| {
             reference.namespace.clone().unwrap_or_else(|| object.id.namespace.clone())
         };
         let parents: Vec<_> = status
@@ -186,7 +187,7 @@ pub fn gateways(routes: &[Arc<ClusterObject>]) -> HashMap<String, Gateways> {
     gateways
 }
 
-impl Reference {
+impl ParentReference {
     fn is_gateway(&self) -> bool {
         self.group.as_deref().unwrap_or(GATEWAYS) == GATEWAYS
             && self.kind.as_deref().unwrap_or("Gateway") == "Gateway"
@@ -205,8 +206,8 @@ impl RouteParent {
 
 /// The status of a pool, if it has to change: all its parents are ours, and differ.
 ///
-/// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a parent, as Envoy AI
-/// Gateway does, there is nothing to write.
+/// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a
+/// parent, as Envoy AI Gateway does, there is nothing to write.
 fn patch(
     pool: &ClusterObject,
     gateways: &Gateways,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Malformed, Message};
+use super::wire::{Malformed, WireMessage};
 
 /// Maximum number of rules whose weights are kept. Rules that have not been translated for longest make room.
 const MAX_RULES: usize = 65_536;
@@ -13,21 +13,21 @@ const MAX_BACKENDS: usize = 64;
 /// The weights of the backends of rules, as one connection of Envoy Gateway has sent them.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
-    rules: BTreeMap<String, Rule>,
+    rules: BTreeMap<String, WeightedRule>,
     /// Number of the translation that is in progress.
     translation: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rule {
+struct WeightedRule {
     /// Number of the last translation that had the rule.
     translation: u64,
-    backends: BTreeMap<u32, Backend>,
+    backends: BTreeMap<u32, RuleBackend>,
 }
 
 /// One backend of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Backend {
+struct RuleBackend {
     weight: u32,
     /// Whether it may be a pool: Envoy Gateway knows neither endpoints nor an object for it.
     is_bare: bool,
@@ -43,22 +43,22 @@ pub struct RuleWeights {
 }
 
 impl Weights {
-    /// Takes the weights out of a `ClusterLoadAssignment`: endpoints = 2, each a locality = 1 with the backend's name as region = 1,
-    /// `lb_endpoints` = 2, `load_balancing_weight` = 3, metadata = 9.
+    /// Takes the weights out of a `ClusterLoadAssignment`: endpoints = 2, each a locality = 1 with the
+    /// backend's name as region = 1, `lb_endpoints` = 2, `load_balancing_weight` = 3, metadata = 9.
     pub fn insert(&mut self, assignment: &[u8]) -> Result<(), Malformed> {
-        for locality in Message::read(assignment)?.all(2) {
-            let locality = Message::read(locality)?;
+        for locality in WireMessage::read(assignment)?.all(2) {
+            let locality = WireMessage::read(locality)?;
             let Some(name) = locality.message(1) else { continue };
-            let Some((rule, backend)) = rule_and_backend(Message::read(&name)?.text(1)) else { continue };
+            let Some((rule, backend)) = rule_and_backend(WireMessage::read(&name)?.text(1)) else { continue };
             let weight = locality.wrapped_number(3)?.unwrap_or(1);
             let weight = u32::try_from(weight).unwrap_or(u32::MAX);
             let is_bare = !locality.has(2) && !locality.has(9);
-            self.insert_backend(rule, backend, Backend { weight, is_bare });
+            self.insert_backend(rule, backend, RuleBackend { weight, is_bare });
         }
         Ok(())
     }
 
-    fn insert_backend(&mut self, name: &str, index: u32, backend: Backend) {
+    fn insert_backend(&mut self, name: &str, index: u32, backend: RuleBackend) {
         if !self.rules.contains_key(name) && self.rules.len() >= MAX_RULES {
             let oldest = self.rules.values().map(|rule| rule.translation).min();
             self.rules.retain(|_, rule| Some(rule.translation) != oldest);
@@ -66,7 +66,7 @@ impl Weights {
         let rule = self.rules.entry(name.to_owned()).or_default();
         if rule.translation != self.translation {
             // Backends of an earlier translation may be gone.
-            *rule = Rule { translation: self.translation, backends: BTreeMap::new() };
+            *rule = WeightedRule { translation: self.translation, backends: BTreeMap::new() };
         }
         if rule.backends.len() < MAX_BACKENDS {
             rule.backends.insert(index, backend);
@@ -81,7 +81,8 @@ impl Weights {
     /// The weights of a rule with this number of pools. Weights that are not known are 1.
     pub fn of_rule(&self, rule: &str, pools: usize) -> RuleWeights {
         let backends = self.rules.get(rule).into_iter().flat_map(|rule| rule.backends.values());
-        let (bare, others): (Vec<&Backend>, Vec<&Backend>) = backends.partition(|backend| backend.is_bare);
+        let (bare, others): (Vec<&RuleBackend>, Vec<&RuleBackend>) =
+            backends.partition(|backend| backend.is_bare);
         let others = others.iter().fold(0, |sum: u32, other| sum.saturating_add(other.weight));
         let first = bare.first().map(|backend| backend.weight);
         let pools = if bare.len() == pools {
@@ -164,7 +165,7 @@ mod tests {
         let mut weights = weights(&(0..100).map(|index| locality(index, 1)).collect::<Vec<_>>());
         assert_eq!(weights.rules[RULE].backends.len(), MAX_BACKENDS);
         weights.end_translation();
-        let backend = Backend { weight: 1, is_bare: true };
+        let backend = RuleBackend { weight: 1, is_bare: true };
         (0..MAX_RULES).for_each(|index| weights.insert_backend(&format!("rule {index}"), 0, backend));
         assert_eq!(weights.rules.len(), MAX_RULES);
         assert!(!weights.rules.contains_key(RULE), "the oldest made room");

@@ -1,10 +1,13 @@
 //! Protobuf messages, read and edited field by field on the wire.
 //!
-//! Decoding a message with generated types loses the fields that these types do not have. Envoy Gateway may be newer than this agent, so
-//! its messages are edited in place: fields that are not named here stay, byte for byte. Nothing recurses, so a nested message costs no stack.
+//! Decoding a message with generated types loses the fields that these types do not have. Envoy Gateway may
+//! be newer than this agent, so its messages are edited in place: fields that are not named here stay, byte
+//! for byte. Nothing recurses, so a nested message costs no stack.
 
 use core::fmt;
 use std::borrow::Cow;
+
+use endpoint_picker::protobuf::{self, Payload, Value};
 
 /// A message that is not valid protobuf, or has a group, which proto3 does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,24 +21,9 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The value of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
-    /// Integers, booleans and enums.
-    Varint(u64),
-    /// Numbers of fixed length.
-    Fixed(&'a [u8]),
-    /// Texts, bytes and messages.
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Value<'a> {
-    /// The text, bytes or message; empty for a number.
-    pub fn bytes(self) -> &'a [u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Varint(_) | Self::Fixed(_) => &[],
-        }
+impl From<protobuf::Malformed> for Malformed {
+    fn from(_: protobuf::Malformed) -> Self {
+        Self
     }
 }
 
@@ -50,9 +38,20 @@ pub struct Field<'a> {
     pub whole: &'a [u8],
 }
 
-/// A valid message. It takes no memory of its own: each use finds the fields again, because a field may have two bytes.
+impl<'a> Field<'a> {
+    /// The text, bytes or message; empty for a number.
+    pub fn bytes(self) -> &'a [u8] {
+        match self.value {
+            Value::Payload(payload) => payload.arrived,
+            Value::Number(_) | Value::Fixed => &[],
+        }
+    }
+}
+
+/// A valid message. It takes no memory of its own: each use finds the fields again, because a field may have
+/// two bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a>(&'a [u8]);
+pub struct WireMessage<'a>(&'a [u8]);
 
 /// The fields of a message, in its order.
 #[derive(Clone, Debug)]
@@ -68,7 +67,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl<'a> Message<'a> {
+impl<'a> WireMessage<'a> {
     /// Examines the fields of a message, but not those of nested messages.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = bytes;
@@ -91,8 +90,8 @@ impl<'a> Message<'a> {
     /// The texts, bytes or messages of a repeated field.
     pub fn all(self, number: u32) -> impl Iterator<Item = &'a [u8]> {
         self.fields().filter_map(move |field| match field.value {
-            Value::Bytes(bytes) if field.number == number => Some(bytes),
-            Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => None,
+            Value::Payload(payload) if field.number == number => Some(payload.arrived),
+            Value::Payload(_) | Value::Number(_) | Value::Fixed => None,
         })
     }
 
@@ -104,8 +103,8 @@ impl<'a> Message<'a> {
     /// A number; its last occurrence counts.
     pub fn number(self, number: u32) -> Option<u64> {
         let numbers = self.fields().filter_map(|field| match field.value {
-            Value::Varint(value) if field.number == number => Some(value),
-            Value::Varint(_) | Value::Bytes(_) | Value::Fixed(_) => None,
+            Value::Number(value) if field.number == number => Some(value),
+            Value::Number(_) | Value::Payload(_) | Value::Fixed => None,
         });
         numbers.last()
     }
@@ -121,7 +120,7 @@ impl<'a> Message<'a> {
     /// The number in a `UInt32Value` or `UInt64Value`.
     pub fn wrapped_number(self, number: u32) -> Result<Option<u64>, Malformed> {
         let Some(wrapper) = self.message(number) else { return Ok(None) };
-        Ok(Some(Message::read(&wrapper)?.number(1).unwrap_or(0)))
+        Ok(Some(WireMessage::read(&wrapper)?.number(1).unwrap_or(0)))
     }
 
     /// The message without these fields.
@@ -140,8 +139,10 @@ impl<'a> Message<'a> {
         let mut edited = Builder::default();
         for field in self.fields() {
             match field.value {
-                Value::Bytes(bytes) if field.number == number => edited.put_bytes(number, &edit(bytes)?),
-                Value::Bytes(_) | Value::Varint(_) | Value::Fixed(_) => edited.copy(&field),
+                Value::Payload(payload) if field.number == number => {
+                    edited.put_bytes(number, &edit(payload.arrived)?);
+                }
+                Value::Payload(_) | Value::Number(_) | Value::Fixed => edited.copy(&field),
             }
         }
         Ok(edited.into_bytes())
@@ -150,40 +151,11 @@ impl<'a> Message<'a> {
 
 /// The first field, and the bytes after it.
 fn read_field(bytes: &[u8]) -> Result<(Field<'_>, &[u8]), Malformed> {
-    let (key, rest) = read_varint(bytes)?;
-    let number = u32::try_from(key >> 3).ok().filter(|number| (1..1 << 29).contains(number));
-    let number = number.ok_or(Malformed)?;
-    let (value, rest) = match key & 7 {
-        0 => read_varint(rest).map(|(value, rest)| (Value::Varint(value), rest))?,
-        1 => rest.split_at_checked(8).map(|(value, rest)| (Value::Fixed(value), rest)).ok_or(Malformed)?,
-        2 => {
-            let (length, rest) = read_varint(rest)?;
-            let length = usize::try_from(length).map_err(|_| Malformed)?;
-            let (value, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
-            (Value::Bytes(value), rest)
-        }
-        5 => rest.split_at_checked(4).map(|(value, rest)| (Value::Fixed(value), rest)).ok_or(Malformed)?,
-        _ => return Err(Malformed),
-    };
+    let mut message = Payload::new(bytes, bytes.len());
+    let (number, value) = message.next_field()?.ok_or(Malformed)?;
+    let rest = message.arrived;
     let (whole, _) = bytes.split_at(bytes.len() - rest.len());
     Ok((Field { number, value, whole }, rest))
-}
-
-/// A varint of up to ten bytes, and the bytes after it.
-fn read_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Malformed> {
-    let mut value = 0;
-    for (index, &byte) in bytes.iter().take(10).enumerate() {
-        let bits = u64::from(byte & 0x7f);
-        // The tenth byte has the highest bit of the 64 alone.
-        if index == 9 && bits > 1 {
-            return Err(Malformed);
-        }
-        value |= bits << (7 * index);
-        if byte & 0x80 == 0 {
-            return Ok((value, &bytes[index + 1..]));
-        }
-    }
-    Err(Malformed)
 }
 
 /// Writes a message.
@@ -273,7 +245,7 @@ mod tests {
     #[test]
     fn fields_are_found_and_occurrences_of_a_message_are_merged() {
         let sample = sample();
-        let message = Message::read(&sample).unwrap();
+        let message = WireMessage::read(&sample).unwrap();
         assert_eq!((message.text(1), message.number(2)), (Some("name"), Some(300)));
         assert_eq!((message.text(7), message.all(7).count()), (Some("b"), 2));
         assert_eq!(message.message(4).unwrap(), [8, 1, 16, 2].as_slice());
@@ -284,13 +256,13 @@ mod tests {
     #[test]
     fn an_edit_keeps_all_other_bytes() {
         let sample = sample();
-        let message = Message::read(&sample).unwrap();
+        let message = WireMessage::read(&sample).unwrap();
         assert_eq!(message.without(&[]).into_bytes(), sample);
         let same: Result<_, Malformed> = message.map(4, |bytes| Ok(bytes.into()));
         assert_eq!(same.unwrap(), sample);
         let edited: Result<_, Malformed> = message.map(7, |_| Ok(Cow::Borrowed(b"longer")));
         let edited = edited.unwrap();
-        let edited = Message::read(&edited).unwrap();
+        let edited = WireMessage::read(&edited).unwrap();
         assert_eq!(edited.all(7).collect::<Vec<_>>(), [b"longer", b"longer"]);
         assert_eq!(edited.without(&[7]), message.without(&[7]));
     }
@@ -298,10 +270,10 @@ mod tests {
     #[test]
     fn a_message_takes_no_memory_however_many_fields_it_has() {
         fn owns_nothing<T: Copy>() {}
-        owns_nothing::<Message<'_>>();
+        owns_nothing::<WireMessage<'_>>();
         owns_nothing::<Field<'_>>();
         let tiny = [5 << 3, 1].repeat(1000);
-        let message = Message::read(&tiny).unwrap();
+        let message = WireMessage::read(&tiny).unwrap();
         assert_eq!((size_of_val(&message), message.fields().count()), (size_of::<&[u8]>(), 1000));
         assert_eq!((message.number(5), message.number(6)), (Some(1), None));
     }
@@ -311,7 +283,7 @@ mod tests {
         let sample = sample();
         let mut refused = 0;
         for end in 0..sample.len() {
-            refused += usize::from(Message::read(&sample[..end]).is_err());
+            refused += usize::from(WireMessage::read(&sample[..end]).is_err());
         }
         assert!(refused > sample.len() / 2, "{refused}");
         for malformed in [
@@ -327,9 +299,9 @@ mod tests {
             &[0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1],
             &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
         ] {
-            assert_eq!(Message::read(malformed).unwrap_err(), Malformed, "{malformed:?}");
+            assert_eq!(WireMessage::read(malformed).unwrap_err(), Malformed, "{malformed:?}");
         }
         let largest = Builder::default().number(1, u64::MAX).into_bytes();
-        assert_eq!(Message::read(&largest).unwrap().number(1), Some(u64::MAX));
+        assert_eq!(WireMessage::read(&largest).unwrap().number(1), Some(u64::MAX));
     }
 }

@@ -1,22 +1,23 @@
 //! The events of one message of a model server.
 //!
-//! A message is `[time, events, rank]`. An event is a map with its `type` and its fields, or, of older servers, an array of the type and the
-//! fields in a fixed order. Other fields and types are ignored, and an event that cannot be read spoils no other.
+//! A message is `[time, events, rank]`. An event is a map with its `type` and its fields, or, of older
+//! servers, an array of the type and the fields in a fixed order. Other fields and types are ignored, and an
+//! event that cannot be read spoils no other.
 
-use super::event::{Block, BlockHash, Event, Removed, Stored, Tier};
+use super::event::{Block, BlockHash, KvEvent, Removed, StorageTier, Stored};
 use super::msgpack::{Malformed, Value, Values};
 
 /// The events of one message, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Events that change the server's KV cache.
-    pub events: Vec<Event>,
+    pub events: Vec<KvEvent>,
     /// Events of other types, and those that cannot be read or used.
     pub unusable: usize,
 }
 
-/// Maximum number of blocks of a message, with its events without blocks. A block of one byte takes some 60 bytes once it is read. A million
-/// tokens have 62 500 blocks of 16.
+/// Maximum number of blocks of a message, with its events without blocks. A block of one byte takes some 60
+/// bytes once it is read. A million tokens have 62 500 blocks of 16.
 const MAX_BLOCKS: usize = 1 << 18;
 
 /// Kinds of KV caches whose blocks are of no use for every later token.
@@ -40,12 +41,12 @@ impl Batch {
         let mut blocks = 0;
         for _ in 0..count {
             let event = values.whole().ok()?;
-            match Fields::of(event).and_then(|fields| fields.event()) {
+            match EventFields::of(event).and_then(|fields| fields.event()) {
                 Ok(Some(event)) => {
                     blocks += match &event {
-                        Event::Stored(stored) => stored.blocks.len(),
-                        Event::Removed(removed) => removed.blocks.len().max(1),
-                        Event::Cleared => 1,
+                        KvEvent::Stored(stored) => stored.blocks.len(),
+                        KvEvent::Removed(removed) => removed.blocks.len().max(1),
+                        KvEvent::Cleared => 1,
                     };
                     if blocks > MAX_BLOCKS {
                         return None;
@@ -61,7 +62,7 @@ impl Batch {
 
 /// The fields of an event that count, as their bytes.
 #[derive(Default)]
-struct Fields<'a> {
+struct EventFields<'a> {
     kind: &'a [u8],
     hashes: Option<&'a [u8]>,
     parent: Option<&'a [u8]>,
@@ -90,7 +91,7 @@ const STORED_ORDER: [&[u8]; 10] = [
 ];
 const REMOVED_ORDER: [&[u8]; 3] = [b"block_hashes", b"medium", b"group_idx"];
 
-impl<'a> Fields<'a> {
+impl<'a> EventFields<'a> {
     fn of(event: &'a [u8]) -> Result<Self, Malformed> {
         let mut values = Values::new(event);
         let mut fields = Self::default();
@@ -137,15 +138,15 @@ impl<'a> Fields<'a> {
     }
 
     /// The event; `None`: it is of another type, or has another number of tokens than its blocks.
-    fn event(&self) -> Result<Option<Event>, Malformed> {
+    fn event(&self) -> Result<Option<KvEvent>, Malformed> {
         let event = match self.kind {
-            b"BlockStored" => self.stored()?.map(Event::Stored),
-            b"BlockRemoved" => Some(Event::Removed(Removed {
+            b"BlockStored" => self.stored()?.map(KvEvent::Stored),
+            b"BlockRemoved" => Some(KvEvent::Removed(Removed {
                 blocks: self.hashes()?,
                 tier: self.tier()?,
                 group: self.group()?,
             })),
-            b"AllBlocksCleared" => Some(Event::Cleared),
+            b"AllBlocksCleared" => Some(KvEvent::Cleared),
             _ => None,
         };
         Ok(event)
@@ -210,11 +211,11 @@ impl<'a> Fields<'a> {
     }
 
     /// The tier, as vLLM and SGLang name it; without a name the accelerator's memory.
-    fn tier(&self) -> Result<Tier, Malformed> {
+    fn tier(&self) -> Result<StorageTier, Malformed> {
         let tier = match text(self.medium)? {
-            None | Some(b"" | b"GPU") => Tier::Gpu,
-            Some(name) if name.starts_with(b"CPU") => Tier::Cpu,
-            Some(_) => Tier::Storage,
+            None | Some(b"" | b"GPU") => StorageTier::Gpu,
+            Some(name) if name.starts_with(b"CPU") => StorageTier::Cpu,
+            Some(_) => StorageTier::Storage,
         };
         Ok(tier)
     }
@@ -232,8 +233,8 @@ struct ExtraKeys {
 }
 
 impl ExtraKeys {
-    /// Reads a list, or nil, for each block, and ignores those after the first `max`. Its first text is the adapter if it is the adapter's
-    /// name, and another text is the salt.
+    /// Reads a list, or nil, for each block, and ignores those after the first `max`. Its first text is the
+    /// adapter if it is the adapter's name, and another text is the salt.
     fn read(bytes: Option<&[u8]>, adapter: Option<&[u8]>, max: usize) -> Result<Self, Malformed> {
         let mut keys = Self::default();
         let Some(bytes) = bytes else { return Ok(keys) };

@@ -12,16 +12,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::share::{HeldBytes, MAX_BYTES, Share};
-use super::zmtp::{self, Decoder, Part, Socket, ZmtpError};
+use super::share::{HeldBytes, MAX_BYTES, ServerShare};
+use super::zmtp::{self, Decoder, ReceivedPart, Socket, ZmtpError};
 
 /// Maximum time to connect, with the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A host that does not respond for three times as long is gone. Otherwise a subscriber, which sends nothing, would not notice.
+/// A host that does not respond for three times as long is gone. Otherwise a subscriber, which sends nothing,
+/// would not notice.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// Time without reading after a command. Publishers send none or few, such as heartbeats, and a flood of them must not take a thread.
+/// Time without reading after a command. Publishers send none or few, such as heartbeats, and a flood of them
+/// must not take a thread.
 const COMMAND_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes that are read at once.
@@ -29,7 +31,7 @@ const READ: usize = 64 * 1024;
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct EventConnection {
     stream: TcpStream,
     decoder: Decoder,
     held: HeldBytes,
@@ -73,9 +75,9 @@ impl From<ZmtpError> for Failure {
     }
 }
 
-impl Connection {
+impl EventConnection {
     /// Subscribes to all topics of a publisher.
-    pub(super) async fn subscribe(address: SocketAddr, share: &Arc<Share>) -> Result<Self, Failure> {
+    pub(super) async fn subscribe(address: SocketAddr, share: &Arc<ServerShare>) -> Result<Self, Failure> {
         let mut connection = Self::open(address, Socket::Sub, share).await?;
         connection.stream.write_all(&zmtp::subscription()).await?;
         Ok(connection)
@@ -85,14 +87,14 @@ impl Connection {
     pub(super) async fn request(
         address: SocketAddr,
         frames: &[&[u8]],
-        share: &Arc<Share>,
+        share: &Arc<ServerShare>,
     ) -> Result<Self, Failure> {
         let mut connection = Self::open(address, Socket::Dealer, share).await?;
         connection.stream.write_all(&zmtp::message(frames)).await?;
         Ok(connection)
     }
 
-    async fn open(address: SocketAddr, socket: Socket, share: &Arc<Share>) -> Result<Self, Failure> {
+    async fn open(address: SocketAddr, socket: Socket, share: &Arc<ServerShare>) -> Result<Self, Failure> {
         let opening = async {
             let stream = TcpStream::connect(address).await?;
             let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
@@ -100,9 +102,11 @@ impl Connection {
             let held = HeldBytes::new(Arc::clone(share));
             let mut connection = Self { stream, decoder: Decoder::default(), held, last: 0 };
             connection.stream.write_all(&zmtp::greeting()).await?;
-            let Part::Greeting = connection.part().await? else { return Err(ZmtpError::Handshake.into()) };
+            let ReceivedPart::Greeting = connection.part().await? else {
+                return Err(ZmtpError::Handshake.into());
+            };
             connection.stream.write_all(&zmtp::ready(socket)).await?;
-            let Part::Command(ready) = connection.part().await? else {
+            let ReceivedPart::Command(ready) = connection.part().await? else {
                 return Err(ZmtpError::Handshake.into());
             };
             zmtp::check_ready(socket, &ready)?;
@@ -116,17 +120,17 @@ impl Connection {
         self.last = 0;
         loop {
             match self.part().await? {
-                Part::Message(frames) => {
+                ReceivedPart::Message(frames) => {
                     self.last = frames.iter().map(Bytes::len).sum();
                     return Ok(frames);
                 }
-                Part::Command(_) => sleep(COMMAND_PAUSE).await,
-                Part::Greeting => return Err(ZmtpError::Handshake.into()),
+                ReceivedPart::Command(_) => sleep(COMMAND_PAUSE).await,
+                ReceivedPart::Greeting => return Err(ZmtpError::Handshake.into()),
             }
         }
     }
 
-    async fn part(&mut self) -> Result<Part, Failure> {
+    async fn part(&mut self) -> Result<ReceivedPart, Failure> {
         loop {
             if let Some(part) = self.decoder.next_part()? {
                 return Ok(part);

@@ -1,11 +1,12 @@
 //! Events of KV caches: blocks that a model server has stored and removed.
 
-/// A server's name of a block, 64 bits. Servers write it as an integer with or without a sign, or as bytes, the last eight of which count.
+/// A server's name of a block, 64 bits. Servers write it as an integer with or without a sign, or as bytes,
+/// the last eight of which count.
 pub type BlockHash = u64;
 
 /// A change of a server's KV cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum KvEvent {
     /// Blocks were stored.
     Stored(Stored),
     /// Blocks were removed.
@@ -26,7 +27,7 @@ pub struct Stored {
     /// The tokens of all blocks.
     pub tokens: Vec<u32>,
     /// The tier that has stored them.
-    pub tier: Tier,
+    pub tier: StorageTier,
     /// The group of KV caches of a hybrid model.
     pub group: u32,
     /// Whether a block of the group is of use for every later token, and not only for tokens nearby.
@@ -52,14 +53,14 @@ pub struct Removed {
     /// The blocks.
     pub blocks: Vec<BlockHash>,
     /// The tier that has removed them.
-    pub tier: Tier,
+    pub tier: StorageTier,
     /// The group of KV caches.
     pub group: u32,
 }
 
 /// The memory in which a block is stored. A faster tier is less than a slower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
+pub enum StorageTier {
     /// The accelerator's memory.
     Gpu,
     /// The host's memory.
@@ -68,7 +69,7 @@ pub enum Tier {
     Storage,
 }
 
-impl Tier {
+impl StorageTier {
     /// All tiers, the fastest first.
     pub const ALL: [Self; 3] = [Self::Gpu, Self::Cpu, Self::Storage];
 

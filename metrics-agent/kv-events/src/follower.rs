@@ -11,17 +11,18 @@ use tokio::sync::Notify;
 use tokio::time::{self, sleep, sleep_until, timeout};
 
 use super::batch::Batch;
-use super::connection::{Connection, Failure};
-use super::event::Event;
-use super::sequence::{Message, Sequence, Step};
-use super::share::Share;
-use super::sources::Source;
+use super::connection::{EventConnection, Failure};
+use super::event::KvEvent;
+use super::sequence::{KvMessage, Sequence, Step};
+use super::share::ServerShare;
+use super::sources::EventSource;
 use super::{CacheStatus, KvEvents};
 
 /// Time between two connections, and between the end of a replay and the next one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum time between two messages of a replay. vLLM looks for requests ten times a second, and between the steps of its engine.
+/// Maximum time between two messages of a replay. vLLM looks for requests ten times a second, and between the
+/// steps of its engine.
 const REPLAY_SILENCE: Duration = Duration::from_secs(5);
 
 /// Maximum time of a replay. By default servers keep 10 000 messages.
@@ -31,17 +32,17 @@ const REPLAY_TIME: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(600);
 
-/// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a quarter of a thread at most.
-/// Meanwhile its messages wait at the server.
+/// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a
+/// quarter of a thread at most. Meanwhile its messages wait at the server.
 const BUSY: Duration = Duration::from_millis(5);
 const IDLE: u32 = 3;
 
 /// Follows the events of one cache until dropped.
-pub(super) struct Follower {
+pub(super) struct EventFollower {
     events: Arc<KvEvents>,
     status: Arc<CacheStatus>,
-    source: Source,
-    share: Arc<Share>,
+    source: EventSource,
+    share: Arc<ServerShare>,
     sequence: Sequence,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
@@ -52,19 +53,19 @@ pub(super) struct Follower {
     retry: Option<time::Instant>,
 }
 
-impl Drop for Follower {
+impl Drop for EventFollower {
     fn drop(&mut self) {
         self.events.update(|index| index.remove_cache(self.status.id));
     }
 }
 
-impl Follower {
+impl EventFollower {
     /// Follows a cache that the index has.
     pub(super) fn new(
         events: Arc<KvEvents>,
         status: Arc<CacheStatus>,
-        source: Source,
-        share: Arc<Share>,
+        source: EventSource,
+        share: Arc<ServerShare>,
         ended: Arc<Notify>,
     ) -> Self {
         let sequence = Sequence::new(source.replay.is_some());
@@ -90,7 +91,7 @@ impl Follower {
 
     /// Follows one connection until it ends.
     async fn follow(&mut self) -> Result<Infallible, Failure> {
-        let mut connection = Connection::subscribe(self.source.events, &self.share).await?;
+        let mut connection = EventConnection::subscribe(self.source.events, &self.share).await?;
         self.set_problem(None);
         self.set_state(StreamState::Partial);
         match self.sequence.connected() {
@@ -131,7 +132,8 @@ impl Follower {
         }
     }
 
-    /// Asks for a replay. If it fails, the cache counts as empty, unless the replay was to add to it; another one follows.
+    /// Asks for a replay. If it fails, the cache counts as empty, unless the replay was to add to it; another
+    /// one follows.
     async fn replay(&mut self, from: u64) {
         if let Some(pause) = self.last_replay.and_then(|last| PAUSE.checked_sub(last.elapsed())) {
             sleep(pause).await;
@@ -166,10 +168,12 @@ impl Follower {
         self.last_replay = Some(Instant::now());
     }
 
-    /// Returns false if the messages are of another process than those applied before. Then the cache has been emptied.
+    /// Returns false if the messages are of another process than those applied before. Then the cache has
+    /// been emptied.
     async fn replay_once(&mut self, from: u64) -> Result<bool, Failure> {
         let Some(address) = self.source.replay else { return Ok(true) };
-        let mut connection = Connection::request(address, &[b"", &from.to_be_bytes()], &self.share).await?;
+        let mut connection =
+            EventConnection::request(address, &[b"", &from.to_be_bytes()], &self.share).await?;
         loop {
             let received = timeout(REPLAY_SILENCE, connection.receive()).await;
             let frames = received.unwrap_or(Err(Failure::Timeout(REPLAY_SILENCE)))?;
@@ -202,8 +206,8 @@ impl Follower {
         }
     }
 
-    fn message(&self, frames: &[Bytes]) -> Option<Message> {
-        let message = Message::of(frames);
+    fn message(&self, frames: &[Bytes]) -> Option<KvMessage> {
+        let message = KvMessage::of(frames);
         let counter =
             if message.is_some() { &self.events.metrics.messages } else { &self.events.metrics.unreadable };
         counter.inc();
@@ -211,7 +215,7 @@ impl Follower {
     }
 
     /// Applies the events of a message.
-    async fn apply(&mut self, message: &Message) {
+    async fn apply(&mut self, message: &KvMessage) {
         let share = Arc::clone(&self.share);
         let _turn = share.turn().await;
         let mut started = Instant::now();
@@ -233,7 +237,7 @@ impl Follower {
         self.pace(started).await;
     }
 
-    fn apply_event(&mut self, event: &Event, now: Duration) {
+    fn apply_event(&mut self, event: &KvEvent, now: Duration) {
         let evicted = self.events.update(|index| {
             let evicted = index.totals().evicted;
             // A duration of 136 years.
@@ -242,9 +246,9 @@ impl Follower {
         });
         self.events.metrics.evicted.inc_by(evicted);
         match event {
-            Event::Stored(stored) => self.count("stored", stored.blocks.len()),
-            Event::Removed(removed) => self.count("removed", removed.blocks.len()),
-            Event::Cleared => {
+            KvEvent::Stored(stored) => self.count("stored", stored.blocks.len()),
+            KvEvent::Removed(removed) => self.count("removed", removed.blocks.len()),
+            KvEvent::Cleared => {
                 self.count("cleared", 1);
                 self.sequence.cleared();
                 self.set_state(self.state());
@@ -282,7 +286,8 @@ impl Follower {
         self.status.stream.lock().problem = problem;
     }
 
-    /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain any waiting.
+    /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain
+    /// any waiting.
     async fn pace(&mut self, started: Instant) {
         self.busy += started.elapsed();
         if self.busy >= BUSY {

@@ -1,12 +1,13 @@
 //! KV-cache events: the contents of each model server's KV caches, as it publishes them.
 //!
-//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for its models (`models`), and
-//! follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`]
-//! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. They are
-//! [`prefixes`] of prompts, by their text with a model's [`tokenizer`], and by their token ids, which proxies read.
+//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for
+//! its models (`models`), and follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`,
+//! `zmtp`). Everything else is without I/O: [`sequence`] decides which messages are applied, [`batch`] reads
+//! their events ([`event`]), and [`index`] has the contents of all caches. They are [`prefixes`] of prompts,
+//! by their text with a model's [`tokenizer`], and by their token ids, which proxies read.
 //!
-//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps hashes only, and the text and
-//! token ids of blocks whose parent is not known.
+//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps
+//! hashes only, and the text and token ids of blocks whose parent is not known.
 
 pub mod batch;
 mod connection;
@@ -37,7 +38,7 @@ use metrics_agent_status::pool::StreamState;
 use metrics_agent_support::runtime::{Clock, Labels, ResultCounter};
 use models::ServedModel;
 use parking_lot::Mutex;
-use prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use prefixes::readers::{FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -47,7 +48,7 @@ use tokio::sync::watch;
 
 /// How the agent follows the events of model servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct KvEventSettings {
     /// Where servers publish.
     pub ports: Ports,
     /// Limits of the index.
@@ -82,7 +83,7 @@ pub struct KvEvents {
     index: Mutex<Index>,
     /// The version of the index's prefixes.
     version: watch::Sender<u64>,
-    servers: Mutex<HashMap<SocketAddr, Arc<Server>>>,
+    servers: Mutex<HashMap<SocketAddr, Arc<FollowedServer>>>,
     /// The proxies that read prefixes, by the names of pools.
     readers: Mutex<HashMap<String, PoolReaders>>,
     metrics: KvEventMetrics,
@@ -90,7 +91,7 @@ pub struct KvEvents {
 
 /// One server whose events are followed.
 #[derive(Debug, Default)]
-struct Server {
+struct FollowedServer {
     /// Why it is not known where it publishes.
     problem: Mutex<Option<String>>,
     /// `None`: its models are not known.
@@ -141,8 +142,8 @@ impl ServerEvents {
 
 impl KvEvents {
     /// No server yet.
-    pub fn new(settings: Settings, clock: Clock, metrics: KvEventMetrics) -> Arc<Self> {
-        let Settings { ports, limits, tokenizers, by_token_ids } = settings;
+    pub fn new(settings: KvEventSettings, clock: Clock, metrics: KvEventMetrics) -> Arc<Self> {
+        let KvEventSettings { ports, limits, tokenizers, by_token_ids } = settings;
         Arc::new(Self {
             clock,
             ports,
@@ -196,9 +197,9 @@ impl KvEvents {
         &self,
         pool: &str,
         endpoints: &[Endpoint],
-        reader: Option<Position>,
+        reader: Option<ReaderPosition>,
         is_last: bool,
-    ) -> Reading {
+    ) -> PrefixesRead {
         let followed = self.followed(endpoints);
         let now = self.clock.now();
         let reading = self.update(|index| {
@@ -270,7 +271,8 @@ pub struct KvEventMetrics {
 }
 
 impl KvEventMetrics {
-    /// Registers the counters. Kinds of events start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the counters. Kinds of events start at zero, because Prometheus sees no increase in the
+    /// first value of a new series.
     pub fn register(registry: &mut Registry) -> Self {
         let help = "Replays of KV-cache events, by result";
         let metrics = Self {

@@ -1,14 +1,15 @@
 //! Which messages of a publisher are applied: gaps, replays and restarts.
 //!
-//! A publisher numbers its messages from 0 for each process. Some keep the last ones, and send them again from a number on. Without such
-//! a replay nothing is known about the messages before the first one, and after a gap about what the cache had lost, so it counts as empty.
+//! A publisher numbers its messages from 0 for each process. Some keep the last ones, and send them again
+//! from a number on. Without such a replay nothing is known about the messages before the first one, and
+//! after a gap about what the cache had lost, so it counts as empty.
 
 use bytes::Bytes;
 use xxhash_rust::xxh64::xxh64;
 
 /// A message of a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct KvMessage {
     /// The number.
     pub sequence: u64,
     /// The events, or nothing after the last message of a replay.
@@ -18,8 +19,9 @@ pub struct Message {
 /// The number after the last message of a replay.
 const END: u64 = u64::MAX;
 
-impl Message {
-    /// The message of these frames, published or sent again: the last two are number and payload. `None`: they are not such a message.
+impl KvMessage {
+    /// The message of these frames, published or sent again: the last two are number and payload. `None`:
+    /// they are not such a message.
     pub fn of(frames: &[Bytes]) -> Option<Self> {
         let [.., sequence, payload] = frames else { return None };
         let sequence = u64::from_be_bytes(sequence.as_ref().try_into().ok()?);
@@ -31,14 +33,15 @@ impl Message {
         self.sequence == END
     }
 
-    fn position(&self) -> Position {
-        Position { sequence: self.sequence, digest: xxh64(&self.payload, 0) }
+    fn position(&self) -> MessagePosition {
+        MessagePosition { sequence: self.sequence, digest: xxh64(&self.payload, 0) }
     }
 }
 
-/// A message by its number and its content. Another process has other content under the number, because a payload contains the time.
+/// A message by its number and its content. Another process has other content under the number, because a
+/// payload contains the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Position {
+struct MessagePosition {
     sequence: u64,
     digest: u64,
 }
@@ -54,7 +57,8 @@ pub enum Step {
     ClearAndApply,
     /// Ask for a replay from this number on, which has it too.
     Replay(u64),
-    /// Forget what the cache has, because it is another process; then ask for a replay from 0, which has it too.
+    /// Forget what the cache has, because it is another process; then ask for a replay from 0, which has it
+    /// too.
     ClearAndReplay,
 }
 
@@ -62,17 +66,18 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Sequence {
     can_replay: bool,
-    /// The last message that was applied; all messages before it were too, from the first one after a loss on.
-    applied: Option<Position>,
+    /// The last message that was applied; all messages before it were too, from the first one after a loss
+    /// on.
+    applied: Option<MessagePosition>,
     /// The last message that was published on this connection.
     live: Option<u64>,
-    replay: Replay,
+    replay: ReplayState,
     is_complete: bool,
 }
 
 /// The state of the last replay on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Replay {
+enum ReplayState {
     /// It has yet to show that the publisher is still the process whose messages were applied.
     Unverified,
     /// It has shown that, or nothing was applied before.
@@ -88,15 +93,17 @@ enum Replay {
 impl Sequence {
     /// No message yet. `can_replay`: the publisher sends messages again.
     pub fn new(can_replay: bool) -> Self {
-        Self { can_replay, applied: None, live: None, replay: Replay::Ended, is_complete: false }
+        Self { can_replay, applied: None, live: None, replay: ReplayState::Ended, is_complete: false }
     }
 
-    /// Whether all that the cache has is known: all messages of the process were applied, or all since the cache was cleared.
+    /// Whether all that the cache has is known: all messages of the process were applied, or all since the
+    /// cache was cleared.
     pub fn is_complete(&self) -> bool {
-        self.is_complete && matches!(self.replay, Replay::Ended | Replay::Failed)
+        self.is_complete && matches!(self.replay, ReplayState::Ended | ReplayState::Failed)
     }
 
-    /// A connection was opened. Returns the number from which to ask for a replay; `None`: forget what the cache has.
+    /// A connection was opened. Returns the number from which to ask for a replay; `None`: forget what the
+    /// cache has.
     pub fn connected(&mut self) -> Option<u64> {
         self.live = None;
         if self.can_replay {
@@ -106,9 +113,10 @@ impl Sequence {
         None
     }
 
-    /// Begins a replay with the last message that was applied, so that its content shows whether the process is the same.
+    /// Begins a replay with the last message that was applied, so that its content shows whether the process
+    /// is the same.
     fn begin_replay(&mut self) -> u64 {
-        self.replay = if self.applied.is_some() { Replay::Unverified } else { Replay::Verified };
+        self.replay = if self.applied.is_some() { ReplayState::Unverified } else { ReplayState::Verified };
         self.applied.map_or(0, |applied| applied.sequence)
     }
 
@@ -118,7 +126,7 @@ impl Sequence {
     }
 
     /// The next published message.
-    pub fn published(&mut self, message: &Message) -> Step {
+    pub fn published(&mut self, message: &KvMessage) -> Step {
         let position = message.position();
         let before = self.live.replace(position.sequence);
         let is_repeated = before.is_some_and(|before| position.sequence <= before);
@@ -128,13 +136,13 @@ impl Sequence {
         if is_repeated || is_other {
             self.forget();
             if self.can_replay {
-                self.replay = Replay::Verified;
+                self.replay = ReplayState::Verified;
                 return Step::ClearAndReplay;
             }
             return self.restart_at(position);
         }
         match self.applied {
-            None if position.sequence > 0 && self.can_replay && self.replay != Replay::Failed => {
+            None if position.sequence > 0 && self.can_replay && self.replay != ReplayState::Failed => {
                 Step::Replay(self.begin_replay())
             }
             Some(applied) if position.sequence <= applied.sequence => Step::Ignore,
@@ -148,18 +156,18 @@ impl Sequence {
     }
 
     /// The next message of a replay.
-    pub fn replayed(&mut self, message: &Message) -> Step {
+    pub fn replayed(&mut self, message: &KvMessage) -> Step {
         let position = message.position();
-        if self.replay == Replay::Unverified {
-            self.replay = Replay::Verified;
+        if self.replay == ReplayState::Unverified {
+            self.replay = ReplayState::Verified;
             if self.applied == Some(position) {
                 return Step::Ignore;
             }
             self.forget();
             return Step::ClearAndReplay;
         }
-        if self.replay == Replay::Retried {
-            self.replay = Replay::Verified;
+        if self.replay == ReplayState::Retried {
+            self.replay = ReplayState::Verified;
             return self.restart_at(position);
         }
         let expected = self.applied.map_or(0, |applied| applied.sequence.saturating_add(1));
@@ -174,32 +182,32 @@ impl Sequence {
         Step::Apply
     }
 
-    /// A replay has ended. Returns true if the publisher is another process, so that the cache has to be forgotten and a replay from 0
-    /// has to follow.
+    /// A replay has ended. Returns true if the publisher is another process, so that the cache has to be
+    /// forgotten and a replay from 0 has to follow.
     pub fn replay_ended(&mut self) -> bool {
-        let is_other = self.replay == Replay::Unverified;
-        self.replay = Replay::Ended;
+        let is_other = self.replay == ReplayState::Unverified;
+        self.replay = ReplayState::Ended;
         if is_other {
             self.forget();
-            self.replay = Replay::Verified;
+            self.replay = ReplayState::Verified;
         }
         is_other
     }
 
     /// A replay has failed. Returns whether the contents of the cache are to be forgotten.
     pub fn replay_failed(&mut self) -> bool {
-        let forgets = self.replay != Replay::Retried;
+        let forgets = self.replay != ReplayState::Retried;
         if forgets {
             self.forget();
         }
-        self.replay = Replay::Failed;
+        self.replay = ReplayState::Failed;
         forgets
     }
 
-    /// Begins a replay of everything some time after one has failed. Returns the number from which to ask for it. What was applied since
-    /// stays until the replay has a message.
+    /// Begins a replay of everything some time after one has failed. Returns the number from which to ask for
+    /// it. What was applied since stays until the replay has a message.
     pub fn retry(&mut self) -> u64 {
-        self.replay = Replay::Retried;
+        self.replay = ReplayState::Retried;
         0
     }
 
@@ -209,7 +217,7 @@ impl Sequence {
     }
 
     /// Begins with this message.
-    fn restart_at(&mut self, position: Position) -> Step {
+    fn restart_at(&mut self, position: MessagePosition) -> Step {
         self.is_complete = position.sequence == 0;
         self.applied = Some(position);
         Step::ClearAndApply
@@ -220,23 +228,23 @@ impl Sequence {
 mod tests {
     use super::*;
 
-    fn message(process: u8, sequence: u64) -> Message {
+    fn message(process: u8, sequence: u64) -> KvMessage {
         let payload = [&[process][..], &sequence.to_be_bytes()].concat().into();
-        Message { sequence, payload }
+        KvMessage { sequence, payload }
     }
 
     #[test]
     fn frames_are_read_with_and_without_a_topic() {
         let number = Bytes::copy_from_slice(&7_u64.to_be_bytes());
         let (topic, payload) = (Bytes::from_static(b"kv@a@m"), Bytes::from_static(b"p"));
-        let expected = Some(Message { sequence: 7, payload: payload.clone() });
-        assert_eq!(Message::of(&[topic.clone(), number.clone(), payload.clone()]), expected);
-        assert_eq!(Message::of(&[Bytes::new(), topic.clone(), number.clone(), payload.clone()]), expected);
-        assert_eq!(Message::of(&[Bytes::new(), number.clone(), payload]), expected);
-        assert_eq!(Message::of(&[topic.clone(), topic, number]), None);
-        assert_eq!(Message::of(&[]), None);
+        let expected = Some(KvMessage { sequence: 7, payload: payload.clone() });
+        assert_eq!(KvMessage::of(&[topic.clone(), number.clone(), payload.clone()]), expected);
+        assert_eq!(KvMessage::of(&[Bytes::new(), topic.clone(), number.clone(), payload.clone()]), expected);
+        assert_eq!(KvMessage::of(&[Bytes::new(), number.clone(), payload]), expected);
+        assert_eq!(KvMessage::of(&[topic.clone(), topic, number]), None);
+        assert_eq!(KvMessage::of(&[]), None);
         let end = [Bytes::new(), Bytes::new(), Bytes::from_static(&[0xff; 8]), Bytes::new()];
-        assert!(Message::of(&end).unwrap().is_end());
+        assert!(KvMessage::of(&end).unwrap().is_end());
     }
 
     #[test]

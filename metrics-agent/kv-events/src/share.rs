@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Maximum number of bytes that the connections to one server hold together, of messages that have not arrived completely or are applied.
+/// Maximum number of bytes that the connections to one server hold together, of messages that have not
+/// arrived completely or are applied.
 pub(super) const MAX_BYTES: usize = 32 << 20;
 
 /// The bytes and the turn that all connections to a server have together.
 #[derive(Debug, Default)]
-pub(super) struct Share {
+pub(super) struct ServerShare {
     bytes: AtomicUsize,
     applying: Mutex<()>,
 }
 
-impl Share {
+impl ServerShare {
     /// Waits until no other connection applies a message: read, a message takes some times its bytes.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.applying.lock().await
@@ -25,13 +26,13 @@ impl Share {
 /// The bytes of a connection.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
-    share: Arc<Share>,
+    share: Arc<ServerShare>,
     bytes: usize,
 }
 
 impl HeldBytes {
     /// None yet.
-    pub(super) fn new(share: Arc<Share>) -> Self {
+    pub(super) fn new(share: Arc<ServerShare>) -> Self {
         Self { share, bytes: 0 }
     }
 
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn connections_hold_a_number_of_bytes_together() {
-        let share = Arc::<Share>::default();
+        let share = Arc::<ServerShare>::default();
         let mut held = [(); 3].map(|()| HeldBytes::new(Arc::clone(&share)));
         assert!(held[0].set(MAX_BYTES / 2) && held[1].set(MAX_BYTES / 2));
         assert!(!held[2].set(1) && !held[0].set(MAX_BYTES / 2 + 1));

@@ -11,7 +11,7 @@ const MAX_RANKS: u16 = 256;
 
 /// Where the events of one data-parallel rank are published. A server without ranks has rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Source {
+pub(super) struct EventSource {
     pub(super) rank: u16,
     /// The address of new events.
     pub(super) events: SocketAddr,
@@ -47,7 +47,7 @@ impl fmt::Display for NoSource {
 pub(super) const PATHS: [(&str, Read); 2] = [("/kv_event_sources", of_vllm), ("/server_info", of_sglang)];
 
 /// Reads the description of the server with this address.
-type Read = fn(&[u8], IpAddr) -> Result<Vec<Source>, NoSource>;
+type Read = fn(&[u8], IpAddr) -> Result<Vec<EventSource>, NoSource>;
 
 /// A rank of vLLM's `GET /kv_event_sources`.
 #[derive(Deserialize)]
@@ -59,14 +59,14 @@ struct VllmRank {
     replay_endpoint: Option<String>,
 }
 
-fn of_vllm(body: &[u8], server: IpAddr) -> Result<Vec<Source>, NoSource> {
+fn of_vllm(body: &[u8], server: IpAddr) -> Result<Vec<EventSource>, NoSource> {
     let ranks: BTreeMap<u16, VllmRank> = serde_json::from_slice(body).map_err(|_| NoSource::Malformed)?;
     let ranks = ranks.into_iter().filter(|(_, source)| source.publisher.as_deref() != Some("null"));
     let sources = ranks.take(MAX_RANKS.into()).map(|(number, rank)| {
         let events = address(&rank.endpoint, server)?;
         let replay = rank.replay_endpoint.filter(|endpoint| !endpoint.is_empty());
         let replay = replay.map(|endpoint| address(&endpoint, server)).transpose()?;
-        Ok(Source { rank: number, events, replay })
+        Ok(EventSource { rank: number, events, replay })
     });
     some(sources.collect::<Result<_, _>>()?)
 }
@@ -86,7 +86,7 @@ struct SglangEvents {
     dp_size: Option<u16>,
 }
 
-fn of_sglang(body: &[u8], server: IpAddr) -> Result<Vec<Source>, NoSource> {
+fn of_sglang(body: &[u8], server: IpAddr) -> Result<Vec<EventSource>, NoSource> {
     let info: SglangInfo = serde_json::from_slice(body).map_err(|_| NoSource::Malformed)?;
     let events = info.kv_events.ok_or(NoSource::Off)?;
     let ranks = 0..events.dp_size.unwrap_or(1).min(MAX_RANKS);
@@ -97,12 +97,12 @@ fn of_sglang(body: &[u8], server: IpAddr) -> Result<Vec<Source>, NoSource> {
 }
 
 /// The source of a rank with these ports of rank 0; `None`: there is no such port.
-pub(super) fn of_ports(server: IpAddr, events: u16, replay: Option<u16>, rank: u16) -> Option<Source> {
+pub(super) fn of_ports(server: IpAddr, events: u16, replay: Option<u16>, rank: u16) -> Option<EventSource> {
     let at = |port: u16| port.checked_add(rank).map(|port| SocketAddr::new(server, port));
-    Some(Source { rank, events: at(events)?, replay: replay.and_then(at) })
+    Some(EventSource { rank, events: at(events)?, replay: replay.and_then(at) })
 }
 
-fn some(sources: Vec<Source>) -> Result<Vec<Source>, NoSource> {
+fn some(sources: Vec<EventSource>) -> Result<Vec<EventSource>, NoSource> {
     if sources.is_empty() { Err(NoSource::Off) } else { Ok(sources) }
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     const SERVER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 7));
 
-    fn source(events: u16, replay: Option<u16>) -> Source {
+    fn source(events: u16, replay: Option<u16>) -> EventSource {
         of_ports(SERVER, events, replay, 0).unwrap()
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn vllm_names_an_endpoint_for_each_rank() {
         let body = br#"{"0": {"publisher": "zmq", "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5600", "topic": ""},
                         "1": {"publisher": "zmq", "endpoint": "tcp://10.0.0.7:5558", "replay_endpoint": null}}"#;
-        let second = Source { rank: 1, ..source(5558, None) };
+        let second = EventSource { rank: 1, ..source(5558, None) };
         assert_eq!(of_vllm(body, SERVER), Ok(vec![source(5557, Some(5600)), second]));
         assert_eq!(of_vllm(b"{}", SERVER), Err(NoSource::Off));
         assert_eq!(
@@ -148,7 +148,7 @@ mod tests {
     fn sglang_names_the_ports_of_the_first_rank() {
         let body = br#"{"version": "0.5.23", "kv_events": {"publisher": "zmq", "endpoint_host": "*", "endpoint_port_base": 5557,
                         "topic": "", "block_size": 1, "dp_size": 2, "replay_endpoint_port_base": 5600}}"#;
-        let second = Source { rank: 1, ..source(5558, Some(5601)) };
+        let second = EventSource { rank: 1, ..source(5558, Some(5601)) };
         assert_eq!(of_sglang(body, SERVER), Ok(vec![source(5557, Some(5600)), second]));
         assert_eq!(of_sglang(br#"{"version": "0.5.23"}"#, SERVER), Err(NoSource::Off));
         assert_eq!(of_sglang(b"no", SERVER), Err(NoSource::Malformed));

@@ -19,12 +19,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::follower::Follower;
+use super::follower::EventFollower;
 use super::index::{Index, KeyedModel};
 use super::models::ServedModel;
-use super::share::Share;
-use super::sources::{self, NoSource, PATHS, Source};
-use super::{CacheStatus, KvEvents, Ports, Server, Stream};
+use super::share::ServerShare;
+use super::sources::{self, EventSource, NoSource, PATHS};
+use super::{CacheStatus, FollowedServer, KvEvents, Ports, Stream};
 
 /// Time between two questions to a server where it publishes.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
@@ -37,12 +37,12 @@ pub struct Subscribers {
     events: Arc<KvEvents>,
     credentials: Arc<ClientCredentials>,
     tasks: Tasks,
-    running: HashMap<Job, AbortOnDropHandle<()>>,
+    running: HashMap<SubscriberJob, AbortOnDropHandle<()>>,
 }
 
 /// Everything that a task depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Job {
+struct SubscriberJob {
     server: SocketAddr,
     rank: u16,
     settings: Arc<ScrapeSettings>,
@@ -51,12 +51,14 @@ struct Job {
 }
 
 impl Subscribers {
-    /// Follows nothing until [`Self::set`] is called. `credentials` must have TLS if a pool is scraped over TLS.
+    /// Follows nothing until [`Self::set`] is called. `credentials` must have TLS if a pool is scraped over
+    /// TLS.
     pub fn new(events: Arc<KvEvents>, credentials: &Arc<ClientCredentials>, tasks: Tasks) -> Self {
         Self { events, credentials: Arc::clone(credentials), tasks, running: HashMap::new() }
     }
 
-    /// Follows the endpoints of these pools from now on, each as its pool is scraped. An endpoint that stays keeps its connection.
+    /// Follows the endpoints of these pools from now on, each as its pool is scraped. An endpoint that stays
+    /// keeps its connection.
     pub fn set<'a>(&mut self, pools: impl IntoIterator<Item = (&'a str, &'a [Member], &'a ScrapePlan)>) {
         let mut before = core::mem::take(&mut self.running);
         let mut servers = HashSet::new();
@@ -64,7 +66,7 @@ impl Subscribers {
         for (name, members, plan) in pools {
             names.insert(name);
             for member in members {
-                let job = Job {
+                let job = SubscriberJob {
                     server: member.endpoint.address(),
                     rank: member.rank().unwrap_or(0),
                     settings: Arc::clone(&plan.settings),
@@ -83,8 +85,8 @@ impl Subscribers {
         self.events.advance();
     }
 
-    fn start(&self, job: &Job) -> AbortOnDropHandle<()> {
-        let server = Arc::<Server>::default();
+    fn start(&self, job: &SubscriberJob) -> AbortOnDropHandle<()> {
+        let server = Arc::<FollowedServer>::default();
         self.events.servers.lock().insert(job.server, Arc::clone(&server));
         let task = ServerTask {
             events: Arc::clone(&self.events),
@@ -102,11 +104,11 @@ impl Subscribers {
 /// Follows all caches of one server.
 struct ServerTask {
     events: Arc<KvEvents>,
-    job: Job,
-    server: Arc<Server>,
+    job: SubscriberJob,
+    server: Arc<FollowedServer>,
     client: Client,
     tasks: Tasks,
-    share: Arc<Share>,
+    share: Arc<ServerShare>,
     /// Notified when a connection has ended.
     ended: Arc<Notify>,
 }
@@ -114,7 +116,7 @@ struct ServerTask {
 /// The sources of a server that are followed, and the model of their caches.
 #[derive(Default)]
 struct Following {
-    sources: Vec<Source>,
+    sources: Vec<EventSource>,
     model: Option<Arc<KeyedModel>>,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -148,7 +150,8 @@ impl ServerTask {
         }
     }
 
-    /// Asks the server for its models. Returns the model by which its prefixes have keys, which stays while the server does not respond.
+    /// Asks the server for its models. Returns the model by which its prefixes have keys, which stays while
+    /// the server does not respond.
     async fn ask_for_model(&mut self) -> Option<Arc<KeyedModel>> {
         let list = self.ask("/v1/models").await.ok().and_then(|body| model_list::entries(&body));
         let before = self.server.model.lock().clone();
@@ -175,8 +178,8 @@ impl ServerTask {
     }
 
     /// Starts to follow these sources of a server with this model.
-    fn follow(&self, sources: Vec<Source>, model: Option<Arc<KeyedModel>>) -> Following {
-        let add = |source: &Source| {
+    fn follow(&self, sources: Vec<EventSource>, model: Option<Arc<KeyedModel>>) -> Following {
+        let add = |source: &EventSource| {
             let add = |index: &mut Index| index.add_rank(self.job.server, source.rank, model.clone());
             let id = self.events.update(add);
             Arc::new(CacheStatus { id, stream: Stream::default().into() })
@@ -186,7 +189,7 @@ impl ServerTask {
         let tasks = sources.iter().zip(caches).map(|(source, cache)| {
             let events = Arc::clone(&self.events);
             let (share, ended) = (Arc::clone(&self.share), Arc::clone(&self.ended));
-            let follower = Follower::new(events, cache, source.clone(), share, ended);
+            let follower = EventFollower::new(events, cache, source.clone(), share, ended);
             self.tasks.spawn(format!("KV-cache events at {}", source.events), follower.run())
         });
         let tasks = tasks.collect();
@@ -194,8 +197,8 @@ impl ServerTask {
     }
 
     /// Where the server publishes, or why that is not known.
-    async fn sources(&mut self) -> Result<Vec<Source>, String> {
-        let Job { server, rank, .. } = self.job;
+    async fn sources(&mut self) -> Result<Vec<EventSource>, String> {
+        let SubscriberJob { server, rank, .. } = self.job;
         if let Ports::Fixed { events, replay } = self.events.ports {
             let source = sources::of_ports(server.ip(), events.get(), replay.map(NonZeroU16::get), rank);
             return source.map(|source| vec![source]).ok_or_else(|| format!("no port for rank {rank}"));
@@ -219,7 +222,7 @@ impl ServerTask {
     async fn ask(&mut self, path: &'static str) -> Result<Vec<u8>, String> {
         let path = Uri::from_static(path);
         let settings = ScrapeSettings { path, ..(*self.job.settings).clone() };
-        let mut body = Body::default();
+        let mut body = LimitedBody::default();
         let get = self.client.get(self.job.server, &settings, &mut body);
         let got = timeout(settings.timeout, get).await;
         got.map_err(|_| format!("no response within {:?}", settings.timeout))?
@@ -230,9 +233,9 @@ impl ServerTask {
 
 /// The body of a server's response. The client limits its length.
 #[derive(Default)]
-struct Body(Vec<u8>);
+struct LimitedBody(Vec<u8>);
 
-impl BodyReader for Body {
+impl BodyReader for LimitedBody {
     fn accept(&self) -> HeaderValue {
         HeaderValue::from_static("application/json")
     }

@@ -1,4 +1,5 @@
-//! ZMTP 3.0, the protocol of ZeroMQ over TCP, as far as a subscriber needs it: the greeting, the READY command, and messages of frames.
+//! ZMTP 3.0, the protocol of ZeroMQ over TCP, as far as a subscriber needs it: the greeting, the READY
+//! command, and messages of frames.
 //!
 //! Source: <https://rfc.zeromq.org/spec/23/>. Security is NULL. A peer of a later version falls back to 3.0.
 
@@ -6,7 +7,8 @@ use core::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Maximum number of bytes of a message, all its frames together. One step of a model server has far less: a million tokens have 5 MB.
+/// Maximum number of bytes of a message, all its frames together. One step of a model server has far less: a
+/// million tokens have 5 MB.
 pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 
 /// Maximum number of frames of a message; those with events have three or four.
@@ -51,7 +53,7 @@ impl Socket {
 
 /// A part of the bytes that a peer has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ReceivedPart {
     /// The first bytes of a connection.
     Greeting,
     /// A command, with its name.
@@ -95,7 +97,8 @@ impl fmt::Display for ZmtpError {
 
 impl core::error::Error for ZmtpError {}
 
-/// Divides the bytes of a peer into greeting, commands and messages. It holds at most one message and the bytes of one read.
+/// Divides the bytes of a peer into greeting, commands and messages. It holds at most one message and the
+/// bytes of one read.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Bytes that were received and not yet divided.
@@ -113,7 +116,7 @@ impl Decoder {
     }
 
     /// The next part; `None`: more bytes are needed. After an error the connection must be closed.
-    pub fn next_part(&mut self) -> Result<Option<Part>, ZmtpError> {
+    pub fn next_part(&mut self) -> Result<Option<ReceivedPart>, ZmtpError> {
         if !self.has_greeting {
             return self.greeting();
         }
@@ -125,7 +128,7 @@ impl Decoder {
             self.received.advance(head);
             let body = self.received.split_to(length).freeze();
             if flags & COMMAND != 0 {
-                return Ok(Some(Part::Command(body)));
+                return Ok(Some(ReceivedPart::Command(body)));
             }
             if self.frames.len() == MAX_FRAMES {
                 return Err(ZmtpError::TooManyFrames);
@@ -134,12 +137,12 @@ impl Decoder {
             self.frames.push(body);
             if flags & MORE == 0 {
                 self.length = 0;
-                return Ok(Some(Part::Message(core::mem::take(&mut self.frames))));
+                return Ok(Some(ReceivedPart::Message(core::mem::take(&mut self.frames))));
             }
         }
     }
 
-    fn greeting(&mut self) -> Result<Option<Part>, ZmtpError> {
+    fn greeting(&mut self) -> Result<Option<ReceivedPart>, ZmtpError> {
         let [first, .., marker] = self.received.get(..10).unwrap_or(&[0xff, 0x7f]) else { return Ok(None) };
         if *first != 0xff || marker & 1 == 0 {
             return Err(ZmtpError::NotZmtp);
@@ -155,7 +158,7 @@ impl Decoder {
         }
         self.received.advance(GREETING_LENGTH);
         self.has_greeting = true;
-        Ok(Some(Part::Greeting))
+        Ok(Some(ReceivedPart::Greeting))
     }
 
     /// Flags of the next frame, the length of its head, and that of its body.
@@ -246,7 +249,7 @@ mod tests {
     }
 
     /// All parts of these bytes after a greeting, received in chunks of this length.
-    fn parts(bytes: &[u8], chunk: usize) -> Result<Vec<Part>, ZmtpError> {
+    fn parts(bytes: &[u8], chunk: usize) -> Result<Vec<ReceivedPart>, ZmtpError> {
         let (mut decoder, mut parts) = (Decoder::default(), Vec::new());
         for chunk in [&greeting()[..], bytes].concat().chunks(chunk) {
             decoder.received.extend_from_slice(chunk);
@@ -263,7 +266,12 @@ mod tests {
         let bytes = [ready(Socket::Sub), message(&[b"topic", &[0; 8], &long]), message(&[b""])].concat();
         for chunk in [1, 7, 64, 1000] {
             let parts = parts(&bytes, chunk).unwrap();
-            let [Part::Greeting, Part::Command(_), Part::Message(first), Part::Message(second)] = &parts[..]
+            let [
+                ReceivedPart::Greeting,
+                ReceivedPart::Command(_),
+                ReceivedPart::Message(first),
+                ReceivedPart::Message(second),
+            ] = &parts[..]
             else {
                 panic!("{parts:?}")
             };
@@ -277,7 +285,7 @@ mod tests {
         let announced = |length: u64| [&[LONG][..], &length.to_be_bytes()].concat();
         for length in [MAX_MESSAGE as u64 + 1, 1 << 46, u64::MAX] {
             let mut decoder = decoder(&announced(length));
-            assert_eq!(decoder.next_part(), Ok(Some(Part::Greeting)));
+            assert_eq!(decoder.next_part(), Ok(Some(ReceivedPart::Greeting)));
             assert_eq!(decoder.next_part(), Err(ZmtpError::TooLong));
         }
         let mut decoder = decoder(&announced(MAX_MESSAGE as u64));

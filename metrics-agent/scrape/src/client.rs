@@ -9,7 +9,7 @@ use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::client::{Connection, ConnectionError, Get, GetError};
 use rustls::pki_types::ServerName;
 
-use super::download::{BodyReader, Download, Downloaded, Server};
+use super::download::{BodyReader, Download, Downloaded, ScrapedServer};
 use super::error::{Reason, ScrapeError};
 
 /// A client of one server, which keeps its connection.
@@ -60,7 +60,7 @@ impl Client {
                 authorization: authorization.as_deref(),
                 max_bytes: settings.max_bytes,
             };
-            let server = Server { scheme: settings.scheme, address };
+            let server = ScrapedServer { scheme: settings.scheme, address };
             let mut download = Download::new(server, settings, reader, redirected.is_none());
             match connection.get(get, &mut download).await {
                 Ok(()) => {

@@ -55,12 +55,12 @@ const REDIRECTS: [StatusCode; 4] = [
 
 /// The server that is scraped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Server {
+pub(crate) struct ScrapedServer {
     pub(crate) scheme: Scheme,
     pub(crate) address: SocketAddr,
 }
 
-impl Server {
+impl ScrapedServer {
     /// The path and query of a redirect's location, if it is on this server.
     fn path_of(self, location: &str) -> Option<Uri> {
         // A location that begins with two slashes names another host.
@@ -83,17 +83,17 @@ impl Server {
 
 /// Receives a response, and gives its body to a reader.
 pub(crate) struct Download<'a, R> {
-    server: Server,
+    server: ScrapedServer,
     settings: &'a ScrapeSettings,
     reader: &'a mut R,
     /// Whether a redirect is followed.
     can_redirect: bool,
-    body: Body,
+    body: DownloadedBody,
     content_type: Option<HeaderValue>,
 }
 
 /// The body of a response.
-enum Body {
+enum DownloadedBody {
     Plain,
     Gzip(Box<Gzip>),
     /// It is not read, because the response is a redirect to this path.
@@ -109,23 +109,23 @@ pub(crate) struct Downloaded {
 
 impl<'a, R: BodyReader> Download<'a, R> {
     pub(crate) fn new(
-        server: Server,
+        server: ScrapedServer,
         settings: &'a ScrapeSettings,
         reader: &'a mut R,
         can_redirect: bool,
     ) -> Self {
-        Self { server, settings, reader, can_redirect, body: Body::Plain, content_type: None }
+        Self { server, settings, reader, can_redirect, body: DownloadedBody::Plain, content_type: None }
     }
 
     /// Ends the response.
     pub(crate) fn end(self) -> Result<Downloaded, ScrapeError> {
         let redirect = match self.body {
-            Body::Plain => None,
-            Body::Gzip(mut gzip) => {
+            DownloadedBody::Plain => None,
+            DownloadedBody::Gzip(mut gzip) => {
                 gzip.end(|text| feed(self.reader, self.settings, text))?;
                 None
             }
-            Body::Redirect(path) => Some(path),
+            DownloadedBody::Redirect(path) => Some(path),
         };
         Ok(Downloaded { redirect, content_type: self.content_type })
     }
@@ -139,7 +139,7 @@ impl<R: BodyReader> Receiver<ScrapeError> for Download<'_, R> {
             let location = String::from_utf8_lossy(location.as_bytes());
             let path = self.server.path_of(&location).filter(|_| self.can_redirect);
             let path = path.ok_or_else(|| ScrapeError::Redirect(status, shortened(&location)))?;
-            self.body = Body::Redirect(path);
+            self.body = DownloadedBody::Redirect(path);
             return Ok(());
         }
         if status != StatusCode::OK {
@@ -149,7 +149,7 @@ impl<R: BodyReader> Receiver<ScrapeError> for Download<'_, R> {
         let encoding = headers.get(CONTENT_ENCODING).map_or(&b""[..], HeaderValue::as_bytes).trim_ascii();
         let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
         if is("gzip") || is("x-gzip") {
-            self.body = Body::Gzip(Gzip::new(self.settings.max_bytes).into());
+            self.body = DownloadedBody::Gzip(Gzip::new(self.settings.max_bytes).into());
         } else if !encoding.is_empty() && !is("identity") {
             return Err(ScrapeError::Encoding(shortened(&String::from_utf8_lossy(encoding))));
         }
@@ -159,9 +159,9 @@ impl<R: BodyReader> Receiver<ScrapeError> for Download<'_, R> {
     fn chunk(&mut self, chunk: &[u8]) -> Result<(), ScrapeError> {
         let Self { reader, settings, body, .. } = self;
         match body {
-            Body::Plain => feed(*reader, settings, chunk),
-            Body::Gzip(gzip) => gzip.decode(chunk, |text| feed(*reader, settings, text)),
-            Body::Redirect(_) => Ok(()),
+            DownloadedBody::Plain => feed(*reader, settings, chunk),
+            DownloadedBody::Gzip(gzip) => gzip.decode(chunk, |text| feed(*reader, settings, text)),
+            DownloadedBody::Redirect(_) => Ok(()),
         }
     }
 }
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn only_redirects_to_the_same_server_have_a_path() {
-        let server = Server { scheme: Scheme::Http, address: "10.0.0.1:8000".parse().unwrap() };
+        let server = ScrapedServer { scheme: Scheme::Http, address: "10.0.0.1:8000".parse().unwrap() };
         let path = |location: &str| server.path_of(location).map(|path| path.to_string());
         for (location, expected) in [
             ("/metrics/", "/metrics/"),
@@ -316,7 +316,7 @@ mod tests {
         ] {
             assert_eq!(path(location), None, "{location}");
         }
-        let server = Server { scheme: Scheme::Https, address: "[2001:db8::1]:443".parse().unwrap() };
+        let server = ScrapedServer { scheme: Scheme::Https, address: "[2001:db8::1]:443".parse().unwrap() };
         assert_eq!(server.path_of("https://[2001:db8::1]/m").unwrap(), "/m");
     }
 }

@@ -36,12 +36,12 @@ pub enum ScrapeError {
     /// The body is not the gzip that its head announces.
     Gzip(io::Error),
     /// The body has none of the metrics of the endpoint's engine.
-    NoMetrics(UnreadBody),
+    NoMetrics(UnreadResponse),
 }
 
 /// A body without metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnreadBody {
+pub struct UnreadResponse {
     /// The engines whose metrics were looked for.
     pub engines: String,
     /// Whether the endpoint or its configuration names the engine.
@@ -50,7 +50,7 @@ pub struct UnreadBody {
     pub content_type: Option<String>,
 }
 
-impl UnreadBody {
+impl UnreadResponse {
     /// The content type, if it is not that of a metrics text.
     fn other_type(&self) -> Option<&str> {
         self.content_type
@@ -229,7 +229,7 @@ impl fmt::Display for ScrapeError {
 /// Flag and parameter of the metrics' path.
 const PATH: &str = "--metrics-path, the path of a metrics-data-source,";
 
-impl fmt::Display for UnreadBody {
+impl fmt::Display for UnreadResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engines = &self.engines;
         if let Some(other) = self.other_type() {
@@ -303,7 +303,7 @@ mod tests {
             status(404),
             status(301),
             status(401).with_scheme(Scheme::Http),
-            ScrapeError::NoMetrics(UnreadBody::default()),
+            ScrapeError::NoMetrics(UnreadResponse::default()),
         ] {
             assert!(other.is_of_another_server(), "{other}");
         }

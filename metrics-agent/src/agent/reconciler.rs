@@ -26,7 +26,8 @@ use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
 use crate::scrape::{ScrapedPool, Scraper};
 
-/// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
+/// Time between two checks whether an EDS file has to be written again, because writing failed or the file is
+/// gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);
 
 /// Keeps scraped pools and EDS files equal to the newest plan and endpoint set.
@@ -53,7 +54,7 @@ pub(super) struct Reconciler {
 }
 
 /// The newest values that the reconciler follows besides the plan.
-struct Inputs {
+struct ReconcilerInputs {
     endpoints: Vec<Endpoint>,
     ready: Arc<ReadyPods>,
     /// Pools that serve no requests.
@@ -108,7 +109,7 @@ impl Reconciler {
                 Ok(endpoints) => match plan.check_ports(&endpoints) {
                     Ok(()) => {
                         let denied = Arc::clone(&denied.borrow_and_update());
-                        self.apply_endpoints(&plan, &Inputs { endpoints, ready, refused, denied })
+                        self.apply_endpoints(&plan, &ReconcilerInputs { endpoints, ready, refused, denied })
                     }
                     Err(problem) => {
                         let had_set = self.pools.publishers().iter().any(|(_, it)| it.published().is_some());
@@ -155,8 +156,8 @@ impl Reconciler {
     }
 
     /// Applies a plan with its endpoints. Returns false when writing an EDS file failed.
-    fn apply_endpoints(&mut self, plan: &Plan, inputs: &Inputs) -> bool {
-        let Inputs { endpoints, ready, refused, denied } = inputs;
+    fn apply_endpoints(&mut self, plan: &Plan, inputs: &ReconcilerInputs) -> bool {
+        let ReconcilerInputs { endpoints, ready, refused, denied } = inputs;
         let mut written = true;
         let mut all_left_out = BTreeMap::new();
         let mut served = Vec::with_capacity(plan.pools.len());
@@ -223,7 +224,8 @@ impl Reconciler {
         members: Vec<Member>,
     ) -> Option<ServedPool> {
         let publisher = self.pools.publisher(&plan.name)?;
-        // An endpoint with several ranks counts once for each, so a pool may have more endpoints than discovery.
+        // An endpoint with several ranks counts once for each, so a pool may have more endpoints than
+        // discovery.
         if members.len() > self.max_endpoints {
             let (count, max) = (members.len(), self.max_endpoints);
             tracing::error!(
@@ -259,8 +261,8 @@ impl Reconciler {
         }
     }
 
-    /// Writes files without endpoints where there are none, because Envoy does not start without them. A file of an earlier run stays.
-    /// Returns false when writing one failed.
+    /// Writes files without endpoints where there are none, because Envoy does not start without them. A file
+    /// of an earlier run stays. Returns false when writing one failed.
     fn write_missing_eds(&mut self, plan: &Plan) -> bool {
         let Some(eds) = self.eds.clone() else { return true };
         let mut written = true;
@@ -270,8 +272,8 @@ impl Reconciler {
         written
     }
 
-    /// Writes the file without endpoints if there is none and it is the same for every pool, before the pools are known. Returns false when
-    /// writing failed.
+    /// Writes the file without endpoints if there is none and it is the same for every pool, before the pools
+    /// are known. Returns false when writing failed.
     fn write_missing_eds_of_any_pool(&mut self) -> bool {
         let is_missing = self.eds.as_ref().is_some_and(|eds| eds.is_of_any_pool() && !eds.path.exists());
         !is_missing || self.write_eds("", &[])

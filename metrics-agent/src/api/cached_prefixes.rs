@@ -1,8 +1,9 @@
 //! `GET /v1/pools/{pool}/cached-prefixes?log=<u64>&version=<u64>&wait_ms=<n>`
 //!
-//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token ids. The client names the log and version of its last
-//! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch, and while too
-//! many requests wait, it comes at once. Without log and version it has everything.
+//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token
+//! ids. The client names the log and version of its last response, and the response has the changes since. It
+//! comes with the first change, or as 204 after `wait_ms` without one; in a batch, and while too many
+//! requests wait, it comes at once. Without log and version it has everything.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use axum::extract::{Extension, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use metrics_agent_kv_events::KvEvents;
-use metrics_agent_kv_events::prefixes::readers::{Position, Reading};
+use metrics_agent_kv_events::prefixes::readers::{PrefixesRead, ReaderPosition};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -25,8 +26,8 @@ use crate::publish::pool_publisher::PoolPublisher;
 /// Maximum wait. A longer `wait_ms` is reduced to it.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Time for which changes are gathered before a client that waits gets them, so that it gets ten messages a second at most. Servers publish
-/// some changes at each step of their engines.
+/// Time for which changes are gathered before a client that waits gets them, so that it gets ten messages a
+/// second at most. Servers publish some changes at each step of their engines.
 const GATHER: Duration = Duration::from_millis(100);
 
 const ALLOWED: &str = "log, version and wait_ms, each at most once, decimal from 0 to 18446744073709551615";
@@ -60,7 +61,7 @@ pub(super) async fn get(
         let Query(query) = query.map_err(|rejection| {
             (StatusCode::BAD_REQUEST, format!("{}; allowed are {ALLOWED}", rejection.body_text()))
         })?;
-        let position = query.log.zip(query.version).map(|(log, version)| Position { log, version });
+        let position = query.log.zip(query.version).map(|(log, version)| ReaderPosition { log, version });
         read(&state, events, &publisher, position, (wait(&query), right)).await
     };
     match read.await {
@@ -79,7 +80,7 @@ async fn read(
     state: &ApiState,
     events: Arc<KvEvents>,
     publisher: &PoolPublisher,
-    mut position: Option<Position>,
+    mut position: Option<ReaderPosition>,
     (wait, right): (Duration, Right),
 ) -> Result<Option<Vec<u8>>, Rejection> {
     let mut versions = events.versions();
@@ -104,9 +105,9 @@ async fn read(
             events.read_prefixes(pool.name(), pool.as_slice(), position, is_last)
         });
         match reading.await {
-            Ok(Reading::Message(message)) => return Ok(Some(message)),
-            Ok(Reading::Nothing(version)) => {
-                position = position.map(|position| Position { version, ..position });
+            Ok(PrefixesRead::Message(message)) => return Ok(Some(message)),
+            Ok(PrefixesRead::Nothing(version)) => {
+                position = position.map(|position| ReaderPosition { version, ..position });
             }
             Err(error) => return Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
         }

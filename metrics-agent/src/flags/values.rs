@@ -27,13 +27,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(allowed)
 }
 
+/// Rules as a flag names them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RulesFlag {
+    pub(super) rules: EppRules,
+    /// Whether it has the name that v0.11 had before.
+    pub(super) is_former: bool,
+}
+
 /// Our own rules, or those of a version of the EPP.
-pub(super) fn epp_rules(text: &str) -> Result<EppRules, String> {
-    let rules = EppRules::read(text)?;
-    if text == EppRules::FORMER_V011 {
-        tracing::warn!("{text} is the former name of the rules {0}; use {0}", rules.as_str());
-    }
-    Ok(rules)
+pub(super) fn epp_rules(text: &str) -> Result<RulesFlag, String> {
+    let is_former = text == EppRules::FORMER_V011;
+    EppRules::read(text).map(|rules| RulesFlag { rules, is_former })
 }
 
 /// The rules of pools without an `EndpointPickerConfig`.
@@ -80,23 +85,23 @@ pub(super) fn pool(text: &str) -> Result<String, String> {
 
 /// A model server, by address or by host name.
 #[derive(Clone, Debug)]
-pub(super) enum Server {
+pub(super) enum ServerFlag {
     Address(SocketAddr),
     Named(HostName, NonZeroU16),
 }
 
 /// A model server.
-pub(super) fn server(text: &str) -> Result<Server, String> {
+pub(super) fn server(text: &str) -> Result<ServerFlag, String> {
     let allowed = || {
         "allowed is an IP address or a host name, and a port that is not 0, such as 10.0.0.1:8000, [2001:db8::1]:8000 or vllm-1:8000"
             .to_owned()
     };
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return if address.port() == 0 { Err(allowed()) } else { Ok(Server::Address(address)) };
+        return if address.port() == 0 { Err(allowed()) } else { Ok(ServerFlag::Address(address)) };
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(allowed)?;
     let (host, port) = host.parse().ok().zip(port.parse().ok()).ok_or_else(allowed)?;
-    Ok(Server::Named(host, port))
+    Ok(ServerFlag::Named(host, port))
 }
 
 /// Where model servers publish their events; `None`: events are not followed.

@@ -17,7 +17,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 const PERMISSIONS: HeaderName = HeaderName::from_static("permissions-policy");
 
-struct Asset {
+struct PageAsset {
     path: &'static str,
     kind: &'static str,
     content: fn() -> &'static str,
@@ -25,12 +25,12 @@ struct Asset {
 
 macro_rules! asset {
     ($path:literal, $kind:literal, $file:literal) => {
-        Asset { path: $path, kind: $kind, content: || include_str!($file) }
+        PageAsset { path: $path, kind: $kind, content: || include_str!($file) }
     };
 }
 
-const ASSETS: [Asset; 16] = [
-    Asset { path: "/", kind: "text/html; charset=utf-8", content: || &INDEX },
+const ASSETS: [PageAsset; 16] = [
+    PageAsset { path: "/", kind: "text/html; charset=utf-8", content: || &INDEX },
     asset!("/page/page.css", "text/css; charset=utf-8", "assets/page.css"),
     asset!("/page/main.js", "text/javascript; charset=utf-8", "assets/main.js"),
     asset!("/page/agent.js", "text/javascript; charset=utf-8", "assets/agent.js"),
@@ -69,7 +69,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .fold(Router::new(), |router, asset| router.route(asset.path, get(|| async { serve(asset) })))
 }
 
-fn serve(asset: &'static Asset) -> Response {
+fn serve(asset: &'static PageAsset) -> Response {
     let headers = [
         (header::CONTENT_TYPE, asset.kind),
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -1,5 +1,5 @@
-//! Data sources other than the servers' metrics, DCGM exporters and lists of models: each is read by a task of its own, for all endpoints
-//! that share it.
+//! Data sources other than the servers' metrics, DCGM exporters and lists of models: each is read by a task
+//! of its own, for all endpoints that share it.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use metrics_agent_catalogue::plan::members::Member;
 use metrics_agent_catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
 use metrics_agent_scrape::client::Client;
 use metrics_agent_scrape::download::BodyReader;
-use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadBody};
+use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadResponse};
 use metrics_agent_scrape::exposition::GpuReader;
 use metrics_agent_scrape::model_list::ModelListReader;
 use metrics_agent_support::client::credentials::ClientCredentials;
@@ -34,13 +34,13 @@ pub(super) struct DataSources {
     credentials: Arc<ClientCredentials>,
     tasks: Tasks,
     metrics: ScrapeMetrics,
-    running: HashMap<Source, SourceTask>,
+    running: HashMap<ScrapedSource, SourceTask>,
     started: u32,
 }
 
 /// A source, and how it is scraped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Source {
+struct ScrapedSource {
     kind: SourceKind,
     address: SocketAddr,
     settings: Arc<ScrapeSettings>,
@@ -51,20 +51,21 @@ type Target = (Arc<str>, Arc<Slot>);
 
 struct SourceTask {
     targets: Vec<Target>,
-    /// Held while the task writes values; false: it no longer does. Aborting alone would not stop a task in the middle of a write.
+    /// Held while the task writes values; false: it no longer does. Aborting alone would not stop a task in
+    /// the middle of a write.
     writes: Arc<Mutex<bool>>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// The endpoints of each source, while they are collected.
 #[derive(Default)]
-pub(super) struct BySource(HashMap<Source, Vec<Target>>);
+pub(super) struct BySource(HashMap<ScrapedSource, Vec<Target>>);
 
 impl BySource {
     /// Adds an endpoint, whose values go into this slot.
     pub(super) fn add(&mut self, source: &DataSource, member: &Member, slot: &Arc<Slot>) {
         let (kind, address, settings) = (source.kind, source.address(member), Arc::clone(&source.settings));
-        let targets = self.0.entry(Source { kind, address, settings }).or_default();
+        let targets = self.0.entry(ScrapedSource { kind, address, settings }).or_default();
         targets.push((member.pod_name().into(), Arc::clone(slot)));
     }
 }
@@ -86,7 +87,7 @@ impl DataSources {
             .iter()
             .flat_map(|(source, targets)| targets.iter().map(|(_, slot)| (source.kind, Arc::as_ptr(slot))))
             .collect();
-        let serves = |source: &Source, task: &SourceTask| {
+        let serves = |source: &ScrapedSource, task: &SourceTask| {
             let targets = sources.get(source);
             targets.is_some_and(|targets| task.targets.iter().map(key).eq(targets.iter().map(key)))
         };
@@ -113,7 +114,7 @@ impl DataSources {
         }
     }
 
-    fn start(&mut self, source: &Source, targets: Vec<Target>) -> SourceTask {
+    fn start(&mut self, source: &ScrapedSource, targets: Vec<Target>) -> SourceTask {
         let pods = targets.iter().map(|(pod, _)| Arc::clone(pod));
         let name = format!("scraping of {} at {}", source.kind.as_str(), source.address);
         let slots = targets.iter().map(|(_, slot)| Arc::clone(slot)).collect();
@@ -126,14 +127,14 @@ impl DataSources {
         SourceTask { targets, writes, _task: task }
     }
 
-    fn spawn<R: SourceReader>(
+    fn spawn<R: EndpointReader>(
         &mut self,
         name: String,
-        source: &Source,
+        source: &ScrapedSource,
         SourceSlots { slots, writes }: SourceSlots,
         reader: R,
     ) -> AbortOnDropHandle<()> {
-        let Source { kind, address, settings } = source.clone();
+        let ScrapedSource { kind, address, settings } = source.clone();
         let (interval, now) = (settings.interval, self.clock.now());
         let scrape = SourceScrape {
             kind,
@@ -165,17 +166,18 @@ fn key((pod, slot): &Target) -> (&str, *const Slot) {
 }
 
 /// Reads the values of a source's endpoints.
-trait SourceReader: BodyReader + Send + 'static {
+trait EndpointReader: BodyReader + Send + 'static {
     type Value;
 
-    /// Ends the body, and returns the value of each of the endpoints in their order; `None`: the body has none.
+    /// Ends the body, and returns the value of each of the endpoints in their order; `None`: the body has
+    /// none.
     fn values(&mut self, endpoints: usize) -> Vec<Option<Self::Value>>;
 
     /// Writes an endpoint's value.
     fn write(slot: &Slot, value: Option<Self::Value>);
 }
 
-impl SourceReader for GpuReader {
+impl EndpointReader for GpuReader {
     type Value = f64;
 
     fn values(&mut self, _: usize) -> Vec<Option<f64>> {
@@ -187,7 +189,7 @@ impl SourceReader for GpuReader {
     }
 }
 
-impl SourceReader for ModelListReader {
+impl EndpointReader for ModelListReader {
     type Value = Arc<[ServedModel]>;
 
     /// All endpoints of a server have its list.
@@ -215,7 +217,7 @@ struct SourceScrape<R> {
     is_failing: bool,
 }
 
-impl<R: SourceReader> SourceScrape<R> {
+impl<R: EndpointReader> SourceScrape<R> {
     /// Scrapes at time `first`, then once each interval. Ticks during a slow scrape or a pause are skipped.
     async fn run(mut self, first: Duration) {
         let mut ticks = interval_at(self.clock.at(first), self.settings.interval);
@@ -259,7 +261,7 @@ impl<R: SourceReader> SourceScrape<R> {
                 is_complete = false;
             }
         }
-        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics(UnreadBody::default())) }
+        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics(UnreadResponse::default())) }
     }
 
     /// Plugins would take an old value for a new one, because only readings as a whole have an age.

@@ -15,7 +15,7 @@ pub struct Slot {
     /// Utilization of the endpoint's busiest GPU, 0..=1.
     gpu_utilization: Mutex<Option<f64>>,
     models: Mutex<Option<Arc<[ServedModel]>>>,
-    origin: Mutex<Origin>,
+    origin: Mutex<ReadingOrigin>,
     scrape_failure: Mutex<Option<Arc<str>>>,
     /// When the first scrape began.
     tried_since: Mutex<Option<Duration>>,
@@ -26,7 +26,7 @@ pub struct Slot {
 
 /// The part of a server's text that a reading is from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct ReadingOrigin {
     /// The engine whose metrics are read; `None`: not known.
     pub engine: Option<Arc<str>>,
     /// The metric of the KV usage; `None`: it is not reported.
@@ -52,7 +52,8 @@ impl Slot {
         Self::of_joined(None)
     }
 
-    /// An endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the agent started.
+    /// An endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the
+    /// agent started.
     pub fn of_joined(joined: Option<Duration>) -> Arc<Self> {
         let reading = Reading { ready: true, cached_since: joined, ..Reading::default() };
         Arc::new(Self {
@@ -106,12 +107,12 @@ impl Slot {
     }
 
     /// The origin of the reading.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> ReadingOrigin {
         self.origin.lock().clone()
     }
 
     /// Sets the origin of the reading.
-    pub fn set_origin(&self, origin: Origin) {
+    pub fn set_origin(&self, origin: ReadingOrigin) {
         *self.origin.lock() = origin;
     }
 

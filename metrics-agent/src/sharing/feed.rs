@@ -64,14 +64,14 @@ pub struct PoolFeed {
 struct FeedState {
     /// The position of the oldest message.
     first: u64,
-    messages: VecDeque<Message>,
+    messages: VecDeque<SentMessage>,
     bytes: usize,
     /// Readers by their numbers as senders.
     readers: HashMap<u64, FeedReader>,
 }
 
 #[derive(Debug)]
-struct Message {
+struct SentMessage {
     sender: u64,
     arrived: Duration,
     /// Its age then. It may have been made before the agent started.
@@ -118,7 +118,7 @@ impl PoolFeed {
         let now = self.clock.now();
         let mut state = self.state.lock();
         state.bytes += changes.len();
-        state.messages.push_back(Message { sender, arrived: now, age, changes });
+        state.messages.push_back(SentMessage { sender, arrived: now, age, changes });
         while state.messages.len() > self.limits.messages || state.bytes > self.limits.bytes {
             state.drop_oldest();
         }
@@ -126,8 +126,8 @@ impl PoolFeed {
         true
     }
 
-    /// Reads the messages of other proxies from the position that the reader has in this feed, if it has one, and the position behind
-    /// them. A position that was dropped meanwhile counts as the oldest.
+    /// Reads the messages of other proxies from the position that the reader has in this feed, if it has one,
+    /// and the position behind them. A position that was dropped meanwhile counts as the oldest.
     pub fn read(&self, sender: u64, proxy: &str, positions: &[Position]) -> (Position, Vec<Delivery>) {
         let now = self.clock.now();
         let mut state = self.state.lock();

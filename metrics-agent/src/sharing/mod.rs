@@ -18,7 +18,9 @@ pub use feed::MAX_MESSAGE_BYTES;
 use feed::{FeedLimits, PoolFeed, ReaderStatus};
 use metrics_agent_support::runtime::{Clock, Tasks};
 use parking_lot::Mutex;
-use store::{Link, Outgoing, OutgoingMessage, Progress, READ_WAIT, StoreMetrics, Waiting, stream_key};
+use store::{
+    Outgoing, OutgoingMessage, Progress, READ_WAIT, StoreMetrics, StreamLink, WaitingMessages, stream_key,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::publish::Pools;
@@ -35,8 +37,8 @@ pub enum Share {
     Store(StoreAddress),
 }
 
-/// The feeds by the pools' [qualified names](metrics_agent_catalogue::PoolPlan::qualified_name): two pools of one name in two namespaces have
-/// feeds of their own, also in agents that read files.
+/// The feeds by the pools' [qualified names](metrics_agent_catalogue::PoolPlan::qualified_name): two pools of
+/// one name in two namespaces have feeds of their own, also in agents that read files.
 #[derive(Debug)]
 pub struct Feeds {
     clock: Clock,
@@ -145,7 +147,7 @@ impl Store {
     fn link(&self, clock: Clock, pool: &str, feed: &Arc<PoolFeed>) -> RunningLink {
         let outgoing = Arc::new(Outgoing::new(self.metrics.dropped.clone()));
         let progress = Arc::new(Progress::new(clock.now(), READ_WAIT));
-        let link = Link {
+        let link = StreamLink {
             key: stream_key(pool),
             address: Arc::clone(&self.address),
             agent: self.agent,
@@ -181,7 +183,7 @@ impl SharedPool {
 impl RunningLink {
     fn status(&self) -> LinkStatus {
         let now = self.clock.now();
-        let Waiting { messages, longest } = self.outgoing.waiting(now);
+        let WaitingMessages { messages, longest } = self.outgoing.waiting(now);
         LinkStatus {
             is_connected: self.progress.is_connected(),
             unread_for: self.progress.behind(now),

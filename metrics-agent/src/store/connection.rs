@@ -11,19 +11,19 @@ use redis::{
     RedisResult, TlsCertificates, Value,
 };
 
-use super::{Nodes, StoreAddress};
+use super::{NodeRole, StoreAddress};
 
 /// The time to reach a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection to one server, or to the servers of a cluster.
 #[derive(Clone)]
-pub(crate) enum Connection {
+pub(crate) enum StoreConnection {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
-impl Connection {
+impl StoreConnection {
     /// Connects to a store. A response may take up to `response_timeout`.
     pub(crate) async fn open(address: &StoreAddress, response_timeout: Duration) -> RedisResult<Self> {
         let StoreAddress { nodes, kind, authorities } = address;
@@ -42,7 +42,7 @@ impl Connection {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(response_timeout));
         match kind {
-            Nodes::Single => {
+            NodeRole::Single => {
                 let node = nodes.first().ok_or_else(no_node)?.clone();
                 let client = match certificates {
                     Some(certificates) => Client::build_with_tls(node, certificates)?,
@@ -50,7 +50,7 @@ impl Connection {
                 };
                 Ok(Self::Server(client.get_multiplexed_async_connection_with_config(&config).await?))
             }
-            Nodes::Cluster => {
+            NodeRole::Cluster => {
                 let builder = ClusterClientBuilder::new(nodes.clone())
                     .connection_timeout(CONNECT_TIMEOUT)
                     .response_timeout(response_timeout)
@@ -58,7 +58,7 @@ impl Connection {
                 let builder = certificates.into_iter().fold(builder, ClusterClientBuilder::certs);
                 Ok(Self::Cluster(builder.build()?.get_async_connection().await?))
             }
-            Nodes::Sentinels(service) => {
+            NodeRole::Sentinels(service) => {
                 let mut client = sentinel(nodes, service, certificates)?;
                 Ok(Self::Server(client.get_async_connection_with_config(&config).await?))
             }
@@ -66,7 +66,8 @@ impl Connection {
     }
 }
 
-/// The client of a service whose primary the sentinels name. Its servers have the sentinels' credentials and TLS.
+/// The client of a service whose primary the sentinels name. Its servers have the sentinels' credentials and
+/// TLS.
 fn sentinel(
     nodes: &[ConnectionInfo],
     service: &str,
@@ -100,7 +101,7 @@ fn no_node() -> RedisError {
     RedisError::from((ErrorKind::InvalidClientConfig, "the store has no node"))
 }
 
-impl ConnectionLike for Connection {
+impl ConnectionLike for StoreConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::Server(server) => server.req_packed_command(cmd),

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-pub(crate) use connection::Connection;
+pub(crate) use connection::StoreConnection;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisResult};
 
 use metrics_agent_support::runtime::Clock;
@@ -27,7 +27,7 @@ pub(crate) fn backoff() -> impl Iterator<Item = Duration> {
 const READ_EVERY: Duration = Duration::from_secs(10);
 
 /// The store's clock, in milliseconds since the Unix epoch. Numbers of entries begin with it.
-pub(crate) async fn store_time(store: &mut Connection) -> RedisResult<u64> {
+pub(crate) async fn store_time(store: &mut StoreConnection) -> RedisResult<u64> {
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(store).await?;
     Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
 }
@@ -40,7 +40,7 @@ pub(crate) struct StoreClock {
 }
 
 impl StoreClock {
-    pub(crate) async fn read(store: &mut Connection, clock: Clock) -> RedisResult<Self> {
+    pub(crate) async fn read(store: &mut StoreConnection, clock: Clock) -> RedisResult<Self> {
         Ok(Self { store_ms: store_time(store).await?, read: clock.now() })
     }
 
@@ -53,7 +53,8 @@ impl StoreClock {
         Duration::from_millis(self.now(clock).saturating_sub(added_ms))
     }
 
-    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`] removes its stream.
+    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`] removes
+    /// its stream.
     pub(crate) fn is_ahead(&self, added_ms: u64, clock: Clock) -> bool {
         added_ms > self.now(clock).saturating_add(MAX_AHEAD_MS)
     }
@@ -80,10 +81,10 @@ for i = 1, #info - 1, 2 do
 end
 return 0";
 
-/// Removes a stream whose last number is far ahead of the store's clock, which is `now`. The store gives out only higher numbers: after
-/// the highest of all it refuses every entry, and after others it removes none by age. A store that does not permit the commands keeps the
-/// stream.
-pub(crate) async fn remove_if_ahead(store: &mut Connection, key: &str, now: u64) {
+/// Removes a stream whose last number is far ahead of the store's clock, which is `now`. The store gives out
+/// only higher numbers: after the highest of all it refuses every entry, and after others it removes none by
+/// age. A store that does not permit the commands keeps the stream.
+pub(crate) async fn remove_if_ahead(store: &mut StoreConnection, key: &str, now: u64) {
     let mut remove = redis::cmd("EVAL");
     remove.arg(REMOVE).arg(1).arg(key).arg(now.saturating_add(MAX_AHEAD_MS));
     let removed: RedisResult<u64> = remove.query_async(store).await;
@@ -103,14 +104,14 @@ pub struct StoreAddress {
     /// One or more, with their credentials.
     pub(crate) nodes: Vec<ConnectionInfo>,
     /// Role of the nodes.
-    pub(crate) kind: Nodes,
+    pub(crate) kind: NodeRole,
     /// Authorities of the nodes' certificates, in PEM; `None`: the system's.
     pub(crate) authorities: Option<PathBuf>,
 }
 
 /// Role of the nodes of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nodes {
+pub enum NodeRole {
     /// The one server.
     Single,
     /// Some nodes of a cluster, which name the others.
@@ -138,8 +139,8 @@ impl fmt::Display for StoreAddress {
 }
 
 impl StoreAddress {
-    /// Parses URLs, separated by commas: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://…` for TLS. The error does not
-    /// contain the URL, which may have a password.
+    /// Parses URLs, separated by commas: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://…` for TLS.
+    /// The error does not contain the URL, which may have a password.
     pub fn parse(urls: &str) -> Result<Self, String> {
         let node = |url: &str| {
             let url = url.trim();
@@ -151,13 +152,13 @@ impl StoreAddress {
             "allowed is off, agent, or URLs separated by commas, such as redis://10.0.0.9:6379 or rediss://USER:PASSWORD@HOST"
                 .to_owned()
         })?;
-        Ok(Self { nodes, kind: Nodes::Single, authorities: None })
+        Ok(Self { nodes, kind: NodeRole::Single, authorities: None })
     }
 
-    /// The same nodes as nodes of this kind, with these authorities of their certificates. Refuses several servers that are not a
-    /// cluster or sentinels.
-    pub fn with(self, kind: Nodes, authorities: Option<PathBuf>) -> Result<Self, String> {
-        if kind == Nodes::Single && self.nodes.len() > 1 {
+    /// The same nodes as nodes of this kind, with these authorities of their certificates. Refuses several
+    /// servers that are not a cluster or sentinels.
+    pub fn with(self, kind: NodeRole, authorities: Option<PathBuf>) -> Result<Self, String> {
+        if kind == NodeRole::Single && self.nodes.len() > 1 {
             return Err(
                 "--share names several servers; required is --share-cluster or --share-sentinel".to_owned()
             );
@@ -184,8 +185,8 @@ mod tests {
         assert_eq!(address.to_string(), "10.0.0.9:6380,valkey.example:6379");
         let printed = format!("{address:?} {address}");
         assert!(!printed.contains("secret") && !printed.contains("user"), "{printed}");
-        assert!(address.clone().with(Nodes::Single, None).is_err());
-        assert_eq!(address.with(Nodes::Cluster, None).unwrap().kind, Nodes::Cluster);
+        assert!(address.clone().with(NodeRole::Single, None).is_err());
+        assert_eq!(address.with(NodeRole::Cluster, None).unwrap().kind, NodeRole::Cluster);
     }
 
     #[test]

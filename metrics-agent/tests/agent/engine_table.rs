@@ -9,7 +9,7 @@ fn spec(spec: &MetricSpec) -> String {
     format!("`{}{braces}`", spec.name())
 }
 
-/// The rows of an engine in the table of the reference.
+/// The rows of an engine in the table of the documentation.
 fn rows(name: &str, dialect: &Dialect, path: &str) -> [String; 2] {
     let or_none = |text: String| if text.is_empty() { "–".to_owned() } else { text };
     let one = |field: &Option<MetricSpec>| or_none(field.as_ref().map(spec).unwrap_or_default());

@@ -44,7 +44,7 @@ pub(crate) fn base() -> Vec<Vec<u8>> {
     recorded(include_str!("../captures/kv-events/base.events.jsonl"))
 }
 
-/// A model server whose answer to `/kv_event_sources` has these endpoints.
+/// A model server whose response to `/kv_event_sources` has these endpoints.
 async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
     let router = Router::new()
         .route("/metrics", get(|| async { load(0, 0) }))
@@ -57,7 +57,8 @@ async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
 
 fn following(address: SocketAddr, ports: Ports, max_blocks: usize) -> Settings {
     let limits = Limits { blocks: max_blocks, prefix_tokens: 32 };
-    let kv_events = kv_events::Settings { ports, limits, tokenizers: Vec::new(), by_token_ids: Vec::new() };
+    let kv_events =
+        kv_events::KvEventSettings { ports, limits, tokenizers: Vec::new(), by_token_ids: Vec::new() };
     Settings { kv_events: Some(kv_events), ..scraping(&[address]) }
 }
 

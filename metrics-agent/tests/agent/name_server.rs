@@ -1,4 +1,4 @@
-//! A DNS server whose answers a test sets.
+//! A DNS server whose replies a test sets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use metrics_agent_sources::names::Resolver;
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 
-/// The answers for a name, by the type of the query. Other names do not exist.
+/// The replies for a name, by the type of the query. Other names do not exist.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// These addresses.
@@ -50,7 +50,7 @@ impl NameServer {
         Self { zone, address, folder, _server: server }
     }
 
-    /// Sets the answer for a name.
+    /// Sets the reply for a name.
     pub(crate) fn set(&self, name: &str, reply: Reply) {
         self.zone.0.lock().unwrap().replies.insert(name.to_owned(), reply);
     }

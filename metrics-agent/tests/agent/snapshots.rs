@@ -28,6 +28,7 @@ async fn a_request_without_versions_gets_everything_at_once() {
     assert_eq!(topology.pool, "default");
     assert_eq!(topology.endpoints[0].address, server.address().to_string());
     assert_eq!(topology.endpoints[0].name, format!("default/{}", server.address()));
+    assert_eq!(topology.policy.unwrap().scrape_interval_ms, 50, "which the saturation of v0.11 goes by");
     assert_eq!(snapshot.readings.len(), 1);
 }
 

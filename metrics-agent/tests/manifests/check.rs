@@ -44,6 +44,22 @@ fn the_engine_of_endpoints_without_a_label_is_that_of_the_epp_under_its_rules() 
 }
 
 #[test]
+fn the_filter_that_the_rules_of_v0_11_add_is_named() {
+    let line =
+        "\n  the saturation detector \"utilization-detector\" filters last in the profiles \"default\"\n";
+    for (rules, expected) in [("own", false), ("v0.10", false), ("v0.11", true)] {
+        let (output, _) = check(POOL, &["--epp-rules", rules]);
+        let summary = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(summary.contains(line), expected, "{rules}: {summary}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    }
+    let (output, _) = check(POOL, &["--epp-rules", "main"]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains(line));
+    let warning = "metrics-agent: --epp-rules main is the former name of v0.11; use v0.11\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), warning);
+}
+
+#[test]
 fn shadows_are_in_the_summary_too() {
     let shadow = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n\
                   metadata: {name: p, annotations: {endpoint-picker/shadow: \"true\"}}\n\

@@ -168,6 +168,12 @@ fn a_pool_decides_by_the_rules_of_the_flag_or_of_its_annotation() {
     assert_eq!(warned(&former), [warning]);
 }
 
+#[test]
+fn a_filter_with_which_clients_choose_servers_needs_the_flag() {
+    let text = config("plugins: [{type: queue-scorer}, {type: header-based-testing-filter}]");
+    assert!(refusal(&text).contains("\"header-based-testing-filter\" is experimental"));
+}
+
 /// The problems of a configuration under these rules, without their places; empty: it is accepted.
 fn refused_by(rules: EppRules, body: &str) -> Vec<String> {
     let options = Options { epp_rules: rules, allow_experimental_plugins: true, ..options() };

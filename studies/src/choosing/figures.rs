@@ -1,4 +1,4 @@
-//! What a run measured.
+//! Measurements of a run.
 
 use endpoint_picker_simulation::workload::percentile;
 use std::time::Duration;

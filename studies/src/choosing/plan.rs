@@ -1,4 +1,4 @@
-//! What to compare.
+//! Plan of a comparison.
 
 use super::way::Way;
 use endpoint_picker_simulation::cell::workloads::Drawn;
@@ -18,7 +18,7 @@ pub(crate) const WORKLOADS: [Drawn; 6] = [
 /// Starting and ending a way, and the responses in flight at the end, take about this long.
 const AROUND: Duration = Duration::from_secs(6);
 
-/// What to compare: every workload at every load with every seed and number of workers, by every way.
+/// Plan of a comparison: every workload at every load with every seed and number of workers, by every way.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoosingPlan {
     pub(crate) workloads: Vec<Drawn>,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Traffic {
     /// Chats of this many bytes.
     Chat(usize),
-    /// Chats of 1 KB whose answers come in 1 000 chunks, without a pause.
+    /// Chats of 1 KB whose responses come in 1 000 chunks, without a pause.
     Streamed,
     /// The same, with a chunk every 2 ms.
     Paced,
@@ -75,7 +75,8 @@ impl fmt::Display for CostCell {
     }
 }
 
-/// Connections under saturation: few where a request takes long, so that those in flight at the end hardly count.
+/// Connections under saturation: few where a request takes long, so that those in flight at the end hardly
+/// count.
 pub(crate) fn connections(traffic: Traffic) -> u32 {
     match traffic {
         Traffic::Chat(bytes) if bytes <= 8 * KB => 32,

@@ -1,4 +1,5 @@
-//! The clients: each sends the next question of a conversation when it has read the whole response to the last one.
+//! The clients: each sends the next question of a conversation when it has read the whole response to the
+//! last one.
 
 use super::conversations::{Conversation, Conversations};
 use super::prediction::Prediction;
@@ -124,7 +125,7 @@ impl Clients {
 }
 
 impl Served {
-    /// For the report of the run, which began at this instant.
+    /// Values for the report of the run, which began at this instant.
     pub(super) fn report(&self, begin: Instant) -> Value {
         let Self { sent, first_token, prompt, cached, prediction } = self;
         let seconds = |time: Duration| (time.as_secs_f64() * 1e4).round() / 1e4;

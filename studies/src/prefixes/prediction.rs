@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 /// An index of the contents of caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Index {
-    /// By the servers' KV-cache events.
+    /// Prediction by the servers' KV-cache events.
     Events,
-    /// By the prompts that each server was sent, up to the tokens that its cache can hold.
+    /// Prediction by the prompts that each server was sent, up to the tokens that its cache can hold.
     SentPrompts,
     /// The same, up to a block of the index for each block of the cache, as in the EPP.
     EppCapacity,
 }
 
-/// What the indices have of the prompt of one request for the server that it was sent to.
+/// Parts of the prompt of one request that the indices have for the server that it was sent to.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Prediction {
     /// Blocks of the prompt.
@@ -65,7 +65,8 @@ impl Prediction {
         self.is_by_events
     }
 
-    /// Whether an index is wrong by more than a block, of a prompt of which the server had this number of tokens cached.
+    /// Whether an index is wrong by more than a block, of a prompt of which the server had this number of
+    /// tokens cached.
     pub(super) fn is_off(&self, index: Index, prompt: u64, cached: u64) -> bool {
         self.predicted(index).abs_diff(cached * self.total / prompt.max(1)) > 1
     }
@@ -79,7 +80,7 @@ impl Prediction {
         }
     }
 
-    /// For the report of a request.
+    /// Values for the report of a request.
     pub(super) fn report(&self) -> Value {
         let Self { total, cached: [events, sent, epp], is_by_events } = self;
         json!({"blocks": total, "by_events": events, "by_sent_prompts": sent, "by_epp_capacity": epp, "has_events": is_by_events})

@@ -15,7 +15,7 @@ const MIB: f64 = KIB * KIB;
 pub(crate) struct HeldTable<'a>(pub(crate) &'a [HeldSample]);
 
 impl HeldTable<'_> {
-    /// The proxy without a picker, with as many streams.
+    /// The proxy without a picker, with the same number of streams.
     fn bare(&self, sample: &HeldSample) -> Option<&HeldSample> {
         let is_bare = |other: &&HeldSample| other.proxy == HeldProxy::Bare && other.streams == sample.streams;
         self.0.iter().find(is_bare).filter(|bare| sample.proxy != HeldProxy::Bare && sample.open == bare.open)

@@ -1,4 +1,4 @@
-//! What the end-to-end tests share.
+//! Parts that the end-to-end tests share.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 

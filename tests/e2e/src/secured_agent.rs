@@ -54,7 +54,7 @@ impl SecuredAgent {
         self.address
     }
 
-    /// What it has printed.
+    /// Text that it has printed.
     pub fn output(&self) -> String {
         self.agent.output().unwrap()
     }

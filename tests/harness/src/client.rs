@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longer than any answer takes.
+/// Longer than any response takes.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An HTTP/1.1 client with a new connection for each request, so that requests spread over Envoy's workers.
@@ -58,7 +58,7 @@ pub async fn raw(address: SocketAddr, bytes: &[u8], ending: Ending) -> Result<St
     let exchange = async {
         let (mut reader, mut writer) = TcpStream::connect(address).await?.into_split();
         let send = async {
-            // Envoy may answer and close before it has read everything.
+            // Envoy may respond and close before it has read everything.
             let _ = writer.write_all(bytes).await;
             if ending == Ending::HalfClose {
                 let _ = writer.shutdown().await;

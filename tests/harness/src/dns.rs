@@ -1,4 +1,4 @@
-//! A DNS server whose answers a program decides.
+//! A DNS server whose replies a program decides.
 
 use async_trait::async_trait;
 use hickory_server::Server;
@@ -15,11 +15,11 @@ pub use hickory_server::proto::rr::RecordType;
 
 /// The names of a server.
 pub trait Zone: Send + Sync + Unpin + 'static {
-    /// Seconds for which an answer holds.
+    /// Seconds for which a reply holds.
     const TTL: u32;
 
-    /// The addresses of a name, which is without a dot at its end, or the error of a query for records of this type. Addresses of another
-    /// type are left out.
+    /// The addresses of a name, which is without a dot at its end, or the error of a query for records of
+    /// this type. Addresses of another type are left out.
     fn addresses(&self, name: &str, record_type: RecordType) -> Result<Vec<IpAddr>, ResponseCode>;
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Effects in another process, such as a changed reading or a line in the access log, show within this time even on a slow
-/// machine.
+/// Effects in another process, such as a changed reading or a line in the access log, show within this time
+/// even on a slow machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ pub async fn within<T, E: Display>(
     let end = Instant::now() + deadline;
     let mut last = String::from("nothing yet");
     loop {
-        // The check itself may hang, on a server that does not answer.
+        // The check itself may hang, on a server that does not respond.
         match tokio::time::timeout_at(end.into(), check()).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(reason)) => last = reason.to_string(),

@@ -61,7 +61,7 @@ type Pools = HashMap<String, (u64, String, Pool)>;
 /// The cached prefixes of each pool, each message with everything.
 type Prefixes = HashMap<String, CachedPrefixes>;
 
-/// The state of the agent that its answers have.
+/// The state of the agent that its responses have.
 #[derive(Clone, Debug)]
 struct Published {
     pools: watch::Receiver<Pools>,

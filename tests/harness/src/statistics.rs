@@ -1,4 +1,5 @@
-//! The picker's statistics. Their names and labels in Envoy's text for Prometheus do not depend on the filter's form.
+//! The picker's statistics. Their names and labels in Envoy's text for Prometheus do not depend on the
+//! filter's form.
 
 use crate::program::Envoy;
 use anyhow::Result;
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// What all names of the picker's statistics begin with.
+/// Beginning of all names of the picker's statistics.
 const PREFIX: &str = "endpoint_picker_";
 
 /// The picker's series in Envoy's text for Prometheus. Workers add to them once a second.
@@ -31,7 +32,8 @@ impl PickerStatistics {
         Self(lines.filter_map(|(series, value)| Some((Series::parse(series)?, value.to_owned()))).collect())
     }
 
-    /// The value of a counter or gauge such as `picks{pool="default",endpoint="10.0.0.1:80"}`; 0 while there is none.
+    /// The value of a counter or gauge such as `picks{pool="default",endpoint="10.0.0.1:80"}`; 0 while there
+    /// is none.
     pub fn count(&self, series: &str) -> u64 {
         self.value(series).unwrap_or(0)
     }
@@ -59,7 +61,7 @@ impl PickerStatistics {
         self.0.iter().filter(|(series, _)| series.name == name).count()
     }
 
-    /// Requests that the picker has decided: to route, to answer, or to leave to Envoy.
+    /// Requests that the picker has decided: to route, to reject, or to leave to Envoy.
     pub fn decided(&self) -> u64 {
         ["routed", "rejected", "abstained"].map(|name| self.sum(name)).iter().sum()
     }

@@ -72,7 +72,7 @@ pub fn metrics_agent() -> Result<PathBuf> {
     built("metrics-agent", "metrics-agent")
 }
 
-/// A program of this workspace, from the same build as this one.
+/// A program of this workspace, from the same build as the caller.
 pub fn built(program: &str, package: &str) -> Result<PathBuf> {
     let own = env::current_exe()?;
     // A test's own binary lies one folder deeper than the programs.

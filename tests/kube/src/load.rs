@@ -21,7 +21,7 @@ pub struct Load {
 pub struct Answer {
     /// When the request was sent.
     pub sent: Instant,
-    /// When its answer was there.
+    /// When its response was there.
     pub received: Instant,
     /// The pod that answered 200, or what came instead.
     pub result: Result<String, String>,
@@ -32,7 +32,8 @@ pub struct Answer {
 pub struct Answers(Vec<Answer>);
 
 impl Load {
-    /// Starts clients, each of which sends chat requests to `url` with this pause between an answer and the next request.
+    /// Starts clients, each of which sends chat requests to `url` with this pause between a response and the
+    /// next request.
     pub fn start(url: &str, clients: usize, pause: Duration) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
@@ -77,7 +78,7 @@ impl Answers {
         counts
     }
 
-    /// Those that were sent in this time and answered by this pod.
+    /// Requests that were sent in this time, and got their response from this pod.
     pub fn sent_to(&self, pod: &str, from: Instant, until: Instant) -> Vec<&Answer> {
         let is_from = |answer: &&Answer| answer.result.as_deref() == Ok(pod);
         self.0.iter().filter(|answer| (from..until).contains(&answer.sent)).filter(is_from).collect()

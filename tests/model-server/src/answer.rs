@@ -20,7 +20,7 @@ const DEFAULT_MAX_TOKENS: u64 = 16;
 const TOKENS_LIMIT: u64 = 100_000;
 /// Maximum length of the name of a model in the response's header, in bytes.
 const MAX_MODEL_IN_HEADER: usize = 256;
-/// A fixed time, so that equal requests get equal answers.
+/// A fixed time, so that equal requests get equal responses.
 const CREATED: u64 = 1_700_000_000;
 /// The tokens of texts. One is a blank, and one has a letter of several bytes.
 const WORDS: [&str; 8] = [" the", " quick", " brown", " fox", " jumps", " über", " lazy", "\n"];
@@ -169,8 +169,9 @@ impl Completion {
         }
     }
 
-    /// The words of the text. Each follows from everything before it, as those of a real model with a temperature of 0, so a text that
-    /// another server continues is the same only if nothing is lost and nothing is added.
+    /// The words of the text. Each follows from everything before it, as those of a real model with a
+    /// temperature of 0, so a text that another server continues is the same only if nothing is lost and
+    /// nothing is added.
     fn words(&self) -> impl Iterator<Item = &'static str> + use<> {
         let count = usize::try_from(self.max_tokens).unwrap_or(usize::MAX);
         let mut context = self.context.clone();

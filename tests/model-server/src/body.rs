@@ -1,4 +1,4 @@
-//! Bodies of answers.
+//! Bodies of responses.
 
 use bytes::Bytes;
 use http_body_util::channel::Channel;
@@ -36,7 +36,7 @@ pub(crate) fn error(status: StatusCode, message: &str) -> Response<Body> {
     )
 }
 
-/// The same body in pieces of at most `size` bytes, with a pause before each.
+/// The same body in chunks of at most `size` bytes, with a pause before each.
 pub(crate) fn cut(mut body: Body, size: usize, pause: Duration) -> Body {
     let (mut sender, receiver) = Channel::new(1);
     tokio::spawn(async move {

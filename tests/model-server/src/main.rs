@@ -14,7 +14,7 @@ struct Options {
     /// Where it listens.
     #[arg(long, default_value = "0.0.0.0:8000")]
     listen: SocketAddr,
-    /// Its name, in the answers' header x-served-by; in a pod the pod's.
+    /// Its name, in the responses' header x-served-by; in a pod the pod's.
     #[arg(long, env = "HOSTNAME", default_value = "model-server")]
     name: String,
     /// How long it serves on after SIGTERM, in seconds, while clients still take it for ready.

@@ -10,9 +10,9 @@ pub const SERVED_MODEL: &str = "x-served-model";
 /// A request header whose value becomes the response's `content-encoding`, whatever the body is.
 pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";
 
-/// A request header, any number of times, whose value names a header of the answer, itself with that value.
+/// A request header, any number of times, whose value names a header of the response, itself with that value.
 pub const CLAIM_HEADER: &str = "x-test-claim-header";
 
-/// A request header that sets the behaviour for this one request: `hang`, `reset`, `slow` (10 ms before every chunk), or
-/// a status.
+/// A request header that sets the behaviour for its request: `hang`, `reset`, `slow` (10 ms before every
+/// chunk), or a status.
 pub const BEHAVE: &str = "x-test-behave";

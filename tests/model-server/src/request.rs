@@ -13,7 +13,7 @@ pub enum Behaviour {
     Answer,
     /// Answers it, with this pause before every chunk of the body.
     SlowChunks(Duration),
-    /// Answers it, with the body in pieces of this many bytes and this pause before each.
+    /// Responds to it, with the body in chunks of this many bytes and this pause before each.
     Pieces(usize, Duration),
     /// Answers this status and an OpenAI error object.
     Status(StatusCode),
@@ -23,13 +23,13 @@ pub enum Behaviour {
     Echo,
     /// Answers it as far as this byte of the body, and then fails like this.
     Fails(Failure, usize),
-    /// Reads it and never answers.
+    /// Reads it and never responds.
     Hang,
     /// Reads it and resets the connection.
     Reset,
 }
 
-/// How an answer fails in the middle of its body.
+/// How a response fails in the middle of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The connection is closed.

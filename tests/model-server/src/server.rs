@@ -30,15 +30,16 @@ pub struct ModelServer {
 enum Door {
     /// Connections are taken until the guard goes, and end with it.
     Open(#[expect(dead_code, reason = "held for its drop")] DropGuard),
-    /// The port is held but not listened on: the kernel refuses connections, and no other program can take it.
+    /// The port is held but not listened on: the kernel refuses connections, and no other program can take
+    /// it.
     Closed(TcpSocket),
     /// Between the two.
     Moving,
 }
 
 impl ModelServer {
-    /// Starts a server on a free port of loopback that answers at once and shows idle metrics, in the runtime it is called
-    /// in.
+    /// Starts a server on a free port of loopback that responds at once and shows idle metrics, in the
+    /// runtime it is called in.
     pub fn start() -> Result<Self> {
         Self::start_at(Ipv4Addr::LOCALHOST)
     }
@@ -48,7 +49,7 @@ impl ModelServer {
         Self::start_with(SocketAddr::from((ip, 0)), None, None)
     }
 
-    /// Starts a server that needs time to answer; its metrics follow from its load.
+    /// Starts a server that needs time to respond; its metrics follow from its load.
     pub fn start_with_service_times(name: &str, times: ServiceTimes) -> Result<Self> {
         Self::start_with_service_times_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), name, times)
     }
@@ -124,8 +125,8 @@ impl ModelServer {
         std::mem::take(&mut lock(&self.shared.requests))
     }
 
-    /// For each answered request of [`Self::requests`]: from the moment at which it had come whole until its answer was ready to
-    /// be sent, streamed ones until their beginning.
+    /// Response times of [`Self::requests`]: from the moment at which the request had come whole until its
+    /// response was ready to be sent, streamed ones until their beginning.
     pub fn busy_times(&self) -> Vec<Range<Instant>> {
         lock(&self.shared.busy).clone()
     }
@@ -135,7 +136,7 @@ impl ModelServer {
         self.shared.engine.as_ref().map_or_else(PrefixCacheCounts::default, Engine::prefix_cache)
     }
 
-    /// What a request would meet now; `None` for a server without service times.
+    /// State that a request would meet now; `None` for a server without service times.
     pub fn outlook(&self, request: &BatchRequest) -> Option<Outlook> {
         self.shared.engine.as_ref().map(|engine| engine.outlook(request))
     }

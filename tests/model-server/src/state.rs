@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub(crate) behaviour: Mutex<Behaviour>,
     pub(crate) scrape_behaviour: Mutex<Behaviour>,
     pub(crate) requests: Mutex<Vec<ReceivedRequest>>,
-    /// When each request had come whole, and when its answer was ready.
+    /// When each request had come whole, and when its response was ready.
     pub(crate) busy: Mutex<Vec<Range<Instant>>>,
     /// How often each program, by its user-agent field, has read `/metrics`.
     pub(crate) scrapes: Mutex<HashMap<String, usize>>,

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 const WORDS: [&str; 3] = ["The", " quick", " fox"];
 
-/// Counts a token for each byte of the prompt, half of them cached, and one for each word of the answer. The
-/// events that announce a stream come at once, as vLLM sends them, and the others when the engine has read
-/// the prompt, each after a pause.
+/// Counts a token for each byte of the prompt, half of them cached, and one for each word of the response.
+/// The events that announce a stream come at once, as vLLM sends them, and the others when the engine has
+/// read the prompt, each after a pause.
 pub(crate) fn answer(
     shared: Arc<State>,
     path: &str,
@@ -66,7 +66,7 @@ pub(crate) fn answer(
 /// The number of events that announce a stream.
 const ANNOUNCEMENTS: usize = 2;
 
-/// The whole answer, and its events.
+/// The whole response, and its events.
 fn responses(model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
     let content = json!([{"type": "output_text", "text": WORDS.concat()}]);
     let whole = json!({
@@ -90,7 +90,7 @@ fn responses(model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
     (whole, events)
 }
 
-/// The whole answer, and its events.
+/// The whole response, and its events.
 fn messages(model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
     let message = |text: &str, output: usize| {
         json!({

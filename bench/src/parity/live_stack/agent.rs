@@ -1,4 +1,4 @@
-//! The agent beside the EPP: both read the same endpoints and the same configuration.
+//! The agent next to the EPP: both read the same endpoints and the same configuration.
 
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Context, Result};

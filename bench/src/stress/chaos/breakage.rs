@@ -19,7 +19,7 @@ const SLOW_CLIENTS: usize = 200;
 /// Neither YAML nor JSON nor metrics.
 const GARBAGE: &str = "\u{0}\u{1}{{[[]: - \t% not anything {\"endpoints\": [{\n\"";
 
-/// What a fault concerns, as far as it concerns a server or a proxy.
+/// Scope of a fault, as far as it concerns a server or a proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) server: usize,

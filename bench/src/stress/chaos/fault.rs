@@ -31,7 +31,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Those of one proxy.
+    /// Faults of one proxy.
     const OF_ONE: [Self; 18] = [
         Self::ServerKilled,
         Self::ServerHangs,
@@ -53,7 +53,7 @@ impl Fault {
         Self::EnvoyRestarted,
     ];
 
-    /// Those that several proxies, each with its agent and all with one store, have besides.
+    /// Further faults of several proxies, each with its agent and all with one store.
     const OF_SEVERAL: [Self; 5] =
         [Self::ProxyKilled, Self::StoreKilled, Self::StorePaused, Self::StoreFull, Self::StoreUnreachable];
 

@@ -21,7 +21,7 @@ const SEVERAL: u16 = u16::MAX - 1;
 
 /// A node. A node without holder and children is removed.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct PrefixNode {
     /// The bytes of the key: as a number it would make a node four bytes longer.
     key: [u8; 8],
     parent: Slot,
@@ -41,7 +41,7 @@ struct Node {
     ranks: Ranks,
 }
 
-const VACANT: Node = Node {
+const VACANT: PrefixNode = PrefixNode {
     key: [0; 8],
     parent: NO_PARENT,
     children: 0,
@@ -72,7 +72,7 @@ struct Branch {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     table: HashTable<Slot>,
-    pages: Vec<Box<[Node; PAGE]>>,
+    pages: Vec<Box<[PrefixNode; PAGE]>>,
     free: Vec<Slot>,
     /// The holders of nodes that several endpoints hold.
     shared: HashMap<Slot, Vec<Cached>>,
@@ -89,7 +89,7 @@ impl Nodes {
         let shared: usize = self.shared.values().map(|copies| copies.capacity() * size_of::<Cached>()).sum();
         let branches: usize = self.branches.values().map(|it| it.capacity() * size_of::<Branch>()).sum();
         self.table.allocation_size()
-            + self.pages.len() * (size_of::<[Node; PAGE]>() + size_of::<usize>())
+            + self.pages.len() * (size_of::<[PrefixNode; PAGE]>() + size_of::<usize>())
             + self.free.capacity() * size_of::<Slot>()
             + self.shared.allocation_size()
             + self.branches.allocation_size()
@@ -119,7 +119,7 @@ impl Nodes {
 
     /// Adds the lengths that children of a node have to `lengths`.
     pub(super) fn child_lengths(&self, slot: Slot, lengths: &mut Vec<usize>) {
-        let Node { children, child_length, .. } = *self.node(slot);
+        let PrefixNode { children, child_length, .. } = *self.node(slot);
         if child_length > 0 {
             lengths.push(child_length.into());
         } else if children > 0 {
@@ -130,7 +130,7 @@ impl Nodes {
 
     /// The endpoints that hold a node.
     pub(super) fn copies(&self, slot: Slot) -> impl Iterator<Item = Cached> {
-        let Node { holder, tier, ranks, .. } = *self.node(slot);
+        let PrefixNode { holder, tier, ranks, .. } = *self.node(slot);
         let only = (holder < SEVERAL).then_some(Cached { holder: Holder(holder), tier, ranks });
         let shared = if holder == SEVERAL { self.shared.get(&slot) } else { None };
         only.into_iter().chain(shared.into_iter().flatten().copied())
@@ -142,7 +142,7 @@ impl Nodes {
         let Some((length, tokens)) = length.zip(tokens) else { return };
         let Some(slot) = self.place(block, length) else { return };
         self.node_mut(slot).tokens = tokens;
-        let Node { holder: known, tier: known_tier, ranks: known_ranks, .. } = self.node_mut(slot);
+        let PrefixNode { holder: known, tier: known_tier, ranks: known_ranks, .. } = self.node_mut(slot);
         if *known == NO_HOLDER || *known == new.holder.0 {
             (*known, *known_tier, *known_ranks) = (new.holder.0, new.tier, new.ranks);
         } else if *known == SEVERAL {
@@ -186,7 +186,7 @@ impl Nodes {
         if let Some(slot) = known
             && self.node(slot).parent != NO_PARENT
         {
-            let Node { parent, length: known, .. } = *self.node(slot);
+            let PrefixNode { parent, length: known, .. } = *self.node(slot);
             return (self.key(parent) == block.parent && known == length).then_some(slot);
         }
         let missing = usize::from(known.is_none()) + usize::from(self.find(block.parent).is_none());
@@ -212,14 +212,14 @@ impl Nodes {
             self.free.extend((first + 1..first + PAGE).rev().filter_map(|slot| Slot::try_from(slot).ok()));
             Slot::try_from(first).unwrap_or(NO_PARENT)
         });
-        *self.node_mut(slot) = Node { key: key.to_ne_bytes(), ..VACANT };
+        *self.node_mut(slot) = PrefixNode { key: key.to_ne_bytes(), ..VACANT };
         let Self { table, pages, .. } = self;
         table.insert_unique(key, slot, |&slot| u64::from_ne_bytes(node_in(pages, slot).key));
         slot
     }
 
     fn add_child(&mut self, parent: Slot, length: u16) {
-        let Node { children, child_length, .. } = self.node_mut(parent);
+        let PrefixNode { children, child_length, .. } = self.node_mut(parent);
         let (before, only) = (*children, *child_length);
         *children += 1;
         if before == 0 {
@@ -261,7 +261,7 @@ impl Nodes {
 
     /// Keeps the endpoints that hold a node for which `keep` is true.
     fn retain_copies(&mut self, slot: Slot, keep: impl Fn(&Cached) -> bool) {
-        let Node { holder, tier, ranks, .. } = *self.node(slot);
+        let PrefixNode { holder, tier, ranks, .. } = *self.node(slot);
         if holder == SEVERAL {
             let Some(copies) = self.shared.get_mut(&slot) else { return };
             copies.retain(keep);
@@ -281,7 +281,7 @@ impl Nodes {
     /// Removes a node without holder and children, and so its parent if that has none either.
     fn prune(&mut self, mut slot: Slot) {
         while self.is_over(slot) {
-            let Node { key, parent, length, .. } = *self.node(slot);
+            let PrefixNode { key, parent, length, .. } = *self.node(slot);
             let Self { table, pages, .. } = self;
             if let Ok(entry) =
                 table.find_entry(u64::from_ne_bytes(key), |&slot| node_in(pages, slot).key == key)
@@ -302,17 +302,17 @@ impl Nodes {
         node.holder == NO_HOLDER && node.children == 0
     }
 
-    fn node(&self, slot: Slot) -> &Node {
+    fn node(&self, slot: Slot) -> &PrefixNode {
         node_in(&self.pages, slot)
     }
 
     #[expect(clippy::indexing_slicing, reason = "only `find_or_make` makes slots, with their page")]
-    fn node_mut(&mut self, slot: Slot) -> &mut Node {
+    fn node_mut(&mut self, slot: Slot) -> &mut PrefixNode {
         &mut self.pages[slot as usize / PAGE][slot as usize % PAGE]
     }
 }
 
 #[expect(clippy::indexing_slicing, reason = "only `find_or_make` makes slots, with their page")]
-fn node_in(pages: &[Box<[Node; PAGE]>], slot: Slot) -> &Node {
+fn node_in(pages: &[Box<[PrefixNode; PAGE]>], slot: Slot) -> &PrefixNode {
     &pages[slot as usize / PAGE][slot as usize % PAGE]
 }

@@ -18,12 +18,13 @@ pub(super) struct Band {
     pub(super) priority: i32,
     pub(super) config: BandConfig,
     /// Flow by flow, and each in the order of its policy.
-    queue: BTreeSet<(Position, Slot)>,
+    queue: BTreeSet<(QueuePosition, Slot)>,
     flows: Flows,
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
-    /// The requests in the order of arrival, where bands have different times to live; `None`: the order of all bands is enough.
+    /// The requests in the order of arrival, where bands have different times to live; `None`: the order of
+    /// all bands is enough.
     arrivals: Option<BTreeSet<(u64, Slot)>>,
     drain: Drain,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
@@ -32,14 +33,15 @@ pub(super) struct Band {
 
 /// A request's position in its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Position {
+struct QueuePosition {
     flow: u32,
     rank: (Nanos, Nanos),
     sequence: u64,
 }
 
 impl Band {
-    /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's state, if it has one.
+    /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's
+    /// state, if it has one.
     pub(super) fn new(priority: i32, config: BandConfig, has_own_end: bool, programs: Option<usize>) -> Self {
         let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
         let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);
@@ -150,18 +152,22 @@ impl Band {
         }
     }
 
-    fn position(&self, waiting: &Waiting) -> Position {
+    fn position(&self, waiting: &Waiting) -> QueuePosition {
         let end = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
         let expires = (end != Nanos::MAX).then(|| end.get());
         let rank = self
             .config
             .ordering
             .rank(&waiting.arrival(self.flow_id(waiting.flow).map_or(DEFAULT_FLOW, |id| id)), expires);
-        Position { flow: waiting.flow, rank: (rank.time.into(), rank.tie.into()), sequence: waiting.sequence }
+        QueuePosition {
+            flow: waiting.flow,
+            rank: (rank.time.into(), rank.tie.into()),
+            sequence: waiting.sequence,
+        }
     }
 
     fn head(&self, flow: u32) -> Option<Slot> {
-        let before = Position { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
+        let before = QueuePosition { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
         let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
         (place.flow == flow).then_some(*slot)
     }

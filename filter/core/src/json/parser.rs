@@ -15,11 +15,11 @@ pub(crate) struct Parser<'a> {
     unescaped: String,
     /// The number of unpaired surrogates so far.
     pub(super) lone_surrogates: usize,
-    fault: Option<Fault>,
+    fault: Option<ParseFault>,
 }
 
 /// The first fault of a text, with the words and the place that `serde_json` gives it.
-struct Fault {
+struct ParseFault {
     cause: &'static str,
     /// The number of bytes up to the fault, with the byte at fault.
     bytes: usize,
@@ -34,13 +34,13 @@ impl<'a> Parser<'a> {
     #[cold]
     pub(super) fn refuse(&mut self, cause: &'static str, offset: usize) -> Malformed {
         let bytes = self.text.len().min(self.at + offset + 1);
-        self.fault = Some(Fault { cause, bytes });
+        self.fault = Some(ParseFault { cause, bytes });
         Malformed
     }
 
     /// The message about the fault that was noted.
     pub(super) fn message(self) -> String {
-        let Some(Fault { cause, bytes }) = self.fault else { return String::new() };
+        let Some(ParseFault { cause, bytes }) = self.fault else { return String::new() };
         let before = self.text.as_bytes().get(..bytes).unwrap_or_default();
         let line = 1 + memchr::memchr_iter(b'\n', before).count();
         let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);

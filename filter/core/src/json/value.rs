@@ -1,8 +1,9 @@
 //! Reading a JSON value of any type.
 //!
-//! A [`Reader`] has a method for each type of value that it accepts; a value of another type is read past, and then
-//! [`Reader::other`] is called. So a value of the wrong type does not end the reading: a syntax error behind it is
-//! found too, and takes precedence as it does in the EPP, which decodes the whole text first.
+//! A [`Reader`] has a method for each type of value that it accepts; a value of another type is read past,
+//! and then [`Reader::other`] is called. So a value of the wrong type does not end the reading: a syntax
+//! error behind it is found too, and takes precedence as it does in the EPP, which decodes the whole text
+//! first.
 
 use std::borrow::Cow;
 
@@ -201,8 +202,8 @@ impl<'a> Object<'_, 'a> {
 /// this rest with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the
 /// values without brackets.
 ///
-/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from
-/// each of many levels would take longer than the rest of the work for a bracket.
+/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return
+/// from each of many levels would take longer than the rest of the work for a bracket.
 fn length_of_rest<'a, R>(
     parser: &mut Parser<'a>,
     is_object: bool,
@@ -299,9 +300,9 @@ impl Reader<'_> for NoLength {
 }
 
 /// Reads the key of a member.
-struct Key;
+struct KeyReader;
 
-impl<'a> Reader<'a> for Key {
+impl<'a> Reader<'a> for KeyReader {
     type Value = Name<'a>;
 
     // JSON has only strings for keys.
@@ -316,7 +317,7 @@ impl<'a> Reader<'a> for Key {
 
 /// The next member's key.
 pub(crate) fn key<'a>(object: &mut Object<'_, 'a>) -> Result<Option<Name<'a>>> {
-    object.key(Key)
+    object.key(KeyReader)
 }
 
 /// The value of the member whose key was just read.
@@ -341,7 +342,8 @@ pub(crate) fn next_number<'a, R: Reader<'a>>(
     }
 }
 
-/// The text of the value of the member whose key was just read, with U+FFFD in the place of half a surrogate pair.
+/// The text of the value of the member whose key was just read, with U+FFFD in the place of half a surrogate
+/// pair.
 pub(crate) fn raw_value<'a>(object: &mut Object<'_, 'a>) -> Result<Cow<'a, str>> {
     let (text, has_lone_surrogates) = object.at_value()?.text_of(Pass)?;
     let repaired = if has_lone_surrogates { without_lone_surrogates(text) } else { None };

@@ -8,7 +8,7 @@ use super::profile::without;
 use super::{Pipeline, Scratch};
 use crate::Few;
 use crate::decision::rejection::Rejection;
-use crate::decision::{Decision, MediaCount, Outcome, ProfileRun, PromptBlocks};
+use crate::decision::{CacheSource, Decision, MediaCount, Outcome, ProfileRun, PromptBlocks, ServedModelRun};
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
 use crate::input::slot::Slot;
@@ -84,7 +84,7 @@ impl Pipeline {
         let preferred = cycle.input.preferred(cycle.request, candidates, cycle.now);
         let runs = scratch.list();
         let mut runner = Runner { pipeline: self, cycle, candidates, preferred, scratch, rng, runs };
-        let schedule = self.handler.plugin.schedule(&mut runner);
+        let schedule = self.handler.plugin.schedule(&mut runner).map_err(Box::new);
         let Runner { runs, rng, .. } = runner;
         let mut decision = Decision {
             runs,
@@ -93,21 +93,41 @@ impl Pipeline {
         };
         let routed =
             schedule.and_then(|schedule| self.route(schedule, &cycle, candidates, rng, &mut decision));
-        let runs = decision.runs.iter();
-        decision.served_models =
-            runs.flat_map(|run| self.profile_of(run).served_model_runs(run, &cycle)).collect();
+        if self.profiles.iter().any(|profile| !profile.served_models.is_empty()) {
+            decision.served_models = self.served_models(&decision.runs, &cycle);
+        }
         if let Err(rejection) = routed {
-            let is_ineligible = rejection == Rejection::filtered_out()
-                && self.is_ineligible(&decision, &cycle, candidates, rng);
-            let rejection = if is_ineligible { Rejection::no_candidates() } else { rejection };
-            decision.outcome = Outcome::Reject(rejection);
+            decision.outcome = self.not_routed(*rejection, &decision, &cycle, candidates, rng);
         }
         decision
     }
 
-    /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none: no endpoint could serve the
-    /// request, however idle it is. The EPP's v0.11 (#2631) responds with 503 then, also where the filters
-    /// are by labels.
+    /// The effects of filters by lists of models in these runs.
+    #[cold]
+    #[inline(never)]
+    fn served_models(&self, runs: &[ProfileRun], cycle: &Cycle<'_>) -> Vec<ServedModelRun> {
+        runs.iter().flat_map(|run| self.profile_of(run).served_model_runs(run, cycle)).collect()
+    }
+
+    /// The outcome of a decision that names no endpoint for this reason.
+    #[cold]
+    #[inline(never)]
+    fn not_routed(
+        &self,
+        rejection: Rejection,
+        decision: &Decision,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        rng: &mut dyn Rng,
+    ) -> Outcome {
+        let is_ineligible =
+            rejection == Rejection::filtered_out() && self.is_ineligible(decision, cycle, candidates, rng);
+        Outcome::Reject(if is_ineligible { Rejection::no_candidates() } else { rejection })
+    }
+
+    /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none:
+    /// no endpoint could serve the request, however idle it is. The EPP's v0.11 (#2631) responds with 503
+    /// then, also where the filters are by labels.
     fn is_ineligible(
         &self,
         decision: &Decision,
@@ -136,17 +156,18 @@ impl Pipeline {
         candidates: &[usize],
         rng: &mut dyn Rng,
         decision: &mut Decision,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Box<Rejection>> {
         let mut runs = decision.runs.iter().enumerate();
         let picks = |run: &ProfileRun| run.profile == schedule.primary && !run.picked.is_empty();
-        let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(Rejection::filtered_out)?;
-        let &first = run.picked.first().ok_or_else(Rejection::filtered_out)?;
+        let filtered_out = || Box::new(Rejection::filtered_out());
+        let (primary, run) = runs.find(|(_, run)| picks(run)).ok_or_else(filtered_out)?;
+        let &first = run.picked.first().ok_or_else(filtered_out)?;
         let cached = cycle.prefix_of(self.default_prefixes).blocks(first);
         if cached == 0 && cycle.request.headers.prefers(IF_AVAILABLE) {
-            return Err(Rejection::not_cached());
+            return Err(Box::new(Rejection::not_cached()));
         }
         // A copy: the run keeps its own pick, with which explanations and shadows work.
-        let mut endpoints = run.picked.clone();
+        let mut endpoints = Few::from_slice(&run.picked);
         if cycle.request.subset.is_hint() {
             endpoints.extend(self.rest_of_hint(run, cycle, rng));
         }
@@ -155,21 +176,21 @@ impl Pipeline {
         }
         let stages = self.stages(&decision.runs);
         decision.reservations = self.reservations(cycle, &stages);
-        decision.response_headers = self.headers_of_stages(cycle, &stages);
-        let cache_source = stages.get(primary).and_then(|primary| {
-            // Of several producers the last one that names an endpoint counts, because each writes the same header.
-            let mut sources = self.cache_sources.iter().rev();
-            sources.find_map(|slot| slot.plugin.source(&cycle.of(slot), candidates, &stages, primary, rng))
-        });
+        if !self.response_markers.is_empty() {
+            decision.response_headers = self.headers_of_stages(cycle, &stages);
+        }
+        let cache_source = if self.cache_sources.is_empty() {
+            None
+        } else {
+            self.cache_source(cycle, candidates, &stages, primary, rng)
+        };
         decision.prompt = prompt_blocks(cycle, first);
         decision.media = media_count(cycle, first);
         decision.primary = Some(primary);
         decision.headers = schedule.headers;
-        // Only for one endpoint, because others have other caches; a client may have named a rank itself.
-        if endpoints.len() == 1 && cycle.request.headers.get(DATA_PARALLEL_RANK).is_none() {
-            let mut producers = self.prefix_producers.iter();
-            let rank = producers.find_map(|slot| slot.plugin.rank(&cycle.of(slot), first));
-            decision.headers.extend(rank.map(|rank| (DATA_PARALLEL_RANK, rank.to_string())));
+        // Only for one endpoint, because others have other caches. Servers' caches show the ranks.
+        if endpoints.len() == 1 && cycle.request.cached.is_some() {
+            decision.headers.extend(self.name_rank(cycle, first));
         }
         decision.outcome = Outcome::Route(endpoints);
         if let Some(source) = cache_source {
@@ -180,11 +201,43 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The endpoints of a subset hint that this run did not choose: first the candidates that its filters kept, best first, then the
-    /// avoided endpoints that it left out, rated among themselves.
+    /// The endpoint that another one may copy KV blocks from. Of several producers the last one that names an
+    /// endpoint counts, because each writes the same header.
+    #[cold]
+    #[inline(never)]
+    fn cache_source(
+        &self,
+        cycle: &Cycle<'_>,
+        candidates: &[usize],
+        stages: &[Stage<'_>],
+        primary: usize,
+        rng: &mut dyn Rng,
+    ) -> Option<CacheSource> {
+        let primary = stages.get(primary)?;
+        let mut sources = self.cache_sources.iter().rev();
+        sources.find_map(|slot| slot.plugin.source(&cycle.of(slot), candidates, stages, primary, rng))
+    }
+
+    /// The header that names the rank of the endpoint, unless the client has named one.
+    #[cold]
+    #[inline(never)]
+    fn name_rank(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<(&'static str, String)> {
+        if cycle.request.headers.get(DATA_PARALLEL_RANK).is_some() {
+            return None;
+        }
+        let mut producers = self.prefix_producers.iter();
+        let rank = producers.find_map(|slot| slot.plugin.rank(&cycle.of(slot), endpoint))?;
+        Some((DATA_PARALLEL_RANK, rank.to_string()))
+    }
+
+    /// The endpoints of a subset hint that this run did not choose: first the candidates that its filters
+    /// kept, best first, then the avoided endpoints that it left out, rated among themselves.
     ///
-    /// Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it must not leave the hint,
-    /// so it gets all of the hint's endpoints as a list, in the order in which it tries them.
+    /// Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it
+    /// must not leave the hint, so it gets all of the hint's endpoints as a list, in the order in which it
+    /// tries them.
+    #[cold]
+    #[inline(never)]
     fn rest_of_hint(&self, run: &ProfileRun, cycle: &Cycle<'_>, rng: &mut dyn Rng) -> Vec<usize> {
         let mut rest = not_picked(run, rng);
         let dropped = run.dropped.iter().map(|&(endpoint, _)| endpoint);
@@ -224,6 +277,8 @@ impl Pipeline {
     }
 
     /// Headers that name the endpoints of stages to the client.
+    #[cold]
+    #[inline(never)]
     fn headers_of_stages(&self, cycle: &Cycle<'_>, stages: &[Stage<'_>]) -> Vec<(String, String)> {
         let markers = self.response_markers.iter().filter(|marker| !marker.profile().is_empty());
         let headers = markers.filter_map(|marker| {
@@ -242,8 +297,11 @@ fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
     MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng).into_vec()
 }
 
-/// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of each. All ranks of a server
-/// share one endpoint, which is listed once, for its first rank: another attempt would go to the same server.
+/// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of
+/// each. All ranks of a server share one endpoint, which is listed once, for its first rank: another attempt
+/// would go to the same server.
+#[cold]
+#[inline(never)]
 fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> (Few<usize>, Vec<usize>) {
     let mut listed = HashSet::new();
     let endpoints = ranks.iter().map(|&rank| {

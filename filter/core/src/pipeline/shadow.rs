@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Pipeline, Prepared};
+use super::{Pipeline, Prepared, Scratch};
 use crate::Few;
 use crate::decision::shadow::{Agreement, OtherPick, ShadowDecision};
 use crate::decision::{Decision, Outcome};
@@ -29,8 +29,8 @@ pub enum Acting<'a> {
 
 /// A second configuration, which decides on the requests of the acting one.
 ///
-/// Both decide by the same readings and loads. Plugins of the same name, type and parameters have one state in common. The
-/// shadow's other plugins record, too, where requests really went.
+/// Both decide by the same readings and loads. Plugins of the same name, type and parameters have one state
+/// in common. The shadow's other plugins record, too, where requests really went.
 #[derive(Clone, Debug)]
 pub struct Shadow(Pipeline);
 
@@ -65,7 +65,8 @@ impl Shadow {
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
         let Self(own) = self;
-        own.compare(&own.prepare(request, input, now), Acting::Pipeline(pipeline, decision), input, rng)
+        let prepared = own.prepare(request, input, now);
+        own.compare(&prepared, Acting::Pipeline(pipeline, decision), input, rng)
     }
 }
 
@@ -92,7 +93,7 @@ impl Pipeline {
         input: &DecisionInput<'_>,
         rng: &mut dyn Rng,
     ) -> ShadowDecision {
-        let decision = self.decide_prepared(prepared, acting, input, rng);
+        let decision = self.decide_prepared(prepared, acting, input, &mut Scratch::default(), rng);
         ShadowDecision { agreement: self.agreement(&decision, acting), decision }
     }
 
@@ -144,8 +145,8 @@ impl Pipeline {
         }
     }
 
-    /// The other picker's choice as stages of this pipeline's profiles, the destinations first. The profile of the destinations is that
-    /// of the own decision, or else the first one.
+    /// The other picker's choice as stages of this pipeline's profiles, the destinations first. The
+    /// destinations have the profile of the own decision, or else the first one.
     fn stages_of<'a>(&'a self, pick: &'a OtherPick, own: &Decision) -> Few<Stage<'a>> {
         let primary = own.primary_run().map(|run| self.profile_of(run)).or(self.profiles.first());
         let primary = primary.map_or("", |profile| &profile.name);

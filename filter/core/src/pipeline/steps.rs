@@ -1,6 +1,6 @@
-//! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit, record.
+//! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit,
+//! record.
 
-use core::cell::RefCell;
 use core::time::Duration;
 use std::borrow::Cow;
 
@@ -9,6 +9,7 @@ use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{ProfileRun, Records};
 use crate::flow_control::is_saturated;
+use crate::headers::Headers;
 use crate::input::DecisionInput;
 use crate::input::cycle::{Cycle, MediaLookup, NO_READING};
 use crate::input::prediction::{LatencyLimits, Predictions, ResponseLimits};
@@ -25,28 +26,16 @@ use crate::state::prefix::PrefixMatch;
 pub struct Prepared<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) now: Duration,
-    /// The endpoints that the request may go to; `None`: all that are ready by the precomputed scores of the input.
+    /// The endpoints that the request may go to; `None`: all that are ready by the precomputed scores of the
+    /// input.
     candidates: Option<Vec<usize>>,
     /// The prompt's blocks for each prefix producer; empty without a prompt.
     prompts: Few<PromptHashes>,
     /// The hashes of its images, videos and audio, each once; empty without a plugin that remembers them.
     media_items: Vec<u64>,
-    /// Taken by the decision, and given back.
-    pub(super) scratch: RefCell<Scratch>,
 }
 
 impl Prepared<'_> {
-    /// The same with memory of an earlier decision.
-    #[must_use]
-    pub fn with_scratch(self, scratch: Scratch) -> Self {
-        Self { scratch: RefCell::new(scratch), ..self }
-    }
-
-    /// The memory of the decision.
-    pub fn into_scratch(self) -> Scratch {
-        self.scratch.into_inner()
-    }
-
     /// The endpoints that the request may go to, in the pool's order.
     pub(super) fn candidates<'c>(&'c self, input: &'c DecisionInput<'_>) -> Cow<'c, [usize]> {
         match (&self.candidates, input.precomputed) {
@@ -92,8 +81,8 @@ impl Lookup<'_> {
 impl Pipeline {
     /// Prepares the decision for a request with a body. Of the input, only endpoints and readings count.
     ///
-    /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the lock, because hashing a
-    /// prompt is a large part of a decision.
+    /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the
+    /// lock, because hashing a prompt is a large part of a decision.
     pub fn prepare<'a>(
         &self,
         request: &'a Request<'a>,
@@ -117,40 +106,50 @@ impl Pipeline {
             }
         }
         let media_items = if self.media_caches.is_empty() { Vec::new() } else { request.media_items() };
-        Prepared { request, now, candidates: own, prompts, media_items, scratch: RefCell::default() }
+        Prepared { request, now, candidates: own, prompts, media_items }
     }
 
-    /// Rejects a request that has no candidate, or that is sheddable while the pool is saturated. With flow control, the request has
-    /// waited for its capacity already.
-    pub(super) fn shed(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Result<(), Rejection> {
+    /// The rejection of a request that has no candidate, or that is sheddable while the pool is saturated.
+    /// With flow control, the request has waited for its capacity already.
+    #[inline]
+    pub(super) fn shed(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Box<Rejection>> {
+        if candidates.is_empty() || cycle.request.priority < 0 {
+            self.shed_some(cycle, candidates)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shed_some(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Box<Rejection>> {
         if candidates.is_empty() {
-            return Err(Rejection::no_candidates());
+            return Some(Box::new(Rejection::no_candidates()));
         }
-        let is_sheddable = cycle.request.priority < 0 && self.flow_control.is_none();
-        if is_sheddable && is_saturated(self.detector.plugin.saturation(cycle, candidates, 0)) {
-            return Err(Rejection::shed());
-        }
-        Ok(())
+        let is_shed = self.flow_control.is_none()
+            && is_saturated(self.detector.plugin.saturation(cycle, candidates, 0));
+        is_shed.then(|| Box::new(Rejection::shed()))
     }
 
-    /// Rejects a request that an admitter refuses. Saturation was checked before, as in the EPP.
+    /// The rejection of a request that an admitter refuses. Saturation was checked before, as in the EPP.
+    #[cold]
+    #[inline(never)]
     pub(super) fn admit(
         &self,
         cycle: &Cycle<'_>,
         candidates: &[usize],
         rng: &mut dyn Rng,
-    ) -> Result<(), Rejection> {
-        for slot in &self.admitters {
-            let admission = slot.plugin.admit(&cycle.of(slot), candidates, rng);
-            admission.map_err(|NotAdmitted { reason, retry_after, misses_limits }| Rejection {
-                misses_limits,
-                ..Rejection::not_admitted(&reason, retry_after)
-            })?;
-        }
-        Ok(())
+    ) -> Option<Box<Rejection>> {
+        let mut admissions =
+            self.admitters.iter().map(|slot| slot.plugin.admit(&cycle.of(slot), candidates, rng));
+        let NotAdmitted { reason, retry_after, misses_limits } = admissions.find_map(Result::err)?;
+        let rejection = Rejection::not_admitted(&reason, retry_after);
+        Some(Box::new(Rejection { misses_limits, ..rejection }))
     }
 
     /// The predictions of each latency predictor, made once for all plugins that read them.
+    #[cold]
+    #[inline(never)]
     pub(super) fn predict<'a>(
         &'a self,
         cycle: &Cycle<'_>,
@@ -169,8 +168,9 @@ impl Pipeline {
         limits.is_any().then_some(ResponseLimits { limits, is_whole: self.limits_are_for_whole_responses })
     }
 
-    /// The prompt's matches for each prefix producer, the request's session for each session producer, its limits if a predictor reads
-    /// them, and the matches of its images, videos and audio for each producer of these.
+    /// The prompt's matches for each prefix producer, the request's session for each session producer, its
+    /// limits if a predictor reads them, and the matches of its images, videos and audio for each producer of
+    /// these.
     pub(super) fn look_up<'a>(
         &'a self,
         cycle: &Cycle<'a>,
@@ -189,26 +189,48 @@ impl Pipeline {
             prefixes.push(PrefixMatch { matched, total, block_size, scale });
         }
         let headers = cycle.request.headers;
-        let sessions = self.session_producers.iter().map(|slot| slot.plugin.session_id(headers)).collect();
+        let sessions = if self.session_producers.is_empty() { Vec::new() } else { self.sessions(headers) };
         let limits = if self.latency_predictors.is_empty() {
             LatencyLimits::default()
         } else {
             LatencyLimits::read(headers)
         };
         let items = &prepared.media_items[..];
-        let caches = self.media_caches.iter().filter(|_| !items.is_empty());
-        let media_matched = caches.map(|slot| {
+        let media_matched = if items.is_empty() { Vec::new() } else { self.match_media(cycle, items) };
+        Lookup { prefixes, sessions, limits, media_items: items, media_matched }
+    }
+
+    /// The request's session for each session producer.
+    #[cold]
+    #[inline(never)]
+    fn sessions<'a>(&'a self, headers: Headers<'a>) -> Vec<Option<&'a str>> {
+        self.session_producers.iter().map(|slot| slot.plugin.session_id(headers)).collect()
+    }
+
+    /// The matches of images, videos and audio for each of their producers.
+    #[cold]
+    #[inline(never)]
+    fn match_media(&self, cycle: &Cycle<'_>, items: &[u64]) -> Vec<Vec<u32>> {
+        let matched = self.media_caches.iter().map(|slot| {
             let mut matched = vec![0; cycle.pool.as_slice().len()];
             if let Some(state) = cycle.of(slot).state::<MediaItems>() {
                 state.count(items, &mut matched);
             }
             matched
         });
-        let media_matched = media_matched.collect();
-        Lookup { prefixes, sessions, limits, media_items: items, media_matched }
+        matched.collect()
     }
 
-    /// The records of a request that was routed by the primary one of these stages. `runs` are this pipeline's own.
+    /// The endpoints that the plugin filtered or scored in these runs. Of several runs that used it, the last
+    /// one counts.
+    #[cold]
+    #[inline(never)]
+    fn rated<'r>(&self, plugin: u64, runs: &'r [ProfileRun]) -> Option<Cow<'r, [usize]>> {
+        runs.iter().rev().find_map(|run| self.profile_of(run).rated(plugin, run))
+    }
+
+    /// The records of a request that was routed by the primary one of these stages. `runs` are this
+    /// pipeline's own.
     pub(super) fn record(
         &self,
         cycle: &Cycle<'_>,
@@ -220,8 +242,7 @@ impl Pipeline {
         let mut records = Records::default();
         let Some(primary) = primary.and_then(|primary| stages.get(primary)) else { return records };
         for slot in &self.recorders {
-            // Of several runs that used the plugin, the last one counts.
-            let rated = runs.iter().rev().find_map(|run| self.profile_of(run).rated(slot.key, run));
+            let rated = if slot.plugin.reads_rated() { self.rated(slot.key, runs) } else { None };
             // The matches are in the order of the prompts.
             let mut prompts = prepared.prompts.iter().zip(cycle.prefixes);
             let prompt = prompts.find(|(prompt, _)| prompt.producer == slot.key);

@@ -1,4 +1,5 @@
-//! Models that take the place of the clients' models: by rewrite rules and headers, and by the models of the early API.
+//! Models that take the place of the clients' models: by rewrite rules and headers, and by the models of the
+//! early API.
 
 use hashbrown::HashMap;
 
@@ -16,21 +17,21 @@ pub struct RewriteRule {
     pub resource: String,
     /// The client's models that the rule applies to; empty: every model, also a missing one.
     pub models: Vec<String>,
-    /// The models that take their place, by weight; a target without a weight has weight 0. If all weights are 0, all targets
-    /// are equal. Without targets, the request has no model.
+    /// The models that take their place, by weight; a target without a weight has weight 0. If all weights
+    /// are 0, all targets are equal. Without targets, the request has no model.
     pub targets: Vec<Target>,
 }
 
 /// The rewrite rules of a pool, by model: of the rules for one model the first counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrites {
-    rules: Vec<Rule>,
+    rules: Vec<CompiledRule>,
     by_model: HashMap<String, usize>,
     for_others: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
+struct CompiledRule {
     resource: String,
     split: Split,
 }
@@ -55,7 +56,9 @@ impl Rewrites {
             for model in rule.models {
                 rewrites.by_model.entry(model).or_insert(index);
             }
-            rewrites.rules.push(Rule { resource: rule.resource, split: Split::or_even(rule.targets) });
+            rewrites
+                .rules
+                .push(CompiledRule { resource: rule.resource, split: Split::or_even(rule.targets) });
         }
         rewrites
     }
@@ -77,8 +80,8 @@ impl Rewrites {
             || headers.get_either(REWRITE_HEADERS).is_some_and(|named| named != asked)
     }
 
-    /// The model that takes the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
-    /// header.
+    /// The model that takes the place of the client's model `asked`: by the rule for it, else by the rule for
+    /// every model, else by header.
     pub(super) fn target<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -88,7 +91,7 @@ impl Rewrites {
         let Some(rule) = self.by_model.get(asked).copied().or(self.for_others) else {
             return headers.get_either(REWRITE_HEADERS).map(|model| Rewritten { model, resource: None });
         };
-        let Rule { resource, split } = self.rules.get(rule)?;
+        let CompiledRule { resource, split } = self.rules.get(rule)?;
         Some(Rewritten { model: split.draw(rng).unwrap_or_default(), resource: Some(resource) })
     }
 }
@@ -100,17 +103,18 @@ pub struct InferenceModel {
     pub name: String,
     /// The priority of its criticality; below zero: sheddable.
     pub priority: i32,
-    /// The models that serve it, by weight; all are equal if the first has no weight. Empty: the model itself.
+    /// The models that serve it, by weight; all are equal if the first has no weight. Empty: the model
+    /// itself.
     pub targets: Vec<Target>,
 }
 
 /// The models that exist, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InferenceModels(HashMap<String, Entry>);
+pub struct InferenceModels(HashMap<String, ModelPolicy>);
 
 /// Priority and targets of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ModelPolicy {
     priority: i32,
     /// `None`: the model itself.
     targets: Option<Split>,
@@ -122,14 +126,14 @@ impl InferenceModels {
         let mut by_name = HashMap::new();
         for InferenceModel { name, priority, targets } in models {
             let targets = (!targets.is_empty()).then(|| Split::weighted_unless_first_is_not(targets));
-            by_name.entry(name).or_insert(Entry { priority, targets });
+            by_name.entry(name).or_insert(ModelPolicy { priority, targets });
         }
         Self(by_name)
     }
 
     /// The priorities of all models.
     pub(super) fn priorities(&self) -> impl Iterator<Item = i32> {
-        self.0.values().map(Entry::priority)
+        self.0.values().map(ModelPolicy::priority)
     }
 
     /// The names of all models.
@@ -146,17 +150,18 @@ impl InferenceModels {
         self.get(model).is_some_and(|entry| entry.targets.is_some())
     }
 
-    pub(super) fn get(&self, model: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, model: &str) -> Option<&ModelPolicy> {
         self.0.get(model)
     }
 }
 
-impl Entry {
+impl ModelPolicy {
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// The model that serves requests for `asked`; `None` if all targets have weight 0, or the drawn target has no name.
+    /// The model that serves requests for `asked`; `None` if all targets have weight 0, or the drawn target
+    /// has no name.
     pub(super) fn target<'a>(&'a self, asked: &'a str, rng: &mut dyn Rng) -> Option<&'a str> {
         match &self.targets {
             Some(targets) => targets.draw(rng).filter(|target| !target.is_empty()),

@@ -1,6 +1,7 @@
 //! Messages of Protocol Buffers, read without a schema, without a tree and without a copy.
 //!
-//! A message may have arrived in part: then its fields are those that have arrived, and the last one may be cut. Groups are refused.
+//! A message may have arrived in part: then its fields are those that have arrived, and the last one may be
+//! cut. Groups are refused.
 
 mod scanner;
 
@@ -11,22 +12,22 @@ const MAX_FIELD: u64 = (1 << 29) - 1;
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub struct Malformed(pub(crate) &'static str);
 
 type Result<T> = core::result::Result<T, Malformed>;
 
 /// A message, a text or a packed list, or the part of it that has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Payload<'a> {
+pub struct Payload<'a> {
     /// The bytes that have arrived.
-    pub(crate) arrived: &'a [u8],
+    pub arrived: &'a [u8],
     /// Number of bytes that are still to arrive.
-    pub(crate) missing: usize,
+    pub missing: usize,
 }
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// An integer, a boolean or an enum.
     Number(u64),
     /// A value with a length.
@@ -37,7 +38,7 @@ pub(crate) enum Value<'a> {
 
 impl<'a> Payload<'a> {
     /// The first `length` bytes of a value, of which these have arrived; further bytes do not belong to it.
-    pub(crate) fn new(bytes: &'a [u8], length: usize) -> Self {
+    pub fn new(bytes: &'a [u8], length: usize) -> Self {
         let arrived = bytes.get(..length).unwrap_or(bytes);
         Self { arrived, missing: length - arrived.len() }
     }
@@ -54,7 +55,7 @@ impl<'a> Payload<'a> {
 
     /// The fields of the message, in their order.
     pub(crate) fn fields(self) -> impl Iterator<Item = Result<(u32, Value<'a>)>> {
-        self.each(Self::field)
+        self.each(Self::next_field)
     }
 
     /// The integers of the packed list.
@@ -90,7 +91,7 @@ impl<'a> Payload<'a> {
     }
 
     /// Reads the next field; `None` if it has not arrived.
-    fn field(&mut self) -> Result<Option<(u32, Value<'a>)>> {
+    pub fn next_field(&mut self) -> Result<Option<(u32, Value<'a>)>> {
         let Some(key) = self.number()? else { return Ok(None) };
         let number = field_number(key)?;
         let value = match key & 7 {

@@ -37,14 +37,14 @@ pub(crate) trait Visitor {
 /// A message as far as it has come. The rest of a malformed message is ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MessageScanner {
-    state: State,
+    state: ScannerState,
     varint: Varint,
     /// The inner message that is open: its number, and the bytes of it that are to come.
     inner: Option<(u32, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ScannerState {
     /// The key of a field comes next.
     #[default]
     Key,
@@ -64,19 +64,19 @@ impl MessageScanner {
     pub(crate) fn read(&mut self, mut chunk: &[u8], visitor: &mut impl Visitor) {
         while !chunk.is_empty() {
             let taken = match self.state {
-                State::Malformed => return,
-                State::Pass(left) => {
+                ScannerState::Malformed => return,
+                ScannerState::Pass(left) => {
                     let taken = shorter(left, chunk.len());
-                    self.state = rest_of(left, taken, State::Pass);
+                    self.state = rest_of(left, taken, ScannerState::Pass);
                     taken
                 }
-                State::Bytes(left) => {
+                ScannerState::Bytes(left) => {
                     let taken = shorter(left, chunk.len());
                     visitor.bytes(chunk.get(..taken).unwrap_or_default());
-                    self.state = rest_of(left, taken, State::Bytes);
+                    self.state = rest_of(left, taken, ScannerState::Bytes);
                     taken
                 }
-                State::Key | State::Number(_) | State::Length(_) => {
+                ScannerState::Key | ScannerState::Number(_) | ScannerState::Length(_) => {
                     let Some(&byte) = chunk.first() else { return };
                     self.read_byte(byte, visitor);
                     1
@@ -92,27 +92,29 @@ impl MessageScanner {
         let value = match self.varint.push(byte) {
             Ok(Some(value)) => value,
             Ok(None) => return,
-            Err(_) => return self.state = State::Malformed,
+            Err(_) => return self.state = ScannerState::Malformed,
         };
         self.varint = Varint::default();
         self.state = match self.state {
-            State::Key => after_key(value),
-            State::Number(number) => {
+            ScannerState::Key => after_key(value),
+            ScannerState::Number(number) => {
                 let parent = self.inner.map_or(0, |(parent, _)| parent);
                 visitor.number(Field { parent, number }, value);
-                State::Key
+                ScannerState::Key
             }
-            State::Length(number) if self.inner.is_none() => match visitor.field_use(number) {
+            ScannerState::Length(number) if self.inner.is_none() => match visitor.field_use(number) {
                 FieldUse::Message => {
                     // One more, since this byte is counted as one of the inner message's.
                     self.inner = Some((number, value.saturating_add(1)));
-                    State::Key
+                    ScannerState::Key
                 }
-                FieldUse::Bytes => rest_of(value, 0, State::Bytes),
-                FieldUse::Pass => rest_of(value, 0, State::Pass),
+                FieldUse::Bytes => rest_of(value, 0, ScannerState::Bytes),
+                FieldUse::Pass => rest_of(value, 0, ScannerState::Pass),
             },
-            State::Length(_) => rest_of(value, 0, State::Pass),
-            State::Pass(_) | State::Bytes(_) | State::Malformed => State::Malformed,
+            ScannerState::Length(_) => rest_of(value, 0, ScannerState::Pass),
+            ScannerState::Pass(_) | ScannerState::Bytes(_) | ScannerState::Malformed => {
+                ScannerState::Malformed
+            }
         };
     }
 
@@ -120,9 +122,9 @@ impl MessageScanner {
     fn leave_inner(&mut self, taken: usize) {
         let Some((number, left)) = self.inner else { return };
         match left.checked_sub(taken as u64) {
-            Some(0) if self.state == State::Key && self.varint.shift == 0 => self.inner = None,
+            Some(0) if self.state == ScannerState::Key && self.varint.shift == 0 => self.inner = None,
             // A field continues behind the end of its message.
-            Some(0) | None => self.state = State::Malformed,
+            Some(0) | None => self.state = ScannerState::Malformed,
             Some(left) => self.inner = Some((number, left)),
         }
     }
@@ -133,22 +135,22 @@ fn shorter(left: u64, available: usize) -> usize {
 }
 
 /// The state after some of these bytes were taken.
-fn rest_of(left: u64, taken: usize, state: impl FnOnce(u64) -> State) -> State {
+fn rest_of(left: u64, taken: usize, state: impl FnOnce(u64) -> ScannerState) -> ScannerState {
     match left.saturating_sub(taken as u64) {
-        0 => State::Key,
+        0 => ScannerState::Key,
         left => state(left),
     }
 }
 
-fn after_key(key: u64) -> State {
+fn after_key(key: u64) -> ScannerState {
     let state = match key & 7 {
-        0 => State::Number,
-        1 => |_| State::Pass(8),
-        2 => State::Length,
-        5 => |_| State::Pass(4),
-        _ => return State::Malformed,
+        0 => ScannerState::Number,
+        1 => |_| ScannerState::Pass(8),
+        2 => ScannerState::Length,
+        5 => |_| ScannerState::Pass(4),
+        _ => return ScannerState::Malformed,
     };
-    field_number(key).map_or(State::Malformed, state)
+    field_number(key).map_or(ScannerState::Malformed, state)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The token counts in a response.
 //!
-//! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat, completions and
-//! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
-//! Anthropic's messages (`cache_read_input_tokens`); in events also the usage of `response` and of `message`. Later numbers that
-//! are not zero replace earlier ones. Unlike in the EPP, usage is found wherever the response is cut into chunks.
+//! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat,
+//! completions and responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`,
+//! `cached_tokens` of their details) or of Anthropic's messages (`cache_read_input_tokens`); in events also
+//! the usage of `response` and of `message`. Later numbers that are not zero replace earlier ones. Unlike in
+//! the EPP, usage is found wherever the response is cut into chunks.
 
 use core::time::Duration;
 
@@ -20,7 +21,8 @@ pub struct Usage {
     pub total: u64,
     /// Tokens of the request that the server took from its prefix cache.
     pub cached: Option<u64>,
-    /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the cache or written to it.
+    /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the
+    /// cache or written to it.
     pub beyond_input: u64,
 }
 
@@ -30,8 +32,8 @@ impl Usage {
         self.input.saturating_add(self.beyond_input)
     }
 
-    /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`. `None` without
-    /// tokens.
+    /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`.
+    /// `None` without tokens.
     pub fn time_per_token(&self, whole: Duration) -> Option<Duration> {
         mean(whole, self.output)
     }
@@ -68,12 +70,12 @@ pub(super) const MAX_TOKENS: u64 = 1_000_000_000;
 /// Reads the object. Text that is not JSON has no usage.
 pub(super) fn read_usage(object: &[u8]) -> Usage {
     let text = core::str::from_utf8(object).unwrap_or_default();
-    json::read(text, Fields).unwrap_or_default()
+    json::read(text, UsageFields).unwrap_or_default()
 }
 
-struct Fields;
+struct UsageFields;
 
-impl<'a> Reader<'a> for Fields {
+impl<'a> Reader<'a> for UsageFields {
     type Value = Usage;
 
     fn other(self) -> Usage {
@@ -87,15 +89,15 @@ impl<'a> Reader<'a> for Fields {
         let (mut cache_read, mut cache_creation, mut total) = (None, None, None);
         while let Some(name) = key(&mut object)? {
             match &*name {
-                "prompt_tokens" => prompt_tokens = value(&mut object, Tokens)?,
-                "input_tokens" => input_tokens = value(&mut object, Tokens)?,
-                "completion_tokens" => completion_tokens = value(&mut object, Tokens)?,
-                "output_tokens" => output_tokens = value(&mut object, Tokens)?,
-                "total_tokens" => total = value(&mut object, Tokens)?,
+                "prompt_tokens" => prompt_tokens = value(&mut object, TokenCount)?,
+                "input_tokens" => input_tokens = value(&mut object, TokenCount)?,
+                "completion_tokens" => completion_tokens = value(&mut object, TokenCount)?,
+                "output_tokens" => output_tokens = value(&mut object, TokenCount)?,
+                "total_tokens" => total = value(&mut object, TokenCount)?,
                 "input_tokens_details" => input_details = value(&mut object, Details)?,
                 "prompt_tokens_details" => prompt_details = value(&mut object, Details)?,
-                "cache_read_input_tokens" => cache_read = value(&mut object, Tokens)?,
-                "cache_creation_input_tokens" => cache_creation = value(&mut object, Tokens)?,
+                "cache_read_input_tokens" => cache_read = value(&mut object, TokenCount)?,
+                "cache_creation_input_tokens" => cache_creation = value(&mut object, TokenCount)?,
                 _ => value(&mut object, Pass)?,
             }
         }
@@ -127,7 +129,7 @@ impl<'a> Reader<'a> for Details {
         let mut cached = None;
         while let Some(name) = key(&mut object)? {
             if &*name == "cached_tokens" {
-                cached = value(&mut object, Tokens)?;
+                cached = value(&mut object, TokenCount)?;
             } else {
                 value(&mut object, Pass)?;
             }
@@ -137,9 +139,9 @@ impl<'a> Reader<'a> for Details {
 }
 
 /// A number of tokens; also in a string. A fraction is cut off.
-struct Tokens;
+struct TokenCount;
 
-impl<'a> Reader<'a> for Tokens {
+impl<'a> Reader<'a> for TokenCount {
     type Value = Option<u64>;
 
     fn other(self) -> Self::Value {

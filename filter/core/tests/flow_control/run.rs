@@ -1,4 +1,4 @@
-//! A queue beside the oracle.
+//! A queue next to the oracle.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use proptest::{prop_assert, prop_assert_eq};
 use crate::inputs::{Step, configured};
 use crate::oracle::{Item, Oracle, Rules};
 
-/// The queue, the oracle beside it, and what every request has experienced.
+/// The queue, the oracle next to it, and what every request has experienced.
 pub(crate) struct Run {
     pub(crate) machine: Machine,
     oracle: Oracle,

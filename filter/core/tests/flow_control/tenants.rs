@@ -117,7 +117,7 @@ fn a_new_configuration_keeps_the_figures_of_bands_that_remain() {
     queue.drain();
     queue.saturation(1.0);
     queue.request("a", 0);
-    // This band remains while a request waits in it, and this one has no band of its own.
+    // This band remains while a request waits in it, and the request has no band of its own.
     queue.request("b", 9);
     queue.request("c", 7);
     let dispatched = |n| [n, 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! What is refused in a configuration, and what is added to one.
+//! Refusals of a configuration, and additions to one.
 
 use endpoint_picker::config::ConfigErrors;
 use serde_json::{Value, json};

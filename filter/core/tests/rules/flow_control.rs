@@ -1,4 +1,4 @@
-//! What flow control takes from a pipeline: the saturation of the whole pool, and who is admitted.
+//! Data that flow control takes from a pipeline: the saturation of the whole pool, and the admission.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What requests add to the load of endpoints, and who reads it.
+//! Load that requests add to endpoints, and its readers.
 
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;

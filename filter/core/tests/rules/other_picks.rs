@@ -1,4 +1,4 @@
-//! Decisions beside another picker, which acts.
+//! Decisions next to another picker, which acts.
 
 use endpoint_picker::decision::shadow::Agreement;
 use endpoint_picker::decision::shadow::OtherPick;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::test;
 use crate::{Fixture, NOW, best, owned, pod};
 
-/// Decides beside a pick, and applies what follows.
+/// Decides next to a pick, and applies what follows.
 fn beside(fixture: &mut Fixture, pick: &OtherPick, prompt: &str, priority: i32) -> ShadowDecision {
     let json = json!({"model": "m", "prompt": prompt}).to_string();
     let headers = owned(&[]);

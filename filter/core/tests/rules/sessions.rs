@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::test;
 use crate::{Fixture, compile, destinations};
 
-/// The headers that an answer from this endpoint carries, which the client sends with its next request.
+/// The headers that a response from this endpoint carries, which the client sends with its next request.
 fn answer(fixture: &Fixture, endpoint: usize) -> Vec<(String, String)> {
     fixture.pipeline.response_headers(&fixture.pool().as_slice()[endpoint]).collect()
 }

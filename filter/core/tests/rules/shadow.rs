@@ -1,4 +1,4 @@
-//! A shadow configuration beside the acting one.
+//! A shadow configuration next to the acting one.
 
 use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::ShadowDecision;

@@ -1,4 +1,4 @@
-//! Usage in answers, as the model servers write them, and however they come.
+//! Usage in responses, as the model servers write them, and however they come.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::test;
 use crate::{EVENTS, JSON, of, of_pieces};
 
-/// The usage of an answer that is JSON, read from a tree.
+/// The usage of a response that is JSON, read from a tree.
 fn by_tree(texts: &[Value]) -> Usage {
     let mut found = Usage::default();
     for usage in
@@ -68,7 +68,7 @@ fn text() -> impl Strategy<Value = Value> {
         })
 }
 
-/// The answer in pieces of these lengths, over and over.
+/// The response in chunks of these lengths, over and over.
 fn pieces<'a>(mut answer: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &length in lengths.iter().cycle() {

@@ -16,7 +16,8 @@ const MAX_VERSIONS: usize = 8;
 /// differ. Fewer returns may be an operator's who reverts a change.
 const MANY_RETURNS: u32 = 3;
 
-/// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them change with every poll.
+/// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them
+/// change with every poll.
 #[derive(Debug, Default)]
 pub struct TopologyLog {
     recent: Vec<(u64, Period)>,
@@ -27,7 +28,7 @@ pub struct TopologyLog {
 
 /// How a change relates to the changes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum TopologyChange {
     /// A new version, or fewer than [`MANY_RETURNS`] returns to recent versions.
     Usual,
     /// Recent versions return repeatedly; this has not been logged yet.
@@ -42,16 +43,16 @@ impl TopologyLog {
         let version = view.versions().map_or(0, |versions| versions.topology);
         let (pool, endpoints) = (view.pool().name(), view.pool().as_slice().len());
         match self.classify(version, now) {
-            Change::Usual => log::info!("pool {pool} has {endpoints} endpoints"),
-            Change::Alternating => log::warn!(
+            TopologyChange::Usual => log::info!("pool {pool} has {endpoints} endpoints"),
+            TopologyChange::Alternating => log::warn!(
                 "the endpoints or the policy of pool {pool} alternate: its agents differ. Give them the same endpoints, manifests and \
                  flags. Further changes are only counted, in topology_changes"
             ),
-            Change::StillAlternating => {}
+            TopologyChange::StillAlternating => {}
         }
     }
 
-    fn classify(&mut self, version: u64, now: Duration) -> Change {
+    fn classify(&mut self, version: u64, now: Duration) -> TopologyChange {
         let Self { recent, returns, since_return } = self;
         recent.retain(|(_, period)| period.contains(now));
         let is_return = recent.iter().any(|(known, _)| *known == version);
@@ -64,14 +65,14 @@ impl TopologyLog {
             *returns = 0;
         }
         if !is_return {
-            return Change::Usual;
+            return TopologyChange::Usual;
         }
         *returns = returns.saturating_add(1);
         *since_return = Period::new(now, RECENT);
         match *returns {
-            ..MANY_RETURNS => Change::Usual,
-            MANY_RETURNS => Change::Alternating,
-            _ => Change::StillAlternating,
+            ..MANY_RETURNS => TopologyChange::Usual,
+            MANY_RETURNS => TopologyChange::Alternating,
+            _ => TopologyChange::StillAlternating,
         }
     }
 }
@@ -82,7 +83,7 @@ mod tests {
 
     const START: Duration = Duration::from_secs(1_000_000);
 
-    fn changes(versions: impl IntoIterator<Item = (u64, u64)>) -> Vec<Change> {
+    fn changes(versions: impl IntoIterator<Item = (u64, u64)>) -> Vec<TopologyChange> {
         let mut log = TopologyLog::default();
         versions
             .into_iter()
@@ -93,16 +94,19 @@ mod tests {
     #[test]
     fn versions_that_alternate_are_logged_as_such_once() {
         let found = changes((0..100).map(|poll| (poll % 2, poll)));
-        let expected =
-            [[Change::Usual; 4].as_slice(), &[Change::Alternating], &[Change::StillAlternating; 95]];
+        let expected = [
+            [TopologyChange::Usual; 4].as_slice(),
+            &[TopologyChange::Alternating],
+            &[TopologyChange::StillAlternating; 95],
+        ];
         assert_eq!(found, expected.concat());
     }
 
     #[test]
     fn changes_that_do_not_come_back_and_one_that_is_taken_back_are_usual() {
-        assert_eq!(changes((0..1000).map(|n| (n, n))), [Change::Usual; 1000]);
-        assert_eq!(changes([(1, 0), (2, 5), (1, 10), (3, 15)]), [Change::Usual; 4]);
+        assert_eq!(changes((0..1000).map(|n| (n, n))), [TopologyChange::Usual; 1000]);
+        assert_eq!(changes([(1, 0), (2, 5), (1, 10), (3, 15)]), [TopologyChange::Usual; 4]);
         // Every ten minutes between two versions.
-        assert_eq!(changes((0..100).map(|n| (n % 2, 600 * n))), [Change::Usual; 100]);
+        assert_eq!(changes((0..100).map(|n| (n % 2, 600 * n))), [TopologyChange::Usual; 100]);
     }
 }

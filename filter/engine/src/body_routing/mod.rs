@@ -1,4 +1,5 @@
-//! Body-based routing: the model in a request's body becomes request headers, by which the proxy finds the request's route again.
+//! Body-based routing: the model in a request's body becomes request headers, by which the proxy finds the
+//! request's route again.
 //!
 //! The Gateway API Inference Extension has these rules in an external processor of its own. Here the body is
 //! read once: the [reading](Reading) also serves the decision in the pool of the route that results.
@@ -28,7 +29,8 @@ pub use base_models::{BaseModels, BaseModelsError};
 /// The request header with the body's model.
 pub const MODEL_NAME: &str = "x-gateway-model-name";
 
-/// The request header with the base model of the body's model, if one is known. Envoy lets no module set an empty header.
+/// The request header with the base model of the body's model, if one is known. Envoy lets no module set an
+/// empty header.
 pub const BASE_MODEL_NAME: &str = "x-gateway-base-model-name";
 
 /// Maximum length of a model in a header, in bytes. Manifests allow names of 256 bytes.
@@ -36,7 +38,7 @@ const MAX_MODEL_BYTES: usize = 1024;
 
 /// End of the wait for a body, in the order of [`OUTCOMES`].
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum BodyOutcome {
     Model,
     NoModel,
     Malformed,
@@ -86,8 +88,8 @@ impl<M: MetricSink> BodyRouter<M> {
         Self { held_bodies: self.limits.budget(Arc::clone(used)), ..self }
     }
 
-    /// Begins with the head of a request that has a body, and removes the headers that only a body sets. `None`: its body names no model
-    /// because it is a tunnel or gRPC, so it has its route already.
+    /// Begins with the head of a request that has a body, and removes the headers that only a body sets.
+    /// `None`: its body names no model because it is a tunnel or gRPC, so it has its route already.
     ///
     /// # Errors
     /// The proxy refuses a call.
@@ -109,8 +111,9 @@ impl<M: MetricSink> BodyRouter<M> {
         Ok(Some(AwaitedBody { headers, api, until: self.limits.peek_bytes, held }))
     }
 
-    /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are set, and `route` finds the
-    /// request's route, with the reading if there is one. `None`: the request is held, or the router has responded to it.
+    /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are
+    /// set, and `route` finds the request's route, with the reading if there is one. `None`: the request is
+    /// held, or the router has responded to it.
     pub fn request_body<P: Proxy, T>(
         &self,
         awaited: &mut AwaitedBody,
@@ -123,7 +126,7 @@ impl<M: MetricSink> BodyRouter<M> {
         awaited.held.release();
         let Limits { max_held_bytes, unread_body, .. } = self.limits;
         if let Some(encoding) = content_encoding(Headers(&awaited.headers)) {
-            self.count(Outcome::Malformed);
+            self.count(BodyOutcome::Malformed);
             return match unread_body {
                 UnreadBody::Reject => {
                     let error = BodyError::Encoded { encoding: encoding.to_owned() };
@@ -155,12 +158,12 @@ impl<M: MetricSink> BodyRouter<M> {
                         return Some(route(proxy, Some(&reading)));
                     }
                     Ok(None) if is_whole => {
-                        self.count(Outcome::NoModel);
+                        self.count(BodyOutcome::NoModel);
                         return Some(route(proxy, Some(&reading)));
                     }
                     Err(error) if is_whole => {
                         let message = format!("failed to parse request body: {error}");
-                        self.reject(proxy, &Rejection::bad_request(message), Outcome::Malformed);
+                        self.reject(proxy, &Rejection::bad_request(message), BodyOutcome::Malformed);
                         return None;
                     }
                     // The rest may have the model, or be refused at its end.
@@ -173,17 +176,17 @@ impl<M: MetricSink> BodyRouter<M> {
             }
             return match unread_body {
                 UnreadBody::Reject => {
-                    self.reject(proxy, &Rejection::body_too_large(max_held_bytes), Outcome::TooLarge);
+                    self.reject(proxy, &Rejection::body_too_large(max_held_bytes), BodyOutcome::TooLarge);
                     None
                 }
                 UnreadBody::Abstain => {
-                    self.count(Outcome::TooLarge);
+                    self.count(BodyOutcome::TooLarge);
                     Some(route(proxy, None))
                 }
             };
         }
         if !awaited.held.set(size) {
-            self.reject(proxy, &Rejection::too_many_bodies(), Outcome::NoRoom);
+            self.reject(proxy, &Rejection::too_many_bodies(), BodyOutcome::NoRoom);
         }
         None
     }
@@ -197,9 +200,9 @@ impl<M: MetricSink> BodyRouter<M> {
     fn name(&self, model: &str, base_models: &BaseModels, proxy: &mut impl Proxy) {
         // A line break would begin a header of the client's choice.
         if model.len() > MAX_MODEL_BYTES || model.chars().any(char::is_control) {
-            return self.count(Outcome::NoModel);
+            return self.count(BodyOutcome::NoModel);
         }
-        self.count(Outcome::Model);
+        self.count(BodyOutcome::Model);
         let base_model = base_models.base_of(model.trim());
         let set = proxy.set_request_header(MODEL_NAME, model).and_then(|()| match base_model {
             Some(base_model) => proxy.set_request_header(BASE_MODEL_NAME, base_model),
@@ -210,12 +213,12 @@ impl<M: MetricSink> BodyRouter<M> {
         }
     }
 
-    fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: Outcome) {
+    fn reject(&self, proxy: &mut impl Proxy, rejection: &Rejection, outcome: BodyOutcome) {
         self.count(outcome);
         respond(proxy, rejection);
     }
 
-    fn count(&self, outcome: Outcome) {
+    fn count(&self, outcome: BodyOutcome) {
         if let Some(Some(series)) = self.outcomes.get(outcome as usize) {
             self.sink.add(series, 1);
         }

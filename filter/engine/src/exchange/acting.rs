@@ -13,10 +13,11 @@ use super::decider::{Decided, ExpectedTokens, NewBody};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
 use super::response::Judged;
 use super::served::Served;
-use super::{Flow, Progress, Turn};
+use super::{Exchange, Flow, Progress, Turn};
 use crate::budget::KeptBytes;
 use crate::config::Mode;
 use crate::metrics::MetricSink;
+use crate::pool_view::PoolView;
 use crate::proxy::error_body::{ErrorResponse, further_headers};
 use crate::proxy::metadata::Metadata;
 use crate::proxy::{Proxy, Result, headers};
@@ -124,7 +125,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(Flow::Continue)
     }
 
-    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later picker picks again.
+    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later
+    /// picker picks again.
     fn direct(&mut self, destinations: &str, is_hint: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         proxy.set_request_header(headers::DESTINATION, destinations)?;
@@ -140,6 +142,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Replaces the body. A body with a length gets the new one; a chunked body has none.
+    #[cold]
+    #[inline(never)]
     pub(super) fn replace_body(&mut self, new: NewBody) -> Result<()> {
         let NewBody { body, restore } = new;
         self.proxy.replace_request_body(&body)?;
@@ -151,6 +155,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Responds to the request with an error.
+    #[cold]
+    #[inline(never)]
     pub(super) fn reject(&mut self, rejection: &Rejection) -> Result<Flow> {
         self.exchange.progress = Progress::Rejected;
         let ErrorResponse { header, body } = ErrorResponse::new(rejection, self.exchange.head.is_grpc);
@@ -163,8 +169,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(Flow::Hold)
     }
 
-    /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another picker has routed
-    /// passes in any case. Nothing reads the headers of a decided request.
+    /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another
+    /// picker has routed passes in any case. Nothing reads the headers of a decided request.
     pub(super) fn settle(&mut self, result: Result<Flow>) -> Flow {
         let flow = self.flow(result);
         let flow = self.account_for_body(flow);
@@ -225,6 +231,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Acts on the decision of the pool's failure mode, as without a snapshot.
+    #[cold]
+    #[inline(never)]
     pub(super) fn act_by_failure_mode(&mut self) -> Flow {
         let subset = subset_hint(self.proxy);
         let outcome = self.pool.decide_without_snapshot(&subset);
@@ -232,7 +240,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         self.act(outcome.into()).unwrap_or(Flow::Continue)
     }
 
-    /// Takes the head of a response in: its load, the endpoints that failed before it, and the changes of its headers.
+    /// Takes the head of a response in: its load, the endpoints that failed before it, and the changes of its
+    /// headers.
     pub(super) fn begin_response(&mut self, has_body: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         let mode = pool.config.mode;
@@ -253,25 +262,19 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if is_elsewhere {
             pool.metrics.count(Count::ServedElsewhere);
         }
-        if let (false, None, Some(address)) = (pool.others.is_empty(), served.endpoint, served.by) {
-            let (outcome, at) = (served.outcome, proxy.now()?);
-            let response = OtherResponse { address, outcome, is_elsewhere, at };
-            served.endpoint = pool.hand_over(&mut exchange.assignment, response);
+        if !pool.others.is_empty() && served.endpoint.is_none() {
+            served.endpoint = self.hand_over(served, is_elsewhere)?;
         }
+        let Self { exchange, pool, proxy } = self;
         if exchange.assignment.handed_over.is_none() {
             let kept = &mut pool.kept_connections;
             exchange.assignment.begin_response(&mut pool.store, kept, *proxy, served, is_elsewhere)?;
         }
         let pipeline = &view.topology().pipeline;
-        let response = &mut exchange.response;
-        if mode == Mode::Pick
-            && pipeline.marks_responses()
-            && let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address))
-        {
-            // The port that a server's ranks share does not name the rank that has the session.
-            let rank = exchange.assignment.rank_at(endpoint.key()).and_then(|key| view.pool().of_key(key));
-            response.headers.extend(pipeline.response_headers(rank.unwrap_or(endpoint)));
+        if mode == Mode::Pick && pipeline.marks_responses() {
+            exchange.name_server(&view, served);
         }
+        let response = &mut exchange.response;
         // Errors and the proxy's own responses do not show how long a model takes to its first output.
         if served.by.is_some() && head.status < 400 && served.outcome != Some(ServerOutcome::Failed) {
             response.awaited_since = Some(exchange.assignment.at);
@@ -288,10 +291,22 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         response.begin(*proxy, &mut pool.metrics, &head, &exchange.head, has_body)
     }
 
+    /// Hands the load of a request over to the other pool whose server responds. Returns the server's key.
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&mut self, served: Served, is_elsewhere: bool) -> Result<Option<u64>> {
+        let Some(address) = served.by else { return Ok(None) };
+        let response =
+            OtherResponse { address, outcome: served.outcome, is_elsewhere, at: self.proxy.now()? };
+        Ok(self.pool.hand_over(&mut self.exchange.assignment, response))
+    }
+
     /// Replaces the proxy's own response to a held request whose next chunk did not fit into the proxy's
     /// buffer: the client gets the error with which the filter rejects such a body. If the filter has
     /// rejected the request at the same chunk, the response code details are those of its rejection, but the
     /// proxy's response comes first; it is not JSON.
+    #[cold]
+    #[inline(never)]
     pub(super) fn explain_overflow(&mut self, has_body: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         let (mut is_413, mut is_json, mut is_grpc) = (false, false, false);
@@ -301,7 +316,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             b"grpc-status" => is_grpc = true,
             _ => {}
         })?;
-        // The filter's own rejection is JSON, the proxy's response is not. Of two responses of gRPC, the filter's stays.
+        // The filter's own rejection is JSON, the proxy's response is not. Of two responses of gRPC, the
+        // filter's stays.
         let is_overflow = if is_grpc { !exchange.is_rejected() } else { has_body && is_413 && !is_json };
         if !is_overflow || !exchange.is_rejected() && proxy.response_details()? != BUFFER_OVERFLOW {
             return Ok(());
@@ -319,6 +335,20 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         proxy.set_response_header(CONTENT_LENGTH, &body.len().to_string())?;
         exchange.response.replacement = Some(body);
         Ok(())
+    }
+}
+
+impl Exchange {
+    /// Adds the headers that name the server of the response to the client.
+    #[cold]
+    #[inline(never)]
+    fn name_server(&mut self, view: &PoolView, served: Served) {
+        if let Some(endpoint) = served.by.and_then(|address| view.endpoint_at(address)) {
+            // The port that a server's ranks share does not name the rank that has the session.
+            let rank = self.assignment.rank_at(endpoint.key()).and_then(|key| view.pool().of_key(key));
+            let headers = view.topology().pipeline.response_headers(rank.unwrap_or(endpoint));
+            self.response.headers.extend(headers);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The steps of a request before its decision: the move to another pool, the entry into the queue, and the early rejection.
+//! The steps of a request before its decision: the move to another pool, the entry into the queue, and the
+//! early rejection.
 
 use core::time::Duration;
 
@@ -13,14 +14,17 @@ use crate::queue::Entry;
 use crate::worker_pool::store::PoolStore;
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
-    /// Has another pool of the list take a request of this priority, if this pool has no room for it. A subset hint names endpoints of
-    /// this pool, so its requests stay.
+    /// Has another pool of the list take a request of this priority, if this pool has no room for it. A
+    /// subset hint names endpoints of this pool, so its requests stay.
+    #[inline]
     pub(super) fn move_on(&mut self, priority: i32) -> Result<Option<Decided>> {
-        if self.pool.fallback.is_empty()
-            || !self.place.is_before()
-            || self.other.is_some()
-            || self.view.policy().refusal.is_some()
-        {
+        if self.pool.fallback.is_empty() { Ok(None) } else { self.move_to_other(priority) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn move_to_other(&mut self, priority: i32) -> Result<Option<Decided>> {
+        if !self.place.is_before() || self.other.is_some() || self.view.policy().refusal.is_some() {
             return Ok(None);
         }
         let other = self.pool.other_pool(self.head.headers(), priority, self.proxy.now()?);
@@ -44,11 +48,15 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     }
 
     /// Rejects a request of which only the head has arrived, if the queue would reject it anyway.
+    #[inline]
     pub(super) fn turn_away(&mut self) -> Result<Option<Decided>> {
+        if self.may_wait() { self.turn_away_if_full() } else { Ok(None) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn turn_away_if_full(&mut self) -> Result<Option<Decided>> {
         let view = self.view;
-        if !self.may_wait() {
-            return Ok(None);
-        }
         let now = self.proxy.now()?;
         self.place.received = Some(now);
         let Some(priority) = view.policy().early_priority(self.head.headers()) else { return Ok(None) };
@@ -67,14 +75,18 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     }
 
     /// Has the request wait for its turn. `bytes` of its body have arrived. `None`: it is decided now.
+    #[inline]
     pub(super) fn enter_queue(
         &mut self,
         resolution: ModelResolution<'_>,
         bytes: usize,
     ) -> Result<Option<Decided>> {
-        if !self.may_wait() {
-            return Ok(None);
-        }
+        if self.may_wait() { self.enter(resolution, bytes) } else { Ok(None) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self, resolution: ModelResolution<'_>, bytes: usize) -> Result<Option<Decided>> {
         let now = self.proxy.now()?;
         let bytes = self.held_length(bytes);
         let received = self.place.received.unwrap_or(now);

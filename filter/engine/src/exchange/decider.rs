@@ -148,11 +148,12 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that serves.
+    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that
+    /// serves.
     pub(super) fn by_whole_body(
         &mut self,
         reading: Option<&Reading<'_>>,
-    ) -> Result<(Decided, Option<NewBody>)> {
+    ) -> Result<(Decided, Option<Box<NewBody>>)> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
         let bytes = match reading {
@@ -179,38 +180,58 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             Err(rejection) => return Ok((rejection.into(), None)),
         };
         let decided = self.route_or_wait(body, Some(&bytes), resolution, bytes.len())?;
-        // Only a routed request gets another body: with another picker, requests pass unchanged.
-        let Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. } = &decided else {
-            return Ok((decided, None));
-        };
         let is_renamed = api.names_model() && asked.unwrap_or_default() != resolution.model;
-        let restore = is_renamed.then(|| Restore::new(resolution.model, asked.unwrap_or_default())).flatten();
+        let gets_priority = is_read && self.propagates_priority(api);
+        let new = if is_renamed || gets_priority {
+            self.new_body((body, &bytes), resolution, &decided, (is_renamed, gets_priority))
+        } else {
+            None
+        };
+        Ok((decided, new))
+    }
+
+    /// The body with another model, or with the priority, of a request that is routed: with another picker,
+    /// requests pass unchanged.
+    #[cold]
+    #[inline(never)]
+    fn new_body(
+        &self,
+        (body, bytes): (&Body<'_>, &[u8]),
+        resolution: ModelResolution<'_>,
+        decided: &Decided,
+        (is_renamed, gets_priority): (bool, bool),
+    ) -> Option<Box<NewBody>> {
+        let Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. } = decided else {
+            return None;
+        };
+        let asked = body.model.as_deref().unwrap_or_default();
+        let restore = is_renamed.then(|| Restore::new(resolution.model, asked)).flatten();
         if body.is_form {
             let span = body.model_span.clone();
-            let body = is_renamed.then(|| name_model_in_form(&bytes, span, resolution.model));
-            return Ok((decided, body.map(|body| NewBody { body, restore })));
+            let body = is_renamed.then(|| name_model_in_form(bytes, span, resolution.model))?;
+            return Some(Box::new(NewBody { body, restore }));
         }
         let mut members = Vec::new();
         if is_renamed {
             members.push(Member::model(body.model_span.clone(), resolution.model));
         }
-        if is_read && self.propagates_priority(api) {
+        if gets_priority {
             let first = route.assignment.destinations.first();
             let endpoint = first.and_then(|&endpoint| self.view.pool().of_key(endpoint));
             let span = body.priority_span.clone();
             members.extend(endpoint.map(|endpoint| Member::priority(span, resolution.priority, endpoint)));
         }
-        let new = (!members.is_empty()).then(|| NewBody { body: with_members(&bytes, members), restore });
-        Ok((decided, new))
+        (!members.is_empty()).then(|| Box::new(NewBody { body: with_members(bytes, members), restore }))
     }
 
-    /// Whether the priority of a request to this API is written into its body. The body of a request of another picker stays unchanged.
+    /// Whether the priority of a request to this API is written into its body. The body of a request of
+    /// another picker stays unchanged.
     fn propagates_priority(&self, api: Api) -> bool {
         self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
     }
 
-    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A malformed body is refused
-    /// when it has arrived completely, if it is held that long.
+    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A
+    /// malformed body is refused when it has arrived completely, if it is held that long.
     pub(super) fn by_beginning(&mut self, length: usize, reading: Option<&Reading<'_>>) -> Result<Peek> {
         let api = self.head.api;
         if api.reads_first_message() {
@@ -267,8 +288,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         self.by_beginning_of_body(body, length).map(Peek::Decided)
     }
 
-    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is not awaited: the client
-    /// may send it in reply to messages of the response. A long message is decided by its beginning.
+    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is
+    /// not awaited: the client may send it in reply to messages of the response. A long message is decided by
+    /// its beginning.
     fn by_first_message(&mut self, length: usize) -> Result<Peek> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
@@ -312,6 +334,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     }
 
     /// The decision for a request whose body is refused.
+    #[cold]
+    #[inline(never)]
     fn refused(&mut self, error: BodyError) -> Decided {
         match self.pool.config.limits.unread_body {
             UnreadBody::Abstain if matches!(error, BodyError::Compressed | BodyError::Encoded { .. }) => {
@@ -369,7 +393,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Has the request wait, or decides for it. `whole` are the bytes of its body if it was read completely; `arrived` of them have arrived.
+    /// Has the request wait, or decides for it. `whole` are the bytes of its body if it was read completely;
+    /// `arrived` of them have arrived.
     fn route_or_wait(
         &mut self,
         body: &Body<'_>,
@@ -385,18 +410,13 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
         let subset = subset_hint(self.proxy);
         let now = self.proxy.now()?;
+        let whole = whole.filter(|_| self.view.topology().reads_caches());
         let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
         let request = Request { cached: cached.as_ref(), failed: self.failed, ..request };
         let mut directive = self.route(&request, true, now)?;
-        // Headers name endpoints of this pool for other stages.
-        if !self.pool.fallback.is_empty()
-            && let Action::Route(route) = &mut directive.action
-            && !route.is_hint
-            && route.request_headers.is_empty()
-            && body.model.as_deref().unwrap_or_default() == resolution.model
-        {
-            route.retry_in = self.pool.retry_pools(self.head.api, self.head.headers(), resolution.model);
+        if !self.pool.fallback.is_empty() {
+            self.allow_retries(&mut directive, body, resolution.model);
         }
         // The ledger has the load of the request now, so the queue must not count it in addition.
         if let Some(ticket) = self.place.ticket {
@@ -417,10 +437,26 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok(Decided::Made { directive, tokens })
     }
 
+    /// Names the other pools whose endpoints may be tried for a request with this body and model. A request
+    /// whose headers name endpoints of this pool for other stages stays here.
+    #[cold]
+    #[inline(never)]
+    fn allow_retries(&self, directive: &mut Directive, body: &Body<'_>, model: &str) {
+        if let Action::Route(route) = &mut directive.action
+            && !route.is_hint
+            && route.request_headers.is_empty()
+            && body.model.as_deref().unwrap_or_default() == model
+        {
+            route.retry_in = self.pool.retry_pools(self.head.api, self.head.headers(), model);
+        }
+    }
+
     /// The part of the prompts that is in the caches of servers; `None`: not known.
+    #[cold]
+    #[inline(never)]
     fn cached(&self, body: &Body<'_>, bytes: &[u8], model: &str, now: Duration) -> Option<CachedPrompt> {
         let api = self.head.api;
-        if !cached_prefixes::can_match(api) || !self.view.topology().reads_caches() {
+        if !cached_prefixes::can_match(api) {
             return None;
         }
         let store = &self.pool.store;
@@ -431,7 +467,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &prompts))
     }
 
-    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
+    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole
+    /// prompt.
     fn awaits_prompt(&self, length: usize) -> Result<bool> {
         let max = self.pool.config.limits.max_held_bytes;
         let may_fit = self.head.content_length().is_none_or(|length| length <= max as u64);
@@ -447,17 +484,20 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok(self.pool.store.with_caches(|caches| caches.can_match(self.head.api, now)) == Some(true))
     }
 
-    /// Decides, and measures the time that it takes, since `now`.
+    /// Decides, and measures the time that some decisions take, since `now`.
     fn route(&mut self, request: &Request<'_>, has_body: bool, now: Duration) -> Result<Directive> {
         let other = self.other.map(|other| &other.pick);
         let routing =
             Routing { request, has_body, other, explain: self.head.explains, fallback: self.fallback, now };
         let directive = self.pool.route(self.view, &routing);
         let metrics = &mut self.pool.metrics;
-        metrics.decision.record(self.proxy.now()?.saturating_sub(now).as_micros());
+        if metrics.decision.is_due() {
+            metrics.decision.measured(self.proxy.elapsed(now)?.as_micros());
+        }
+        metrics.decision.count();
         if let Action::Route(route) = &directive.action {
             if let Some(&endpoint) = route.assignment.destinations.first() {
-                metrics.picks.increment(endpoint, route.address());
+                metrics.picks.increment(endpoint, || route.address());
             }
             metrics.count_media(route.media);
         }

@@ -67,8 +67,8 @@ impl Response {
         request: &RequestHead,
         has_body: bool,
     ) -> Result<()> {
-        for (name, value) in self.headers.drain(..) {
-            proxy.set_response_header(&name, &value)?;
+        if !self.headers.is_empty() {
+            self.set_headers(proxy)?;
         }
         let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
         if let Some(new) = models.new.filter(|_| self.awaited_since.is_some()) {
@@ -89,15 +89,32 @@ impl Response {
             }
         }
         self.models = models;
-        if self.restore.is_some() {
-            let encoding = head.content_encoding.as_deref();
-            if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
-                // The length is known only when the whole body has been sent.
-                proxy.remove_response_header("content-length")?;
-            } else {
-                self.restore = None;
-            }
+        if self.restore.is_some() { self.begin_to_restore(proxy, head, has_body) } else { Ok(()) }
+    }
+
+    /// Sets the headers that were kept for the response.
+    #[cold]
+    #[inline(never)]
+    fn set_headers(&mut self, proxy: &mut impl Proxy) -> Result<()> {
+        let mut headers = self.headers.drain(..);
+        headers.try_for_each(|(name, value)| proxy.set_response_header(&name, &value))
+    }
+
+    /// Makes the head fit a body in which the model's name is replaced, if it can be.
+    #[cold]
+    #[inline(never)]
+    fn begin_to_restore(
+        &mut self,
+        proxy: &mut impl Proxy,
+        head: &ResponseHead,
+        has_body: bool,
+    ) -> Result<()> {
+        let encoding = head.content_encoding.as_deref();
+        if has_body && encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity")) {
+            // The length is known only when the whole body has been sent.
+            return proxy.remove_response_header("content-length");
         }
+        self.restore = None;
         Ok(())
     }
 

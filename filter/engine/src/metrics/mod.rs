@@ -37,7 +37,7 @@ use crate::worker_pool::directive::{Assignment, FirstToken};
 
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
-pub(crate) use sink::{Counter, Gauge, Histogram};
+pub(crate) use sink::{Counter, Gauge, Histogram, SampledHistogram};
 pub use sink::{Labels, Metric, MetricSink, OTHER};
 pub(crate) use tokens::ResponseUsage;
 pub use totals::Totals;
@@ -63,7 +63,7 @@ pub struct Metrics<M: MetricSink> {
     pub(crate) queued: Gauge<M>,
     pub(crate) snapshot_age: Gauge<M>,
     sharing_proxies: Gauge<M>,
-    pub(crate) decision: Histogram<M>,
+    pub(crate) decision: SampledHistogram<M>,
     pub(crate) first_byte: Histogram<M>,
     first_chunk_of_expected: Histogram<M>,
     encoder_cache_hit_percent: Histogram<M>,
@@ -134,7 +134,7 @@ impl<M: MetricSink> Metrics<M> {
             queued: sink.gauge(&QUEUED),
             snapshot_age: sink.gauge(&SNAPSHOT_AGE),
             sharing_proxies: sink.gauge(&SHARING_PROXIES),
-            decision: sink.histogram(&DECISION),
+            decision: SampledHistogram::new(sink.histogram(&DECISION)),
             first_byte: sink.histogram(&FIRST_BYTE),
             first_chunk_of_expected: sink.histogram(&FIRST_CHUNK_OF_EXPECTED),
             encoder_cache_hit_percent: sink.histogram(&ENCODER_CACHE_HIT_PERCENT),
@@ -188,7 +188,8 @@ impl<M: MetricSink> Metrics<M> {
         self.first_chunk_of_expected.record(percent as u128);
     }
 
-    /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes
+    /// arrive.
     pub fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
         let SharingCounts { sent, received, unreadable, failed } = counts;
         self.add(Count::SharingSent, sent);
@@ -274,6 +275,7 @@ impl<M: MetricSink> Metrics<M> {
         self.abstained.flush();
         self.fallbacks.flush();
         self.response_errors.flush();
+        self.decision.flush();
         self.picks.flush();
         for counter in [&self.requests, &self.rewrites] {
             counter.flush();

@@ -170,13 +170,22 @@ impl<M: MetricSink> EndpointCounter<M> {
     }
 
     /// Increments the counter of the endpoint with this key and `ip:port`.
-    pub(crate) fn increment(&mut self, key: u64, address: &str) {
+    pub(crate) fn increment<'a>(&mut self, key: u64, address: impl FnOnce() -> &'a str) {
+        match self.by_key.get(&key) {
+            Some(counter) => counter.increment(),
+            None => self.make(key, address()).increment(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&mut self, key: u64, address: &str) -> &Counter<M> {
         let Self { sink, family, by_key, other } = self;
         let make = |value| Counter::new(sink, family, &Labels::new(&[value]));
-        match by_key.get(&key) {
-            Some(counter) => counter.increment(),
-            None if by_key.len() < MAX_SERIES => by_key.entry(key).or_insert(make(address)).increment(),
-            None => other.get_or_insert_with(|| make(OTHER)).increment(),
+        if by_key.len() < MAX_SERIES {
+            by_key.entry(key).or_insert(make(address))
+        } else {
+            other.get_or_insert_with(|| make(OTHER))
         }
     }
 
@@ -245,7 +254,8 @@ impl<M: MetricSink> LabelledGauge<M> {
         }
     }
 
-    /// Sets the gauges of these values to zero, also those that only another worker has set, and forgets them.
+    /// Sets the gauges of these values to zero, also those that only another worker has set, and forgets
+    /// them.
     pub(crate) fn remove<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
         for labels in values.map(|value| Labels::new(&[value])) {
             self.0.get_or_make(&labels, Gauge::new).set(0);

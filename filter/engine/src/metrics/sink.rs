@@ -23,7 +23,8 @@ pub const OTHER: &str = "other";
 /// Maximum length of a value, in characters.
 const MAX_VALUE_LENGTH: usize = 128;
 
-/// The values of a series' labels, in their order. They may come from outside: endpoints, models, names of objects.
+/// The values of a series' labels, in their order. They may come from outside: endpoints, models, names of
+/// objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(String);
 
@@ -103,6 +104,11 @@ pub trait MetricSink: Clone {
     /// Sets a gauge, or adds a value to a histogram.
     fn record(&self, series: &Self::Series, value: u64);
 
+    /// Adds a value to a histogram this many times.
+    fn record_times(&self, histogram: &Self::Series, value: u64, times: u32) {
+        (0..times).for_each(|_| self.record(histogram, value));
+    }
+
     /// The value of a counter, over all workers; 0 if the proxy refuses to return it.
     fn value(&self, counter: &Self::Series) -> u64;
 }
@@ -132,8 +138,8 @@ impl<M: MetricSink> PoolSink<'_, M> {
     }
 }
 
-/// A counter; does nothing if the proxy refused it. Counts are kept here until they are flushed, so that a request costs no call to
-/// the proxy.
+/// A counter; does nothing if the proxy refused it. Counts are kept here until they are flushed, so that a
+/// request costs no call to the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Counter<M: MetricSink> {
     sink: M,
@@ -203,8 +209,56 @@ impl<M: MetricSink> Histogram<M> {
 
     /// Adds a value; a value beyond 64 bits is clamped.
     pub(crate) fn record(&self, value: u128) {
+        self.record_times(value, 1);
+    }
+
+    fn record_times(&self, value: u128, times: u32) {
         if let Some(series) = &self.series {
-            self.sink.record(series, u64::try_from(value).unwrap_or(u64::MAX));
+            self.sink.record_times(series, u64::try_from(value).unwrap_or(u64::MAX), times);
         }
+    }
+}
+
+/// One of this many events is measured: to read a clock and to enter a value take longer than to count.
+const SAMPLE: u32 = 16;
+
+/// A histogram of times, of which one in [`SAMPLE`] is measured. The others count as the last measured one.
+#[derive(Clone, Debug)]
+pub(crate) struct SampledHistogram<M: MetricSink> {
+    histogram: Histogram<M>,
+    last: Cell<u128>,
+    /// Events since the last measured one, with it, that are not in the histogram yet.
+    pending: Cell<u32>,
+    /// Events before the next measured one.
+    left: Cell<u32>,
+}
+
+impl<M: MetricSink> SampledHistogram<M> {
+    pub(crate) fn new(histogram: Histogram<M>) -> Self {
+        Self { histogram, last: Cell::default(), pending: Cell::default(), left: Cell::default() }
+    }
+
+    /// Whether the event is to be measured.
+    pub(crate) fn is_due(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// The event that is counted next took this long.
+    #[cold]
+    pub(crate) fn measured(&self, time: u128) {
+        self.flush();
+        self.last.set(time);
+        self.left.set(SAMPLE);
+    }
+
+    /// Counts an event.
+    pub(crate) fn count(&self) {
+        self.pending.set(self.pending.get() + 1);
+        self.left.set(self.left.get().saturating_sub(1));
+    }
+
+    /// Adds the pending events to the proxy's histogram.
+    pub(crate) fn flush(&self) {
+        self.histogram.record_times(self.last.get(), self.pending.take());
     }
 }

@@ -18,16 +18,17 @@ pub(super) struct ClientResponse {
     prompt_tokens: Option<NonZeroU64>,
     has_role: bool,
     has_usage: bool,
-    progress: Progress,
+    progress: ResponseProgressOfClient,
     /// Tokens before the response that is received now; `None` during the first one.
     before: Option<TokensBefore>,
-    /// Blanks at the end of the text that the server generates again: templates remove them from the last message.
+    /// Blanks at the end of the text that the server generates again: templates remove them from the last
+    /// message.
     repeated: String,
 }
 
 /// Progress of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Progress {
+enum ResponseProgressOfClient {
     /// A part of the text.
     #[default]
     Text,
@@ -38,8 +39,8 @@ enum Progress {
 }
 
 impl ClientResponse {
-    /// Writes an event with this data for the client: unchanged if it is of the first response, and otherwise as a part of that response.
-    /// Returns the text that is new to the client.
+    /// Writes an event with this data for the client: unchanged if it is of the first response, and otherwise
+    /// as a part of that response. Returns the text that is new to the client.
     pub(super) fn add<'e>(
         &mut self,
         event: &[u8],
@@ -83,7 +84,7 @@ impl ClientResponse {
     fn count(&mut self, read: &Event<'_>, text: &str) {
         self.has_role |= read.has_role();
         if read.is_finish() {
-            self.progress = self.progress.max(Progress::WholeText);
+            self.progress = self.progress.max(ResponseProgressOfClient::WholeText);
         }
         let mut new = u64::from(!read.text().is_empty());
         if let Some(usage) = read.usage() {
@@ -121,16 +122,16 @@ impl ClientResponse {
 
     /// The client has the marker of the end.
     pub(super) fn finish(&mut self) {
-        self.progress = Progress::Done;
+        self.progress = ResponseProgressOfClient::Done;
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.progress == Progress::Done
+        self.progress == ResponseProgressOfClient::Done
     }
 
     /// Whether the client has the whole text.
     pub(super) fn is_whole_text(&self) -> bool {
-        self.progress >= Progress::WholeText
+        self.progress >= ResponseProgressOfClient::WholeText
     }
 
     pub(super) fn has_usage(&self) -> bool {
@@ -155,8 +156,8 @@ impl ClientResponse {
         self.blank_tokens = 0;
     }
 
-    /// The end of a response whose text is complete: the marker of the end, and before it the client's limit as the reason, unless the
-    /// client has a reason.
+    /// The end of a response whose text is complete: the marker of the end, and before it the client's limit
+    /// as the reason, unless the client has a reason.
     pub(super) fn last_events(&self, api: StreamApi) -> Vec<u8> {
         let is_chat = api == StreamApi::Chat;
         let finish = self.identity.as_ref().filter(|_| !self.is_whole_text());

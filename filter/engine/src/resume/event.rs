@@ -26,31 +26,31 @@ struct Choice<'e> {
     #[serde(default, borrow)]
     delta: Option<Delta<'e>>,
     #[serde(default, borrow)]
-    text: Option<Text<'e>>,
+    text: Option<EventText<'e>>,
     #[serde(default, borrow)]
-    finish_reason: Option<Text<'e>>,
+    finish_reason: Option<EventText<'e>>,
 }
 
 /// A string, which is borrowed from the event unless it is written with escapes.
 #[derive(Debug, Deserialize)]
-struct Text<'e>(#[serde(borrow)] Cow<'e, str>);
+struct EventText<'e>(#[serde(borrow)] Cow<'e, str>);
 
 #[derive(Debug, Deserialize)]
 struct Delta<'e> {
     #[serde(default)]
     role: Option<IgnoredAny>,
     #[serde(default, borrow)]
-    content: Option<Text<'e>>,
+    content: Option<EventText<'e>>,
     #[serde(default, borrow)]
-    reasoning: Option<Text<'e>>,
+    reasoning: Option<EventText<'e>>,
     #[serde(default, borrow)]
-    reasoning_content: Option<Text<'e>>,
+    reasoning_content: Option<EventText<'e>>,
     #[serde(default)]
     tool_calls: Option<Vec<IgnoredAny>>,
     #[serde(default)]
     function_call: Option<IgnoredAny>,
     #[serde(default, borrow)]
-    refusal: Option<Text<'e>>,
+    refusal: Option<EventText<'e>>,
     #[serde(default)]
     audio: Option<IgnoredAny>,
 }
@@ -82,10 +82,10 @@ impl<'e> Event<'e> {
 
     /// Its text; empty if it has none.
     pub(super) fn text(&self) -> &str {
-        self.text_of_choice().map(|Text(text)| &**text).unwrap_or_default()
+        self.text_of_choice().map(|EventText(text)| &**text).unwrap_or_default()
     }
 
-    fn text_of_choice(&self) -> Option<&Text<'e>> {
+    fn text_of_choice(&self) -> Option<&EventText<'e>> {
         let choice = self.choices.first()?;
         match &choice.delta {
             Some(delta) => delta.content.as_ref(),
@@ -93,12 +93,13 @@ impl<'e> Event<'e> {
         }
     }
 
-    /// Its text as a part of its data, if it has text without escapes and nothing else that a resumption depends on.
+    /// Its text as a part of its data, if it has text without escapes and nothing else that a resumption
+    /// depends on.
     pub(super) fn plain_text(&self) -> Option<&'e str> {
         let is_plain = self.usage.is_none() && !self.is_finish() && self.other_output().is_none();
         match self.text_of_choice()? {
-            Text(Cow::Borrowed(text)) if is_plain && !text.is_empty() => Some(*text),
-            Text(_) => None,
+            EventText(Cow::Borrowed(text)) if is_plain && !text.is_empty() => Some(*text),
+            EventText(_) => None,
         }
     }
 
@@ -111,7 +112,7 @@ impl<'e> Event<'e> {
     pub(super) fn is_finish(&self) -> bool {
         self.choices
             .iter()
-            .any(|choice| choice.finish_reason.as_ref().is_some_and(|Text(reason)| !reason.is_empty()))
+            .any(|choice| choice.finish_reason.as_ref().is_some_and(|EventText(reason)| !reason.is_empty()))
     }
 
     pub(super) fn usage(&self) -> Option<EventUsage> {
@@ -123,7 +124,8 @@ impl<'e> Event<'e> {
         if self.error.is_some() {
             return Some(OtherOutput::Error);
         }
-        let has = |text: &Option<Text<'_>>| text.as_ref().is_some_and(|Text(text)| !text.is_empty());
+        let has =
+            |text: &Option<EventText<'_>>| text.as_ref().is_some_and(|EventText(text)| !text.is_empty());
         self.choices.iter().filter_map(|choice| choice.delta.as_ref()).find_map(|delta| {
             let calls = delta.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
             match () {
@@ -153,7 +155,8 @@ pub(super) struct TokensBefore {
 }
 
 impl TokensBefore {
-    /// The usage of the whole response. `part` is the usage in the continuation, whose prompt has the text before.
+    /// The usage of the whole response. `part` is the usage in the continuation, whose prompt has the text
+    /// before.
     fn sum(self, part: EventUsage) -> EventUsage {
         EventUsage {
             prompt_tokens: self
@@ -173,9 +176,9 @@ impl Identity {
         Some(Self { members, object: event.get("object").cloned().unwrap_or_default() })
     }
 
-    /// The event as part of the response with this identity: without the role, with this text in place of its own, and with the usage of the
-    /// whole. `None` if nothing is left of it. An event that [`Value`] cannot represent, such as one with
-    /// a number beyond all floats, is unchanged.
+    /// The event as part of the response with this identity: without the role, with this text in place of its
+    /// own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`] cannot
+    /// represent, such as one with a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
         data: &[u8],

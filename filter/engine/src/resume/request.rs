@@ -31,17 +31,20 @@ impl StreamApi {
 /// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unresumable {
-    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the text continues.
+    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the
+    /// text continues.
     Unreadable,
     /// The request asks for several responses.
     SeveralChoices,
-    /// The request asks for log probabilities or tokens, which the continuation would count from its own beginning.
+    /// The request asks for log probabilities or tokens, which the continuation would count from its own
+    /// beginning.
     TokenDetails,
     /// The response has to follow a grammar, which a server would begin again.
     StructuredOutput,
     /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
     OtherField,
-    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count again in the continuation.
+    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count
+    /// again in the continuation.
     NoLimit,
     /// Request and text are larger than a stream may keep, or all streams together.
     TooLarge,
@@ -167,7 +170,8 @@ impl ResumableRequest {
         self.has_usage
     }
 
-    /// The body of the request that continues a response of which the client has this text, of this many tokens.
+    /// The body of the request that continues a response of which the client has this text, of this many
+    /// tokens.
     pub fn continuation(&self, text: &str, tokens: u64) -> Result<Vec<u8>, Unresumable> {
         if text.is_empty() {
             return Ok(self.body.clone());
@@ -195,7 +199,7 @@ impl ResumableRequest {
             object.push(("add_generation_prompt".into(), written(&false)?));
             object.push(("continue_final_message".into(), written(&true)?));
         }
-        serde_json::to_vec(&Object(object)).map_err(|_| Unresumable::Unreadable)
+        serde_json::to_vec(&OrderedObject(object)).map_err(|_| Unresumable::Unreadable)
     }
 }
 
@@ -241,18 +245,19 @@ fn written<'a>(value: &impl Serialize) -> Result<Cow<'a, RawValue>, Unresumable>
 }
 
 /// An object whose members keep their order and their spelling.
-struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
+struct OrderedObject<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
 
-impl Serialize for Object<'_> {
+impl Serialize for OrderedObject<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
-/// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree which of the values counts.
+/// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree
+/// which of the values counts.
 fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
-    struct Visitor;
-    impl<'de> serde::de::Visitor<'de> for Visitor {
+    struct MembersVisitor;
+    impl<'de> serde::de::Visitor<'de> for MembersVisitor {
         type Value = Members<'de>;
 
         fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -261,18 +266,18 @@ fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
 
         fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut members = Vec::new();
-            while let Some(Name(name)) = map.next_key()? {
+            while let Some(MemberName(name)) = map.next_key()? {
                 members.push((name, map.next_value()?));
             }
             Ok(members)
         }
     }
     #[derive(Deserialize)]
-    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+    struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
     let text = core::str::from_utf8(json).map_err(|_| Unresumable::Unreadable)?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let members = serde::Deserializer::deserialize_map(&mut deserializer, Visitor)
+    let members = serde::Deserializer::deserialize_map(&mut deserializer, MembersVisitor)
         .and_then(|members| deserializer.end().map(|()| members))
         .map_err(|_| Unresumable::Unreadable)?;
     let is_unique = {
@@ -294,8 +299,8 @@ fn messages(list: &RawValue, continues: bool) -> Result<(Vec<&RawValue>, Option<
     Ok((messages, last))
 }
 
-/// The messages with the text of the response: at the end of the last message if the client has it continued, and as one more message
-/// otherwise.
+/// The messages with the text of the response: at the end of the last message if the client has it continued,
+/// and as one more message otherwise.
 fn with_text<'a>(list: &'a RawValue, text: &str, continues: bool) -> Result<Cow<'a, RawValue>, Unresumable> {
     let (mut messages, last) = messages(list, continues)?;
     let message = if let Some(last) = last {
@@ -309,7 +314,7 @@ fn with_text<'a>(list: &'a RawValue, text: &str, continues: bool) -> Result<Cow<
             };
             object.push((name, value));
         }
-        written(&Object(object))?
+        written(&OrderedObject(object))?
     } else {
         written(&serde_json::json!({"role": "assistant", "content": text}))?
     };

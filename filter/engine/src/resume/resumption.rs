@@ -77,15 +77,15 @@ impl Cut {
     ];
 }
 
-/// Maximum number of servers that get a request one after another without serving it; the retries of the shipped routes reach the same
-/// number.
+/// Maximum number of servers that get a request one after another without serving it; the retries of the
+/// shipped routes reach the same number.
 const MAX_SERVERS: u32 = 4;
 
 /// Number of servers that may die at the same text.
 const MAX_DEATHS: u32 = 2;
 
-/// Statuses with which a server refuses a request before it works on it, so that another one may serve it: its queue is full, or it starts
-/// or stops. The shipped routes retry the same.
+/// Statuses with which a server refuses a request before it works on it, so that another one may serve it:
+/// its queue is full, or it starts or stops. The shipped routes retry the same.
 pub const REFUSALS: [u16; 2] = [429, 503];
 
 /// The next step when a server's response has ended.
@@ -103,7 +103,7 @@ pub enum End {
 
 /// The response that is received now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ReceivedResponse {
     /// Its head is awaited.
     Awaited,
     /// It passes unchanged.
@@ -120,7 +120,7 @@ pub struct Resumption {
     max_resumptions: u32,
     resumptions: u32,
     client: ClientResponse,
-    part: Part,
+    part: ReceivedResponse,
     events: Events,
     /// The last event of the first response that had only text.
     plain: Option<PlainEvent>,
@@ -141,7 +141,7 @@ impl Resumption {
             max_resumptions,
             resumptions: 0,
             client: ClientResponse::default(),
-            part: Part::Awaited,
+            part: ReceivedResponse::Awaited,
             events: Events::default(),
             plain: None,
             unserved: 0,
@@ -167,7 +167,7 @@ impl Resumption {
     pub fn head(&mut self, status: &[u8], content_type: &[u8], is_encoded: bool) -> Result<(), End> {
         let status = core::str::from_utf8(status).ok().and_then(|status| status.parse().ok()).unwrap_or(0);
         if status == 200 && is_stream(content_type) && !is_encoded {
-            self.part = Part::Events;
+            self.part = ReceivedResponse::Events;
             self.unserved = 0;
             return Ok(());
         }
@@ -177,7 +177,7 @@ impl Resumption {
         let may_another_serve = REFUSALS.contains(&status) || has_failed && !is_first;
         match () {
             () if is_first && (!may_another_serve || self.unserved + 1 >= MAX_SERVERS) => {
-                self.part = Part::Passes;
+                self.part = ReceivedResponse::Passes;
                 Ok(())
             }
             () if may_another_serve => Err(self.repeat()),
@@ -187,7 +187,7 @@ impl Resumption {
 
     /// A chunk of a response has arrived. Returns the bytes for the client, nearly always the chunk itself.
     pub fn chunk<'c>(&mut self, chunk: &'c [u8]) -> Cow<'c, [u8]> {
-        if self.part != Part::Events || self.events.partial() == 0 && self.is_plain(chunk) {
+        if self.part != ReceivedResponse::Events || self.events.partial() == 0 && self.is_plain(chunk) {
             return Cow::Borrowed(chunk);
         }
         let mut out = Vec::with_capacity(chunk.len());
@@ -200,7 +200,7 @@ impl Resumption {
         if is_too_long || (self.obstacle.is_some() && self.resumptions == 0) {
             // Nothing is read of the response any more.
             out.extend(events.take_partial());
-            self.part = Part::Passes;
+            self.part = ReceivedResponse::Passes;
         }
         self.events = events;
         Cow::Owned(out)
@@ -265,11 +265,11 @@ impl Resumption {
 
     /// The response has ended: with a reset, or in the server's own way.
     pub fn end(&mut self, is_reset: bool) -> End {
-        match core::mem::replace(&mut self.part, Part::Awaited) {
-            Part::Awaited => return self.repeat(),
-            Part::Passes if is_reset => return End::Cut(self.obstacle.unwrap_or(Cut::NotEvents)),
-            Part::Passes => return End::Complete(Vec::new()),
-            Part::Events => {}
+        match core::mem::replace(&mut self.part, ReceivedResponse::Awaited) {
+            ReceivedResponse::Awaited => return self.repeat(),
+            ReceivedResponse::Passes if is_reset => return End::Cut(self.obstacle.unwrap_or(Cut::NotEvents)),
+            ReceivedResponse::Passes => return End::Complete(Vec::new()),
+            ReceivedResponse::Events => {}
         }
         let held = self.events.take_partial();
         match () {

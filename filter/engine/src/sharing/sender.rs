@@ -1,4 +1,5 @@
-//! This proxy as a sender: its identity, and how far it has read the feeds of agents. A worker that takes over continues with both.
+//! This proxy as a sender: its identity, and how far it has read the feeds of agents. A worker that takes
+//! over continues with both.
 
 use endpoint_picker_wire::changes;
 
@@ -14,12 +15,13 @@ pub struct Identity {
 /// Maximum number of feeds whose positions are kept: an agent that restarts has a new one.
 const MAX_FEEDS: usize = 8;
 
-/// Positions up to which a proxy has read the feeds that it got lately. A balancer may send its requests to several agents in turn.
+/// Positions up to which a proxy has read the feeds that it got lately. A balancer may send its requests to
+/// several agents in turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Positions(Vec<Position>);
+pub struct Positions(Vec<FeedPosition>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Position {
+struct FeedPosition {
     feed: u64,
     next: u64,
 }
@@ -27,7 +29,7 @@ struct Position {
 impl Positions {
     /// Positions from numbers, as [`Self::numbers`] gives them.
     pub fn from_numbers(numbers: &[[u64; 2]]) -> Self {
-        let positions = numbers.iter().map(|&[feed, next]| Position { feed, next });
+        let positions = numbers.iter().map(|&[feed, next]| FeedPosition { feed, next });
         Self(positions.take(MAX_FEEDS).collect())
     }
 
@@ -39,12 +41,12 @@ impl Positions {
     /// Takes the position of a response, from which the next sync reads.
     pub(super) fn set(&mut self, changes::Position { feed, next }: changes::Position) {
         self.0.retain(|position| position.feed != feed);
-        self.0.insert(0, Position { feed, next });
+        self.0.insert(0, FeedPosition { feed, next });
         self.0.truncate(MAX_FEEDS);
     }
 
     pub(super) fn to_wire(&self) -> Vec<changes::Position> {
-        self.0.iter().map(|&Position { feed, next }| changes::Position { feed, next }).collect()
+        self.0.iter().map(|&FeedPosition { feed, next }| changes::Position { feed, next }).collect()
     }
 }
 

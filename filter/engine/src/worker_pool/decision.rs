@@ -3,8 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use endpoint_picker::decision::Decision;
 use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
+use endpoint_picker::decision::{Decision, Records};
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
@@ -61,7 +61,8 @@ impl PickAddresses {
     }
 }
 
-/// The random numbers of a worker. A shadow draws its own, so that it does not change the draws of the acting rules.
+/// The random numbers of a worker. A shadow draws its own, so that it does not change the draws of the acting
+/// rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {
     pub(crate) acting: SplitMix64,
@@ -75,30 +76,31 @@ impl Draws {
     }
 }
 
-/// The part of a decision that follows from the request and the readings alone: it is computed before the ledger is read.
+/// The part of a decision that follows from the request and the readings alone: it is computed before the
+/// ledger is read.
 #[derive(Debug)]
 pub(crate) struct PreparedRequest<'a> {
     own: Prepared<'a>,
     shadow: Option<Prepared<'a>>,
 }
 
-impl PreparedRequest<'_> {
-    /// The memory of the decision.
-    pub(crate) fn into_scratch(self) -> Scratch {
-        self.own.into_scratch()
-    }
-}
-
 /// A decision whose instructions for the proxy are not made yet; making them needs no ledger.
 #[derive(Debug)]
 pub(crate) struct PoolDecision {
     pub(crate) decision: Decision,
-    /// The decision of the pool's shadow configuration.
-    pub(crate) shadow: Option<ShadowDecision>,
-    /// The choice of another picker, which acts.
-    pub(crate) other: Option<(OtherPick, Agreement)>,
+    /// The other decision about the request, if there is one.
+    pub(crate) compared: Option<Box<Compared>>,
     /// The times at which each endpoint was avoided, for an explanation.
     pub(crate) avoided: Vec<Period>,
+}
+
+/// Another decision about the request.
+#[derive(Debug)]
+pub(crate) enum Compared {
+    /// The decision of the pool's shadow configuration.
+    Shadow(ShadowDecision),
+    /// The choice of another picker, which acts.
+    Other(OtherPick, Agreement),
 }
 
 impl PoolView {
@@ -117,69 +119,102 @@ impl PoolView {
         }
     }
 
-    /// Prepares the decision for a request with a body, in memory of an earlier decision; `None` without a body.
-    pub(crate) fn prepare<'a>(
-        &self,
-        routing: &Routing<'a>,
-        scratch: &mut Scratch,
-    ) -> Option<PreparedRequest<'a>> {
+    /// Prepares the decision for a request with a body; `None` without a body.
+    pub(crate) fn prepare<'a>(&self, routing: &Routing<'a>) -> Option<PreparedRequest<'a>> {
         let Routing { request, has_body, other, now, .. } = *routing;
         has_body.then(|| {
             let view = self.without_ledger(&[]);
             let Topology { pipeline, shadow, .. } = &**self.topology();
             let shadow = shadow.as_ref().filter(|_| other.is_none());
             let shadow = shadow.map(|shadow| shadow.pipeline().prepare(request, &view, now));
-            let own = pipeline.prepare(request, &view, now).with_scratch(core::mem::take(scratch));
-            PreparedRequest { own, shadow }
+            PreparedRequest { own: pipeline.prepare(request, &view, now), shadow }
         })
     }
 
-    /// Decides for a request that this view has prepared. Returns the changes of the ledger that follow.
+    /// Decides for a request that this view has prepared, in memory of earlier decisions. Returns the changes
+    /// of the ledger that follow.
     pub(crate) fn evaluate(
         &self,
         ledger: &Ledger,
         prepared: Option<&PreparedRequest<'_>>,
         routing: &Routing<'_>,
-        draws: &mut Draws,
+        (draws, scratch): (&mut Draws, &mut Scratch),
     ) -> (PoolDecision, ChangeList) {
-        let Routing { request, explain, now, .. } = *routing;
         let pool = ledger.pool();
         let view = DecisionInput {
             precomputed: Some(self.precomputed()),
             ..ledger.input(self.readings(), self.arrived())
         };
-        let Topology { pipeline, shadow, .. } = &**self.topology();
-        let Draws { acting: rng, shadow: shadow_rng } = draws;
-        let other = routing.other.map(|addresses| addresses.endpoints_in(pool));
-        let mut agreement_with_other = None;
-        let mut decision = match (prepared, &other) {
-            (None, _) => pipeline.decide_without_body(request, &view, now, rng),
-            (Some(prepared), None) => pipeline.decide_prepared(&prepared.own, Acting::Own, &view, rng),
-            (Some(prepared), Some(pick)) => {
-                // These rules do not act here, so they draw from the random numbers of the shadow.
-                let compared = pipeline.compare(&prepared.own, Acting::Other(pick), &view, shadow_rng);
-                agreement_with_other = Some(compared.agreement);
-                compared.decision
+        let pipeline = &self.topology().pipeline;
+        let (mut decision, mut compared) = match (prepared, routing.other) {
+            (Some(prepared), None) => {
+                let rng = &mut draws.acting;
+                (pipeline.decide_prepared(&prepared.own, Acting::Own, &view, scratch, rng), None)
             }
+            (None, _) => {
+                let Routing { request, now, .. } = *routing;
+                (pipeline.decide_without_body(request, &view, now, &mut draws.acting), None)
+            }
+            (Some(prepared), Some(other)) => self.compare_with_other(prepared, other, &view, draws),
         };
-        let shadow = shadow.as_ref().zip(prepared.and_then(|prepared| prepared.shadow.as_ref()));
-        let mut shadow = shadow.map(|(shadow, prepared)| {
-            let acting = Acting::Pipeline(pipeline, &decision);
-            shadow.pipeline().compare(prepared, acting, &view, shadow_rng)
-        });
-        if let Some(prepared) = prepared.filter(|_| explain) {
-            pipeline.add_details(&mut decision, &prepared.own, &view);
+        if let Some(shadow) = prepared.and_then(|prepared| prepared.shadow.as_ref()) {
+            compared = self.compare_with_shadow(shadow, &decision, &view, draws);
+        }
+        let mut avoided = Vec::new();
+        if routing.explain {
+            if let Some(prepared) = prepared {
+                pipeline.add_details(&mut decision, &prepared.own, &view);
+            }
+            avoided = ledger.avoided().to_vec();
         }
         let mut changes = changes_of(&mut decision, pool);
-        // A shadow reserves no load, but its plugins record where the request really goes, and learn from the response.
-        if let Some(shadow) = &mut shadow {
-            let shadow = &mut shadow.decision.records;
-            changes.extend(core::mem::take(&mut shadow.changes).into_iter().map(Change::State));
-            decision.records.expectations.append(&mut shadow.expectations);
-            decision.records.usage_predictions.append(&mut shadow.usage_predictions);
-            decision.records.sent_prompts.append(&mut shadow.sent_prompts);
+        if let Some(compared) = &mut compared
+            && let Compared::Shadow(shadow) = &mut **compared
+        {
+            add_records_of_shadow(&mut decision.records, &mut changes, &mut shadow.decision.records);
         }
-        let avoided = if explain { ledger.avoided().to_vec() } else { Vec::new() };
-        (PoolDecision { decision, shadow, other: other.zip(agreement_with_other), avoided }, changes)
+        (PoolDecision { decision, compared, avoided }, changes)
     }
+
+    /// Decides for a request that goes to the choice of another picker. These rules do not act here, so they
+    /// draw from the random numbers of the shadow.
+    #[cold]
+    #[inline(never)]
+    fn compare_with_other(
+        &self,
+        prepared: &PreparedRequest<'_>,
+        other: &PickAddresses,
+        view: &DecisionInput<'_>,
+        draws: &mut Draws,
+    ) -> (Decision, Option<Box<Compared>>) {
+        let (pipeline, pick) = (&self.topology().pipeline, other.endpoints_in(view.pool));
+        let compared = pipeline.compare(&prepared.own, Acting::Other(&pick), view, &mut draws.shadow);
+        (compared.decision, Some(Box::new(Compared::Other(pick, compared.agreement))))
+    }
+
+    /// The decision of the shadow about a request on which the acting rules have decided.
+    #[cold]
+    #[inline(never)]
+    fn compare_with_shadow(
+        &self,
+        prepared: &Prepared<'_>,
+        decision: &Decision,
+        view: &DecisionInput<'_>,
+        draws: &mut Draws,
+    ) -> Option<Box<Compared>> {
+        let Topology { pipeline, shadow, .. } = &**self.topology();
+        let (shadow, acting) = (shadow.as_ref()?.pipeline(), Acting::Pipeline(pipeline, decision));
+        Some(Box::new(Compared::Shadow(shadow.compare(prepared, acting, view, &mut draws.shadow))))
+    }
+}
+
+/// Adds the records of a shadow, which reserves no load: its plugins record where the request really goes,
+/// and learn from the response.
+#[cold]
+#[inline(never)]
+fn add_records_of_shadow(records: &mut Records, changes: &mut ChangeList, shadow: &mut Records) {
+    changes.extend(core::mem::take(&mut shadow.changes).into_iter().map(Change::State));
+    records.expectations.append(&mut shadow.expectations);
+    records.usage_predictions.append(&mut shadow.usage_predictions);
+    records.sent_prompts.append(&mut shadow.sent_prompts);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use endpoint_picker::Few;
 use endpoint_picker::decision::rejection::Rejection;
-use endpoint_picker::decision::shadow::Agreement;
+use endpoint_picker::decision::shadow::{Agreement, OtherPick};
 use endpoint_picker::decision::{
     Abstention, Decision, MediaCount, Outcome, PromptBlocks, Records, ServedModelRun,
 };
@@ -20,7 +20,7 @@ use endpoint_picker::state::prefix::{SentPrompt, UsagePrediction};
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
-use crate::worker_pool::decision::{PoolDecision, Routing};
+use crate::worker_pool::decision::{Compared, PoolDecision, Routing};
 
 /// A decision as a proxy acts on it.
 #[derive(Debug)]
@@ -123,7 +123,8 @@ impl Route {
 pub struct Assignment {
     /// Keys of the endpoints that the request may go to, in the order in which they are tried.
     pub destinations: Few<u64>,
-    /// The key of the rank that was picked at each of the destinations, where the ranks of a server share a port; else empty.
+    /// The key of the rank that was picked at each of the destinations, where the ranks of a server share a
+    /// port; else empty.
     pub ranks: Few<u64>,
     /// The load that it has in flight.
     pub loads: Few<AssignedLoad>,
@@ -137,7 +138,8 @@ pub struct Assignment {
     pub sent_prompts: Few<SentPrompt>,
     /// The time of the decision.
     pub at: Duration,
-    /// The place among the other pools of the one that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
+    /// The place among the other pools of the one that has its load, after
+    /// [a retry there](crate::worker_pool::WorkerPool::hand_over).
     pub(crate) handed_over: Option<usize>,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,
@@ -180,27 +182,27 @@ pub struct AssignedLoad {
 }
 
 impl Assignment {
-    /// The endpoints of a request by their indices in the pool, and its reservations there.
-    fn new(
-        destinations: &[usize],
-        reservations: Few<Reservation>,
-        expectations: Few<Expectation>,
-        pool: &Endpoints,
-        at: Duration,
-    ) -> Self {
-        let key = |index: usize| pool.as_slice().get(index).map(Endpoint::key);
-        let mut assignment = Self { expectations, at, ..Self::default() };
-        for &index in destinations {
-            if let Some(endpoint) = key(index) {
-                assignment.destinations.push(endpoint);
-            }
+    /// The endpoints of a request by their indices in the pool, and the rest of the decision that names them.
+    fn of(decision: Decision, destinations: &[usize], pool: &Endpoints, at: Duration) -> Self {
+        let Decision { ranks, reservations, records, limits, .. } = decision;
+        let Records { expectations, usage_predictions, sent_prompts, .. } = records;
+        let key = |&index: &usize| pool.as_slice().get(index).map(Endpoint::key);
+        let load = |Reservation { endpoint, prefill, response }| {
+            Some(AssignedLoad { endpoint: key(&endpoint)?, prefill, response })
+        };
+        Self {
+            destinations: destinations.iter().filter_map(key).collect(),
+            ranks: ranks.iter().filter_map(key).collect(),
+            loads: reservations.into_iter().filter_map(load).collect(),
+            expectations,
+            limits,
+            usage_predictions,
+            sent_prompts,
+            at,
+            handed_over: None,
+            progress: ResponseProgress::default(),
+            chunks: 0,
         }
-        for Reservation { endpoint, prefill, response } in reservations {
-            if let Some(endpoint) = key(endpoint) {
-                assignment.loads.push(AssignedLoad { endpoint, prefill, response });
-            }
-        }
-        assignment
     }
 }
 
@@ -222,33 +224,29 @@ impl PoolView {
     ) -> Directive {
         let Routing { request, explain, now, .. } = *routing;
         let explanation = explain.then(|| self.explanation(&decided, routing));
-        let PoolDecision { mut decision, shadow, other, .. } = decided;
+        let PoolDecision { mut decision, compared, .. } = decided;
         let served_models = core::mem::take(&mut decision.served_models);
-        let pool = self.pool();
-        let (action, agreement) = match other {
-            Some((pick, agreement)) => {
-                let Decision { reservations, records, limits, .. } = decision;
-                let Records { expectations, usage_predictions, sent_prompts, .. } = records;
-                let assignment = Assignment::new(&pick.destinations, reservations, expectations, pool, now);
-                let assignment = Assignment { limits, usage_predictions, sent_prompts, ..assignment };
-                (Action::Pass(Box::new(Passed { assignment, prompt: decision.prompt })), Some(agreement))
+        let (action, agreement) = match compared.map(|compared| *compared) {
+            None => (self.action(decision, (request.subset.is_hint(), now), scratch), None),
+            Some(Compared::Shadow(shadow)) => {
+                let action = self.action(decision, (request.subset.is_hint(), now), scratch);
+                (action, Some(shadow.agreement))
             }
-            None => (
-                self.action(decision, pool, (request.subset.is_hint(), now), scratch),
-                shadow.map(|shadow| shadow.agreement),
-            ),
+            Some(Compared::Other(pick, agreement)) => (self.pass(decision, &pick, now), Some(agreement)),
         };
         Directive { action, explanation, agreement, served_models }
     }
 
+    #[cold]
     #[inline(never)]
     fn explanation(&self, decided: &PoolDecision, routing: &Routing<'_>) -> String {
-        let PoolDecision { decision, shadow, other, avoided } = decided;
-        let comparison = match (routing.other, other, shadow) {
-            (Some(addresses), Some((_, agreement)), _) => {
+        let PoolDecision { decision, compared, avoided } = decided;
+        let comparison = match (routing.other, compared.as_deref()) {
+            (Some(addresses), Some(Compared::Other(_, agreement))) => {
                 Some(format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str()))
             }
-            (_, _, shadow) => shadow.as_ref().and_then(|shadow| shadow.difference(self.pool())),
+            (_, Some(Compared::Shadow(shadow))) => shadow.difference(self.pool()),
+            (None, Some(Compared::Other(..))) | (_, None) => None,
         };
         let fallback = routing.fallback.map(|fallback| format!("; {fallback}"));
         let rest = comparison.into_iter().chain(fallback).collect::<String>();
@@ -257,17 +255,26 @@ impl PoolView {
         why.within(headers::LONGEST_VALUE.saturating_sub(rest.len())) + &rest
     }
 
+    /// Has a request pass to the choice of another picker.
+    #[cold]
+    #[inline(never)]
+    fn pass(&self, decision: Decision, pick: &OtherPick, now: Duration) -> Action {
+        let prompt = decision.prompt;
+        let assignment = Assignment::of(decision, &pick.destinations, self.pool(), now);
+        Action::Pass(Box::new(Passed { assignment, prompt }))
+    }
+
     fn action(
         &self,
-        decision: Decision,
-        pool: &Endpoints,
+        mut decision: Decision,
         (is_hint, now): (bool, Duration),
         scratch: &mut Scratch,
     ) -> Action {
+        let pool = self.pool();
         let with_scores = self.policy().emit_endpoint_scores;
         let scores = with_scores.then(|| scores(&decision, pool)).flatten();
-        scratch.keep_runs(decision.runs);
-        let destinations = match decision.outcome {
+        scratch.keep_runs(core::mem::take(&mut decision.runs));
+        let destinations = match core::mem::replace(&mut decision.outcome, Outcome::Route(Few::new())) {
             Outcome::Route(destinations) => destinations,
             Outcome::Reject(rejection) => return Action::Reject(rejection),
             Outcome::Abstain { reason, within } => return Action::Abstain { reason, within },
@@ -278,28 +285,12 @@ impl PoolView {
             is_hint,
             retry_in: Vec::new(),
             scores,
-            request_headers: decision.headers,
-            response_headers: decision.response_headers,
-            assignment: Assignment {
-                ranks: decision
-                    .ranks
-                    .iter()
-                    .filter_map(|&rank| Some(pool.as_slice().get(rank)?.key()))
-                    .collect(),
-                limits: decision.limits,
-                usage_predictions: decision.records.usage_predictions,
-                sent_prompts: decision.records.sent_prompts,
-                ..Assignment::new(
-                    &destinations,
-                    decision.reservations,
-                    decision.records.expectations,
-                    pool,
-                    now,
-                )
-            },
+            request_headers: core::mem::take(&mut decision.headers),
+            response_headers: core::mem::take(&mut decision.response_headers),
             prompt: decision.prompt,
             media: decision.media,
             is_stale: decision.is_stale,
+            assignment: Assignment::of(decision, &destinations, pool, now),
         }))
     }
 }

@@ -104,8 +104,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         Self { held_bodies: self.config.limits.budget(Arc::clone(used)), ..self }
     }
 
-    /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools, and `list` are places among
-    /// all that were ever added. Requests move only where the stores have queues.
+    /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools,
+    /// and `list` are places among all that were ever added. Requests move only where the stores have queues.
     pub fn set_fallback(&mut self, new: impl IntoIterator<Item = OtherPool<S>>, list: Vec<usize>) {
         self.others.extend(new);
         self.fallback = list;
@@ -143,18 +143,15 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         }
         let mut view = Cow::Borrowed(view);
         let Self { store, draws, scratch, .. } = self;
-        let mut prepared = view.prepare(routing, scratch);
+        let mut prepared = view.prepare(routing);
         let decided = store.transact(|newest, ledger| {
             if !Arc::ptr_eq(newest, view.as_ref()) {
                 // Another snapshot was adopted in between, so the request is prepared again by its view.
                 view = Cow::Owned(Arc::clone(newest));
-                prepared = view.prepare(routing, scratch);
+                prepared = view.prepare(routing);
             }
-            view.evaluate(ledger, prepared.as_ref(), routing, draws)
+            view.evaluate(ledger, prepared.as_ref(), routing, (draws, scratch))
         });
-        if let Some(prepared) = prepared {
-            *scratch = prepared.into_scratch();
-        }
         view.directive(decided, routing, scratch)
     }
 

@@ -1,4 +1,4 @@
-//! The feedback of answers: failures, recoveries and loads.
+//! The feedback of responses: failures, recoveries and loads.
 
 use endpoint_picker::pool::load::Load;
 use endpoint_picker_wire::v1;

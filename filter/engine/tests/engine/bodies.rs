@@ -301,7 +301,7 @@ fn a_body_that_exceeds_the_proxys_buffer_gets_the_filters_error() {
     assert_eq!(request.proxy.response_header("content-type"), Some("application/json"));
     assert_eq!(request.proxy.response_header("content-length"), Some(body.len().to_string().as_str()));
     assert_eq!(fixture.counted("rejected|413"), 1);
-    // The filter answers too, and the proxy's answer comes first.
+    // The filter responds too, and the proxy's response comes first.
     let mut fixture = Fixture::with_config(&small_limits());
     let mut request = fixture.request(CHAT, &[]);
     request.head(&mut fixture);

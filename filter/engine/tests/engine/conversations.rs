@@ -2,7 +2,7 @@
 //!
 //! Two servers read 10 000 tokens per second, one request at a time, and remember prefixes. Twelve
 //! conversations of ten turns are held at once, in simulated time: 6000 tokens and 400 more with each turn. A
-//! run holds them anew, and what was learnt in the runs before stays.
+//! run holds them again, and what was learnt in the runs before stays.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -176,7 +176,8 @@ fn conversations_by_the_responses_api_stay_and_teach_as_chats_do() {
     let (chats, responses) = (hold(CHATS), hold(RESPONSES));
     assert!(chats.0 >= 95, "{chats:?}");
     assert_eq!(responses, chats);
-    // Events that announce a stream come after 17 ms. No server can read these prompts in that time, so as outputs they would teach nothing.
+    // Events that announce a stream come after 17 ms. No server can read these prompts in that time, so as
+    // outputs they would teach nothing.
     let (_, announced) = hold(Client { announcement: DELTA, ..RESPONSES });
     assert!((announced - responses.1).abs() > 0.01, "{announced} and {responses:?} ms per token");
 }

@@ -52,7 +52,8 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A pool before its first snapshot. `fields` is added to the configuration, which has an agent unless they list endpoints.
+    /// A pool before its first snapshot. `fields` is added to the configuration, which has an agent unless
+    /// they list endpoints.
     pub(crate) fn without_snapshot(fields: &Value) -> Self {
         let agent =
             if fields.get("endpoints").is_some() { json!({}) } else { json!({"agentCluster": "agent"}) };
@@ -188,7 +189,7 @@ impl Request {
         self.proxy.local_answer.as_ref().expect("an answer of the filter's own")
     }
 
-    /// The head of an answer arrives, with a body behind it.
+    /// The head of a response arrives, with a body behind it.
     pub(crate) fn answer(&mut self, fixture: &mut Fixture, from: u8, headers: &[(&str, &str)]) {
         self.proxy.upstream = Some(address(from).parse().unwrap());
         if self.proxy.details.is_empty() {
@@ -205,7 +206,7 @@ impl Request {
         self.chunk(fixture, "text", true);
     }
 
-    /// A chunk of the answer arrives; returns the chunk that the client gets.
+    /// A chunk of the response arrives; returns the chunk that the client gets.
     pub(crate) fn chunk(&mut self, fixture: &mut Fixture, chunk: &str, is_last: bool) -> String {
         self.proxy.chunk = chunk.as_bytes().to_vec();
         if !is_last && self.exchange.only_counts_chunks() {

@@ -1,4 +1,4 @@
-//! What plugins learn from the time to the first chunk of a response.
+//! Data that plugins learn from the time to the first chunk of a response.
 
 use core::time::Duration;
 use std::collections::BTreeSet;

@@ -3,9 +3,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
-use endpoint_picker_wire::statistics::Count;
+use endpoint_picker_wire::statistics::{Count, MetricKind};
 use endpoint_picker_wire::v1;
 use serde_json::json;
 
@@ -36,6 +37,20 @@ fn counts_are_flushed_once_a_second() {
     assert_eq!(fixture.sink.get("in_flight"), 1);
     fixture.pool.publish_metrics(true, START + 2 * SECOND);
     assert_eq!(fixture.sink.get("picks|10.0.0.1:8000"), 1, "nothing is counted twice");
+}
+
+#[test]
+fn one_decision_in_sixteen_is_measured_and_the_others_count_as_it() {
+    let mut fixture = Fixture::new();
+    for micros in 1..=20 {
+        let mut request = fixture.request(TEXT, &[]);
+        request.proxy.decision = Duration::from_micros(micros);
+        assert_eq!(request.head(&mut fixture), Flow::Hold);
+        assert_eq!(request.body(&mut fixture, br#"{"model": "m", "prompt": "hi"}"#, true), Flow::Continue);
+    }
+    fixture.flush();
+    let decisions = &fixture.sink.values(MetricKind::Histogram)["decision_us"];
+    assert_eq!(decisions[..], [[1; 16].as_slice(), &[17; 4]].concat());
 }
 
 #[test]

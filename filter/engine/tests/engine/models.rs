@@ -1,4 +1,4 @@
-//! Requests whose model is replaced, and the client's name in their answers.
+//! Requests whose model is replaced, and the client's name in their responses.
 
 use endpoint_picker_wire::v1;
 use serde_json::json;

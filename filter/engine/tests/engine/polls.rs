@@ -1,4 +1,4 @@
-//! When the agent is polled, and what its answers lead to.
+//! When the agent is polled, and what its responses lead to.
 
 use core::cell::RefCell;
 use core::time::Duration;

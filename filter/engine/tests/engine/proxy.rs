@@ -13,7 +13,7 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, ProxyError, Result, Resume};
 
-/// An answer that the filter sent instead of a server.
+/// A response that the filter sent instead of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LocalAnswer {
     pub(crate) status: u16,
@@ -25,6 +25,8 @@ pub(crate) struct LocalAnswer {
 #[derive(Debug, Default)]
 pub(crate) struct FakeProxy {
     pub(crate) now: Cell<Duration>,
+    /// The time that a decision takes.
+    pub(crate) decision: Duration,
     pub(crate) request_headers: Vec<(String, Vec<u8>)>,
     pub(crate) request_body: Vec<u8>,
     /// The chunk that is passing, where none is held.
@@ -85,6 +87,10 @@ fn set(headers: &mut Vec<(String, Vec<u8>)>, name: &str, value: &str) {
 impl Proxy for FakeProxy {
     fn now(&self) -> Result<Duration> {
         self.check("now").map(|()| self.now.get())
+    }
+
+    fn elapsed(&self, since: Duration) -> Result<Duration> {
+        Ok(self.now()?.saturating_sub(since) + self.decision)
     }
 
     fn resume(&self) -> Result<Resume> {

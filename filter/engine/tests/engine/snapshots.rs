@@ -1,4 +1,4 @@
-//! Snapshots that one worker publishes and all read.
+//! Snapshots that a worker publishes and all read.
 
 use core::time::Duration;
 use std::sync::Arc;

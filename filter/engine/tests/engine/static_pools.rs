@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker_engine::config::Config;
-use endpoint_picker_engine::metrics::MetricKind;
 use endpoint_picker_engine::pool_view::PoolView;
+use endpoint_picker_wire::statistics::MetricKind;
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, Request, START, TEXT, address};

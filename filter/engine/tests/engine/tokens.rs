@@ -1,4 +1,4 @@
-//! The tokens that answers report.
+//! The tokens that responses report.
 
 use core::time::Duration;
 

@@ -78,7 +78,7 @@ fn agree(decision: &Decision, expected: &Expected) -> TestCaseResult {
     Ok(())
 }
 
-/// For all that is not a number, `near` is false.
+/// `near` is false for all that is not a number.
 pub(crate) fn near(numbers: &[f64], expected: &[f64], what: &str) -> TestCaseResult {
     let all = numbers.iter().zip(expected).all(|(number, expected)| (number - expected).abs() < 1e-9);
     prop_assert!(all && numbers.len() == expected.len(), "{what}: {numbers:?} is not {expected:?}");

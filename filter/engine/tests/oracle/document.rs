@@ -90,7 +90,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
         )
 }
 
-/// A flag of the agent's, written beside what the operator configures.
+/// A flag of the agent's, written next to what the operator configures.
 const NO_OPINION_AFTER_MS: &str = "noOpinionAfterMs";
 
 /// Another: whether the rules of the EPP's v0.11 decide.

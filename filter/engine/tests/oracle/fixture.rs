@@ -44,7 +44,7 @@ pub(crate) const CHUNKS: u64 = 11;
 
 /// A request in flight.
 struct InFlight {
-    /// What it costs still.
+    /// Its costs that are left.
     reservations: Vec<Reservation>,
     expectations: Vec<Expectation>,
     at: Duration,
@@ -72,7 +72,7 @@ impl Fixture {
         }
     }
 
-    /// What happens before the step's request. Returns the changes of the ledger.
+    /// Events before the step's request. Returns the changes of the ledger.
     pub(crate) fn advance(&mut self, step: &Step) -> Vec<Change> {
         self.now += step.passes;
         for (endpoint, avoided) in self.avoided.iter_mut().enumerate() {
@@ -128,7 +128,8 @@ impl Fixture {
         self.ledger.ledger().pool()
     }
 
-    /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is `at` here.
+    /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is
+    /// `at` here.
     pub(crate) fn look_like(&mut self, other: &Self, order: &[usize]) {
         self.now = other.now;
         self.readings_arrived = other.readings_arrived;
@@ -153,12 +154,9 @@ impl Fixture {
     pub(crate) fn decide(&self, spec: &RequestSpec, seed: u64) -> Decision {
         self.with_request(spec, |request, view| {
             let prepared = self.pipeline.prepare(request, view, self.now);
-            let prepared = prepared.with_scratch(self.scratch.take());
-            let rng = &mut SplitMix64::new(seed);
-            let decision = self.pipeline.decide_prepared(&prepared, Acting::Own, view, rng);
-            let mut scratch = prepared.into_scratch();
+            let (scratch, rng) = (&mut *self.scratch.borrow_mut(), &mut SplitMix64::new(seed));
+            let decision = self.pipeline.decide_prepared(&prepared, Acting::Own, view, scratch, rng);
             scratch.keep_runs(decision.runs.clone());
-            self.scratch.replace(scratch);
             decision
         })
     }

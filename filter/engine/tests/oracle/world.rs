@@ -44,10 +44,10 @@ pub(crate) struct Step {
     pub(crate) updates: Vec<(usize, Reading, Option<Duration>)>,
     /// Whether the agent keeps silent.
     pub(crate) silence: bool,
-    /// Requests in flight (from the oldest) of which the answer begins, and of which it ends.
+    /// Requests in flight (from the oldest) of which the response begins, and of which it ends.
     pub(crate) begin: usize,
     pub(crate) end: usize,
-    /// Endpoints that failed a moment ago.
+    /// Endpoints that failed recently.
     pub(crate) failed: Vec<usize>,
     pub(crate) spec: RequestSpec,
 }

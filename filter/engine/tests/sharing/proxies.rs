@@ -1,4 +1,4 @@
-//! What proxies learn from one another.
+//! Changes that proxies learn from one another.
 
 use core::time::Duration;
 

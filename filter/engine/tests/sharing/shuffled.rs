@@ -154,7 +154,7 @@ fn first_outputs(states: &PluginStates, key: u64, _: Duration) -> String {
     format!("{:?}", (0..HOSTS).map(of_host).collect::<Vec<_>>())
 }
 
-/// What one sender does until it sends its next message. Times are in milliseconds after the start.
+/// Changes of one sender until it sends its next message. Times are in milliseconds after the start.
 #[derive(Clone, Debug)]
 struct Step {
     sender: usize,

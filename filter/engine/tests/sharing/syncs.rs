@@ -1,4 +1,4 @@
-//! When changes are exchanged, and what becomes of answers that are none.
+//! When changes are exchanged, and what becomes of responses that are none.
 
 use core::time::Duration;
 

@@ -24,22 +24,22 @@ const MAX_HEAD: usize = 16 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections to several equal agents.
-pub(super) struct Connection {
+pub(super) struct AgentConnection {
     addresses: Vec<AgentAddress>,
     files: CredentialFiles,
     /// `None` until the credentials can be read.
-    client: Option<Client>,
+    client: Option<AgentClient>,
     /// Why the credentials cannot be read.
     refusal: Option<String>,
     stop: Arc<Stop>,
 }
 
-struct Client {
+struct AgentClient {
     http: ureq::Agent,
     authorization: Option<String>,
 }
 
-impl Connection {
+impl AgentConnection {
     /// Connections that `stop` interrupts.
     pub(super) fn new(access: &AgentAccess, stop: Arc<Stop>) -> Self {
         Self {
@@ -51,8 +51,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request to the agent of this index and waits for the response, for the time that the request and a poll may take: a longer
-    /// wait would keep the next poll back.
+    /// Sends a request to the agent of this index and waits for the response, for the time that the request
+    /// and a poll may take: a longer wait would keep the next poll back.
     pub(super) fn send(
         &mut self,
         agent: usize,
@@ -80,7 +80,7 @@ impl Connection {
                 if self.client.is_some() {
                     log::info!("the credentials for the agent have changed");
                 }
-                let client = Client::new(credentials);
+                let client = AgentClient::new(credentials);
                 self.stop.interrupts(&client.http);
                 self.client = Some(client);
             }
@@ -92,7 +92,7 @@ impl Connection {
     }
 }
 
-impl Client {
+impl AgentClient {
     fn new(credentials: Credentials) -> Self {
         let config = ureq::Agent::config_builder()
             .proxy(None)

@@ -58,18 +58,18 @@ pub(super) struct CredentialFiles {
     token: Option<PathBuf>,
     /// The pause between two reads.
     pause: Period,
-    contents: Option<Result<Contents, CredentialError>>,
+    contents: Option<Result<FileContents, CredentialError>>,
 }
 
 /// The bytes of the files.
 #[derive(PartialEq, Eq)]
-struct Contents {
+struct FileContents {
     authorities: Option<Vec<u8>>,
     certificate_and_key: Option<(Vec<u8>, Vec<u8>)>,
     token: Option<Vec<u8>>,
 }
 
-impl fmt::Debug for Contents {
+impl fmt::Debug for FileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Contents")
     }
@@ -81,8 +81,8 @@ impl CredentialFiles {
         Self { tls: tls.clone(), token: token.clone(), pause: Period::default(), contents: None }
     }
 
-    /// Credentials, if the files have others than at the last call, or became unusable since. To be called often; the files are read
-    /// once a second.
+    /// Credentials, if the files have others than at the last call, or became unusable since. To be called
+    /// often; the files are read once a second.
     pub(super) fn changed(&mut self, now: Duration) -> Option<Result<Credentials, CredentialError>> {
         if self.contents.is_some() && self.pause.contains(now) {
             return None;
@@ -97,9 +97,9 @@ impl CredentialFiles {
         Some(contents.as_ref().map_err(Clone::clone).and_then(|contents| self.parse(contents)))
     }
 
-    fn read(&self) -> Result<Contents, CredentialError> {
+    fn read(&self) -> Result<FileContents, CredentialError> {
         let own = self.tls.as_ref().and_then(|tls| tls.certificate_and_key.as_ref());
-        Ok(Contents {
+        Ok(FileContents {
             authorities: self.tls.as_ref().map(|tls| read(&tls.authorities)).transpose()?,
             certificate_and_key: own
                 .map(|(certificate, key)| Ok((read(certificate)?, read(key)?)))
@@ -108,8 +108,8 @@ impl CredentialFiles {
         })
     }
 
-    fn parse(&self, contents: &Contents) -> Result<Credentials, CredentialError> {
-        let Contents { authorities, certificate_and_key, token } = contents;
+    fn parse(&self, contents: &FileContents) -> Result<Credentials, CredentialError> {
+        let FileContents { authorities, certificate_and_key, token } = contents;
         let tls = match (&self.tls, authorities) {
             (Some(files), Some(authorities)) => {
                 let own = files.certificate_and_key.as_ref().zip(certificate_and_key.as_ref());

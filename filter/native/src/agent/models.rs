@@ -9,17 +9,17 @@ use endpoint_picker_engine::body_routing::BaseModels;
 use parking_lot::RwLock;
 
 use super::POLL;
-use super::connection::Connection;
+use super::connection::AgentConnection;
 use crate::config::AgentAccess;
 use crate::process::clock;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 use crate::process::thread::{Stop, Thread};
 
 /// Time between two polls. Models change with the objects of a cluster, not with requests.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// The models of the process, by the way to their agent.
-static MODELS: LazyLock<Registry<AgentAccess, ModelsHandle>> = LazyLock::new(Registry::new);
+static MODELS: LazyLock<ProcessRegistry<AgentAccess, ModelsHandle>> = LazyLock::new(ProcessRegistry::new);
 
 /// The models that an agent knows, kept up to date by a thread until the last user is gone.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl ModelsHandle {
 
 /// Polls the agents, one of them until a poll fails, then the next.
 fn poll(access: &AgentAccess, current: &RwLock<Arc<BaseModels>>, stop: &Arc<Stop>) {
-    let mut connection = Connection::new(access, Arc::clone(stop));
+    let mut connection = AgentConnection::new(access, Arc::clone(stop));
     let mut errors = RecentErrors::default();
     let (mut agent, mut has_models) = (0, false);
     while !stop.is_stopped() {

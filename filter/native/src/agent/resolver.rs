@@ -15,17 +15,17 @@ const KEPT: Duration = Duration::from_secs(1);
 
 /// Looks a name up at most once a second.
 ///
-/// ureq asks for the addresses with every request, also if it has a connection, and starts a thread for each lookup with a timeout. Polls
-/// come 50 times a second.
+/// ureq asks for the addresses with every request, also if it has a connection, and starts a thread for each
+/// lookup with a timeout. Polls come 50 times a second.
 #[derive(Debug, Default)]
 pub(super) struct CachedResolver {
     lookup: DefaultResolver,
     /// The last lookup, which is for the agent in use.
-    last: Mutex<Option<Lookup>>,
+    last: Mutex<Option<HostLookup>>,
 }
 
 #[derive(Debug)]
-struct Lookup {
+struct HostLookup {
     authority: Authority,
     at: Instant,
     addresses: ResolvedSocketAddrs,
@@ -45,7 +45,7 @@ impl Resolver for CachedResolver {
             return Ok(kept.addresses.clone());
         }
         let addresses = self.lookup.resolve(uri, config, timeout)?;
-        *last = uri.authority().map(|authority| Lookup {
+        *last = uri.authority().map(|authority| HostLookup {
             authority: authority.clone(),
             at: Instant::now(),
             addresses: addresses.clone(),

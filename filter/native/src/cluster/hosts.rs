@@ -18,14 +18,14 @@ pub(super) struct Hosts(HashMap<SocketAddr, AddressState>);
 #[derive(Clone, Copy, Debug)]
 enum AddressState {
     /// Envoy has it as a host.
-    Host(Host, Stage),
+    Host(Host, RemovalStage),
     /// Envoy does not take it. It is not tried again while an endpoint has it.
     Refused,
 }
 
 /// How far a host is on its way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum RemovalStage {
     /// An endpoint has its address.
     Current,
     /// No endpoint has had its address since this time.
@@ -34,7 +34,7 @@ enum Stage {
     Unlisted(Duration),
 }
 
-impl Stage {
+impl RemovalStage {
     fn at(self, is_current: bool, now: Duration) -> Self {
         match self {
             _ if is_current => Self::Current,
@@ -54,7 +54,8 @@ impl Stage {
 }
 
 impl Hosts {
-    /// Adds hosts for new endpoints, and notes which endpoints have left. Returns the addresses that Envoy refuses and did not refuse before.
+    /// Adds hosts for new endpoints, and notes which endpoints have left. Returns the addresses that Envoy
+    /// refuses and did not refuse before.
     pub(super) fn follow(
         &mut self,
         handle: &mut ClusterHandle<'_>,
@@ -85,7 +86,7 @@ impl Hosts {
         }
         match (handle.add_hosts(new), new) {
             (Some(hosts), _) => {
-                let states = hosts.into_iter().map(|host| AddressState::Host(host, Stage::Current));
+                let states = hosts.into_iter().map(|host| AddressState::Host(host, RemovalStage::Current));
                 self.0.extend(new.iter().copied().zip(states));
             }
             (None, &[address]) => {
@@ -103,8 +104,8 @@ impl Hosts {
     /// The hosts that balancers may choose.
     pub(super) fn listed(&self) -> HashMap<SocketAddr, Host> {
         let listed = self.0.iter().filter_map(|(&address, &state)| match state {
-            AddressState::Host(host, Stage::Current | Stage::Left(_)) => Some((address, host)),
-            AddressState::Host(_, Stage::Unlisted(_)) | AddressState::Refused => None,
+            AddressState::Host(host, RemovalStage::Current | RemovalStage::Left(_)) => Some((address, host)),
+            AddressState::Host(_, RemovalStage::Unlisted(_)) | AddressState::Refused => None,
         });
         listed.collect()
     }
@@ -112,8 +113,10 @@ impl Hosts {
     /// Removes the hosts that no balancer has chosen for a while.
     pub(super) fn remove_left(&mut self, handle: &mut ClusterHandle<'_>, now: Duration) {
         let is_over = |_: &SocketAddr, state: &mut AddressState| match state {
-            AddressState::Host(_, Stage::Unlisted(since)) => *since + STAGE <= now,
-            AddressState::Host(_, Stage::Current | Stage::Left(_)) | AddressState::Refused => false,
+            AddressState::Host(_, RemovalStage::Unlisted(since)) => *since + STAGE <= now,
+            AddressState::Host(_, RemovalStage::Current | RemovalStage::Left(_)) | AddressState::Refused => {
+                false
+            }
         };
         let removed = self.0.extract_if(is_over).filter_map(|(_, state)| match state {
             AddressState::Host(host, _) => Some(host),

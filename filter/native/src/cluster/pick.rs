@@ -1,6 +1,7 @@
 //! A request's destinations, which the balancer of its cluster takes one by one.
 //!
-//! Filter and balancer run on the same worker. They meet at a number in filter state, so no pointer can outlive the request.
+//! Filter and balancer run on the same worker. They meet at a number in filter state, so no pointer can
+//! outlive the request.
 
 use core::cell::RefCell;
 use core::net::SocketAddr;
@@ -14,11 +15,11 @@ thread_local! {
 #[derive(Default)]
 struct Picks {
     last_key: u64,
-    by_key: HashMap<u64, Progress>,
+    by_key: HashMap<u64, ListProgress>,
 }
 
 /// How far a request has come in its list.
-struct Progress {
+struct ListProgress {
     /// `ip:port`s, separated by commas.
     list: String,
     /// Bytes of the list that attempts have taken.
@@ -58,7 +59,7 @@ impl Pick {
     pub(crate) fn new(list: &str, pool: &Arc<str>) -> Self {
         PICKS.with_borrow_mut(|Picks { last_key, by_key }| {
             *last_key += 1;
-            let progress = Progress {
+            let progress = ListProgress {
                 list: list.to_owned(),
                 taken: 0,
                 may_leave: true,
@@ -111,7 +112,7 @@ impl Reference {
         bytes.try_into().ok().map(u64::from_ne_bytes).map(Self)
     }
 
-    fn with<T>(self, run: impl FnOnce(&mut Progress) -> T) -> Option<T> {
+    fn with<T>(self, run: impl FnOnce(&mut ListProgress) -> T) -> Option<T> {
         PICKS.with_borrow_mut(|picks| picks.by_key.get_mut(&self.0).map(run))
     }
 
@@ -137,10 +138,10 @@ impl Reference {
         self.with(|progress| Arc::clone(&progress.pool))
     }
 
-    /// Where an attempt behind the list may go; `None` if it must not leave its pool. Only the first of them stays in the pick's own
-    /// pool.
+    /// Where an attempt behind the list may go; `None` if it must not leave its pool. Only the first of them
+    /// stays in the pick's own pool.
     pub(super) fn retry(self) -> Option<Retry> {
-        let retry = |progress: &mut Progress| {
+        let retry = |progress: &mut ListProgress| {
             let has_left = core::mem::replace(&mut progress.has_left, true);
             let own = (!has_left).then_some(&progress.pool);
             Retry {

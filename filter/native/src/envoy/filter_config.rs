@@ -15,7 +15,7 @@ use crate::agent::wakes::{self, WakeSubscription};
 use crate::config::{ChainConfig, ModuleConfig};
 use crate::metrics::flusher::Flusher;
 use crate::process::proxy_name::proxy_name;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 
 /// The event of all wakes.
 const WAKE: u64 = 0;
@@ -26,7 +26,7 @@ pub(crate) struct FilterConfig {
     workers: PerWorker<WorkerConfig>,
     flusher: Arc<Flusher>,
     _wakes: WakeSubscription,
-    _picker: Option<Arc<Picker>>,
+    _picker: Option<Arc<ConfiguredPicker>>,
     _counted: CountedFilter,
 }
 
@@ -42,19 +42,20 @@ pub(crate) struct WorkerConfig {
     pub(super) models: Option<Arc<PoolModels>>,
 }
 
-/// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an update of the routes has them
-/// again.
-static PICKERS: LazyLock<Registry<Box<[u8]>, Picker>> = LazyLock::new(Registry::new);
+/// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an
+/// update of the routes has them again.
+static PICKERS: LazyLock<ProcessRegistry<Box<[u8]>, ConfiguredPicker>> = LazyLock::new(ProcessRegistry::new);
 
 /// The picker of a configuration.
 #[derive(Debug)]
-struct Picker {
+struct ConfiguredPicker {
     pool: Arc<FilterPool>,
     handle: PoolHandle,
 }
 
-impl Picker {
-    /// Takes the configuration of this text into use; `None` if the picker is off. The error is the reason of a refusal.
+impl ConfiguredPicker {
+    /// Takes the configuration of this text into use; `None` if the picker is off. The error is the reason of
+    /// a refusal.
     fn new(json: &[u8], config: Option<ModuleConfig>) -> Result<Option<Arc<Self>>, String> {
         let Some(config) = config else { return Ok(None) };
         let start = || {
@@ -80,7 +81,7 @@ impl FilterConfig {
         let ChainConfig { picker, body_routing, model_list } =
             ChainConfig::parse(json).map_err(|error| error.to_string())?;
         let counted = CountedFilter::new(picker.as_ref().map(|config| &*config.engine.pool));
-        let picker = Picker::new(json, picker)?;
+        let picker = ConfiguredPicker::new(json, picker)?;
         let models = body_routing.as_ref().map(|routing| ModelsHandle::of(&routing.agent));
         let routing = body_routing.zip(models.transpose().map_err(|error| without_thread(&error))?);
         let listed = model_list.as_ref().map(PoolModels::new).transpose();
@@ -114,7 +115,7 @@ impl FilterConfig {
 #[derive(Debug)]
 pub(crate) struct RouteConfig {
     /// `None`: the picker is off for the route.
-    picker: Option<Arc<Picker>>,
+    picker: Option<Arc<ConfiguredPicker>>,
     _counted: CountedRoute,
 }
 
@@ -123,7 +124,7 @@ impl RouteConfig {
     pub(crate) fn new(json: &[u8]) -> Result<Self, String> {
         let config = ModuleConfig::parse(json).map_err(|error| error.to_string())?;
         let counted = CountedRoute::new(config.as_ref().map(|config| &*config.engine.pool));
-        Picker::new(json, config).map(|picker| Self { picker, _counted: counted })
+        ConfiguredPicker::new(json, config).map(|picker| Self { picker, _counted: counted })
     }
 
     /// The pool of a worker; `None`: the picker is off.

@@ -151,11 +151,11 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         if let Some(sizes) = self.sizes.get() {
             return sizes;
         }
-        let has_received = self.event == Event::Body && !self.request.received_is_buffered();
-        let sizes = BodySizes {
-            buffered: self.request.body_size(BodyPart::BufferedRequest),
-            received: has_received.then(|| self.request.body_size(BodyPart::ReceivedRequest)),
-        };
+        let buffered = self.request.body_size(BodyPart::BufferedRequest);
+        let has_received =
+            self.event == Event::Body && (buffered == 0 || !self.request.received_is_buffered());
+        let received = has_received.then(|| self.request.body_size(BodyPart::ReceivedRequest));
+        let sizes = BodySizes { buffered, received };
         self.sizes.set(Some(sizes));
         sizes
     }
@@ -169,8 +169,8 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         buffered + received.unwrap_or(0)
     }
 
-    /// The first `max_bytes` bytes of these parts of a body, which have `size` bytes. A single chunk, as in most bodies, is not
-    /// copied.
+    /// The first `max_bytes` bytes of these parts of a body, which have `size` bytes. A single chunk, as in
+    /// most bodies, is not copied.
     fn join(&self, parts: &[BodyPart], max_bytes: usize, size: impl Fn() -> usize) -> Cow<'_, [u8]> {
         let mut all = Cow::Borrowed(&[][..]);
         for &part in parts {
@@ -216,6 +216,10 @@ impl Proxy for Envoy<'_, '_> {
         let now = self.now.get().unwrap_or_else(clock::now);
         self.now.set(Some(now));
         Ok(now)
+    }
+
+    fn elapsed(&self, since: Duration) -> Result<Duration> {
+        Ok(clock::now().saturating_sub(since))
     }
 
     fn resume(&self) -> Result<Resume> {

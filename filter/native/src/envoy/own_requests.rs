@@ -9,7 +9,7 @@ use endpoint_picker_engine::resume::{End, Unresumable};
 use super::filter_pool::Pool;
 use super::host::{Envoy, Event, OwnEvent, PICKER, request_headers};
 use super::resumer::{Action, OwnStream, destination};
-use super::stream::{Outcome, Part, Picking, Stream};
+use super::stream::{ModulePart, Outcome, Picking, Stream};
 use crate::abi::{BodyPart, HeaderMap, RequestHandle};
 
 impl Stream {
@@ -35,7 +35,7 @@ impl Stream {
         event: Event,
         outcome: Outcome,
     ) -> Outcome {
-        let (Outcome::Continue, Some(api), Part::Active) = (&outcome, self.api, self.part) else {
+        let (Outcome::Continue, Some(api), ModulePart::Active) = (&outcome, self.api, self.part) else {
             return outcome;
         };
         let resumer = self.picking.as_ref().and_then(|picking| picking.worker.resumer());
@@ -109,7 +109,7 @@ impl Stream {
 
     /// Whether this is the number of the current request of the module.
     fn is_current(&mut self, number: u64) -> bool {
-        self.part != Part::Passive && self.own.as_mut().is_some_and(|own| own.is_current(number))
+        self.part != ModulePart::Passive && self.own.as_mut().is_some_and(|own| own.is_current(number))
     }
 
     /// The head of a response to the module's request has arrived.
@@ -243,8 +243,8 @@ impl Stream {
     }
 }
 
-/// Restores the head from before a decision. Otherwise the next one would take its headers for the client's, and its destination for that of
-/// another picker.
+/// Restores the head from before a decision. Otherwise the next one would take its headers for the client's,
+/// and its destination for that of another picker.
 fn restore_head(request: &mut RequestHandle<'_>, head: &HeaderList) {
     let current = request_headers(request, HeaderList::EMPTY);
     let names = current.iter().chain(head.iter()).filter_map(|(name, _)| str::from_utf8(name).ok());

@@ -1,4 +1,5 @@
-//! Requests that the module sends itself, in place of Envoy's router, so that another server can continue their streams.
+//! Requests that the module sends itself, in place of Envoy's router, so that another server can continue
+//! their streams.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,8 +27,8 @@ const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
 /// Bytes that Envoy may buffer above the limit of a request: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
 
-/// Request headers that belong to one connection or one body. Without `accept-encoding`, servers do not compress the text, which could not
-/// be read.
+/// Request headers that belong to one connection or one body. Without `accept-encoding`, servers do not
+/// compress the text, which could not be read.
 const NOT_SENT: [&str; 6] =
     ["content-length", "transfer-encoding", "connection", "expect", "accept-encoding", DESTINATION];
 
@@ -37,7 +38,8 @@ const NOT_PASSED: [&str; 4] = ["content-length", "transfer-encoding", "connectio
 /// The header that Envoy adds to each response of a server, and not to its own.
 const OF_SERVER: &[u8] = b"x-envoy-upstream-service-time";
 
-/// The header that Envoy adds to its own response when a limit of the cluster kept the request from the server.
+/// The header that Envoy adds to its own response when a limit of the cluster kept the request from the
+/// server.
 const OVERLOADED: &[u8] = b"x-envoy-overloaded";
 
 /// The setting `resumeStreams` in use: what the streams of one pool's requests share.
@@ -105,8 +107,8 @@ impl Resumer {
         KeptBytes::new(&self.held)
     }
 
-    /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
-    /// half of this limit.
+    /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower
+    /// limit sends again only below half of this limit.
     pub(super) fn buffer_limit(&self) -> u64 {
         let max_kept = u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX);
         max_kept.saturating_mul(2).saturating_add(BUFFER_MARGIN)
@@ -153,7 +155,7 @@ pub(crate) enum Action {
 
 /// The request that the module has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
+enum SentCall {
     /// None is awaited: the picker has yet to decide, or the client has the end of the response.
     None,
     /// Its number is not known yet: Envoy may call hooks before it returns the number.
@@ -189,11 +191,12 @@ impl OwnRequest {
 pub(crate) struct OwnStream {
     resumer: Arc<Resumer>,
     course: Resumption,
-    call: Call,
+    call: SentCall,
     /// The current request.
     pub(super) request: OwnRequest,
     has_sent_head: bool,
-    /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the stream.
+    /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the
+    /// stream.
     full_buffers: u32,
     /// Bytes sent since a buffer is full; 0 while none is.
     unread: KeptBytes,
@@ -239,7 +242,7 @@ impl OwnStream {
         Ok(Self {
             resumer: Arc::clone(resumer),
             course,
-            call: Call::None,
+            call: SentCall::None,
             request: OwnRequest::default(),
             has_sent_head: false,
             full_buffers: 0,
@@ -278,28 +281,28 @@ impl OwnStream {
         head.push((DESTINATION.into(), server.to_string().into_bytes()));
         head.push((b"content-length".to_vec(), body.len().to_string().into_bytes()));
         self.request = OwnRequest { server: Some(server), ..OwnRequest::default() };
-        self.call = Call::Starting;
+        self.call = SentCall::Starting;
         self.progressed();
         self.actions.push_back(Action::Call { cluster: self.resumer.config.cluster.clone(), head, body });
     }
 
     /// Envoy has sent the request, which has this number, or does not send it.
     pub(crate) fn called(&mut self, number: Option<u64>) {
-        if self.call != Call::Starting {
+        if self.call != SentCall::Starting {
             return;
         }
         match number {
-            Some(number) => self.call = Call::Running(number),
+            Some(number) => self.call = SentCall::Running(number),
             None => self.cut(if self.has_sent_head { Cut::Refused } else { Cut::NotSent }),
         }
     }
 
     /// Whether this is the number of the current request, and not of an earlier one.
     pub(super) fn is_current(&mut self, number: u64) -> bool {
-        if self.call == Call::Starting {
-            self.call = Call::Running(number);
+        if self.call == SentCall::Starting {
+            self.call = SentCall::Running(number);
         }
-        let is_current = self.call == Call::Running(number);
+        let is_current = self.call == SentCall::Running(number);
         if is_current {
             self.progressed();
         }
@@ -321,12 +324,13 @@ impl OwnStream {
     /// The number of the current request, if it has been sent.
     pub(super) fn running(&self) -> Option<u64> {
         match self.call {
-            Call::Running(number) => Some(number),
-            Call::None | Call::Starting => None,
+            SentCall::Running(number) => Some(number),
+            SentCall::None | SentCall::Starting => None,
         }
     }
 
-    /// Keeps the head of a response for the picker. False if it is a response of Envoy, because the server has sent none.
+    /// Keeps the head of a response for the picker. False if it is a response of Envoy, because the server
+    /// has sent none.
     pub(super) fn keep_head<'h>(&mut self, headers: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> bool {
         self.request.head = headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         let has = |name: &[u8]| self.request.head.iter().any(|(other, _)| other == name);
@@ -350,7 +354,7 @@ impl OwnStream {
         let (status, content_type) = (value(b":status"), value(b"content-type"));
         self.course
             .head(status.unwrap_or_default(), content_type.unwrap_or_default(), is_encoded)
-            .inspect_err(|_| self.call = Call::None)?;
+            .inspect_err(|_| self.call = SentCall::None)?;
         if self.has_sent_head {
             self.resumer.metrics.count_resumption();
             return Ok(true);
@@ -362,7 +366,8 @@ impl OwnStream {
         Ok(false)
     }
 
-    /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the client are among the actions.
+    /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the
+    /// client are among the actions.
     pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
         let replacement = self.request.replacement.take();
         let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));
@@ -382,7 +387,7 @@ impl OwnStream {
 
     /// The response has ended, with a reset or without. Returns the next step.
     pub(super) fn end_response(&mut self, is_reset: bool) -> End {
-        self.call = Call::None;
+        self.call = SentCall::None;
         self.course.end(is_reset)
     }
 
@@ -431,7 +436,7 @@ impl OwnStream {
 
     /// Ends the client's stream: by a reset, or if its response has not begun, by an error.
     pub(super) fn end_early(&mut self) {
-        self.call = Call::None;
+        self.call = SentCall::None;
         self.paced = None;
         self.actions.clear();
         self.actions.push_back(if self.has_sent_head {

@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 
 /// The module's part in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ModulePart {
     /// The engine gets every event.
     Active,
     /// The module has sent a response; the engine gets that response's events.
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     pub(super) awaited: Option<AwaitedBody>,
     /// `None`: the picker is off, or the route is not known yet.
     pub(super) picking: Option<Picking>,
-    pub(super) part: Part,
+    pub(super) part: ModulePart,
     /// The API of a request that the module may yet send itself.
     pub(super) api: Option<StreamApi>,
     /// The whole body has arrived.
@@ -110,7 +110,8 @@ impl Picking {
         worker.with(request, event, pick, own, |pool, envoy| part(exchange, pool, envoy))
     }
 
-    /// Has the pool at this place among the other pools take the request over, with the reading of its body if there is one.
+    /// Has the pool at this place among the other pools take the request over, with the reading of its body
+    /// if there is one.
     fn move_to(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -134,7 +135,7 @@ impl Stream {
             config: Arc::clone(config),
             awaited: None,
             picking: None,
-            part: Part::Active,
+            part: ModulePart::Active,
             api: None,
             is_whole: false,
             head: HeaderList::EMPTY,
@@ -154,7 +155,7 @@ impl Stream {
         self.config.flusher.flush_if_due(request);
         let models = self.config.models.as_ref().filter(|_| end_of_stream);
         if let Some(list) = models.and_then(|models| models.response(request)) {
-            self.part = Part::Answered;
+            self.part = ModulePart::Answered;
             return Outcome::Reply(list);
         }
         let router = self.config.router.as_ref().filter(|_| !end_of_stream);
@@ -189,13 +190,15 @@ impl Stream {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
         if let (Outcome::Hold | Outcome::Wait, Some(picking)) = (&outcome, &self.picking) {
-            // So that the listener needs no larger limit of its own.
-            request.raise_buffer_limit(picking.worker.buffer_limit());
+            // So that the listener needs no larger limit of its own. No body is longer than its head says.
+            let length = picking.exchange.declared_length().unwrap_or(u64::MAX);
+            request.raise_buffer_limit(picking.worker.buffer_limit().min(length));
         }
         outcome
     }
 
-    /// Finds the route of a request whose body has grown: by the body if the route depends on it. `Some`: this event is over.
+    /// Finds the route of a request whose body has grown: by the body if the route depends on it. `Some`:
+    /// this event is over.
     fn route(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -216,7 +219,7 @@ impl Stream {
             // Its pool reads the body.
             (Some(None), _) => None,
             (None, Some(reply)) => {
-                self.part = Part::Answered;
+                self.part = ModulePart::Answered;
                 Some(Outcome::Reply(reply))
             }
             (None, None) => {
@@ -226,8 +229,8 @@ impl Stream {
         }
     }
 
-    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading of its body if there is one.
-    /// `None`: the pool has yet to read the body.
+    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading
+    /// of its body if there is one. `None`: the pool has yet to read the body.
     fn begin_on_route(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -252,11 +255,11 @@ impl Stream {
         }
     }
 
-    /// Follows the route of a request that is held for its body, which a filter before the picker may have changed with the body. `Some`: this
-    /// event is over.
+    /// Follows the route of a request that is held for its body, which a filter before the picker may have
+    /// changed with the body. `Some`: this event is over.
     fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
         let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
-        if self.part != Part::Active || !reads_body || !has_routes() {
+        if self.part != ModulePart::Active || !reads_body || !has_routes() {
             return None;
         }
         let worker = self.worker(request, route_of);
@@ -303,7 +306,7 @@ impl Stream {
 
     /// The queue has resumed the request. It is dispatched only on [`Outcome::Continue`].
     pub(crate) fn resumed(&mut self, request: &mut RequestHandle<'_>) -> Outcome {
-        if self.part != Part::Active {
+        if self.part != ModulePart::Active {
             return Outcome::Answered;
         }
         let outcome = self.in_request(request, Event::Other, |exchange, pool, envoy| {
@@ -355,7 +358,8 @@ impl Stream {
         })
     }
 
-    /// Envoy sends a response of its own with these details, or resets the client's stream if the response of a server has begun.
+    /// Envoy sends a response of its own with these details, or resets the client's stream if the response of
+    /// a server has begun.
     pub(crate) fn local_reply(&mut self, request: &mut RequestHandle<'_>, details: &[u8]) -> Outcome {
         self.in_response(request, Event::Other, |exchange, pool, envoy| {
             exchange.local_reply(pool, envoy, details);
@@ -381,7 +385,7 @@ impl Stream {
 
     /// The request and its response pass unchanged from now on.
     pub(crate) fn give_up(&mut self) {
-        self.part = Part::Passive;
+        self.part = ModulePart::Passive;
     }
 
     pub(super) fn in_request(
@@ -403,9 +407,9 @@ impl Stream {
     ) -> Outcome {
         let Self { picking, part, own, .. } = self;
         match part {
-            Part::Active => {}
-            Part::Answered => return Outcome::Answered,
-            Part::Passive => return Outcome::Continue,
+            ModulePart::Active => {}
+            ModulePart::Answered => return Outcome::Answered,
+            ModulePart::Passive => return Outcome::Continue,
         }
         let Some(picking) = picking else { return Outcome::Continue };
         let (mut flow, mut reply) = picking.run(request, event, own_event(own), hook);
@@ -414,7 +418,7 @@ impl Stream {
         }
         match (reply, flow) {
             (Some(reply), _) => {
-                *part = Part::Answered;
+                *part = ModulePart::Answered;
                 Outcome::Reply(reply)
             }
             (None, Flow::Hold) => Outcome::Hold,
@@ -439,7 +443,7 @@ impl Stream {
     /// The picker that gets the events of the response.
     fn reader(&mut self) -> Option<&mut Picking> {
         // The response to a request of the module reaches the engine before it is sent to the client.
-        self.picking.as_mut().filter(|_| self.part != Part::Passive && self.own.is_none())
+        self.picking.as_mut().filter(|_| self.part != ModulePart::Passive && self.own.is_none())
     }
 }
 

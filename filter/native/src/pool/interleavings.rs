@@ -14,12 +14,13 @@ use loom::thread;
 
 use crate::pool::SharedPool;
 use crate::pool::store::SharedStore;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 use crate::process::subscribers::Subscribers;
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
-/// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a debug build.
+/// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a
+/// debug build.
 const STACK: usize = 1 << 15;
 
 /// Starts a thread with enough stack for work with a pool.
@@ -114,7 +115,7 @@ impl Drop for Counted {
 #[test]
 fn users_at_the_same_time_share_a_value_and_the_last_one_ends_it() {
     loom::model(|| {
-        let registry = Arc::new(Registry::<&str, Counted>::new());
+        let registry = Arc::new(ProcessRegistry::<&str, Counted>::new());
         let count = Arc::new(AtomicUsize::new(0));
         let attach = {
             let (registry, count) = (Arc::clone(&registry), Arc::clone(&count));

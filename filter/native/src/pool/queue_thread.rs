@@ -12,7 +12,7 @@ use endpoint_picker_engine::worker_pool::store::PoolStore;
 use crate::pool::SharedPool;
 use crate::pool::store::SharedStore;
 use crate::process::clock;
-use crate::process::registry::Registry;
+use crate::process::registry::ProcessRegistry;
 use crate::process::subscribers::{Subscribers, Subscription};
 use crate::process::thread::Thread;
 
@@ -20,7 +20,7 @@ use crate::process::thread::Thread;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread of the process, while there is a pool.
-static TICKER: LazyLock<Registry<(), Ticker>> = LazyLock::new(Registry::new);
+static TICKER: LazyLock<ProcessRegistry<(), Ticker>> = LazyLock::new(ProcessRegistry::new);
 
 /// The thread, and the pools whose queues it ticks.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Ticker {
             while !stop.is_stopped() {
                 match tick_all(&ticked) {
                     Some(pause) => thread::park_timeout(pause),
-                    // A request that began to wait after the tick has unparked this thread, and `park` returns at
-                    // once.
+                    // A request that began to wait after the tick has unparked this thread, and `park`
+                    // returns at once.
                     None => thread::park(),
                 }
             }

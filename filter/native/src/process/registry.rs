@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use super::sync::Mutex;
 
 /// Shared values by their keys. A value ends with its last user.
-pub(crate) struct Registry<K, V>(Mutex<Vec<(K, Weak<V>)>>);
+pub(crate) struct ProcessRegistry<K, V>(Mutex<Vec<(K, Weak<V>)>>);
 
-impl<K: PartialEq, V> Registry<K, V> {
+impl<K: PartialEq, V> ProcessRegistry<K, V> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }

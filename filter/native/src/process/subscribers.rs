@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::sync::Mutex;
 
 /// The subscribers of one subject, the oldest first.
-pub(crate) struct Subscribers<T>(Mutex<List<T>>);
+pub(crate) struct Subscribers<T>(Mutex<SubscriberList<T>>);
 
-struct List<T> {
+struct SubscriberList<T> {
     last_number: u64,
     entries: Vec<(u64, T)>,
 }
 
 impl<T> Default for Subscribers<T> {
     fn default() -> Self {
-        Self(Mutex::new(List { last_number: 0, entries: Vec::new() }))
+        Self(Mutex::new(SubscriberList { last_number: 0, entries: Vec::new() }))
     }
 }
 
@@ -46,7 +46,8 @@ impl<T> Subscribers<T> {
     }
 }
 
-/// A subscriber's place in the list, which it has until this value is dropped. It is not called any more when the drop returns.
+/// A subscriber's place in the list, which it has until this value is dropped. It is not called any more when
+/// the drop returns.
 pub(crate) struct Subscription<T> {
     subscribers: Arc<Subscribers<T>>,
     number: u64,

@@ -43,12 +43,12 @@ impl Drop for Thread {
 /// Ends a thread: asks it to stop, and interrupts its waits. Shared between the thread and its owner.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
-    state: Mutex<State>,
+    state: Mutex<ThreadState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThreadState {
     is_stopped: bool,
     /// The connections of the thread.
     connections: Option<ureq::Agent>,
@@ -94,7 +94,7 @@ impl Stop {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ThreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

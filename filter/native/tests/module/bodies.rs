@@ -95,6 +95,7 @@ fn a_long_body_is_decided_by_its_beginning_and_needs_no_limit_of_the_listener() 
     let _turn = turn();
     let config = ready("bodies-6", &json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 8_000_000}}));
     let request = Request::chat(&config, 0);
+    request.replace_header("content-length", &[]);
     request.headers(false);
     assert_eq!(request.buffer_limit(), 8_000_000 + (1 << 20));
     let text = "x".repeat(4000);
@@ -103,6 +104,18 @@ fn a_long_body_is_decided_by_its_beginning_and_needs_no_limit_of_the_listener() 
     assert_eq!(request.body(first, false), Next::Continue);
     assert_eq!(request.destinations(), Some(address(2)));
     assert_eq!(request.body(rest, true), Next::Continue);
+}
+
+#[test]
+fn envoy_buffers_no_more_than_a_body_declares() {
+    let _turn = turn();
+    let config = ready("bodies-9", &json!({"limits": {"maxHeldBytes": 8_000_000}}));
+    for (length, limit) in [("100", 1 << 20), ("2000000", 2_000_000), ("99000000", 8_000_000 + (1 << 20))] {
+        let request = Request::chat(&config, 0);
+        request.replace_header("content-length", &[length]);
+        assert_eq!(request.headers(false), Next::Hold);
+        assert_eq!(request.buffer_limit(), limit);
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::envoy::{Cluster, Config, Next, Request, Value};
 use crate::pool::{
-    Agent, Pool, address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready, with_agent,
-    with_policy,
+    Agent, DEADLINE, Pool, address, fewest_waiting, ready, snapshot, snapshot_from, turn, unready,
+    with_agent, with_policy,
 };
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
@@ -211,7 +211,7 @@ fn time_to_replace(pool: &str, endpoints: usize) -> Duration {
     assert_eq!(cluster.hosts().len(), endpoints);
     let others = snapshot_from(pool, fewest_waiting(), endpoints + 1, &idle);
     config.agent.publish(others);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + DEADLINE;
     while !cluster.is_woken() {
         assert!(Instant::now() < deadline, "the cluster is not woken");
         std::thread::yield_now();

@@ -20,8 +20,8 @@ use crate::envoy::Config;
 #[path = "../agent/server.rs"]
 mod server;
 
-/// The time by which the module polls.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// The time by which the module does what other threads have to do.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The right to be the process's only test: the oldest configuration of a process writes the metrics of all.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
@@ -76,7 +76,7 @@ struct State {
     /// The paths of polls.
     polls: Mutex<Vec<String>>,
     reports: Mutex<Vec<Report>>,
-    /// For body-based routing, and whether the module has them.
+    /// Models for body-based routing, and whether the module has them.
     models: Mutex<Models>,
     has_models: AtomicBool,
     /// Whether the module has asked for changes of other proxies.

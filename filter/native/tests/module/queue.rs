@@ -1,13 +1,12 @@
 //! Requests that wait in the queue in front of the pool, and threads that resume them.
 
-use core::time::Duration;
 use std::time::Instant;
 
 use endpoint_picker_wire::v1;
 use serde_json::{Value, json};
 
 use crate::envoy::{Config, Next, Panic, Request, late_commits, live_schedulers};
-use crate::pool::{Pool, address, fewest_waiting, turn, with_policy};
+use crate::pool::{DEADLINE, Pool, address, fewest_waiting, turn, with_policy};
 
 const CHAT: &[u8] = br#"{"model": "n", "messages": [{"role": "user", "content": "hi"}]}"#;
 const RENAMED: &[u8] = br#"{"model": "m", "messages": [{"role": "user", "content": "hi"}]}"#;
@@ -53,9 +52,9 @@ fn waiting(config: &Config, worker: u32, headers: &[(&str, &str)]) -> Request {
 
 /// Waits until another thread has done something.
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + DEADLINE;
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within 20 s");
+        assert!(Instant::now() < deadline, "{what}: not within {DEADLINE:?}");
         std::thread::yield_now();
     }
 }

@@ -6,7 +6,7 @@ use minijinja::Value;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{Members, TextOrList};
+use super::{ObjectMembers, TextOrList};
 use crate::Unrendered;
 use crate::chat::{Call, Chat, Content, Function, Message, Part, member};
 
@@ -14,17 +14,17 @@ use crate::chat::{Call, Chat, Content, Function, Message, Part, member};
 #[derive(Deserialize)]
 pub(crate) struct Request {
     messages: Vec<RequestMessage>,
-    tools: Option<Vec<Tool>>,
+    tools: Option<Vec<ChatTool>>,
     documents: Option<Value>,
     reasoning_effort: Option<String>,
     chat_template: Option<IgnoredAny>,
-    chat_template_kwargs: Option<Members>,
+    chat_template_kwargs: Option<ObjectMembers>,
     add_generation_prompt: Option<bool>,
     continue_final_message: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct Tool {
+struct ChatTool {
     function: Function,
     defer_loading: Option<Value>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn read(request: Request) -> Result<Chat, Unrendered> {
         tool_call_id: message.tool_call_id,
         tools: message.tools,
     };
-    let tool = |tool: Tool| tool.function.tool(tool.defer_loading);
+    let tool = |tool: ChatTool| tool.function.tool(tool.defer_loading);
     Ok(Chat {
         messages: request.messages.into_iter().map(message).collect(),
         tools: request.tools.map(|tools| tools.into_iter().map(tool).collect()),

@@ -3,30 +3,30 @@
 use minijinja::Value;
 use serde::Deserialize;
 
-use super::{Members, TextOrList};
+use super::{ObjectMembers, TextOrList};
 use crate::Unrendered;
 use crate::chat::{BILLING_HEADER, Call, Chat, Content, Function, Message, Part};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
 pub(crate) struct Request {
-    messages: Vec<RequestMessage>,
-    system: Option<TextOrList<Block>>,
-    tools: Option<Vec<Tool>>,
+    messages: Vec<AnthropicMessage>,
+    system: Option<TextOrList<MessageBlock>>,
+    tools: Option<Vec<MessagesTool>>,
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
-    chat_template_kwargs: Option<Members>,
+    chat_template_kwargs: Option<ObjectMembers>,
 }
 
 #[derive(Deserialize)]
-struct RequestMessage {
+struct AnthropicMessage {
     role: String,
-    content: TextOrList<Block>,
+    content: TextOrList<MessageBlock>,
 }
 
 /// A block of a message, with the members of all types.
 #[derive(Deserialize)]
-struct Block {
+struct MessageBlock {
     r#type: String,
     text: Option<String>,
     thinking: Option<String>,
@@ -44,10 +44,10 @@ struct ResultBlock {
 }
 
 #[derive(Deserialize)]
-struct Tool {
+struct MessagesTool {
     name: Value,
     description: Option<Value>,
-    input_schema: Members,
+    input_schema: ObjectMembers,
     strict: Option<Value>,
     defer_loading: Option<Value>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn read(request: Request, adaptation: Adaptation) -> Result<Chat, Unr
         Some(TextOrList::List(blocks)) => system_texts(blocks)?,
     };
     let mut chat = Vec::new();
-    for RequestMessage { role, content } in messages {
+    for AnthropicMessage { role, content } in messages {
         if role == "system" {
             let text = match content {
                 TextOrList::Text(text) => Some(text).filter(|text| !text.starts_with(BILLING_HEADER)),
@@ -116,7 +116,7 @@ pub(crate) fn read(request: Request, adaptation: Adaptation) -> Result<Chat, Unr
 }
 
 /// The texts of a system message. A block with the header has none.
-fn system_texts(blocks: Vec<Block>) -> Result<Vec<String>, Unrendered> {
+fn system_texts(blocks: Vec<MessageBlock>) -> Result<Vec<String>, Unrendered> {
     if blocks.iter().any(|block| block.r#type.starts_with("tool_")) {
         return Err(Unrendered::Unsupported("a change of tools"));
     }
@@ -125,7 +125,7 @@ fn system_texts(blocks: Vec<Block>) -> Result<Vec<String>, Unrendered> {
 }
 
 /// Adds the message of these blocks. Results of tools become messages before it.
-fn push_blocks(role: String, blocks: Vec<Block>, chat: &mut Vec<Message>) -> Result<(), Unrendered> {
+fn push_blocks(role: String, blocks: Vec<MessageBlock>, chat: &mut Vec<Message>) -> Result<(), Unrendered> {
     let (mut texts, mut tool_calls, mut reasoning) = (Vec::new(), Vec::new(), None::<String>);
     for block in blocks {
         match block.r#type.as_str() {
@@ -158,7 +158,7 @@ fn push_blocks(role: String, blocks: Vec<Block>, chat: &mut Vec<Message>) -> Res
     Ok(())
 }
 
-fn tool_use(block: Block) -> Result<Call, Unrendered> {
+fn tool_use(block: MessageBlock) -> Result<Call, Unrendered> {
     // The server would make one of the time.
     let id = block.id.filter(|id| !id.is_empty()).ok_or(Unrendered::Unsupported("a tool_use without id"))?;
     let input = block.input.unwrap_or_default();
@@ -180,8 +180,9 @@ fn result(content: Option<TextOrList<ResultBlock>>) -> Result<String, Unrendered
     Ok(texts.map(|block| block.text.unwrap_or_default()).collect::<Vec<_>>().join("\n"))
 }
 
-fn tool(tool: Tool) -> Value {
-    let Tool { name, description, input_schema: Members(mut schema), strict, defer_loading } = tool;
+fn tool(tool: MessagesTool) -> Value {
+    let MessagesTool { name, description, input_schema: ObjectMembers(mut schema), strict, defer_loading } =
+        tool;
     if !schema.iter().any(|(name, _)| name == "type") {
         schema.push(("type".to_owned(), "object".into()));
     }

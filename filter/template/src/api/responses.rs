@@ -3,24 +3,24 @@
 use minijinja::Value;
 use serde::Deserialize;
 
-use super::{Members, TextOrList};
+use super::{ObjectMembers, TextOrList};
 use crate::Unrendered;
 use crate::chat::{Call, Chat, Content, Function, Message, Part};
 
 /// The members of a request that a template can see.
 #[derive(Deserialize)]
 pub(crate) struct Request {
-    input: TextOrList<Item>,
+    input: TextOrList<ResponsesItem>,
     instructions: Option<String>,
     previous_response_id: Option<String>,
     reasoning: Option<Reasoning>,
     tools: Option<Vec<Tool>>,
-    chat_template_kwargs: Option<Members>,
+    chat_template_kwargs: Option<ObjectMembers>,
 }
 
 /// An item, with the members of all types.
 #[derive(Deserialize)]
-struct Item {
+struct ResponsesItem {
     r#type: Option<String>,
     role: Option<String>,
     status: Option<String>,
@@ -68,7 +68,7 @@ pub(crate) fn read(request: Request) -> Result<Chat, Unrendered> {
     match request.input {
         TextOrList::Text(input) => messages.push(Message::text("user", input)),
         TextOrList::List(items) => {
-            let is_open = |item: &Item| {
+            let is_open = |item: &ResponsesItem| {
                 matches!(item.kind(), "message" | "reasoning")
                     && matches!(item.status.as_deref(), Some("in_progress" | "incomplete"))
             };
@@ -91,7 +91,7 @@ pub(crate) fn read(request: Request) -> Result<Chat, Unrendered> {
     })
 }
 
-impl Item {
+impl ResponsesItem {
     fn kind(&self) -> &str {
         self.r#type.as_deref().unwrap_or("message")
     }

@@ -85,7 +85,7 @@ impl Draws {
     }
 }
 
-// One test, because the memory is that of the process.
+// One test, because the memory is the whole process's.
 #[test]
 fn a_chat_takes_at_most_four_times_its_bytes() {
     let template = ChatTemplate::compile(TEMPLATE, "", "").unwrap();

@@ -19,7 +19,8 @@ use crate::plan::Plan;
 use crate::watch::{NoPlan, PlanResult, PlanWatch, read};
 use crate::{Refusal, Refusals};
 
-/// Objects that change within this time of each other are read together, such as the objects of one `kubectl apply`.
+/// Objects that change within this time of each other are read together, such as the objects of one
+/// `kubectl apply`.
 const BURST: Duration = Duration::from_millis(20);
 
 type FilesResult = Result<Vec<File>, Problems>;
@@ -36,7 +37,7 @@ impl PlanWatch {
         let (plans, plan_receiver) =
             watch::channel(Err(NoPlan::Pending("the cluster's objects were not read yet".to_owned())));
         let (refusals, refusal_receiver) = watch::channel(Refusals::default());
-        let follower = Follower { plans, refusals, reads, warnings: Vec::new() };
+        let follower = ClusterFollower { plans, refusals, reads, warnings: Vec::new() };
         let tasks_of_files = tasks.clone();
         let task = tasks.spawn("cluster objects", async move {
             let files = manifests.map(|path| FilesWatch::start(path, &settings, &tasks_of_files));
@@ -67,7 +68,7 @@ impl FilesWatch {
 }
 
 /// Publishes plans and refusals.
-struct Follower {
+struct ClusterFollower {
     plans: watch::Sender<PlanResult>,
     refusals: watch::Sender<Refusals>,
     reads: ResultCounter,
@@ -75,7 +76,7 @@ struct Follower {
     warnings: Vec<Problem>,
 }
 
-impl Follower {
+impl ClusterFollower {
     async fn run(
         mut self,
         mut objects: watch::Receiver<ObjectsResult>,
@@ -166,8 +167,8 @@ async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     }
 }
 
-/// Whether an object is there and may concern a pool that is served. An object that is being deleted counts as deleted, as in the
-/// EPP.
+/// Whether an object is there and may concern a pool that is served. An object that is being deleted counts
+/// as deleted, as in the EPP.
 pub(super) fn is_selected(object: &ClusterObject, settings: &CatalogueSettings) -> bool {
     let ClusterObject { id, json, .. } = object;
     let is_deleted = json.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());

@@ -1,4 +1,5 @@
-//! Manifests that are read and refused one by one: an object, a key of a `ConfigMap`, or the files of the flags.
+//! Manifests that are read and refused one by one: an object, a key of a `ConfigMap`, or the files of the
+//! flags.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ const KEY_ENDINGS: [&str; 3] = [".yaml", ".yml", ".json"];
 /// A manifest that is read by itself.
 pub(super) struct Manifest<'a> {
     pub(super) source: Source,
-    content: Content<'a>,
+    content: ManifestContent<'a>,
 }
 
-enum Content<'a> {
+enum ManifestContent<'a> {
     Object(&'a Json),
     /// The documents of a key, and the namespace of documents that name none.
     Text(&'a str, &'a str),
@@ -29,11 +30,12 @@ enum Content<'a> {
 }
 
 impl<'a> Manifest<'a> {
-    /// The manifests of an object: one for each key of a `ConfigMap`, unless the `ConfigMap` is itself one of a base model.
+    /// The manifests of an object: one for each key of a `ConfigMap`, unless the `ConfigMap` is itself one of
+    /// a base model.
     pub(super) fn of_object(object: &'a ClusterObject) -> Vec<Self> {
         let id = Arc::new(object.id.clone());
         if !is_config_map(&id) || is_labelled(&object.json) {
-            return vec![Self { source: Source::Object(id), content: Content::Object(&object.json) }];
+            return vec![Self { source: Source::Object(id), content: ManifestContent::Object(&object.json) }];
         }
         let data = object.json.get("data").and_then(Json::as_object);
         let texts = data.into_iter().flatten().filter_map(|(key, text)| Some((key.as_str(), text.as_str()?)));
@@ -42,29 +44,29 @@ impl<'a> Manifest<'a> {
         texts
             .map(|(key, text)| Self {
                 source: Source::ConfigMapKey(Arc::clone(&id), key.into()),
-                content: Content::Text(text, namespace),
+                content: ManifestContent::Text(text, namespace),
             })
             .collect()
     }
 
     /// The files of the flags, which are valid together or not at all.
     pub(super) fn of_files(source: Source, files: &'a Result<Vec<File>, Problems>) -> Self {
-        Self { source, content: Content::Files(files) }
+        Self { source, content: ManifestContent::Files(files) }
     }
 
     /// Reads the manifest.
     pub(super) fn read(&self, settings: &CatalogueSettings) -> Documents {
         let options = &settings.options;
         let mut documents = match self.content {
-            Content::Object(json) => {
+            ManifestContent::Object(json) => {
                 let mut documents = Documents::default();
                 let json = without_nulls_outside(PARAMETERS, json.clone());
                 documents.read_object(&Origin::of(self.source.clone()), json, &settings.scope(), options);
                 documents
             }
-            Content::Text(text, namespace) => self.read_text(text, namespace, settings),
-            Content::Files(Ok(files)) => Documents::of_files(files, &settings.scope(), options),
-            Content::Files(Err(Problems(problems))) => {
+            ManifestContent::Text(text, namespace) => self.read_text(text, namespace, settings),
+            ManifestContent::Files(Ok(files)) => Documents::of_files(files, &settings.scope(), options),
+            ManifestContent::Files(Err(Problems(problems))) => {
                 Documents { problems: problems.clone(), ..Documents::default() }
             }
         };

@@ -57,7 +57,7 @@ pub struct ClusterCatalogue {
 
 #[derive(Debug)]
 struct ManifestState {
-    identity: Identity,
+    identity: ObjectVersion,
     /// The last valid version, of the same object.
     valid: Option<Documents>,
     /// Problems of the newest version.
@@ -66,7 +66,7 @@ struct ManifestState {
 
 /// An object and its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Identity {
+struct ObjectVersion {
     uid: Option<String>,
     generation: Option<i64>,
     /// Annotations, which change without a new generation.
@@ -78,7 +78,7 @@ struct Identity {
 /// The annotation with all that `kubectl apply` was given: another copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-impl Identity {
+impl ObjectVersion {
     fn of(object: &ClusterObject) -> Self {
         let without_generation = object.generation.is_none();
         let annotations = object.json.pointer("/metadata/annotations").and_then(Json::as_object);
@@ -104,7 +104,7 @@ impl ClusterCatalogue {
         let mut present = HashSet::new();
         let mut is_changed = false;
         for object in objects.0.iter().filter(|object| follow::is_selected(object, &self.settings)) {
-            let identity = Identity::of(object);
+            let identity = ObjectVersion::of(object);
             for manifest in Manifest::of_object(object) {
                 present.insert(manifest.source.clone());
                 let earlier = self.manifests.remove(&manifest.source);
@@ -127,7 +127,7 @@ impl ClusterCatalogue {
     /// Replaces the manifests of the files at `path`.
     pub fn set_files(&mut self, path: &Path, files: &Result<Vec<File>, Problems>) {
         let documents = Manifest::of_files(Source::File(path.into()), files).read(&self.settings);
-        self.files = Some(ManifestState::new(self.files.take(), Identity::default(), documents));
+        self.files = Some(ManifestState::new(self.files.take(), ObjectVersion::default(), documents));
     }
 
     /// The plan of all manifests in force, and the refused manifests.
@@ -179,7 +179,7 @@ impl ClusterCatalogue {
 impl ManifestState {
     /// The state after reading a version. An object with another uid is another object, so the last valid
     /// version of its predecessor is dropped.
-    fn new(earlier: Option<Self>, identity: Identity, mut documents: Documents) -> Self {
+    fn new(earlier: Option<Self>, identity: ObjectVersion, mut documents: Documents) -> Self {
         let problems = core::mem::take(&mut documents.problems);
         let valid = if problems.is_empty() {
             Some(documents)

@@ -62,6 +62,9 @@ const SESSIONS: Here = Differs(
     "the 65536 most recently used sessions are kept at least; a session's token names the endpoint that answered",
 );
 
+const TESTING: Here =
+    Differs("needs --allow-experimental-plugins, because clients choose their servers with it");
+
 /// A hub of clusters: its endpoints are gateways, which this picker cannot reach by an address of a pool.
 const HUB: Here = Refused(
     "a hub picks among the gateways of clusters, which are host names with TLS and have an EPP's metrics; here the endpoints of a pool are model servers. \
@@ -133,7 +136,7 @@ const TYPES: &[(&str, bool, Here)] = &[
     ("fcfs-ordering-policy", BETA, Equal),
     ("file-discovery", BETA, Equal),
     ("global-strict-fairness-policy", BETA, Equal),
-    ("header-based-testing-filter", BETA, Equal),
+    ("header-based-testing-filter", BETA, TESTING),
     ("header-label-affinity-scorer", ALPHA, Equal),
     ("header-profile-handler", ALPHA, Equal),
     ("inflight-load-producer", BETA, Equal),

@@ -30,7 +30,7 @@ struct ConfigMap {
 struct Data {
     base_model: TrimmedModel,
     #[deserr(default)]
-    adapters: Adapters,
+    adapters: AdapterNames,
 }
 
 /// The name of a model, without the blanks around it.
@@ -47,9 +47,9 @@ impl TrimmedModel {
 /// A YAML list of names; blank ones are skipped.
 #[derive(Default, Deserr)]
 #[deserr(error = Faults, try_from(&String) = Self::new -> String)]
-struct Adapters(Vec<String>);
+struct AdapterNames(Vec<String>);
 
-impl Adapters {
+impl AdapterNames {
     fn new(text: &str) -> Result<Self, String> {
         let listed = match text.trim() {
             "" => Vec::new(),
@@ -74,7 +74,7 @@ impl BaseModel {
         let version = document.pointer("/metadata/resourceVersion").and_then(Json::as_str);
         let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
         let ConfigMap { metadata, data } = deserialize(document)?;
-        let Data { base_model: TrimmedModel(name), adapters: Adapters(adapters) } = data;
+        let Data { base_model: TrimmedModel(name), adapters: AdapterNames(adapters) } = data;
         Ok((metadata, Self { name, adapters, version }))
     }
 

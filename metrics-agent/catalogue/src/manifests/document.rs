@@ -12,7 +12,7 @@ use super::inference_model::{InferenceModel, InferenceObjective};
 use super::inference_model_rewrite::InferenceModelRewrite;
 use super::inference_pool::InferencePool;
 use super::picker::EndpointPickerConfig;
-use super::{GIE_V1ALPHA1, Kind, LLM_D_CONFIG, POOL, Scope, inference_pool, picker};
+use super::{GIE_V1ALPHA1, LLM_D_CONFIG, ManifestKind, POOL, Scope, inference_pool, picker};
 use crate::Options;
 use crate::epp::names::{self, Use};
 
@@ -26,9 +26,10 @@ pub(crate) struct Item<S> {
 
 /// A picker configuration and its origin.
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
+pub(crate) struct PickerDocument {
     pub origin: Origin,
-    /// The name in the plan of the configuration's pool; `None`: every pool without a configuration of its own.
+    /// The name in the plan of the configuration's pool; `None`: every pool without a configuration of its
+    /// own.
     pub pool: Option<String>,
     /// Whether it is a shadow configuration.
     pub(crate) is_shadow: bool,
@@ -42,7 +43,7 @@ pub(crate) struct Config {
 pub(crate) struct Documents {
     pub count: usize,
     pub pools: Vec<Item<InferencePool>>,
-    pub(crate) configs: Vec<Config>,
+    pub(crate) configs: Vec<PickerDocument>,
     pub objectives: Vec<Item<InferenceObjective>>,
     pub(crate) rewrites: Vec<Item<InferenceModelRewrite>>,
     pub models: Vec<Item<InferenceModel>>,
@@ -53,7 +54,7 @@ pub(crate) struct Documents {
 
 #[derive(Deserr)]
 #[deserr(error = Faults, rename_all = camelCase)]
-struct Header {
+struct DocumentHeader {
     api_version: String,
     kind: String,
 }
@@ -61,7 +62,7 @@ struct Header {
 /// The structure of all kinds except the configuration.
 #[derive(Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields, where_predicate = S: Deserr<Faults>)]
-struct Resource<S> {
+struct ManifestResource<S> {
     #[deserr(rename = "apiVersion")]
     _api_version: String,
     #[deserr(rename = "kind")]
@@ -82,8 +83,9 @@ impl Documents {
         }
     }
 
-    /// Reads an object of the API server, which has no null anywhere. The server has checked it by its own version of the schema, which may be
-    /// newer: fields that the agent does not support are left out with a warning.
+    /// Reads an object of the API server, which has no null anywhere. The server has checked it by its own
+    /// version of the schema, which may be newer: fields that the agent does not support are left out with a
+    /// warning.
     pub(crate) fn read_object(
         &mut self,
         origin: &Origin,
@@ -116,22 +118,22 @@ impl Documents {
             self.base_models.push(Item { origin: origin.clone(), metadata, spec });
             return Ok(());
         }
-        let Header { api_version, kind } = deserialize(manifest.clone())?;
-        let Some(kind) = Kind::of(&api_version, &kind)? else {
+        let DocumentHeader { api_version, kind } = deserialize(manifest.clone())?;
+        let Some(kind) = ManifestKind::of(&api_version, &kind)? else {
             let text = format!("{kind} of {api_version} is not read by the agent; the document is skipped");
             self.warnings.push(origin.problem("kind", text));
             return Ok(());
         };
         match kind {
-            Kind::InferencePool if api_version == POOL => {
+            ManifestKind::InferencePool if api_version == POOL => {
                 let pool = resource::<inference_pool::V1>(origin, manifest, scope)?;
                 self.pools.push(pool.map(InferencePool::from));
             }
-            Kind::InferencePool => {
+            ManifestKind::InferencePool => {
                 let pool = resource::<inference_pool::V1Alpha2>(origin, manifest, scope)?;
                 self.pools.push(pool.map(InferencePool::from));
             }
-            Kind::EndpointPickerConfig => {
+            ManifestKind::EndpointPickerConfig => {
                 let names = names::uses(&manifest);
                 let unreleased = names.iter().filter_map(|it| Some(Fault::new(&it.at, it.unreleased()?)));
                 let unreleased: Vec<_> = unreleased.collect();
@@ -148,11 +150,11 @@ impl Documents {
                 let deprecated = names.iter().filter_map(|it| Some(origin.problem(&it.at, it.warning()?)));
                 self.warnings.extend(deprecated);
                 self.warnings.extend(warnings.into_iter().map(|it| origin.problem(it.at, it.text)));
-                self.configs.push(Config { origin: origin.clone(), pool, is_shadow, lowered, names });
+                self.configs.push(PickerDocument { origin: origin.clone(), pool, is_shadow, lowered, names });
             }
-            Kind::InferenceObjective => self.objectives.push(resource(origin, manifest, scope)?),
-            Kind::InferenceModelRewrite => self.rewrites.push(resource(origin, manifest, scope)?),
-            Kind::InferenceModel => self.models.push(resource(origin, manifest, scope)?),
+            ManifestKind::InferenceObjective => self.objectives.push(resource(origin, manifest, scope)?),
+            ManifestKind::InferenceModelRewrite => self.rewrites.push(resource(origin, manifest, scope)?),
+            ManifestKind::InferenceModel => self.models.push(resource(origin, manifest, scope)?),
         }
         Ok(())
     }
@@ -189,14 +191,14 @@ impl<S> Item<S> {
 }
 
 fn resource<S: Deserr<Faults>>(origin: &Origin, manifest: Json, scope: &Scope) -> Result<Item<S>, Faults> {
-    let resource: Resource<S> = deserialize(manifest)?;
+    let resource: ManifestResource<S> = deserialize(manifest)?;
     let metadata = Metadata::new(resource.metadata, scope);
     Ok(Item { origin: origin.clone(), metadata, spec: resource.spec })
 }
 
 #[derive(Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-struct List {
+struct ManifestList {
     #[deserr(rename = "apiVersion")]
     _api_version: String,
     #[deserr(rename = "kind")]
@@ -210,15 +212,15 @@ struct List {
 
 /// The objects of a list; `None`: the document is not a list.
 ///
-/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may lack version and kind, as
-/// the API server writes it.
+/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may
+/// lack version and kind, as the API server writes it.
 pub(crate) fn items_of(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
     let kind = match ListKind::of(document) {
         ListKind::NotAList => return Ok(None),
         ListKind::Mixed => None,
         ListKind::Of(kind) => Some(kind),
     };
-    let List { mut items, .. } = deserialize(document.clone())?;
+    let ManifestList { mut items, .. } = deserialize(document.clone())?;
     let mut faults = Faults::default();
     for (index, item) in items.iter_mut().enumerate() {
         if ListKind::of(item) != ListKind::NotAList {
@@ -240,7 +242,7 @@ enum ListKind {
     NotAList,
     Mixed,
     /// A list of objects of this kind.
-    Of(Kind),
+    Of(ManifestKind),
 }
 
 impl ListKind {
@@ -249,11 +251,12 @@ impl ListKind {
         if kind == "List" && document.get("apiVersion").is_some_and(|version| version == "v1") {
             return Self::Mixed;
         }
-        kind.strip_suffix("List").and_then(Kind::by_name).map_or(Self::NotAList, Self::Of)
+        kind.strip_suffix("List").and_then(ManifestKind::by_name).map_or(Self::NotAList, Self::Of)
     }
 }
 
-/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is read.
+/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is
+/// read.
 pub(crate) const PARAMETERS: &str = "parameters";
 
 impl Documents {

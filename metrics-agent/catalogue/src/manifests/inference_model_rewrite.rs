@@ -10,14 +10,14 @@ use super::fields::{Model, PoolRef, Weight};
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(crate) struct InferenceModelRewrite {
     pub(crate) pool_ref: PoolRef,
-    rules: Vec<Rule>,
+    rules: Vec<RewriteRuleSpec>,
 }
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, deny_unknown_fields)]
 struct RuleFields {
     #[deserr(default)]
-    matches: Vec<Match>,
+    matches: Vec<RewriteMatch>,
     #[deserr(default)]
     targets: Option<Targets>,
     /// The name of `targets` in the API's proposal.
@@ -28,12 +28,12 @@ struct RuleFields {
 /// A rule without models applies to all models.
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, try_from(RuleFields) = Self::new -> String)]
-struct Rule {
+struct RewriteRuleSpec {
     models: Vec<String>,
-    targets: Vec<Target>,
+    targets: Vec<RewriteTarget>,
 }
 
-impl Rule {
+impl RewriteRuleSpec {
     fn new(rule: RuleFields) -> Result<Self, String> {
         let models = rule.matches.into_iter().map(|entry| entry.model.value.0).collect();
         match (rule.targets, rule.split) {
@@ -46,7 +46,7 @@ impl Rule {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, deny_unknown_fields)]
-struct Match {
+struct RewriteMatch {
     model: ModelMatch,
 }
 
@@ -65,11 +65,11 @@ enum MatchType {
 }
 
 #[derive(Clone, Debug, Deserr)]
-#[deserr(error = Faults, try_from(Vec<Target>) = Self::new -> String)]
-struct Targets(Vec<Target>);
+#[deserr(error = Faults, try_from(Vec<RewriteTarget>) = Self::new -> String)]
+struct Targets(Vec<RewriteTarget>);
 
 impl Targets {
-    fn new(targets: Vec<Target>) -> Result<Self, String> {
+    fn new(targets: Vec<RewriteTarget>) -> Result<Self, String> {
         if targets.is_empty() {
             return Err("is empty; at least one target is required".to_owned());
         }
@@ -86,7 +86,7 @@ impl Targets {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-struct Target {
+struct RewriteTarget {
     model_rewrite: Model,
     #[deserr(default)]
     weight: Option<Weight>,

@@ -26,7 +26,7 @@ pub(crate) struct InferencePool {
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(crate) struct V1 {
-    selector: LabelSelector,
+    selector: PoolSelector,
     target_ports: TargetPorts,
     #[deserr(default)]
     app_protocol: AppProtocol,
@@ -38,7 +38,7 @@ pub(crate) struct V1 {
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
 pub(crate) struct V1Alpha2 {
-    selector: Labels,
+    selector: SelectorLabels,
     target_port_number: Port,
     #[deserr(default)]
     extension_ref: Option<ExtensionRef>,
@@ -46,15 +46,15 @@ pub(crate) struct V1Alpha2 {
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-struct LabelSelector {
-    match_labels: Labels,
+struct PoolSelector {
+    match_labels: SelectorLabels,
 }
 
 #[derive(Debug, Deserr)]
 #[deserr(error = Faults, try_from(Texts) = Self::new -> String)]
-struct Labels(BTreeMap<String, String>);
+struct SelectorLabels(BTreeMap<String, String>);
 
-impl Labels {
+impl SelectorLabels {
     fn new(Texts(labels): Texts) -> Result<Self, String> {
         if (1..=64).contains(&labels.len()) {
             Ok(Self(labels))
@@ -91,7 +91,8 @@ impl TargetPorts {
     }
 }
 
-/// The protocol of gateways to the servers. Envoy's configuration has it, so it is only compared with the parsers.
+/// The protocol of gateways to the servers. Envoy's configuration has it, so it is only compared with the
+/// parsers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults)]
 pub enum AppProtocol {
@@ -116,8 +117,8 @@ struct EndpointPickerRef {
     _name: Name,
     #[deserr(default, rename = "port")]
     _port: Option<TargetPort>,
-    #[deserr(default = FailureMode::FailClose)]
-    failure_mode: FailureMode,
+    #[deserr(default = PoolFailureMode::FailClose)]
+    failure_mode: PoolFailureMode,
 }
 
 /// The address of the EPP in the older version.
@@ -135,18 +136,18 @@ struct ExtensionRef {
     /// The name of `portNumber` in the API's early documents.
     #[deserr(default, rename = "port")]
     _port: Option<Port>,
-    #[deserr(default = FailureMode::FailClose)]
-    failure_mode: FailureMode,
+    #[deserr(default = PoolFailureMode::FailClose)]
+    failure_mode: PoolFailureMode,
 }
 
 #[derive(Clone, Copy, Debug, Deserr)]
 #[deserr(error = Faults)]
-enum FailureMode {
+enum PoolFailureMode {
     FailOpen,
     FailClose,
 }
 
-impl FailureMode {
+impl PoolFailureMode {
     fn on_the_wire(self) -> v1::FailureMode {
         match self {
             Self::FailOpen => v1::FailureMode::FailOpen,

@@ -23,7 +23,7 @@ const GROUPS: [&str; 3] = ["inference.networking.k8s.io/", "inference.networking
 
 /// A kind of manifests that the agent reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ManifestKind {
     InferencePool,
     EndpointPickerConfig,
     InferenceObjective,
@@ -31,7 +31,7 @@ enum Kind {
     InferenceModel,
 }
 
-impl Kind {
+impl ManifestKind {
     const ALL: [Self; 5] = [
         Self::InferencePool,
         Self::EndpointPickerConfig,
@@ -66,8 +66,9 @@ impl Kind {
         }
     }
 
-    /// The kind of a document; `None` for a document that the agent does not read, such as a Deployment in the same file. But a
-    /// supported kind in a wrong version, or an unknown kind in a supported group, is refused as a spelling mistake.
+    /// The kind of a document; `None` for a document that the agent does not read, such as a Deployment in
+    /// the same file. But a supported kind in a wrong version, or an unknown kind in a supported group, is
+    /// refused as a spelling mistake.
     fn of(api_version: &str, name: &str) -> Result<Option<Self>, Faults> {
         let fault = match Self::by_name(name) {
             Some(kind) if kind.versions().contains(&api_version) => return Ok(Some(kind)),

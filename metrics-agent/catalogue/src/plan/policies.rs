@@ -9,7 +9,7 @@ use metrics_agent_sources::manifests::{Origin, Problem};
 
 use super::{PoolDraft, unknown_pool};
 use crate::epp::names::Use;
-use crate::manifests::document::{Config, Documents, Item};
+use crate::manifests::document::{Documents, Item, PickerDocument};
 use crate::manifests::fields::PoolRef;
 
 /// Applies the objects. The result are the objects without effect: their pool is unknown, or an older object
@@ -105,14 +105,14 @@ fn refuse_names(names: &[Use], rules: &[EppRules], origin: &Origin, problems: &m
 /// Sets each pool's configuration, and returns the endpoints file, of which there is at most one.
 pub(super) fn apply_configs(
     pools: &mut [PoolDraft],
-    configs: Vec<Config>,
+    configs: Vec<PickerDocument>,
     problems: &mut Vec<Problem>,
 ) -> Option<PathBuf> {
     let mut endpoints_file: Option<(PathBuf, Origin)> = None;
     let mut seen: HashMap<Option<String>, Origin> = HashMap::new();
     // Configurations of one pool come last, so that they replace the configurations of all pools.
     let (named, unnamed): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.pool.is_some());
-    for Config { origin, pool, lowered, names, .. } in unnamed.into_iter().chain(named) {
+    for PickerDocument { origin, pool, lowered, names, .. } in unnamed.into_iter().chain(named) {
         let mut refuse = |at: &str, text: String| problems.push(origin.problem(at, text));
         if let Some(first) = seen.get(&pool) {
             let of = pool.as_ref().map_or("all pools".to_owned(), |pool| format!("pool {pool:?}"));
@@ -155,12 +155,12 @@ pub(super) fn apply_configs(
 /// Sets each pool's shadow configuration. `endpoints_file` is the acting configurations' endpoints file.
 pub(super) fn apply_shadows(
     pools: &mut [PoolDraft],
-    shadows: Vec<Config>,
+    shadows: Vec<PickerDocument>,
     endpoints_file: Option<&Path>,
     documents: &mut Documents,
 ) {
     let mut seen: HashMap<String, Origin> = HashMap::new();
-    for Config { origin, pool, lowered, names, .. } in shadows {
+    for PickerDocument { origin, pool, lowered, names, .. } in shadows {
         // The shadow annotation is in the metadata, which requires a name.
         let Some(name) = pool else { continue };
         let mut refuse = |text| documents.problems.push(origin.problem("metadata.name", text));

@@ -10,17 +10,17 @@ const POOLS: &str = "inference.networking.k8s.io";
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Configuration {
-    extension_managers: Vec<Entry>,
-    extension_manager: Option<Entry>,
+    extension_managers: Vec<ManagerEntry>,
+    extension_manager: Option<ManagerEntry>,
 }
 
 /// An extension server, as Envoy Gateway's configuration describes it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Entry {
+pub(super) struct ManagerEntry {
     backend_resources: Vec<BackendResource>,
     hooks: Hooks,
-    service: Service,
+    service: EntryService,
     max_message_size: Option<serde_json::Value>,
     /// Whether another extension with `InferencePool`s is called after it.
     #[serde(skip)]
@@ -44,35 +44,35 @@ struct Hooks {
 #[serde(default)]
 struct Translator {
     post: Vec<String>,
-    translation: Translation,
+    translation: EntryTranslation,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Translation {
-    listener: Part,
-    route: Part,
-    cluster: Part,
-    secret: Part,
+struct EntryTranslation {
+    listener: TranslationPart,
+    route: TranslationPart,
+    cluster: TranslationPart,
+    secret: TranslationPart,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Part {
+struct TranslationPart {
     /// `None`: no for listeners and routes, yes for clusters and secrets.
     include_all: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Service {
-    tls: Option<Tls>,
+struct EntryService {
+    tls: Option<EntryTls>,
 }
 
 /// The Secrets of an entry.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Tls {
+pub(super) struct EntryTls {
     pub(super) certificate_ref: Option<SecretRef>,
     pub(super) client_certificate_ref: Option<SecretRef>,
 }
@@ -86,9 +86,9 @@ pub(super) struct SecretRef {
     pub(super) namespace: Option<String>,
 }
 
-impl Entry {
-    /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are other extensions, such as Envoy AI
-    /// Gateway. `None`: there is none.
+impl ManagerEntry {
+    /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are
+    /// other extensions, such as Envoy AI Gateway. `None`: there is none.
     pub(super) fn find(text: &str) -> Result<Option<Self>, String> {
         let options = serde_saphyr::options! { budget: Some(FileLimits::default().yaml()) };
         let configuration: Configuration =
@@ -110,7 +110,7 @@ impl Entry {
     }
 
     /// Its Secrets.
-    pub(super) fn tls(&self) -> Tls {
+    pub(super) fn tls(&self) -> EntryTls {
         self.service.tls.clone().unwrap_or_default()
     }
 
@@ -169,7 +169,7 @@ impl Entry {
                 "set maxMessageSize: 64Mi",
             ));
         }
-        let Tls { certificate_ref, client_certificate_ref } = self.tls();
+        let EntryTls { certificate_ref, client_certificate_ref } = self.tls();
         for (field, is_missing) in [
             ("certificateRef", certificate_ref.is_none()),
             ("clientCertificateRef", client_certificate_ref.is_none()),
@@ -199,7 +199,7 @@ extensionManagers:
     backendResources: [{group: inference.networking.k8s.io, version: v1, kind: InferencePool}]
     hooks:
       xdsTranslator:
-        post: [Route, Endpoints, Translation]
+        post: [Route, Endpoints, EntryTranslation]
         translation:
           listener: {includeAll: true}
           route: {includeAll: true}
@@ -214,14 +214,14 @@ extensionManagers:
 ";
 
     fn problems(text: &str) -> Vec<String> {
-        let entry = Entry::find(text).unwrap().unwrap();
+        let entry = ManagerEntry::find(text).unwrap().unwrap();
         entry.findings("here").into_iter().map(|finding| finding.problem).collect()
     }
 
     #[test]
     fn the_charts_entry_has_no_mistake() {
         assert_eq!(problems(ENTRY), [""; 0]);
-        let tls = Entry::find(ENTRY).unwrap().unwrap().tls();
+        let tls = ManagerEntry::find(ENTRY).unwrap().unwrap().tls();
         let certificate = SecretRef { name: "ca".to_owned(), namespace: Some("inference".to_owned()) };
         assert_eq!(tls.certificate_ref, Some(certificate));
         assert_eq!(tls.client_certificate_ref.unwrap().namespace, None);
@@ -263,12 +263,12 @@ extensionManagers:
 
     #[test]
     fn without_pools_there_is_no_entry() {
-        assert!(Entry::find("{}").unwrap().is_none());
-        assert!(Entry::find(&ENTRY.replace("InferencePool", "Backend")).unwrap().is_none());
+        assert!(ManagerEntry::find("{}").unwrap().is_none());
+        assert!(ManagerEntry::find(&ENTRY.replace("InferencePool", "Backend")).unwrap().is_none());
         let single =
             ENTRY.replace("extensionManagers:\n  - name: other", "extensionManager:\n    name: other");
         let single = single.split("  - name: endpoint-picker").next().unwrap();
-        assert!(Entry::find(single).unwrap().is_some(), "{single}");
-        assert!(Entry::find("[").unwrap_err().contains("YAML"));
+        assert!(ManagerEntry::find(single).unwrap().is_some(), "{single}");
+        assert!(ManagerEntry::find("[").unwrap_err().contains("YAML"));
     }
 }

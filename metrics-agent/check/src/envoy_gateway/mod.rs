@@ -1,5 +1,5 @@
-//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: checks Envoy Gateway's configuration, certificates and rights, and the status of
-//! routes and pools, as the API server has them.
+//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: checks Envoy Gateway's configuration,
+//! certificates and rights, and the status of routes and pools, as the API server has them.
 
 mod certificates;
 mod entry;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use certificates::Certificates;
-use entry::{Entry, SecretRef};
+use entry::{ManagerEntry, SecretRef};
 use hyper::Method;
 use metrics_agent_doctor::doctor::{Finding, Report};
 use metrics_agent_sources::kubernetes::{ApiError, Client, ClusterObject, Reason};
@@ -31,11 +31,11 @@ const POOLS: &str = "/apis/inference.networking.k8s.io/v1/inferencepools?limit=1
 
 /// The parts of Envoy Gateway that the API server has.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct GatewayFacts {
     /// Its namespace.
     namespace: String,
     /// The agents' entry in its configuration, or why it cannot be read.
-    entry: Result<Option<Entry>, String>,
+    entry: Result<Option<ManagerEntry>, String>,
     /// `None` without an entry.
     certificates: Option<Certificates>,
     /// Whether the definition of `InferencePool` is installed.
@@ -46,7 +46,7 @@ pub(super) struct Facts {
     routes: Vec<Arc<ClusterObject>>,
 }
 
-impl Facts {
+impl GatewayFacts {
     /// Reads them. `pools` and `routes` were read before.
     pub(super) async fn read(
         client: &Client,
@@ -55,7 +55,7 @@ impl Facts {
         routes: Vec<Arc<ClusterObject>>,
     ) -> Self {
         let entry = match text(client, &namespace, "configmaps", CONFIG_MAP, CONFIG_KEY).await {
-            Ok(text) => Entry::find(&text).map_err(|problem| format!("{CONFIG_KEY}: {problem}")),
+            Ok(text) => ManagerEntry::find(&text).map_err(|problem| format!("{CONFIG_KEY}: {problem}")),
             Err(problem) => Err(problem),
         };
         let certificates = match &entry {
@@ -182,11 +182,11 @@ async fn may_watch_pools(client: &Client, namespace: &str) -> Result<bool, ApiEr
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
+    fn facts() -> GatewayFacts {
         let pools = "extensionManagers: [{backendResources: [{group: inference.networking.k8s.io, kind: InferencePool}]}]";
-        Facts {
+        GatewayFacts {
             namespace: "envoy-gateway-system".to_owned(),
-            entry: Entry::find(pools),
+            entry: ManagerEntry::find(pools),
             certificates: None,
             has_pools: true,
             may_watch_pools: Ok(true),
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    fn problems(facts: &Facts) -> String {
+    fn problems(facts: &GatewayFacts) -> String {
         facts.diagnose(UnixTime::now()).to_string()
     }
 
@@ -204,15 +204,15 @@ mod tests {
         let report = problems(&facts());
         assert!(report.contains("the hook Translation is missing"), "{report}");
         assert!(report.contains("at:  ConfigMap envoy-gateway-system/envoy-gateway-config"), "{report}");
-        let report = problems(&Facts { entry: Ok(None), ..facts() });
+        let report = problems(&GatewayFacts { entry: Ok(None), ..facts() });
         assert!(report.contains("no entry has InferencePool among its backendResources"), "{report}");
-        let report = problems(&Facts { entry: Err("configmaps x/y: 404".to_owned()), ..facts() });
+        let report = problems(&GatewayFacts { entry: Err("configmaps x/y: 404".to_owned()), ..facts() });
         assert!(report.contains("cannot be read: configmaps x/y: 404"), "{report}");
-        let report = problems(&Facts { has_pools: false, ..facts() });
+        let report = problems(&GatewayFacts { has_pools: false, ..facts() });
         assert!(report.contains("the definition is not installed"), "{report}");
-        let report = problems(&Facts { may_watch_pools: Ok(false), ..facts() });
+        let report = problems(&GatewayFacts { may_watch_pools: Ok(false), ..facts() });
         assert!(report.contains("it may not list and watch"), "{report}");
-        let report = problems(&Facts { may_watch_pools: Err("403".to_owned()), ..facts() });
+        let report = problems(&GatewayFacts { may_watch_pools: Err("403".to_owned()), ..facts() });
         assert!(report.contains("its rights are not checked: 403"), "{report}");
     }
 }

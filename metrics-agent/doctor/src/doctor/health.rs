@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The health of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum ServerHealth {
     /// It serves, or has no service that returns its health.
     Serving,
     /// It returns that it does not serve.
@@ -30,7 +30,7 @@ pub enum Health {
     Unreachable(String),
 }
 
-impl Health {
+impl ServerHealth {
     /// Asks the server at an address.
     pub(super) async fn of(address: SocketAddr) -> Self {
         let late = || Self::Unreachable(format!("no response within {TIMEOUT:?}"));
@@ -38,29 +38,29 @@ impl Health {
     }
 }
 
-async fn ask(address: SocketAddr) -> Health {
+async fn ask(address: SocketAddr) -> ServerHealth {
     let stream = match TcpStream::connect(address).await {
         Ok(stream) => stream,
-        Err(error) => return Health::Unreachable(error.to_string()),
+        Err(error) => return ServerHealth::Unreachable(error.to_string()),
     };
     let connection = match GrpcConnection::open(stream).await {
         Ok(connection) => connection,
-        Err(error) => return Health::NotGrpc(described(&error)),
+        Err(error) => return ServerHealth::NotGrpc(described(&error)),
     };
     let mut client = HealthClient::with_origin(connection, Uri::from_static("http://server"));
     // An empty service is the whole server.
     match client.check(HealthCheckRequest::default()).await.map(Response::into_inner) {
-        Ok(response) if response.status() == ServingStatus::Serving => Health::Serving,
-        Ok(_) => Health::NotServing,
+        Ok(response) if response.status() == ServingStatus::Serving => ServerHealth::Serving,
+        Ok(_) => ServerHealth::NotServing,
         Err(status) => of_status(&status),
     }
 }
 
-fn of_status(status: &Status) -> Health {
+fn of_status(status: &Status) -> ServerHealth {
     match (status.code(), status.source()) {
-        (_, Some(source)) => Health::NotGrpc(described(source)),
-        (Code::Unimplemented, None) => Health::Serving,
-        (code, None) => Health::Unknown(format!("{code:?}: {}", status.message())),
+        (_, Some(source)) => ServerHealth::NotGrpc(described(source)),
+        (Code::Unimplemented, None) => ServerHealth::Serving,
+        (code, None) => ServerHealth::Unknown(format!("{code:?}: {}", status.message())),
     }
 }
 

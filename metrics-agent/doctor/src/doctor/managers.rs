@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::dump::{
-    ConfigDump, Extension, HttpConnectionManager, Listener, Message, RetryPolicy, RouteConfiguration,
-    TypedConfigs,
+    ConfigDump, Extension, HttpConnectionManager, Listener, RetryPolicy, RouteConfiguration, TypedConfigs,
+    TypedMessage,
 };
 use super::picker::{Picker, is_off};
 
@@ -28,7 +28,7 @@ pub(crate) struct Manager {
     pub(crate) buffer_bytes: Option<u64>,
     pub(crate) settings: HttpConnectionManager,
     /// All its filters, also those that are disabled.
-    pub(crate) filters: Vec<Arc<Filter>>,
+    pub(crate) filters: Vec<Arc<HttpFilter>>,
     /// The routes on which a picker runs.
     pub(crate) entries: Vec<RouteEntry>,
     /// The name of its route configuration, if Envoy does not have it.
@@ -40,7 +40,7 @@ pub(crate) struct Manager {
 pub(crate) struct RouteEntry {
     pub(crate) place: String,
     /// The filters that run, in their order.
-    pub(crate) filters: Vec<Arc<Filter>>,
+    pub(crate) filters: Vec<Arc<HttpFilter>>,
     /// `None` if a header or an extension names the cluster.
     pub(crate) cluster: Option<String>,
     pub(crate) retry_policy: Option<RetryPolicy>,
@@ -50,7 +50,7 @@ pub(crate) struct RouteEntry {
 
 /// An HTTP filter.
 #[derive(Debug)]
-pub(crate) struct Filter {
+pub(crate) struct HttpFilter {
     pub(crate) name: String,
     is_disabled: bool,
     pub(crate) kind: FilterKind,
@@ -92,7 +92,7 @@ struct HeaderToMetadata {
 /// A route's configuration of a filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct FilterConfig {
+struct RouteFilterConfig {
     disabled: bool,
     config: Value,
 }
@@ -104,7 +104,7 @@ impl MetadataRule {
     }
 }
 
-impl Filter {
+impl HttpFilter {
     fn new(extension: &Extension, dump: &ConfigDump) -> Self {
         let discovered = dump.filters.get(&extension.name).filter(|_| extension.config_discovery.is_some());
         let config = &discovered.unwrap_or(extension).typed_config;
@@ -145,11 +145,12 @@ impl Filter {
         rules.any(|rule| rule.header.eq_ignore_ascii_case(header) && rule.target() == target)
     }
 
-    /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it does not run.
+    /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it
+    /// does not run.
     fn with(self: &Arc<Self>, scopes: &[&TypedConfigs]) -> Option<Arc<Self>> {
         let own = || (!self.is_disabled).then(|| Arc::clone(self));
         let Some(any) = scopes.iter().find_map(|configs| configs.get(&self.name)) else { return own() };
-        let Some(message) = Message::of(any) else { return own() };
+        let Some(message) = TypedMessage::of(any) else { return own() };
         let replaced = |any: &Value| match FilterKind::of(any) {
             FilterKind::Other => Arc::clone(self),
             kind @ (FilterKind::Picker(_)
@@ -157,7 +158,7 @@ impl Filter {
             | FilterKind::HeaderToMetadata(_)
             | FilterKind::ExtProc) => Arc::new(Self { name: self.name.clone(), is_disabled: false, kind }),
         };
-        match message.read::<FilterConfig>(FILTER_CONFIG) {
+        match message.read::<RouteFilterConfig>(FILTER_CONFIG) {
             Some(Ok(config)) => (!config.disabled).then(|| replaced(&config.config)),
             Some(Err(_)) => own(),
             None => Some(replaced(any)),
@@ -167,7 +168,7 @@ impl Filter {
 
 impl FilterKind {
     fn of(typed_config: &Value) -> Self {
-        let Some(message) = Message::of(typed_config) else { return Self::Other };
+        let Some(message) = TypedMessage::of(typed_config) else { return Self::Other };
         if let Some(Ok(HeaderToMetadata { request_rules })) = message.read(HEADER_TO_METADATA) {
             return Self::HeaderToMetadata(request_rules);
         }
@@ -192,7 +193,7 @@ impl Manager {
     }
 
     fn new(listener: &Listener, settings: HttpConnectionManager, dump: &ConfigDump) -> Option<Self> {
-        let filters = settings.http_filters.iter().map(|filter| Arc::new(Filter::new(filter, dump)));
+        let filters = settings.http_filters.iter().map(|filter| Arc::new(HttpFilter::new(filter, dump)));
         let filters: Vec<_> = filters.collect();
         if !filters.iter().any(|filter| filter.is_of_picker()) {
             return None;
@@ -219,7 +220,7 @@ impl Manager {
     }
 
     /// The place of one of its filters.
-    pub(crate) fn place_of(&self, filter: &Filter) -> String {
+    pub(crate) fn place_of(&self, filter: &HttpFilter) -> String {
         format!("listener {}, HTTP filter {}", self.listener, filter.name)
     }
 
@@ -229,7 +230,7 @@ impl Manager {
     }
 
     /// Its pickers, also those that are disabled, with their filters.
-    pub(crate) fn pickers(&self) -> impl Iterator<Item = (&Filter, &Picker)> {
+    pub(crate) fn pickers(&self) -> impl Iterator<Item = (&HttpFilter, &Picker)> {
         self.filters.iter().filter_map(|filter| Some((&**filter, filter.picker()?)))
     }
 }
@@ -242,7 +243,7 @@ impl RouteEntry {
 }
 
 /// The routes on which a picker runs.
-fn entries(routes: &RouteConfiguration, filters: &[Arc<Filter>]) -> Vec<RouteEntry> {
+fn entries(routes: &RouteConfiguration, filters: &[Arc<HttpFilter>]) -> Vec<RouteEntry> {
     let mut entries = Vec::new();
     for host in &routes.virtual_hosts {
         for route in &host.routes {

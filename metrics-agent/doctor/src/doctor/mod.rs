@@ -1,5 +1,5 @@
-//! `metrics-agent doctor`: reads a running Envoy and an agent, and names the mistakes that keep requests from the endpoints that the
-//! picker chooses.
+//! `metrics-agent doctor`: reads a running Envoy and an agent, and names the mistakes that keep requests from
+//! the endpoints that the picker chooses.
 
 mod checks;
 mod dump;
@@ -14,8 +14,8 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 pub use dump::ConfigDump;
-use dump::{Cluster, Route, VirtualHost};
-pub use health::Health;
+use dump::{DumpedCluster, EnvoyRoute, VirtualHost};
+pub use health::ServerHealth;
 use hyper::{StatusCode, Uri};
 use managers::{Manager, RouteEntry};
 use metrics_agent_status::columns::counted;
@@ -33,8 +33,8 @@ use crate::fetch::{self, FetchError};
 /// Maximum number of servers of one pool that are asked for their health.
 const MAX_ASKED: usize = 64;
 
-/// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy that cannot be read is an
-/// error.
+/// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy
+/// that cannot be read is an error.
 pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchError> {
     let dump = ConfigDump::parse(&envoy.config_dump().await?)
         .map_err(|error| envoy.unreadable("/config_dump", &error))?;
@@ -125,7 +125,7 @@ pub struct Facts {
     /// The agent.
     pub agent: AgentFacts,
     /// The health of servers of gRPC, by pool and address.
-    pub health: BTreeMap<String, BTreeMap<String, Health>>,
+    pub health: BTreeMap<String, BTreeMap<String, ServerHealth>>,
     pub(crate) managers: Vec<Manager>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct Picking<'a> {
     /// Its place among the filters of the route.
     pub(crate) position: usize,
     /// The route's cluster, if Envoy has it.
-    pub(crate) cluster: Option<&'a Cluster>,
+    pub(crate) cluster: Option<&'a DumpedCluster>,
 }
 
 /// A route that the extension server leads to pools.
@@ -157,7 +157,7 @@ pub(crate) struct PoolRoute<'a> {
     /// The name of its route configuration.
     pub(crate) configuration: &'a str,
     pub(crate) host: &'a VirtualHost,
-    pub(crate) route: &'a Route,
+    pub(crate) route: &'a EnvoyRoute,
 }
 
 impl Facts {
@@ -227,20 +227,20 @@ impl Facts {
     }
 
     /// Asks the servers of pools of gRPC for their health, where Envoy speaks plain text to them.
-    async fn ask_servers(&self) -> BTreeMap<String, BTreeMap<String, Health>> {
+    async fn ask_servers(&self) -> BTreeMap<String, BTreeMap<String, ServerHealth>> {
         let mut asked = JoinSet::new();
         for pool in self.pools() {
             let Some(status) = self.agent.pool(pool).filter(|status| status.grpc.is_some()) else { continue };
             let mut clusters =
                 self.picking().filter(|it| it.picker.config.pool == pool).filter_map(|it| it.cluster);
-            if clusters.any(Cluster::has_transport_socket) {
+            if clusters.any(DumpedCluster::has_transport_socket) {
                 continue;
             }
             let ready = status.endpoints.iter().filter(|endpoint| endpoint.state != EndpointState::NotReady);
             for endpoint in ready.take(MAX_ASKED) {
                 let Ok(address) = endpoint.address.parse() else { continue };
                 let (pool, name) = (pool.to_owned(), endpoint.address.clone());
-                asked.spawn(async move { (pool, name, Health::of(address).await) });
+                asked.spawn(async move { (pool, name, ServerHealth::of(address).await) });
             }
         }
         let mut health: BTreeMap<String, BTreeMap<_, _>> = BTreeMap::new();
@@ -250,12 +250,16 @@ impl Facts {
         health
     }
 
-    /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the pickers' routes.
+    /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the
+    /// pickers' routes.
     pub fn clusters_in_statistics(&self) -> BTreeSet<String> {
         let pickers = self.pickers().into_iter();
         let agents =
             pickers.filter_map(|(_, picker)| self.dump.cluster(picker.config.agent_cluster.as_ref()?));
-        agents.chain(self.picking().filter_map(|it| it.cluster)).map(Cluster::name_in_statistics).collect()
+        agents
+            .chain(self.picking().filter_map(|it| it.cluster))
+            .map(DumpedCluster::name_in_statistics)
+            .collect()
     }
 
     /// Whether Envoy's statistics cannot show what this picker does.

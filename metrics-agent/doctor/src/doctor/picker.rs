@@ -7,7 +7,7 @@ use endpoint_picker_engine::config::Limits;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::dump::{Message, Version};
+use super::dump::{TypedMessage, Version};
 
 const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 const NATIVE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
@@ -16,13 +16,13 @@ const NATIVE_PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3
 /// An endpoint picker.
 #[derive(Clone, Debug)]
 pub(crate) struct Picker {
-    pub(crate) form: Form,
-    pub(crate) config: PickerConfig,
+    pub(crate) form: PickerForm,
+    pub(crate) config: PickerSettings,
 }
 
 /// The form of a picker.
 #[derive(Clone, Debug)]
-pub(crate) enum Form {
+pub(crate) enum PickerForm {
     Wasm(WasmSettings),
     Native,
 }
@@ -60,7 +60,7 @@ struct Restriction {
 /// The fields of a picker's own configuration that the checks read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct PickerConfig {
+pub(crate) struct PickerSettings {
     pub(crate) pool: String,
     pub(crate) agent_cluster: Option<String>,
     agent: AgentAddresses,
@@ -68,7 +68,7 @@ pub(crate) struct PickerConfig {
     pub(crate) endpoints: Vec<SocketAddr>,
     mode: String,
     steering: String,
-    limits: HeldBytes,
+    limits: HeldBytesLimit,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -79,7 +79,7 @@ struct AgentAddresses {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct HeldBytes {
+struct HeldBytesLimit {
     max_held_bytes: Option<u64>,
 }
 
@@ -110,40 +110,41 @@ struct ModuleFilter {
     filter_config: Value,
 }
 
-/// Whether a filter's typed configuration is the native module's, and without a pool: it picks where a route names one.
-pub(crate) fn is_off(message: Message<'_>) -> bool {
+/// Whether a filter's typed configuration is the native module's, and without a pool: it picks where a route
+/// names one.
+pub(crate) fn is_off(message: TypedMessage<'_>) -> bool {
     let Some(Ok(ModuleFilter { filter_config })) = message.read(NATIVE) else { return false };
-    let text = Message::of(&filter_config).and_then(Message::text);
+    let text = TypedMessage::of(&filter_config).and_then(TypedMessage::text);
     let config: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
     config.is_some_and(|config| config.get("pool").is_some_and(Value::is_null))
 }
 
 impl Picker {
-    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool, and the way to
-    /// the agent or the pool's endpoints.
-    pub(crate) fn of(message: Message<'_>) -> Option<Self> {
+    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration
+    /// names a pool, and the way to the agent or the pool's endpoints.
+    pub(crate) fn of(message: TypedMessage<'_>) -> Option<Self> {
         if let Some(Ok(WasmFilter { config })) = message.read(WASM) {
-            let own = PickerConfig::of(&config.configuration)?;
-            return Some(Self { form: Form::Wasm(config), config: own });
+            let own = PickerSettings::of(&config.configuration)?;
+            return Some(Self { form: PickerForm::Wasm(config), config: own });
         }
         let module = message.read(NATIVE).or_else(|| message.read(NATIVE_PER_ROUTE));
         let ModuleFilter { filter_config } = module?.ok()?;
-        Some(Self { form: Form::Native, config: PickerConfig::of(&filter_config)? })
+        Some(Self { form: PickerForm::Native, config: PickerSettings::of(&filter_config)? })
     }
 
     /// How it leads a request to its endpoint.
     pub(crate) fn steering(&self) -> Steering {
         match (&self.form, self.config.steering.as_str()) {
-            (Form::Wasm(_), _) => Steering::Header,
-            (Form::Native, "overrideHost") => Steering::OverrideHost,
-            (Form::Native, "cluster") => Steering::ModuleCluster,
-            (Form::Native, _) => Steering::Metadata,
+            (PickerForm::Wasm(_), _) => Steering::Header,
+            (PickerForm::Native, "overrideHost") => Steering::OverrideHost,
+            (PickerForm::Native, "cluster") => Steering::ModuleCluster,
+            (PickerForm::Native, _) => Steering::Metadata,
         }
     }
 
     /// Whether Envoy has its statistics only when a request has come.
     pub(crate) fn counts_with_requests_only(&self, envoy: Option<Version>) -> bool {
-        matches!(self.form, Form::Native) && envoy.is_some_and(|it| (it.major, it.minor) < (1, 39))
+        matches!(self.form, PickerForm::Native) && envoy.is_some_and(|it| (it.major, it.minor) < (1, 39))
     }
 
     /// Whether it picks; otherwise it only compares its choice with another picker's.
@@ -154,11 +155,11 @@ impl Picker {
     /// The maximum of a body that the proxy must hold for it; `None`: it raises Envoy's limit itself.
     pub(crate) fn held_bytes(&self) -> Option<u64> {
         match self.form {
-            Form::Wasm(_) => {
+            PickerForm::Wasm(_) => {
                 let default = || Limits::default().max_held_bytes as u64;
                 Some(self.config.limits.max_held_bytes.unwrap_or_else(default))
             }
-            Form::Native => None,
+            PickerForm::Native => None,
         }
     }
 }
@@ -173,9 +174,9 @@ impl WasmSettings {
     }
 }
 
-impl PickerConfig {
+impl PickerSettings {
     fn of(any: &Value) -> Option<Self> {
-        let config: Self = serde_json::from_str(&Message::of(any)?.text()?).ok()?;
+        let config: Self = serde_json::from_str(&TypedMessage::of(any)?.text()?).ok()?;
         ((config.has_agent() || !config.endpoints.is_empty()) && !config.pool.is_empty()).then_some(config)
     }
 

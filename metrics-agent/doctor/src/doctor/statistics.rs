@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use super::dump::Cluster;
+use super::dump::DumpedCluster;
 
 /// Envoy's counters and gauges by name.
 #[derive(Debug, Default)]
@@ -27,11 +27,12 @@ impl Statistics {
     }
 
     /// A value of a cluster; 0 if there is none of this name.
-    pub(crate) fn of_cluster(&self, cluster: &Cluster, name: &str) -> u64 {
+    pub(crate) fn of_cluster(&self, cluster: &DumpedCluster, name: &str) -> u64 {
         self.value(&format!("cluster.{}.{name}", cluster.name_in_statistics())).unwrap_or(0)
     }
 
-    /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts it.
+    /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts
+    /// it.
     pub(crate) fn of_pool(&self, pool: &str, name: &str) -> Option<u64> {
         // The native module's statistics begin with the `metrics_namespace` of its configuration in Envoy.
         let native = format!(".endpoint_picker.{name}.pool.{pool}");
@@ -51,7 +52,7 @@ impl Statistics {
     }
 
     /// The responses of a cluster by status.
-    pub(crate) fn responses_of(&self, cluster: &Cluster) -> BTreeMap<u16, u64> {
+    pub(crate) fn responses_of(&self, cluster: &DumpedCluster) -> BTreeMap<u16, u64> {
         let prefix = format!("cluster.{}.upstream_rq_", cluster.name_in_statistics());
         let counted = self
             .0
@@ -80,11 +81,11 @@ impl Statistics {
 
 /// The hosts of Envoy's clusters.
 #[derive(Debug, Default)]
-pub struct ClusterHosts(BTreeMap<String, Vec<Host>>);
+pub struct ClusterHosts(BTreeMap<String, Vec<ClusterHost>>);
 
 /// A host of a cluster.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct ClusterHost {
     pub(crate) address: SocketAddr,
     /// All requests that Envoy has sent or wanted to send there.
     pub(crate) requests: u64,
@@ -98,7 +99,7 @@ pub(crate) struct Host {
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
-struct Document {
+struct ClustersDocument {
     cluster_statuses: Vec<ClusterStatus>,
 }
 
@@ -112,13 +113,13 @@ struct ClusterStatus {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct HostStatus {
-    address: Address,
+    address: ClusterAddress,
     stats: Vec<HostStatistic>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Address {
+struct ClusterAddress {
     socket_address: SocketAddress,
 }
 
@@ -137,7 +138,7 @@ struct HostStatistic {
     value: String,
 }
 
-impl Host {
+impl ClusterHost {
     /// Whether Envoy has tried to connect to it, and has never succeeded.
     pub(crate) fn never_connected(&self) -> bool {
         self.connections > 0 && self.failed_connections >= self.connections
@@ -152,7 +153,7 @@ impl Host {
 impl ClusterHosts {
     /// Reads the JSON of `/clusters`. Hosts without an IP address are ignored.
     pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
-        let document: Document = serde_json::from_slice(json)?;
+        let document: ClustersDocument = serde_json::from_slice(json)?;
         let clusters = document.cluster_statuses.into_iter().map(|cluster| {
             let hosts = cluster.host_statuses.into_iter().filter_map(HostStatus::host);
             (cluster.name, hosts.collect())
@@ -161,19 +162,19 @@ impl ClusterHosts {
     }
 
     /// The hosts of a cluster; `None` if it is not in use.
-    pub(crate) fn of(&self, cluster: &str) -> Option<&[Host]> {
+    pub(crate) fn of(&self, cluster: &str) -> Option<&[ClusterHost]> {
         self.0.get(cluster).map(Vec::as_slice)
     }
 }
 
 impl HostStatus {
-    fn host(self) -> Option<Host> {
+    fn host(self) -> Option<ClusterHost> {
         let SocketAddress { address, port_value } = self.address.socket_address;
         let statistic = |name: &str| {
             let found = self.stats.iter().find(|it| it.name == name);
             found.and_then(|it| it.value.parse().ok()).unwrap_or(0)
         };
-        Some(Host {
+        Some(ClusterHost {
             address: SocketAddr::new(address.parse().ok()?, port_value),
             requests: statistic("rq_total"),
             errors: statistic("rq_error"),

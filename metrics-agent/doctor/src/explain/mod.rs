@@ -70,7 +70,8 @@ pub struct ExplainResult {
     seed: u64,
     /// The metrics of the endpoints' KV usage.
     kv_usage_metrics: Vec<v1::MetricUse>,
-    /// The queues of the proxies as it would meet them; `None`: it would be dispatched at once, or that is not known.
+    /// The queues of the proxies as it would meet them; `None`: it would be dispatched at once, or that is
+    /// not known.
     wait: Option<String>,
     /// The decision, or the rejection before there was anything to choose.
     decision: Result<DecisionReport, Rejection>,
@@ -85,14 +86,14 @@ struct DecisionReport {
     model: String,
     priority: i32,
     prompt_tokens: u64,
-    acting: Choice,
+    acting: ExplainedChoice,
     /// The decision of the shadow configuration, or why that configuration is ignored.
     shadow: Option<Result<ShadowReport, String>>,
 }
 
 /// The decision of one configuration.
 #[derive(Clone, Debug)]
-struct Choice {
+struct ExplainedChoice {
     explanation: Explanation,
     /// Headers for the destination.
     headers: Vec<(&'static str, String)>,
@@ -100,7 +101,7 @@ struct Choice {
     draws: Vec<u64>,
 }
 
-impl Choice {
+impl ExplainedChoice {
     fn is_routed(&self) -> bool {
         matches!(self.explanation.outcome, Outcome::Route(_))
     }
@@ -109,7 +110,7 @@ impl Choice {
 /// The decision of the shadow configuration.
 #[derive(Clone, Debug)]
 struct ShadowReport {
-    choice: Choice,
+    choice: ExplainedChoice,
     /// Whether it equals the acting decision.
     agrees: bool,
     /// How many of [`DRAWS`] decisions are equal.

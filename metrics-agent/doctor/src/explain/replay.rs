@@ -21,7 +21,7 @@ use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_wire::{shadow_into_core, v1};
 use metrics_agent_status::queues::status::{BandStatus, QueueStatus};
 
-use super::{Choice, DRAWS, DecisionReport, ExplainError, RecordedRequest, ShadowReport};
+use super::{DRAWS, DecisionReport, ExplainError, ExplainedChoice, RecordedRequest, ShadowReport};
 
 /// Any time that is larger than the readings' ages.
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
@@ -108,7 +108,7 @@ impl Replay {
             }
         }
         let decided = Request::new(&parsed.body, resolution, headers, request.subset.clone());
-        let choice = |decision: Decision, pipeline: &Pipeline, draws| Choice {
+        let choice = |decision: Decision, pipeline: &Pipeline, draws| ExplainedChoice {
             explanation: pipeline.explain(&decision, &decided, &self.view(), NOW),
             headers: decision.headers,
             draws,
@@ -197,7 +197,8 @@ fn count(draws: &mut [u64], decision: &Decision) {
     }
 }
 
-/// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it would be dispatched at once.
+/// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it would
+/// be dispatched at once.
 pub(super) fn forecast(queue: &QueueStatus, priority: i32) -> Option<String> {
     let band_of = |priority: i32| queue.bands.iter().find(|band| band.priority == priority);
     let band = band_of(priority).or_else(|| band_of(FALLBACK_PRIORITY))?;

@@ -9,7 +9,7 @@ use endpoint_picker::pool::Endpoints;
 use endpoint_picker_wire::v1;
 use metrics_agent_status::columns::{self, NOTHING, counted, printable};
 
-use super::{Choice, DRAWS, DecisionReport, ExplainResult, ShadowReport};
+use super::{DRAWS, DecisionReport, ExplainResult, ExplainedChoice, ShadowReport};
 
 const LIMITS: &str = "Nothing but the snapshot is known here. A filter also has its prompts, sessions, requests in flight and recent \
 failures:\nscorers that use these give all endpoints the same score.";
@@ -33,7 +33,7 @@ impl fmt::Display for ExplainResult {
         if let Some(wait) = &self.wait {
             writeln!(f, "the request {wait}, and then:\n")?;
         }
-        let section = |choice| Section { pool: &self.pool, seed: self.seed, choice };
+        let section = |choice| TableSection { pool: &self.pool, seed: self.seed, choice };
         section(acting).write(f)?;
         let requested = requested_model.as_deref().map(printable);
         if let Some(requested) = requested.filter(|requested| acting.is_routed() && *requested != model) {
@@ -70,13 +70,13 @@ fn kv_usage_metrics(f: &mut fmt::Formatter<'_>, uses: &[v1::MetricUse]) -> fmt::
 }
 
 /// The decision of one configuration.
-struct Section<'a> {
+struct TableSection<'a> {
     pool: &'a Endpoints,
     seed: u64,
-    choice: &'a Choice,
+    choice: &'a ExplainedChoice,
 }
 
-impl Section<'_> {
+impl TableSection<'_> {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.table(f)?;
         writeln!(f)?;
@@ -143,7 +143,7 @@ impl Section<'_> {
     }
 
     fn outcome(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { explanation, headers, draws } = self.choice;
+        let ExplainedChoice { explanation, headers, draws } = self.choice;
         let endpoints = match &explanation.outcome {
             Outcome::Route(endpoints) => endpoints,
             Outcome::Reject(rejection) => return write_rejection(f, rejection),

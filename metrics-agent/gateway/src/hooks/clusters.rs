@@ -10,7 +10,7 @@ use crate::ai_gateway::Processors;
 use crate::envoy::{any, any_text, duration, entry, extension, module};
 use crate::pool::RoutePool;
 use crate::settings::HookSettings;
-use crate::wire::{Builder, Malformed, Message};
+use crate::wire::{Builder, Malformed, WireMessage};
 
 const MODULE_CLUSTER: &str = "envoy.extensions.clusters.dynamic_modules.v3.ClusterConfig";
 const PROTOCOL_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
@@ -23,14 +23,15 @@ const CIRCUIT_BREAKERS: u32 = 10;
 const EXTENSION_OPTIONS: u32 = 36;
 const CLUSTER_TYPE: u32 = 38;
 
-/// Fields that say where hosts come from and how they are balanced: type = 2, `eds_cluster_config` = 3, `load_assignment` = 33,
-/// `original_dst_lb_config` = 34, `load_balancing_policy` = 41.
+/// Fields that say where hosts come from and how they are balanced: type = 2, `eds_cluster_config` = 3,
+/// `load_assignment` = 33, `original_dst_lb_config` = 34, `load_balancing_policy` = 41.
 const REPLACED: [u32; 8] = [NAME_OF_CLUSTER, 2, 3, LB_POLICY, 33, 34, CLUSTER_TYPE, 41];
 
 /// `Cluster.LbPolicy`.
 const CLUSTER_PROVIDED: u64 = 6;
 
-/// Requests, connections and waiting requests of a cluster, as in `envoy.yaml`. Envoy's 1024 are made for short requests.
+/// Requests, connections and waiting requests of a cluster, as in `envoy.yaml`. Envoy's 1024 are made for
+/// short requests.
 const MAX_REQUESTS: u32 = 65536;
 
 /// Fields of `HttpProtocolOptions`: of all protocols, and the alternatives of one.
@@ -50,8 +51,9 @@ pub(super) fn edit(
     let mut edited = Vec::with_capacity(clusters.len() + planned.len());
     let rules: BTreeSet<&str> = planned.values().map(|cluster| cluster.rule.as_str()).collect();
     for cluster in clusters {
-        let name =
-            Message::read(&cluster).ok().and_then(|message| message.text(NAME_OF_CLUSTER).map(str::to_owned));
+        let name = WireMessage::read(&cluster)
+            .ok()
+            .and_then(|message| message.text(NAME_OF_CLUSTER).map(str::to_owned));
         let name = name.unwrap_or_default();
         if processors.has_cluster(&name) {
             continue;
@@ -85,7 +87,7 @@ fn module_cluster(
     name: &str,
     pool: &RoutePool,
 ) -> Result<Vec<u8>, Malformed> {
-    let template = Message::read(template)?;
+    let template = WireMessage::read(template)?;
     let config = Builder::default()
         .bytes(1, module(&settings.module))
         .bytes(2, NAME)
@@ -103,11 +105,11 @@ fn module_cluster(
         .bytes(CLUSTER_TYPE, cluster_type);
     let mut has_options = false;
     for option in template.all(EXTENSION_OPTIONS) {
-        let of_protocol = Message::read(option)?;
+        let of_protocol = WireMessage::read(option)?;
         if of_protocol.text(1) == Some(PROTOCOL_OPTIONS) {
             has_options = true;
             let any = of_protocol.message(2).unwrap_or_default();
-            let options = Message::read(&any)?.message(2).unwrap_or_default().into_owned();
+            let options = WireMessage::read(&any)?.message(2).unwrap_or_default().into_owned();
             cluster.put_bytes(EXTENSION_OPTIONS, protocol_options(&options, pool)?.as_ref());
         } else {
             cluster.put_bytes(EXTENSION_OPTIONS, option);
@@ -119,12 +121,13 @@ fn module_cluster(
     Ok(cluster.into_bytes())
 }
 
-/// An entry of `typed_extension_protocol_options`, with the pool's protocol, and the time after which idle connections are closed as in
-/// `envoy.yaml` where the user has set none: shorter than the 5 s of vLLM and SGLang.
+/// An entry of `typed_extension_protocol_options`, with the pool's protocol, and the time after which idle
+/// connections are closed as in `envoy.yaml` where the user has set none: shorter than the 5 s of vLLM and
+/// SGLang.
 fn protocol_options(options: &[u8], pool: &RoutePool) -> Result<Builder, Malformed> {
-    let options = Message::read(options)?;
+    let options = WireMessage::read(options)?;
     let common = options.message(COMMON_OPTIONS).unwrap_or_default();
-    let common = Message::read(&common)?;
+    let common = WireMessage::read(&common)?;
     let has_protocol = UPSTREAM_PROTOCOLS.iter().any(|protocol| options.has(*protocol));
     let mut edited = if pool.is_h2c {
         // `explicit_http_config` with `http2_protocol_options`.
@@ -140,21 +143,22 @@ fn protocol_options(options: &[u8], pool: &RoutePool) -> Result<Builder, Malform
     Ok(entry(PROTOCOL_OPTIONS, any(PROTOCOL_OPTIONS, edited)))
 }
 
-/// `CircuitBreakers` with the limits of `envoy.yaml` where the user has set none. Thresholds: priority = 1 (0: the default one),
-/// `max_connections` = 2, `max_pending_requests` = 3, `max_requests` = 4, `max_retries` = 5.
-fn circuit_breakers(template: &Message<'_>) -> Result<Builder, Malformed> {
+/// `CircuitBreakers` with the limits of `envoy.yaml` where the user has set none. Thresholds: priority = 1
+/// (0: the default one), `max_connections` = 2, `max_pending_requests` = 3, `max_requests` = 4, `max_retries`
+/// = 5.
+fn circuit_breakers(template: &WireMessage<'_>) -> Result<Builder, Malformed> {
     let breakers = template.message(CIRCUIT_BREAKERS).unwrap_or_default();
-    let breakers = Message::read(&breakers)?;
+    let breakers = WireMessage::read(&breakers)?;
     let mut edited = breakers.without(&[1]);
     let mut has_default = false;
     let limits = [(2, MAX_REQUESTS), (3, MAX_REQUESTS), (4, MAX_REQUESTS), (5, 1024)];
-    let complete = |thresholds: &Message<'_>| {
+    let complete = |thresholds: &WireMessage<'_>| {
         let missing = limits.iter().filter(|(number, _)| !thresholds.has(*number));
         missing
             .fold(thresholds.without(&[]), |edited, (number, limit)| edited.wrapped_number(*number, *limit))
     };
     for thresholds in breakers.all(1) {
-        let message = Message::read(thresholds)?;
+        let message = WireMessage::read(thresholds)?;
         if message.number(1).unwrap_or(0) == 0 {
             has_default = true;
             edited = edited.bytes(1, complete(&message));
@@ -162,5 +166,5 @@ fn circuit_breakers(template: &Message<'_>) -> Result<Builder, Malformed> {
             edited = edited.bytes(1, thresholds);
         }
     }
-    Ok(if has_default { edited } else { edited.bytes(1, complete(&Message::read(&[])?)) })
+    Ok(if has_default { edited } else { edited.bytes(1, complete(&WireMessage::read(&[])?)) })
 }

@@ -11,7 +11,7 @@ use crate::conformance;
 use crate::envoy::{any, any_text, extension, module};
 use crate::hooks::routes::PickingRoutes;
 use crate::settings::HookSettings;
-use crate::wire::{Builder, Malformed, Message};
+use crate::wire::{Builder, Malformed, WireMessage};
 
 const MANAGER: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
@@ -50,8 +50,8 @@ pub(super) fn stream_idle_timeouts(listeners: &[Bytes]) -> BTreeSet<String> {
     managed
 }
 
-/// Adds the filter where routes lead to pools; `None`: the listener has no such routes. Another listener must not get it, because an
-/// Envoy without the module would refuse the listener.
+/// Adds the filter where routes lead to pools; `None`: the listener has no such routes. Another listener must
+/// not get it, because an Envoy without the module would refuse the listener.
 pub(super) fn edit(
     settings: &HookSettings,
     listener: &[u8],
@@ -70,18 +70,18 @@ pub(super) fn edit(
 /// Edits each `HttpConnectionManager` of a listener; `None`: none of them changes.
 fn edit_managers(
     listener: &[u8],
-    mut edit: impl FnMut(&Message<'_>) -> Result<Option<Vec<u8>>, Malformed>,
+    mut edit: impl FnMut(&WireMessage<'_>) -> Result<Option<Vec<u8>>, Malformed>,
 ) -> Result<Option<Vec<u8>>, Malformed> {
     let mut is_edited = false;
     let mut edit_chain = |chain| -> Result<Cow<'_, [u8]>, Malformed> {
-        let chain = Message::read(chain)?.map(FILTERS, |filter| {
-            let filter = Message::read(filter)?.map(TYPED_CONFIG, |any| {
-                let message = Message::read(any)?;
+        let chain = WireMessage::read(chain)?.map(FILTERS, |filter| {
+            let filter = WireMessage::read(filter)?.map(TYPED_CONFIG, |any| {
+                let message = WireMessage::read(any)?;
                 if message.text(1) != Some(MANAGER) {
                     return Ok(Cow::Borrowed(any));
                 }
                 let manager = message.message(2).unwrap_or_default();
-                Ok::<_, Malformed>(match edit(&Message::read(&manager)?)? {
+                Ok::<_, Malformed>(match edit(&WireMessage::read(&manager)?)? {
                     Some(edited) => {
                         is_edited = true;
                         message.without(&[2]).bytes(2, edited).into_bytes().into()
@@ -93,24 +93,24 @@ fn edit_managers(
         })?;
         Ok(Cow::Owned(chain))
     };
-    let edited = Message::read(listener)?.map(FILTER_CHAINS, &mut edit_chain)?;
-    let edited = Message::read(&edited)?.map(DEFAULT_FILTER_CHAIN, &mut edit_chain)?;
+    let edited = WireMessage::read(listener)?.map(FILTER_CHAINS, &mut edit_chain)?;
+    let edited = WireMessage::read(&edited)?.map(DEFAULT_FILTER_CHAIN, &mut edit_chain)?;
     Ok(is_edited.then_some(edited))
 }
 
 /// The name of the routes that a manager reads (`route_config_name` = 2).
-fn route_configuration(manager: &Message<'_>) -> Result<Option<String>, Malformed> {
+fn route_configuration(manager: &WireMessage<'_>) -> Result<Option<String>, Malformed> {
     let Some(rds) = manager.message(RDS) else { return Ok(None) };
-    Ok(Message::read(&rds)?.text(2).map(str::to_owned))
+    Ok(WireMessage::read(&rds)?.text(2).map(str::to_owned))
 }
 
 /// The manager with the filter in place of the processors, or before its router.
 ///
-/// The filter is off but not disabled: Envoy builds the chain by the first route that matches, and another filter may change the route. So
-/// the filter reads the configuration of the route when it gets the headers.
+/// The filter is off but not disabled: Envoy builds the chain by the first route that matches, and another
+/// filter may change the route. So the filter reads the configuration of the route when it gets the headers.
 fn with_filter(
     settings: &HookSettings,
-    manager: &Message<'_>,
+    manager: &WireMessage<'_>,
     routes: &PickingRoutes,
     processors: &Processors,
 ) -> Result<Vec<u8>, Malformed> {
@@ -118,7 +118,7 @@ fn with_filter(
     let mut is_added = false;
     for field in manager.fields() {
         let is_replaced = field.number == HTTP_FILTERS && processors.is_named(&field)?;
-        let is_place = is_replaced || (field.number == HTTP_FILTERS && is_router(field.value.bytes())?);
+        let is_place = is_replaced || (field.number == HTTP_FILTERS && is_router(field.bytes())?);
         if is_place && !is_added {
             is_added = true;
             if settings.conformance {
@@ -137,8 +137,8 @@ fn with_filter(
 }
 
 fn is_router(filter: &[u8]) -> Result<bool, Malformed> {
-    let any = Message::read(filter)?.message(TYPED_CONFIG).unwrap_or_default();
-    Ok(Message::read(&any)?.text(1) == Some(ROUTER))
+    let any = WireMessage::read(filter)?.message(TYPED_CONFIG).unwrap_or_default();
+    Ok(WireMessage::read(&any)?.text(1) == Some(ROUTER))
 }
 
 /// The filter, which picks for no pool until a route names one.

@@ -12,7 +12,7 @@ use crate::envoy::{any, any_text, duration, entry, extension, module};
 use crate::pool::{self, RoutePool};
 use crate::settings::HookSettings;
 use crate::weights::{RuleWeights, Weights};
-use crate::wire::{Builder, Malformed, Message};
+use crate::wire::{Builder, Malformed, WireMessage};
 
 const PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
 
@@ -52,9 +52,9 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
     let mut processors = Processors::default();
     // A configuration that cannot be read stays as it came.
     let mut insert = |configuration: &[u8]| -> Result<(), Malformed> {
-        for host in Message::read(configuration)?.all(VIRTUAL_HOSTS) {
-            for route in Message::read(host)?.all(ROUTES) {
-                let route = Message::read(route)?;
+        for host in WireMessage::read(configuration)?.all(VIRTUAL_HOSTS) {
+            for route in WireMessage::read(host)?.all(ROUTES) {
+                let route = WireMessage::read(route)?;
                 for pool in pool::marked(&route)?.iter().filter(|pool| pool.is_own) {
                     processors.insert(&pool.name, &route)?;
                 }
@@ -68,12 +68,13 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
     processors
 }
 
-/// A `RouteConfiguration` whose routes to own pools respond with the fault of the order of extension servers; `None`: it has no such routes.
+/// A `RouteConfiguration` whose routes to own pools respond with the fault of the order of extension servers;
+/// `None`: it has no such routes.
 pub(super) fn refuse(configuration: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut is_edited = false;
-    let edited = Message::read(configuration)?.map(VIRTUAL_HOSTS, |host| {
-        let host = Message::read(host)?.map(ROUTES, |route| {
-            let message = Message::read(route)?;
+    let edited = WireMessage::read(configuration)?.map(VIRTUAL_HOSTS, |host| {
+        let host = WireMessage::read(host)?.map(ROUTES, |route| {
+            let message = WireMessage::read(route)?;
             if !message.has(ROUTE_ACTION) || !pool::marked(&message)?.iter().any(|pool| pool.is_own) {
                 return Ok(Cow::Borrowed(route));
             }
@@ -138,19 +139,19 @@ impl<'a> RoutePlan<'a> {
 
     /// Edits the routes of a `RouteConfiguration`; `None`: none of them changes.
     pub(super) fn edit(&mut self, configuration: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
-        let message = Message::read(configuration)?;
+        let message = WireMessage::read(configuration)?;
         let Some(name) = message.text(1) else { return Ok(None) };
         let is_managed = self.managed.contains(name);
         let (mut picking, mut is_edited) = (None, false);
         let edited = message.map(VIRTUAL_HOSTS, |host| {
-            let edited = Message::read(host)?.map(ROUTES, |route| {
+            let edited = WireMessage::read(host)?.map(ROUTES, |route| {
                 let cleaned = self.processors.without_settings(route, PER_FILTER_CONFIG)?;
                 is_edited |= cleaned.is_some();
                 let Some(picked) = self.edit_route(cleaned.as_deref().unwrap_or(route), is_managed)? else {
                     return Ok(cleaned.map_or(Cow::Borrowed(route), Cow::Owned));
                 };
                 picking.get_or_insert_with(PickingRoutes::default).add(picked.pools);
-                Ok(Cow::Owned(picked.bytes))
+                Ok::<_, Malformed>(Cow::Owned(picked.bytes))
             })?;
             let cleaned = self.processors.without_settings(&edited, HOST_PER_FILTER_CONFIG)?;
             is_edited |= cleaned.is_some();
@@ -165,10 +166,10 @@ impl<'a> RoutePlan<'a> {
 
     /// The edited route; `None`: the route leads to no own pool, or forwards no request.
     fn edit_route(&mut self, route: &[u8], is_managed: bool) -> Result<Option<PickedRoute>, Malformed> {
-        let route = Message::read(route)?;
+        let route = WireMessage::read(route)?;
         let pools = pool::marked(&route)?;
         let Some(action) = route.message(ROUTE_ACTION) else { return Ok(None) };
-        let action = Message::read(&action)?;
+        let action = WireMessage::read(&action)?;
         let mut own = pools.iter().filter(|pool| pool.is_own);
         let Some(first) = own.next() else { return Ok(None) };
         let rule = action.text(CLUSTER).or_else(|| rule_of_route(route.text(ROUTE_NAME)?)).unwrap_or(NAME);
@@ -185,7 +186,7 @@ impl<'a> RoutePlan<'a> {
         };
         edited.put_bytes(
             ROUTE_ACTION,
-            with_defaults(&Message::read(action.as_ref())?, action.clone(), is_managed).as_ref(),
+            with_defaults(&WireMessage::read(action.as_ref())?, action.clone(), is_managed).as_ref(),
         );
         if self.settings.conformance {
             edited = conformance::with_served_endpoint(edited);
@@ -196,14 +197,14 @@ impl<'a> RoutePlan<'a> {
     /// `WeightedCluster` with an entry for each own pool, and others as they were.
     fn weighted_clusters(
         &mut self,
-        action: &Message<'_>,
+        action: &WireMessage<'_>,
         rule: &str,
         pools: &[RoutePool],
         weights: &RuleWeights,
     ) -> Result<Vec<u8>, Malformed> {
         let earlier = action.message(WEIGHTED_CLUSTERS);
         let mut clusters = match &earlier {
-            Some(earlier) => Message::read(earlier)?.without(&[]),
+            Some(earlier) => WireMessage::read(earlier)?.without(&[]),
             None => Builder::default(),
         };
         let foreign = pools.iter().zip(&weights.pools).filter(|(pool, _)| !pool.is_own);
@@ -219,7 +220,8 @@ impl<'a> RoutePlan<'a> {
             if !pool.is_own {
                 continue;
             }
-            // The name of a rule's cluster stays when it gets a second pool: no route is without its cluster meanwhile.
+            // The name of a rule's cluster stays when it gets a second pool: no route is without its cluster
+            // meanwhile.
             let keeps_name = index == 0 && earlier.is_none() && !shares_rule_cluster;
             let name = if keeps_name { rule.to_owned() } else { format!("{rule}/pool/{index}") };
             let entry = Builder::default()
@@ -237,7 +239,8 @@ impl<'a> RoutePlan<'a> {
         self.planned.entry(name).or_insert(cluster);
     }
 
-    /// An entry of `typed_per_filter_config`. `per_route_config_name` = 2 is deprecated in Envoy 1.40, but 1.39 has nothing else.
+    /// An entry of `typed_per_filter_config`. `per_route_config_name` = 2 is deprecated in Envoy 1.40, but
+    /// 1.39 has nothing else.
     fn per_route(&self, pool: &RoutePool) -> Builder {
         let config = any_text(&self.settings.filter.of_route(pool));
         let per_route =
@@ -251,8 +254,9 @@ fn rule_of_route(name: &str) -> Option<&str> {
     name.split_once("/match/").map(|(rule, _)| rule)
 }
 
-/// The `RouteAction` with the timeouts and retries of `envoy.yaml` where the user has set none: Envoy would end a response after 15 s.
-fn with_defaults(action: &Message<'_>, mut edited: Builder, is_managed: bool) -> Builder {
+/// The `RouteAction` with the timeouts and retries of `envoy.yaml` where the user has set none: Envoy would
+/// end a response after 15 s.
+fn with_defaults(action: &WireMessage<'_>, mut edited: Builder, is_managed: bool) -> Builder {
     let has_timeout = action.has(TIMEOUT);
     if !has_timeout {
         edited = edited.bytes(TIMEOUT, duration(0, 0));

@@ -1,4 +1,5 @@
-//! The hooks over messages as Envoy Gateway sends them. Each message has fields of unknown numbers, which must survive.
+//! The hooks over messages as Envoy Gateway sends them. Each message has fields of unknown numbers, which
+//! must survive.
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ fn unknown() -> Builder {
     Builder::default().bytes(UNKNOWN, "unknown")
 }
 
-fn assert_unknown_survives(message: &Message<'_>) {
+fn assert_unknown_survives(message: &WireMessage<'_>) {
     assert_eq!(message.text(UNKNOWN), Some("unknown"));
 }
 
@@ -110,7 +111,7 @@ fn translated(routes: &[Vec<u8>], weights: &Weights) -> Translation {
 /// The first message at the end of this path of fields.
 fn at(bytes: &[u8], path: &[u32]) -> Vec<u8> {
     path.iter().fold(bytes.to_vec(), |bytes, number| {
-        let found = Message::read(&bytes).unwrap().all(*number).next().map(<[u8]>::to_vec);
+        let found = WireMessage::read(&bytes).unwrap().all(*number).next().map(<[u8]>::to_vec);
         found.unwrap_or_else(|| panic!("no field {number} of {path:?}"))
     })
 }
@@ -158,20 +159,20 @@ fn a_route_to_a_pool_gets_its_configuration_and_the_pools_cluster() {
     let after = translated(&[route_to(&[pool("chat", &json!({}))])], &Weights::default());
 
     let route = picked_route(&after);
-    let message = Message::read(&route).unwrap();
+    let message = WireMessage::read(&route).unwrap();
     assert_unknown_survives(&message);
     let agent = json!({"addresses": ["http://10.0.0.1:9095"]});
     let expected =
         json!({"agent": agent, "failureMode": "FailOpen", "pool": "team/chat", "steering": "cluster"});
     assert_eq!(per_route(&at(&route, &[13])), expected);
     let action = at(&route, &[2]);
-    let action = Message::read(&action).unwrap();
+    let action = WireMessage::read(&action).unwrap();
     assert_unknown_survives(&action);
     assert_eq!(action.text(1), Some(RULE));
 
     assert_eq!(names(&after.clusters), ["other", RULE]);
     assert_eq!(after.clusters[0], cluster("other"));
-    let message = Message::read(&after.clusters[1]).unwrap();
+    let message = WireMessage::read(&after.clusters[1]).unwrap();
     assert_unknown_survives(&message);
     assert_eq!(cluster_config(&after.clusters[1]), json!({"agent": agent, "pool": "team/chat"}));
     assert_eq!(
@@ -187,13 +188,13 @@ fn only_listeners_with_routes_to_pools_get_the_filter_before_the_router() {
     assert_eq!((&after.listeners[0], &after.routes[0]), (&listener("plain"), &translation(&[]).routes[0]));
     for chain in [3, 25] {
         let manager = at(&after.listeners[1], &[chain, 3, 4, 2]);
-        let manager = Message::read(&manager).unwrap();
+        let manager = WireMessage::read(&manager).unwrap();
         assert_unknown_survives(&manager);
         let filters: Vec<_> = manager.all(5).collect();
         let names: Vec<_> = filters.iter().map(|filter| at(filter, &[1])).collect();
         assert_eq!(names, [&b"envoy.filters.http.cors"[..], b"endpoint-picker", b"router"]);
         // `disabled` = 6 and its older place 7.
-        let picker = Message::read(filters[1]).unwrap();
+        let picker = WireMessage::read(filters[1]).unwrap();
         assert!(!picker.has(6) && !picker.has(7));
         assert_eq!(at(filters[1], &[4, 2, 3, 2, 1]), br#"{"pool":null}"#);
         let mutations: Vec<_> = manager.all(52).collect();
@@ -218,12 +219,12 @@ fn routes_get_the_timeouts_and_retries_of_envoy_yaml_unless_the_user_has_set_the
         at(&picked_route(&translate(&settings(), &Weights::default(), translation)), &[2])
     };
     let set = |action: &[u8]| {
-        [8, 24, 9].map(|number| Message::read(action).unwrap().message(number).map(|it| it.to_vec()))
+        [8, 24, 9].map(|number| WireMessage::read(action).unwrap().message(number).map(|it| it.to_vec()))
     };
     let [timeout, idle, retries] = set(&action(&Builder::default().bytes(1, RULE), false));
     assert_eq!((timeout, idle), (Some(vec![8, 0]), Some(vec![8, 132, 7])), "0 s and 900 s");
     let retries = retries.unwrap();
-    let retries = Message::read(&retries).unwrap();
+    let retries = WireMessage::read(&retries).unwrap();
     assert_eq!(
         (retries.text(1), retries.wrapped_number(2)),
         (Some("connect-failure,refused-stream,reset,retriable-status-codes"), Ok(Some(3)))
@@ -250,17 +251,17 @@ fn limits_and_protocols_of_the_cluster_are_completed_and_the_users_stay() {
             translation.clusters[1] = cluster.into_bytes().into();
         }
         let after = translate(&settings(), &Weights::default(), translation);
-        let message = Message::read(&after.clusters[1]).unwrap();
+        let message = WireMessage::read(&after.clusters[1]).unwrap();
         let options: Vec<_> = message.all(36).map(<[u8]>::to_vec).collect();
         (after.clusters[1].clone(), options)
     };
     let (cluster, options) = of(&json!({}), None);
     let thresholds = at(&cluster, &[10, 1]);
-    let thresholds = Message::read(&thresholds).unwrap();
+    let thresholds = WireMessage::read(&thresholds).unwrap();
     let limits = [2, 3, 4, 5].map(|number| thresholds.wrapped_number(number).unwrap());
     assert_eq!(limits, [Some(65536), Some(65536), Some(77), Some(1024)]);
     assert_eq!(at(&options[0], &[2, 2, 1, 1]), [8, 4], "idle connections are closed after 4 s");
-    assert!(Message::read(&at(&options[0], &[2, 2, 3])).unwrap().has(1), "HTTP/1");
+    assert!(WireMessage::read(&at(&options[0], &[2, 2, 3])).unwrap().has(1), "HTTP/1");
 
     let mut users = translation(&[route_to(&[pool("chat", &json!({}))])]);
     users.clusters[1] = Builder::after(users.clusters[1].to_vec()).bytes(4, [16, 1]).into_bytes().into();
@@ -272,12 +273,12 @@ fn limits_and_protocols_of_the_cluster_are_completed_and_the_users_stay() {
     let (_, options) = of(&h2c, Some(users));
     assert_eq!(at(&options[0], &[1]), b"another");
     let options = at(&options[1], &[2, 2]);
-    let message = Message::read(&options).unwrap();
+    let message = WireMessage::read(&options).unwrap();
     assert_unknown_survives(&message);
     assert_eq!((message.text(6), message.has(5)), (Some("filters"), false));
     assert_eq!(at(&options, &[1, 1]), [8, 9], "the user's time");
     let protocol = at(&options, &[3]);
-    let protocol = Message::read(&protocol).unwrap();
+    let protocol = WireMessage::read(&protocol).unwrap();
     assert!(protocol.has(2) && !protocol.has(1), "HTTP/2");
 }
 
@@ -292,16 +293,16 @@ fn each_pool_of_a_rule_has_its_weight_its_cluster_and_its_configuration() {
     let after = translate(&settings, &weights(&[70, 30]), translation(&[route]));
     assert_eq!(names(&after.clusters), ["other".to_owned(), RULE.to_owned(), format!("{RULE}/pool/1")]);
     assert_eq!(cluster_config(&after.clusters[2])["pool"], "team/code");
-    assert_unknown_survives(&Message::read(&after.clusters[2]).unwrap());
+    assert_unknown_survives(&WireMessage::read(&after.clusters[2]).unwrap());
 
     let route = picked_route(&after);
-    assert!(!Message::read(&route).unwrap().has(13));
-    assert!(!Message::read(&at(&route, &[2])).unwrap().has(1));
+    assert!(!WireMessage::read(&route).unwrap().has(13));
+    assert!(!WireMessage::read(&at(&route, &[2])).unwrap().has(1));
     let weighted = at(&route, &[2, 3]);
-    let weighted = Message::read(&weighted).unwrap();
+    let weighted = WireMessage::read(&weighted).unwrap();
     let found = weighted.all(1).map(|entry| {
         let config = per_route(&at(entry, &[10]));
-        let weight = Message::read(entry).unwrap().wrapped_number(2).unwrap().unwrap();
+        let weight = WireMessage::read(entry).unwrap().wrapped_number(2).unwrap().unwrap();
         let text = |field: &str| config[field].as_str().unwrap().to_owned();
         (String::from_utf8(at(entry, &[1])).unwrap(), weight, text("pool"), text("failureMode"))
     });
@@ -321,10 +322,10 @@ fn pools_of_another_picker_and_services_keep_their_share_of_the_rules_cluster() 
     assert_eq!(names(&after.clusters), ["other".to_owned(), RULE.to_owned(), format!("{RULE}/pool/0")]);
     assert_eq!(after.clusters[1], cluster(RULE), "the others' servers are here");
     let entries = at(&picked_route(&after), &[2, 3]);
-    let entries: Vec<_> = Message::read(&entries).unwrap().all(1).map(<[u8]>::to_vec).collect();
-    let weight = |entry: &[u8]| Message::read(entry).unwrap().wrapped_number(2).unwrap();
+    let entries: Vec<_> = WireMessage::read(&entries).unwrap().all(1).map(<[u8]>::to_vec).collect();
+    let weight = |entry: &[u8]| WireMessage::read(entry).unwrap().wrapped_number(2).unwrap();
     assert_eq!((at(&entries[0], &[1]), weight(&entries[0])), (RULE.as_bytes().to_vec(), Some(3)));
-    assert!(!Message::read(&entries[0]).unwrap().has(10));
+    assert!(!WireMessage::read(&entries[0]).unwrap().has(10));
     assert_eq!(
         (weight(&entries[1]), per_route(&at(&entries[1], &[10]))["pool"].as_str()),
         (Some(1), Some("team/chat"))
@@ -341,12 +342,12 @@ fn a_rule_with_a_backend_that_does_not_exist_keeps_its_errors() {
     before.clusters[1] = cluster(&format!("{RULE}/backend/0"));
     let after = translate(&settings(), &weights(&[9, 9]), before);
     let entries = at(&picked_route(&after), &[2, 3]);
-    let entries: Vec<_> = Message::read(&entries).unwrap().all(1).map(<[u8]>::to_vec).collect();
+    let entries: Vec<_> = WireMessage::read(&entries).unwrap().all(1).map(<[u8]>::to_vec).collect();
     assert_eq!(entries[0], invalid.as_ref());
     assert_eq!(at(&entries[1], &[1]), format!("{RULE}/pool/0").as_bytes());
-    assert_eq!(Message::read(&entries[1]).unwrap().wrapped_number(2), Ok(Some(9)));
+    assert_eq!(WireMessage::read(&entries[1]).unwrap().wrapped_number(2), Ok(Some(9)));
     let made = after.clusters.last().unwrap();
-    assert_unknown_survives(&Message::read(made).unwrap());
+    assert_unknown_survives(&WireMessage::read(made).unwrap());
     assert_eq!(cluster_config(made)["pool"], "team/chat");
 }
 
@@ -388,12 +389,12 @@ fn the_headers_of_the_conformance_tests_are_obeyed_only_on_demand() {
     let ports = json!({"targetPorts": [{"number": 3000}, {"number": 3002}]});
     let before = translation(&[route_to(&[pool("chat", &ports)])]);
     let usual = translate(&settings(), &Weights::default(), before.clone());
-    assert!(!Message::read(&picked_route(&usual)).unwrap().has(10));
+    assert!(!WireMessage::read(&picked_route(&usual)).unwrap().has(10));
     let conformance = HookSettings { conformance: true, ..settings() };
     let after = translate(&conformance, &Weights::default(), before);
     assert_eq!(at(&picked_route(&after), &[10, 1, 1]), b"x-conformance-test-served-endpoint");
     let manager = at(&after.listeners[1], &[3, 3, 4, 2]);
-    let filters: Vec<_> = Message::read(&manager).unwrap().all(5).map(<[u8]>::to_vec).collect();
+    let filters: Vec<_> = WireMessage::read(&manager).unwrap().all(5).map(<[u8]>::to_vec).collect();
     assert_eq!(filters.len(), 4);
     let code = String::from_utf8(at(&filters[1], &[4, 2, 3, 3])).unwrap();
     assert!(code.contains("ipairs({3000,3002,})"), "{code}");

@@ -23,14 +23,15 @@ const MAX_NAME_BYTES: usize = 236;
 /// An Event to create. Equal refusals have Events of equal names, so of several replicas only the first
 /// creates one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct ObjectEvent {
     namespace: String,
     name: String,
     body: Json,
 }
 
-impl Event {
-    /// The Event of a refusal; `None` for a file, which has no object. `instance` is the name of this replica.
+impl ObjectEvent {
+    /// The Event of a refusal; `None` for a file, which has no object. `instance` is the name of this
+    /// replica.
     pub fn of(refusal: &Refusal, instance: &str, now: Timestamp) -> Option<Self> {
         let (id, field) = match &refusal.source {
             Source::File(_) => return None,
@@ -80,7 +81,8 @@ pub async fn report(client: Client, instance: String, mut refusals: watch::Recei
     let mut logged = LoggedError::default();
     loop {
         let current = refusals.borrow_and_update().clone();
-        let events = current.iter().filter_map(|refusal| Event::of(refusal, &instance, Timestamp::now()));
+        let events =
+            current.iter().filter_map(|refusal| ObjectEvent::of(refusal, &instance, Timestamp::now()));
         let events: Vec<_> = events.collect();
         created.retain(|name| events.iter().any(|event| event.name == *name));
         let mut failed = false;
@@ -136,13 +138,13 @@ mod tests {
         }
     }
 
-    fn event(refusal: &Refusal, instance: &str) -> Event {
-        Event::of(refusal, instance, "2026-11-23T05:00:00.1234567Z".parse().unwrap()).unwrap()
+    fn event(refusal: &Refusal, instance: &str) -> ObjectEvent {
+        ObjectEvent::of(refusal, instance, "2026-11-23T05:00:00.1234567Z".parse().unwrap()).unwrap()
     }
 
     #[test]
     fn an_event_names_the_object_and_the_reason() {
-        let Event { namespace, name, body } = event(&refusal("spec.priority: 1e9"), "agent-0");
+        let ObjectEvent { namespace, name, body } = event(&refusal("spec.priority: 1e9"), "agent-0");
         assert_eq!(namespace, "team-a");
         assert!(name.starts_with("batch.") && name.len() == 22, "{name}");
         let regarding = json!({
@@ -185,6 +187,6 @@ mod tests {
         assert_eq!(event.body["note"].as_str().unwrap().len(), MAX_NOTE_BYTES);
         assert_eq!(event.body["regarding"]["fieldPath"], "data[config.yaml]");
         let file = Refusal { source: Source::File(std::path::Path::new("m.yaml").into()), ..long };
-        assert_eq!(Event::of(&file, "agent-0", Timestamp::UNIX_EPOCH), None);
+        assert_eq!(ObjectEvent::of(&file, "agent-0", Timestamp::UNIX_EPOCH), None);
     }
 }

@@ -10,8 +10,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::wire;
 
-/// Maximum number of fields of a message, without those of nested messages: everything of one Gateway is one message. A field that is
-/// decoded takes 32 bytes, and may have two on the wire.
+/// Maximum number of fields of a message, without those of nested messages: everything of one Gateway is one
+/// message. A field that is decoded takes 32 bytes, and may have two on the wire.
 const MAX_FIELDS: usize = 100_000;
 
 /// Prost's codec with a limit on the fields of each message that it decodes.
@@ -69,7 +69,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
 
 /// Refuses a message with too many fields. A message that is not valid is left to the decoder.
 fn check(message: &[u8]) -> Result<(), Status> {
-    let fields = wire::Message::read(message).map_or(0, |message| message.fields().count());
+    let fields = wire::WireMessage::read(message).map_or(0, |message| message.fields().count());
     if fields > MAX_FIELDS {
         return Err(Status::resource_exhausted(format!(
             "the message has {fields} fields; at most {MAX_FIELDS} are allowed"

@@ -63,7 +63,7 @@ fn expected() -> Stored {
         blocks: vec![Block { hash: 2, extra: Vec::new() }, Block { hash: 3, extra: Vec::new() }],
         block_size: 2,
         tokens: vec![10, 11, 12, 13],
-        tier: Tier::Cpu,
+        tier: StorageTier::Cpu,
         group: 0,
         is_full_attention: true,
         adapter: Some(b"a".to_vec()),
@@ -72,7 +72,7 @@ fn expected() -> Stored {
 }
 
 /// The only event of a batch.
-fn only(event: Vec<u8>) -> Option<Event> {
+fn only(event: Vec<u8>) -> Option<KvEvent> {
     let batch = Batch::read(&payload(&[event])).unwrap();
     assert_eq!(batch.events.len() + batch.unusable, 1);
     batch.events.into_iter().next()
@@ -91,14 +91,14 @@ fn an_event_is_a_map_or_an_array() {
         ("lora_name", text("a")),
         ("type", text("BlockStored")),
     ];
-    assert_eq!(only(map(&fields)), Some(Event::Stored(expected())));
+    assert_eq!(only(map(&fields)), Some(KvEvent::Stored(expected())));
     let (tag, nil) = (text("BlockStored"), NIL.to_vec());
     let positions =
         [tag, hashes.clone(), number(1), tokens, number(2), number(7), text("CPU"), text("a"), nil.clone()];
-    assert_eq!(only(array(&positions)), Some(Event::Stored(expected())));
-    let removed = Event::Removed(Removed { blocks: vec![2, 3], tier: Tier::Gpu, group: 4 });
+    assert_eq!(only(array(&positions)), Some(KvEvent::Stored(expected())));
+    let removed = KvEvent::Removed(Removed { blocks: vec![2, 3], tier: StorageTier::Gpu, group: 4 });
     assert_eq!(only(array(&[text("BlockRemoved"), hashes, nil, number(4), number(9)])), Some(removed));
-    assert_eq!(only(array(&[text("AllBlocksCleared")])), Some(Event::Cleared));
+    assert_eq!(only(array(&[text("AllBlocksCleared")])), Some(KvEvent::Cleared));
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn hashes_are_integers_with_or_without_a_sign_or_bytes() {
     write_bin(&mut hashes, &[9, 9, 0, 0, 0, 0, 0, 0, 1, 2]).unwrap();
     let event = map(&[("type", text("BlockRemoved")), ("block_hashes", hashes)]);
     let blocks = vec![u64::MAX, u64::MAX - 1, 0x102];
-    assert_eq!(only(event), Some(Event::Removed(Removed { blocks, tier: Tier::Gpu, group: 0 })));
+    assert_eq!(only(event), Some(KvEvent::Removed(Removed { blocks, tier: StorageTier::Gpu, group: 0 })));
 }
 
-fn stored(more: &[(&str, Vec<u8>)]) -> Option<Event> {
+fn stored(more: &[(&str, Vec<u8>)]) -> Option<KvEvent> {
     let fields = [("type", text("BlockStored")), ("block_hashes", list(&[2, 3])), ("block_size", number(2))];
     only(map(&[&fields[..], more].concat()))
 }
@@ -124,24 +124,24 @@ fn extra_keys_are_the_adapter_the_salt_and_what_else_a_block_depends_on() {
     let keys = array(&[array(&[text("a"), image.clone(), text("s")]), array(&[text("a")])]);
     let tokens = ("token_ids", list(&[10, 11, 12, 13]));
     let event = stored(&[tokens.clone(), ("lora_name", text("a")), ("extra_keys", keys)]);
-    let Some(Event::Stored(event)) = event else { panic!("{event:?}") };
+    let Some(KvEvent::Stored(event)) = event else { panic!("{event:?}") };
     assert_eq!((event.adapter, event.salt), (Some(b"a".to_vec()), Some(b"s".to_vec())));
     assert_eq!([&event.blocks[0].extra, &event.blocks[1].extra], [&image, &Vec::new()]);
     let event = stored(&[tokens, ("cache_salt", text("t"))]);
-    let Some(Event::Stored(event)) = event else { panic!("{event:?}") };
+    let Some(KvEvent::Stored(event)) = event else { panic!("{event:?}") };
     assert_eq!((event.adapter, event.salt), (None, Some(b"t".to_vec())));
 }
 
 #[test]
 fn blocks_without_tokens_and_pairs_of_tokens_are_read_and_other_numbers_of_tokens_are_not() {
-    let Some(Event::Stored(event)) = stored(&[]) else { panic!("no tokens") };
+    let Some(KvEvent::Stored(event)) = stored(&[]) else { panic!("no tokens") };
     assert_eq!((event.block_size, event.tokens.len(), event.blocks.len()), (0, 0, 2));
     let pairs = array(&[list(&[10, 11]), list(&[11, 12]), list(&[12, 13]), number(13)]);
-    let Some(Event::Stored(event)) = stored(&[("token_ids", pairs)]) else { panic!("pairs") };
+    let Some(KvEvent::Stored(event)) = stored(&[("token_ids", pairs)]) else { panic!("pairs") };
     assert_eq!(event.tokens, [10, 11, 12, 13]);
     assert_eq!(stored(&[("token_ids", list(&[10, 11, 12]))]), None);
     for kind in ["sliding_window", "mamba"] {
-        let Some(Event::Stored(event)) = stored(&[("kv_cache_spec_kind", text(kind))]) else { panic!() };
+        let Some(KvEvent::Stored(event)) = stored(&[("kv_cache_spec_kind", text(kind))]) else { panic!() };
         assert!(!event.is_full_attention);
     }
 }
@@ -154,7 +154,7 @@ fn an_event_that_cannot_be_read_spoils_no_other() {
     let wrong = map(&[("type", text("BlockRemoved")), ("block_hashes", text("x"))]);
     let events = [map(&[("type", text("Later"))]), cleared(), wrong, nil, array(&[]), cleared()];
     let batch = Batch::read(&payload(&events)).unwrap();
-    assert_eq!(batch, Batch { events: vec![Event::Cleared, Event::Cleared], unusable: 4 });
+    assert_eq!(batch, Batch { events: vec![KvEvent::Cleared, KvEvent::Cleared], unusable: 4 });
     for bytes in [&b""[..], b"x", &[0x93, 1], &[0x92, 1, 2], &payload(&[vec![0xc1]])] {
         assert_eq!(Batch::read(bytes), None, "{bytes:?}");
     }

@@ -9,7 +9,7 @@ use super::Contents;
 use super::keyed::KeyedModel;
 use super::nodes::NodeKey;
 use super::runs::Runs;
-use crate::event::{BlockHash, Tier};
+use crate::event::{BlockHash, StorageTier};
 use crate::prefixes::ServerNumber;
 
 /// Maximum number of groups of KV caches in a hybrid model; events of others are ignored.
@@ -37,7 +37,7 @@ pub(super) struct CachedBlock {
     pub(super) tokens: u32,
     /// Seconds on the index's clock.
     pub(super) stored: u32,
-    /// How often it is stored, in the order of [`Tier::ALL`].
+    /// How often it is stored, in the order of [`StorageTier::ALL`].
     pub(super) copies: [u8; 3],
 }
 
@@ -85,11 +85,11 @@ impl Cache {
         self.groups.contains(&(group, true))
     }
 
-    pub(super) fn has(&self, hash: BlockHash, tier: Tier) -> bool {
+    pub(super) fn has(&self, hash: BlockHash, tier: StorageTier) -> bool {
         self.blocks.get(&hash).is_some_and(|held| held.copies[tier as usize] > 0)
     }
 
-    pub(super) fn insert(&mut self, hash: BlockHash, held: CachedBlock, tier: Tier) {
+    pub(super) fn insert(&mut self, hash: BlockHash, held: CachedBlock, tier: StorageTier) {
         self.contents.blocks += 1;
         self.contents.orphans += u64::from(held.node.is_none());
         self.blocks.insert(hash, held);
@@ -97,7 +97,7 @@ impl Cache {
     }
 
     /// Counts a copy of a block that the cache has. Returns its node if it is the first copy in the tier.
-    pub(super) fn copy(&mut self, hash: BlockHash, tier: Tier) -> Option<NodeKey> {
+    pub(super) fn copy(&mut self, hash: BlockHash, tier: StorageTier) -> Option<NodeKey> {
         let held = self.blocks.get_mut(&hash)?;
         let copies = &mut held.copies[tier as usize];
         let is_first = *copies == 0;
@@ -108,8 +108,9 @@ impl Cache {
         held.node.filter(|_| is_first)
     }
 
-    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which removes the block.
-    pub(super) fn remove_copy(&mut self, hash: BlockHash, tier: Tier) -> Option<(CachedBlock, bool)> {
+    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which
+    /// removes the block.
+    pub(super) fn remove_copy(&mut self, hash: BlockHash, tier: StorageTier) -> Option<(CachedBlock, bool)> {
         let Entry::Occupied(mut entry) = self.blocks.entry(hash) else { return None };
         let held = entry.get_mut();
         let copies = &mut held.copies[tier as usize];

@@ -1,14 +1,16 @@
 //! The contents of the KV caches of all servers, by their events.
 //!
-//! A block is a node that is named by the hash of its content and of all blocks before it, so equal prompts are one node, whatever a server
-//! calls it. For each cache the index has the server's names of its blocks, each with the node, and how often it is stored in which tier: a
-//! server may store a block twice and then removes it twice. A block whose parent is not known waits for it as an orphan.
+//! A block is a node that is named by the hash of its content and of all blocks before it, so equal prompts
+//! are one node, whatever a server calls it. For each cache the index has the server's names of its blocks,
+//! each with the node, and how often it is stored in which tier: a server may store a block twice and then
+//! removes it twice. A block whose parent is not known waits for it as an orphan.
 //!
-//! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
-//! cache. If there are too many orphans, the server with the most orphans loses the oldest eighth of them.
+//! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses
+//! the oldest eighth of its largest cache. If there are too many orphans, the server with the most orphans
+//! loses the oldest eighth of them.
 //!
-//! If the prefixes of a cache's model have keys (`keyed`), by their text or their token ids, the blocks are joined to [`Prefixes`], which
-//! proxies follow: a cache has a prefix if it has all its blocks (`runs`).
+//! If the prefixes of a cache's model have keys (`keyed`), by their text or their token ids, the blocks are
+//! joined to [`Prefixes`], which proxies follow: a cache has a prefix if it has all its blocks (`runs`).
 
 mod cache;
 mod keyed;
@@ -23,10 +25,10 @@ use std::sync::Arc;
 use cache::{Cache, CachedBlock};
 pub use keyed::KeyedModel;
 use keyed::{BlockBytes, KeyedPrompt};
-use nodes::{Content, KeyedBlock, NodeKey, Nodes};
+use nodes::{BlockNodes, Content, KeyedBlock, NodeKey};
 use orphans::{Orphan, Orphans, Size};
 
-use super::event::{BlockHash, Event, Removed, Stored, Tier};
+use super::event::{BlockHash, KvEvent, Removed, StorageTier, Stored};
 use super::prefixes::Prefixes;
 
 /// The KV cache of a server, or of one of its data-parallel ranks.
@@ -39,8 +41,8 @@ const ORPHANS: usize = 8;
 /// Bytes of text and token ids that an orphan may have, on average. A block of 16 tokens has some 70 and 64.
 const ORPHAN_BYTES: usize = 256;
 
-/// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have announced them: those of
-/// 131 072 tokens in blocks of 16.
+/// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have
+/// announced them: those of 131 072 tokens in blocks of 16.
 const MAX_ANCESTORS: usize = 8192;
 
 /// The part that is evicted at once.
@@ -50,7 +52,7 @@ const EVICTED: usize = 8;
 #[derive(Debug)]
 pub struct Index {
     caches: HashMap<CacheId, Cache>,
-    nodes: Nodes,
+    nodes: BlockNodes,
     orphans: Orphans,
     prefixes: Prefixes,
     next_cache: u64,
@@ -71,7 +73,7 @@ pub struct Limits {
 
 /// Numbers of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct IndexTotals {
     /// Blocks of all caches; a block that several have counts once for each.
     pub blocks: usize,
     /// Different blocks.
@@ -91,19 +93,19 @@ pub struct Contents {
     pub blocks: u64,
     /// Blocks among them whose beginning is not known.
     pub orphans: u64,
-    /// Tokens by tier, in the order of [`Tier::ALL`].
+    /// Tokens by tier, in the order of [`StorageTier::ALL`].
     pub tokens: [u64; 3],
 }
 
 /// The block before another one, or a root.
 #[derive(Clone, Debug)]
-struct Parent {
+struct ParentBlock {
     key: NodeKey,
     /// A root, if it has keys.
     root: Option<KeyedPrompt>,
 }
 
-impl Parent {
+impl ParentBlock {
     fn block(key: NodeKey) -> Self {
         Self { key, root: None }
     }
@@ -114,7 +116,7 @@ impl Index {
     pub fn new(limits: Limits) -> Self {
         Self {
             caches: HashMap::new(),
-            nodes: Nodes::default(),
+            nodes: BlockNodes::default(),
             orphans: Orphans::default(),
             prefixes: Prefixes::default(),
             next_cache: 0,
@@ -175,8 +177,8 @@ impl Index {
     }
 
     /// Numbers of the index.
-    pub fn totals(&self) -> Totals {
-        Totals {
+    pub fn totals(&self) -> IndexTotals {
+        IndexTotals {
             blocks: self.blocks,
             nodes: self.nodes.len(),
             orphans: self.orphans.total().count,
@@ -191,11 +193,11 @@ impl Index {
     }
 
     /// Applies an event of a cache, at `now` in seconds since any fixed time.
-    pub fn apply(&mut self, id: CacheId, event: &Event, now: u32) {
+    pub fn apply(&mut self, id: CacheId, event: &KvEvent, now: u32) {
         match event {
-            Event::Stored(stored) => self.store(id, stored, now),
-            Event::Removed(removed) => self.remove(id, removed),
-            Event::Cleared => self.clear(id),
+            KvEvent::Stored(stored) => self.store(id, stored, now),
+            KvEvent::Removed(removed) => self.remove(id, removed),
+            KvEvent::Cleared => self.clear(id),
         }
     }
 
@@ -210,7 +212,8 @@ impl Index {
             stored.blocks.iter().for_each(|block| self.copy(id, block.hash, tier));
             return;
         }
-        // On a request's wish vLLM announces blocks that it has stored before, from a prompt's beginning on. They are no further copies.
+        // On a request's wish vLLM announces blocks that it has stored before, from a prompt's beginning on.
+        // They are no further copies.
         let is_repeated =
             stored.parent.is_none() && stored.blocks.iter().all(|block| cache.has(block.hash, tier));
         let (scope, model) = (cache.scope(), cache.model.clone());
@@ -218,9 +221,9 @@ impl Index {
             None => {
                 let (adapter, salt) = (stored.adapter.as_deref(), stored.salt.as_deref());
                 let root = model.as_ref().and_then(|model| model.root(adapter, salt));
-                Some(Parent { key: NodeKey::root(scope, adapter, salt), root })
+                Some(ParentBlock { key: NodeKey::root(scope, adapter, salt), root })
             }
-            Some(hash) => self.parent(id, hash, tier, now).map(Parent::block),
+            Some(hash) => self.parent(id, hash, tier, now).map(ParentBlock::block),
         };
         let mut parent_hash = stored.parent;
         for (block, tokens) in stored.blocks.iter().zip(stored.tokens.chunks(stored.block_size)) {
@@ -254,7 +257,7 @@ impl Index {
                 self.adopt(scope, block.hash, node);
                 Some(node)
             });
-            parent = node.map(Parent::block);
+            parent = node.map(ParentBlock::block);
             parent_hash = Some(block.hash);
             // After each block, because one event may have more blocks than the limit.
             self.evict();
@@ -264,7 +267,7 @@ impl Index {
     }
 
     /// Counts a copy of a block that a cache has.
-    fn copy(&mut self, id: CacheId, hash: BlockHash, tier: Tier) {
+    fn copy(&mut self, id: CacheId, hash: BlockHash, tier: StorageTier) {
         let Self { caches, nodes, prefixes, .. } = self;
         let Some(cache) = caches.get_mut(&id) else { return };
         if let Some(node) = cache.copy(hash, tier) {
@@ -278,7 +281,7 @@ impl Index {
         id: CacheId,
         hash: BlockHash,
         key: NodeKey,
-        parent: &Parent,
+        parent: &ParentBlock,
         bytes: impl FnOnce() -> Option<BlockBytes>,
     ) {
         let Self { caches, nodes, prefixes, .. } = self;
@@ -295,14 +298,15 @@ impl Index {
             });
             nodes.insert(cache.scope(), key, (parent.key, hash, tokens), keyed);
         }
-        for tier in Tier::ALL.into_iter().filter(|tier| copies[*tier as usize] > 0) {
+        for tier in StorageTier::ALL.into_iter().filter(|tier| copies[*tier as usize] > 0) {
             cache.runs.hold(key, tier, nodes, prefixes);
         }
     }
 
-    /// The node of a block that a cache names as the parent of a stored one. If only another cache has announced it, the cache has it and
-    /// all blocks before it nevertheless, of which it gets the last [`MAX_ANCESTORS`].
-    fn parent(&mut self, id: CacheId, hash: BlockHash, tier: Tier, now: u32) -> Option<NodeKey> {
+    /// The node of a block that a cache names as the parent of a stored one. If only another cache has
+    /// announced it, the cache has it and all blocks before it nevertheless, of which it gets the last
+    /// [`MAX_ANCESTORS`].
+    fn parent(&mut self, id: CacheId, hash: BlockHash, tier: StorageTier, now: u32) -> Option<NodeKey> {
         let cache = self.caches.get(&id)?;
         if let Some(held) = cache.blocks.get(&hash) {
             return held.node;
@@ -319,7 +323,7 @@ impl Index {
             }
             cache.insert(hash, CachedBlock::new(tokens, now), tier);
             self.blocks += 1;
-            self.attach(id, hash, key, &Parent::block(parent), || None);
+            self.attach(id, hash, key, &ParentBlock::block(parent), || None);
             next = Some(parent);
         }
         Some(key)
@@ -335,7 +339,9 @@ impl Index {
             for orphan in self.orphans.take(scope, hash) {
                 if self.is_waiting(&orphan) {
                     let node = parent.child(orphan.content);
-                    self.attach(orphan.cache, orphan.hash, node, &Parent::block(parent), || orphan.bytes);
+                    self.attach(orphan.cache, orphan.hash, node, &ParentBlock::block(parent), || {
+                        orphan.bytes
+                    });
                     parents.push((orphan.hash, node));
                 }
             }
@@ -366,8 +372,8 @@ impl Index {
         }
     }
 
-    /// Makes room: the server with the most orphans loses the oldest eighth of them, and the server with the most blocks the oldest eighth
-    /// of its largest cache.
+    /// Makes room: the server with the most orphans loses the oldest eighth of them, and the server with the
+    /// most blocks the oldest eighth of its largest cache.
     fn evict(&mut self) {
         let max = self.limits.blocks / ORPHANS;
         let max = Size { count: max, bytes: max * ORPHAN_BYTES };
@@ -420,7 +426,7 @@ impl Index {
         self.blocks -= 1;
         self.evicted += 1;
         let Some(node) = held.node else { return };
-        for tier in Tier::ALL.into_iter().filter(|tier| held.copies[*tier as usize] > 0) {
+        for tier in StorageTier::ALL.into_iter().filter(|tier| held.copies[*tier as usize] > 0) {
             cache.runs.release(node, tier, nodes, prefixes);
         }
         nodes.remove(cache.scope(), node);

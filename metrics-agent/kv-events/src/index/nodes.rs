@@ -57,7 +57,8 @@ pub(super) struct Node {
     pub(super) hash: BlockHash,
     pub(super) tokens: u32,
     caches: u32,
-    /// `None`: its model has no keys, or none for its tokens, or it has extra keys, or a block before it has none.
+    /// `None`: its model has no keys, or none for its tokens, or it has extra keys, or a block before it has
+    /// none.
     pub(super) keyed: Option<KeyedBlock>,
 }
 
@@ -71,16 +72,16 @@ pub(super) struct KeyedBlock {
 
 /// All blocks that at least one cache has.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
+pub(super) struct BlockNodes {
     by_key: HashMap<NodeKey, Node>,
-    /// A server may name the block before a stored one that only another server has announced. By default, servers of one model give
-    /// equal blocks equal names. The names of a scope are its own.
+    /// A server may name the block before a stored one that only another server has announced. By default,
+    /// servers of one model give equal blocks equal names. The names of a scope are its own.
     by_hash: HashMap<(u64, BlockHash), NodeKey>,
     /// Pairs of the block before and a block that continues its prefix.
     continuations: BTreeSet<(NodeKey, NodeKey)>,
 }
 
-impl Nodes {
+impl BlockNodes {
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -140,7 +141,7 @@ impl Nodes {
 }
 
 #[cfg(test)]
-impl Nodes {
+impl BlockNodes {
     /// Compares the nodes with the number of caches of each.
     pub(super) fn check(&self, caches: &HashMap<NodeKey, u32>) {
         let own: HashMap<_, _> = self.by_key.iter().map(|(key, node)| (*key, node.caches)).collect();

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::keyed::KeyedPrompt;
-use super::nodes::{NodeKey, Nodes};
-use crate::event::Tier;
+use super::nodes::{BlockNodes, NodeKey};
+use crate::event::StorageTier;
 use crate::prefixes::{Prefixes, ServerNumber};
 
 /// The blocks with keys of a cache.
@@ -12,22 +12,23 @@ use crate::prefixes::{Prefixes, ServerNumber};
 pub(super) struct Runs {
     /// The server that has the cache.
     server: ServerNumber,
-    runs: HashMap<NodeKey, Run>,
+    runs: HashMap<NodeKey, RunBlock>,
 }
 
 /// A block of a cache, and the blocks before it in its prefix.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct RunBlock {
     /// Under how many names the cache has the block in each tier.
     names: [u32; 3],
-    /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks one of them.
-    tier: Option<Tier>,
+    /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks
+    /// one of them.
+    tier: Option<StorageTier>,
 }
 
-impl Run {
+impl RunBlock {
     /// The fastest tier in which the cache has the block.
-    fn own_tier(&self) -> Option<Tier> {
-        Tier::ALL.into_iter().find(|tier| self.names[*tier as usize] > 0)
+    fn own_tier(&self) -> Option<StorageTier> {
+        StorageTier::ALL.into_iter().find(|tier| self.names[*tier as usize] > 0)
     }
 }
 
@@ -43,7 +44,13 @@ impl Runs {
     }
 
     /// The cache has a block in a tier under one more name.
-    pub(super) fn hold(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
+    pub(super) fn hold(
+        &mut self,
+        node: NodeKey,
+        tier: StorageTier,
+        nodes: &BlockNodes,
+        prefixes: &mut Prefixes,
+    ) {
         if nodes.keyed(node).is_some() {
             self.runs.entry(node).or_default().names[tier as usize] += 1;
             self.refresh(node, nodes, prefixes);
@@ -51,14 +58,20 @@ impl Runs {
     }
 
     /// The cache has a block in a tier under one name less.
-    pub(super) fn release(&mut self, node: NodeKey, tier: Tier, nodes: &Nodes, prefixes: &mut Prefixes) {
+    pub(super) fn release(
+        &mut self,
+        node: NodeKey,
+        tier: StorageTier,
+        nodes: &BlockNodes,
+        prefixes: &mut Prefixes,
+    ) {
         let Some(run) = self.runs.get_mut(&node) else { return };
         run.names[tier as usize] -= 1;
         self.refresh(node, nodes, prefixes);
     }
 
     /// Follows a change of a block up to the ends of its prefixes.
-    fn refresh(&mut self, node: NodeKey, nodes: &Nodes, prefixes: &mut Prefixes) {
+    fn refresh(&mut self, node: NodeKey, nodes: &BlockNodes, prefixes: &mut Prefixes) {
         let mut changed = vec![node];
         while let Some(key) = changed.pop() {
             let (Some(node), Some(run)) = (nodes.get(key), self.runs.get(&key).copied()) else { continue };
@@ -87,7 +100,7 @@ impl Runs {
     }
 
     /// Takes all prefixes from the cache.
-    pub(super) fn release_all(&mut self, nodes: &Nodes, prefixes: &mut Prefixes) {
+    pub(super) fn release_all(&mut self, nodes: &BlockNodes, prefixes: &mut Prefixes) {
         for (key, run) in core::mem::take(&mut self.runs) {
             if run.tier.is_some()
                 && let Some(KeyedPrompt::End(ends)) = nodes.keyed(key).map(|keyed| &keyed.prompt)

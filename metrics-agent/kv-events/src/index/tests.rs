@@ -68,12 +68,12 @@ impl Index {
     }
 
     /// The prefixes of which a cache of a server has all blocks.
-    fn complete_prefixes(&self) -> HashMap<(SocketAddr, Prefix), Tier> {
-        let mut complete: HashMap<_, Tier> = HashMap::new();
+    fn complete_prefixes(&self) -> HashMap<(SocketAddr, Prefix), StorageTier> {
+        let mut complete: HashMap<_, StorageTier> = HashMap::new();
         for cache in self.caches.values() {
-            let mut tiers: HashMap<NodeKey, Tier> = HashMap::new();
+            let mut tiers: HashMap<NodeKey, StorageTier> = HashMap::new();
             for held in cache.blocks.values() {
-                let tier = Tier::ALL.into_iter().find(|tier| held.copies[*tier as usize] > 0).unwrap();
+                let tier = StorageTier::ALL.into_iter().find(|tier| held.copies[*tier as usize] > 0).unwrap();
                 if let Some(node) = held.node {
                     tiers.entry(node).and_modify(|before| *before = tier.min(*before)).or_insert(tier);
                 }
@@ -128,13 +128,13 @@ fn index(blocks: usize) -> Index {
     Index::new(Limits { blocks, prefix_tokens: 3 })
 }
 
-fn stored(parent: Option<BlockHash>, hashes: &[BlockHash], tokens: &[u32]) -> Event {
-    Event::Stored(Stored {
+fn stored(parent: Option<BlockHash>, hashes: &[BlockHash], tokens: &[u32]) -> KvEvent {
+    KvEvent::Stored(Stored {
         parent,
         blocks: hashes.iter().map(|hash| Block { hash: *hash, extra: Vec::new() }).collect(),
         block_size: tokens.len() / hashes.len(),
         tokens: tokens.to_vec(),
-        tier: Tier::Gpu,
+        tier: StorageTier::Gpu,
         group: 0,
         is_full_attention: true,
         adapter: None,
@@ -142,8 +142,8 @@ fn stored(parent: Option<BlockHash>, hashes: &[BlockHash], tokens: &[u32]) -> Ev
     })
 }
 
-fn removed(hashes: &[BlockHash]) -> Event {
-    Event::Removed(Removed { blocks: hashes.to_vec(), tier: Tier::Gpu, group: 0 })
+fn removed(hashes: &[BlockHash]) -> KvEvent {
+    KvEvent::Removed(Removed { blocks: hashes.to_vec(), tier: StorageTier::Gpu, group: 0 })
 }
 
 fn server(number: u8) -> SocketAddr {
@@ -157,10 +157,10 @@ fn one() -> (Index, CacheId) {
     (index, id)
 }
 
-fn edit(event: Event, change: impl FnOnce(&mut Stored)) -> Event {
-    let Event::Stored(mut stored) = event else { panic!("{event:?}") };
+fn edit(event: KvEvent, change: impl FnOnce(&mut Stored)) -> KvEvent {
+    let KvEvent::Stored(mut stored) = event else { panic!("{event:?}") };
     change(&mut stored);
-    Event::Stored(stored)
+    KvEvent::Stored(stored)
 }
 
 #[test]
@@ -173,16 +173,16 @@ fn copies_are_counted_by_tier_and_announcements_are_no_copies() {
     index.apply(id, &removed(&[11]), 0);
     assert_eq!(index.run(id, None, None, &prompt, BLOCK), 2, "the second copy is left");
     let to_host = edit(stored(None, &[10, 11], &prompt), |stored| {
-        (stored.block_size, stored.tokens, stored.tier) = (0, Vec::new(), Tier::Cpu);
+        (stored.block_size, stored.tokens, stored.tier) = (0, Vec::new(), StorageTier::Cpu);
     });
     index.apply(id, &to_host, 0);
     index.apply(id, &removed(&[10, 11]), 0);
     assert_eq!(index.contents(id), Contents { blocks: 2, orphans: 0, tokens: [0, 8, 0] });
     index.check();
-    let from_host = Event::Removed(Removed { blocks: vec![10, 11], tier: Tier::Cpu, group: 0 });
+    let from_host = KvEvent::Removed(Removed { blocks: vec![10, 11], tier: StorageTier::Cpu, group: 0 });
     index.apply(id, &from_host, 0);
     index.apply(id, &from_host, 0);
-    assert_eq!((index.contents(id), index.totals()), (Contents::default(), Totals::default()));
+    assert_eq!((index.contents(id), index.totals()), (Contents::default(), IndexTotals::default()));
     index.check();
 }
 
@@ -200,7 +200,7 @@ fn groups_without_full_attention_do_not_count() {
     index.apply(id, &in_group(0, true), 0);
     index.apply(id, &in_group(2, true), 0);
     for group in [1, 2, 3] {
-        index.apply(id, &Event::Removed(Removed { blocks: vec![10], tier: Tier::Gpu, group }), 0);
+        index.apply(id, &KvEvent::Removed(Removed { blocks: vec![10], tier: StorageTier::Gpu, group }), 0);
     }
     assert_eq!(index.contents(id).blocks, 1, "the first group of full attention has it");
     index.apply(id, &removed(&[10]), 0);
@@ -244,7 +244,8 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
     index.check();
     assert_eq!((index.contents(late).orphans, index.totals().orphans), (0, 0));
     assert_eq!(index.run(late, None, None, &prompt, BLOCK), 0, "its first blocks were not announced");
-    // A block whose parent only another cache has announced shows that its cache has the parent too, with all before it.
+    // A block whose parent only another cache has announced shows that its cache has the parent too, with all
+    // before it.
     index.apply(late, &stored(Some(11), &[99], &[7, 7, 7, 7]), 0);
     assert_eq!(index.run(late, None, None, &prompt, BLOCK), 4);
     index.check();
@@ -262,7 +263,7 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
     index.check();
     index.remove_cache(late);
     index.remove_cache(early);
-    assert_eq!((index.totals(), index.nodes.len()), (Totals::default(), 0));
+    assert_eq!((index.totals(), index.nodes.len()), (IndexTotals::default(), 0));
 }
 
 #[test]
@@ -390,7 +391,7 @@ proptest! {
                     oracles[cache].blocks.retain(|_, (_, copies)| *copies > 0);
                 }
                 Operation::Clear(cache) => {
-                    index.apply(ids[cache], &Event::Cleared, 0);
+                    index.apply(ids[cache], &KvEvent::Cleared, 0);
                     oracles[cache].blocks.clear();
                 }
             }
@@ -416,7 +417,7 @@ proptest! {
             let tokens: Vec<u32> = hashes.iter().map(|hash| u32::try_from(*hash).unwrap()).collect();
             let event = match kind {
                 0 => removed(&hashes),
-                1 if hashes.len() == 5 => Event::Cleared,
+                1 if hashes.len() == 5 => KvEvent::Cleared,
                 _ => stored(parent, &hashes, &tokens),
             };
             index.apply(ids[cache], &event, now);

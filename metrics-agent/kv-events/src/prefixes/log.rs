@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::event::Tier;
+use crate::event::StorageTier;
 
-/// Maximum number of changes, of 16 bytes each. A hundred servers that compute 5000 tokens a second each fill it in half a minute.
+/// Maximum number of changes, of 16 bytes each. A hundred servers that compute 5000 tokens a second each fill
+/// it in half a minute.
 const MAX_CHANGES: usize = 1 << 19;
 
 /// A change of the tier in which a server has a prefix; `None`: it does not have it.
@@ -12,20 +13,20 @@ const MAX_CHANGES: usize = 1 << 19;
 pub(super) struct Change {
     pub(super) key: u64,
     pub(super) server: u32,
-    pub(super) from: Option<Tier>,
-    pub(super) to: Option<Tier>,
+    pub(super) from: Option<StorageTier>,
+    pub(super) to: Option<StorageTier>,
 }
 
 /// The newest changes. A version is the number of changes before it.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct PrefixLog {
     /// `None`: something else has changed.
     changes: VecDeque<Option<Change>>,
     /// The version before the first of them.
     first: u64,
 }
 
-impl Log {
+impl PrefixLog {
     /// The version behind the last change.
     pub(super) fn version(&self) -> u64 {
         self.first + self.changes.len() as u64
@@ -42,7 +43,8 @@ impl Log {
         oldest
     }
 
-    /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the last change.
+    /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the
+    /// last change.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = Option<Change>>> {
         let start = version.checked_sub(self.first).and_then(|start| usize::try_from(start).ok())?;
         (start <= self.changes.len()).then(|| self.changes.range(start..).copied())
@@ -55,8 +57,8 @@ mod tests {
 
     #[test]
     fn the_oldest_changes_are_forgotten() {
-        let change = |key| Change { key, server: 1, from: None, to: Some(Tier::Gpu) };
-        let mut log = Log::default();
+        let change = |key| Change { key, server: 1, from: None, to: Some(StorageTier::Gpu) };
+        let mut log = PrefixLog::default();
         for key in 0..MAX_CHANGES as u64 {
             assert_eq!(log.push(Some(change(key))), None);
         }

@@ -1,7 +1,8 @@
-//! The prefixes of prompts that servers have cached, by their text and by their token ids, and the log of their changes.
+//! The prefixes of prompts that servers have cached, by their text and by their token ids, and the log of
+//! their changes.
 //!
-//! A prefix is one or more blocks of a cache; [`super::index`] decides when a cache has all of them. A server has a prefix if one of its
-//! caches has it, in the fastest tier in which one has it.
+//! A prefix is one or more blocks of a cache; [`super::index`] decides when a cache has all of them. A server
+//! has a prefix if one of its caches has it, in the fastest tier in which one has it.
 
 mod log;
 pub mod readers;
@@ -11,9 +12,9 @@ use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
 use endpoint_picker_wire::prefixes::Blocks;
-use log::{Change, Log};
+use log::{Change, PrefixLog};
 
-use super::event::Tier;
+use super::event::StorageTier;
 
 /// Some blocks behind another prefix, by their text or by their token ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,9 +41,9 @@ pub struct Prefixes {
     /// The prefixes that at least one server has, by their keys.
     known: HashMap<u64, KnownPrefix>,
     numbers: HashMap<SocketAddr, u32>,
-    servers: HashMap<u32, Server>,
+    servers: HashMap<u32, CachingServer>,
     next_number: u32,
-    log: Log,
+    log: PrefixLog,
 }
 
 /// A prefix, and the number of servers that have it.
@@ -54,9 +55,9 @@ struct KnownPrefix {
 
 /// A server while it has caches, or changes in the log.
 #[derive(Debug)]
-struct Server {
+struct CachingServer {
     address: SocketAddr,
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, HeldPrefix>,
     /// The bits of its ranks.
     ranks: u8,
     /// Its caches, and its changes in the log.
@@ -67,7 +68,7 @@ struct Server {
 
 /// The caches of a server that have a prefix.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct HeldPrefix {
     /// The number of them by tier.
     caches: [u32; 3],
     /// The bits of their ranks.
@@ -84,7 +85,7 @@ pub struct ServerNumber {
 
 /// Changes of a pool's endpoints, and the version behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Delta {
+struct PoolDelta {
     stored: Blocks,
     removed: Blocks,
     version: u64,
@@ -92,7 +93,7 @@ struct Delta {
     has_other: bool,
 }
 
-impl Delta {
+impl PoolDelta {
     fn is_empty(&self) -> bool {
         self.stored.keys.is_empty() && self.removed.keys.is_empty() && !self.has_other
     }
@@ -110,7 +111,7 @@ impl Prefixes {
             self.next_number += 1;
             self.next_number
         });
-        let server = self.servers.entry(number).or_insert_with(|| Server {
+        let server = self.servers.entry(number).or_insert_with(|| CachingServer {
             address,
             held: HashMap::new(),
             ranks: 0,
@@ -154,7 +155,13 @@ impl Prefixes {
     }
 
     /// A cache of a server has a prefix in another tier; `None`: it does not have it.
-    pub fn change(&mut self, number: ServerNumber, prefix: &Prefix, from: Option<Tier>, to: Option<Tier>) {
+    pub fn change(
+        &mut self,
+        number: ServerNumber,
+        prefix: &Prefix,
+        from: Option<StorageTier>,
+        to: Option<StorageTier>,
+    ) {
         let ServerNumber { number, rank } = number;
         let Some(server) = self.servers.get_mut(&number) else { return };
         let held = server.held.entry(prefix.key).or_default();
@@ -212,14 +219,15 @@ impl Prefixes {
         self.log.since(version).is_some()
     }
 
-    /// The changes behind a version, of endpoints with these addresses, whose indexes the result has; `None`: the log no longer has all.
-    fn delta(&self, version: u64, endpoints: &HashMap<SocketAddr, u32>) -> Option<Delta> {
-        let mut delta = Delta { version, ..Delta::default() };
+    /// The changes behind a version, of endpoints with these addresses, whose indexes the result has; `None`:
+    /// the log no longer has all.
+    fn delta(&self, version: u64, endpoints: &HashMap<SocketAddr, u32>) -> Option<PoolDelta> {
+        let mut delta = PoolDelta { version, ..PoolDelta::default() };
         let number = |address| self.numbers.get(address).copied();
         let endpoints: HashMap<_, _> =
             endpoints.iter().filter_map(|(address, endpoint)| Some((number(address)?, *endpoint))).collect();
         // The tier of each pair at the reader, and its newest tier.
-        let mut net: HashMap<(u32, u64), (Option<Tier>, Option<Tier>)> = HashMap::new();
+        let mut net: HashMap<(u32, u64), (Option<StorageTier>, Option<StorageTier>)> = HashMap::new();
         let mut pairs = Vec::new();
         for change in self.log.since(version)? {
             if pairs.len() == MAX_PAIRS {
@@ -277,7 +285,7 @@ impl Prefixes {
     }
 }
 
-impl Server {
+impl CachingServer {
     /// Whether its caches are those of several ranks.
     fn has_ranks(&self) -> bool {
         self.ranks.count_ones() > 1
@@ -289,14 +297,14 @@ impl Server {
     }
 }
 
-impl Held {
+impl HeldPrefix {
     /// The fastest tier in which a cache has the prefix.
-    fn tier(&self) -> Option<Tier> {
-        Tier::ALL.into_iter().find(|tier| self.caches[*tier as usize] > 0)
+    fn tier(&self) -> Option<StorageTier> {
+        StorageTier::ALL.into_iter().find(|tier| self.caches[*tier as usize] > 0)
     }
 }
 
-fn push(blocks: &mut Blocks, prefix: &Prefix, endpoint: u32, tier: Tier, ranks: u8) {
+fn push(blocks: &mut Blocks, prefix: &Prefix, endpoint: u32, tier: StorageTier, ranks: u8) {
     blocks.parents.push(prefix.parent);
     blocks.keys.push(prefix.key);
     blocks.lengths.push(prefix.length);
@@ -319,7 +327,7 @@ mod tests;
 #[cfg(test)]
 impl Prefixes {
     /// The prefixes of each server with their tiers, by brute force.
-    pub(super) fn check(&self, expected: &HashMap<(SocketAddr, Prefix), Tier>) {
+    pub(super) fn check(&self, expected: &HashMap<(SocketAddr, Prefix), StorageTier>) {
         let mut own = HashMap::new();
         for server in self.servers.values() {
             for (key, held) in &server.held {

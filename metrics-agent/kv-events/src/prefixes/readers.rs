@@ -15,13 +15,14 @@ use super::Prefixes;
 /// Time for which the messages of everything serve other readers too. The log has the changes since.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The bit of versions that name the next message of everything. The low bits are its number, and those between the number of the whole.
+/// The bit of versions that name the next message of everything. The low bits are its number, and those
+/// between the number of the whole.
 const PART: u64 = 1 << 63;
 const PART_BITS: u32 = 16;
 
 /// The place up to which a reader has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct ReaderPosition {
     /// The log of its last message.
     pub log: u64,
     /// The version of its last message.
@@ -30,25 +31,26 @@ pub struct Position {
 
 /// The result of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum PrefixesRead {
     /// An encoded message.
     Message(Vec<u8>),
     /// Nothing of its pool has changed up to this version.
     Nothing(u64),
 }
 
-/// A reading whose message is not encoded. Encoding takes much of the time of a reading, and needs no lock of the prefixes.
+/// A reading whose message is not encoded. Encoding takes much of the time of a reading, and needs no lock of
+/// the prefixes.
 #[derive(Debug)]
 pub enum UnencodedReading {
     /// A message, and further pairs of it.
-    Message(Box<CachedPrefixes>, Option<Arc<Part>>),
-    /// As [`Reading::Nothing`].
+    Message(Box<CachedPrefixes>, Option<Arc<EncodedPairs>>),
+    /// As [`PrefixesRead::Nothing`].
     Nothing(u64),
 }
 
 impl UnencodedReading {
     /// Encodes the message.
-    pub fn encode(self) -> Reading {
+    pub fn encode(self) -> PrefixesRead {
         match self {
             Self::Message(message, part) => {
                 let mut bytes = message.encode_to_vec();
@@ -56,16 +58,16 @@ impl UnencodedReading {
                     // A message is the fields of both.
                     bytes.extend_from_slice(&part.bytes());
                 }
-                Reading::Message(bytes)
+                PrefixesRead::Message(bytes)
             }
-            Self::Nothing(version) => Reading::Nothing(version),
+            Self::Nothing(version) => PrefixesRead::Nothing(version),
         }
     }
 }
 
 /// The pairs of a message of everything, which its first reader encodes.
 #[derive(Debug)]
-pub struct Part(Mutex<Pairs>);
+pub struct EncodedPairs(Mutex<Pairs>);
 
 #[derive(Debug)]
 enum Pairs {
@@ -73,7 +75,7 @@ enum Pairs {
     Encoded(Bytes),
 }
 
-impl Part {
+impl EncodedPairs {
     fn new(endpoints: &[u64], blocks: Blocks) -> Self {
         let message =
             CachedPrefixes { endpoints: endpoints.to_vec(), stored: some(blocks), ..Default::default() };
@@ -122,7 +124,7 @@ struct Whole {
     made: Duration,
     version: u64,
     /// The pairs of each message.
-    parts: Vec<Arc<Part>>,
+    parts: Vec<Arc<EncodedPairs>>,
 }
 
 impl Default for PoolReaders {
@@ -141,12 +143,13 @@ impl Default for PoolReaders {
 }
 
 impl PoolReaders {
-    /// Reads for a reader at this position. `is_last`: if nothing has changed, but the version, it gets a message with the version.
+    /// Reads for a reader at this position. `is_last`: if nothing has changed, but the version, it gets a
+    /// message with the version.
     pub fn read(
         &mut self,
         prefixes: &mut Prefixes,
         followed: FollowedEndpoints,
-        reader: Option<Position>,
+        reader: Option<ReaderPosition>,
         is_last: bool,
         now: Duration,
     ) -> UnencodedReading {
@@ -235,14 +238,14 @@ impl PoolReaders {
         keys: &[u64],
         now: Duration,
     ) -> Whole {
-        let part = |blocks| Arc::new(Part::new(keys, blocks));
+        let part = |blocks| Arc::new(EncodedPairs::new(keys, blocks));
         let parts = prefixes.whole(by_address).into_iter().map(part).collect();
         self.next_whole += 1;
         Whole { number: self.next_whole, made: now, version: prefixes.version(), parts }
     }
 
     /// A message with the models, if they have changed, and with further pairs.
-    fn message(&self, mut message: CachedPrefixes, pairs: Option<Arc<Part>>) -> UnencodedReading {
+    fn message(&self, mut message: CachedPrefixes, pairs: Option<Arc<EncodedPairs>>) -> UnencodedReading {
         if message.models_changed {
             message.models.clone_from(&self.models);
         }

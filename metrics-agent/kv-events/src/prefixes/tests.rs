@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use endpoint_picker_wire::prefixes::{CachedPrefixes, Model};
 use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 
-use super::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use super::readers::{FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition};
 use super::*;
 
 /// Maximum size of a message, in bytes.
@@ -37,33 +37,33 @@ impl Fixture {
 
     fn store(&mut self, keys: impl IntoIterator<Item = u64>) {
         keys.into_iter()
-            .for_each(|key| self.prefixes.change(self.server, &prefix(key), None, Some(Tier::Gpu)));
+            .for_each(|key| self.prefixes.change(self.server, &prefix(key), None, Some(StorageTier::Gpu)));
     }
 
     fn remove(&mut self, keys: impl IntoIterator<Item = u64>) {
         keys.into_iter()
-            .for_each(|key| self.prefixes.change(self.server, &prefix(key), Some(Tier::Gpu), None));
+            .for_each(|key| self.prefixes.change(self.server, &prefix(key), Some(StorageTier::Gpu), None));
     }
 
-    fn read_at(&mut self, reader: Option<Position>, now: Duration) -> Option<CachedPrefixes> {
+    fn read_at(&mut self, reader: Option<ReaderPosition>, now: Duration) -> Option<CachedPrefixes> {
         match self.readers.read(&mut self.prefixes, self.followed.clone(), reader, true, now).encode() {
-            Reading::Message(bytes) => {
+            PrefixesRead::Message(bytes) => {
                 assert!(bytes.len() <= MAX_MESSAGE, "{} bytes", bytes.len());
                 let message = CachedPrefixes::decode(&*bytes).unwrap();
                 assert_eq!(message.format, PREFIXES_FORMAT);
                 Some(message)
             }
-            Reading::Nothing(_) => None,
+            PrefixesRead::Nothing(_) => None,
         }
     }
 
-    fn read(&mut self, reader: Option<Position>) -> Option<CachedPrefixes> {
+    fn read(&mut self, reader: Option<ReaderPosition>) -> Option<CachedPrefixes> {
         self.read_at(reader, Duration::ZERO)
     }
 }
 
-fn position(message: &CachedPrefixes) -> Position {
-    Position { log: message.log, version: message.version }
+fn position(message: &CachedPrefixes) -> ReaderPosition {
+    ReaderPosition { log: message.log, version: message.version }
 }
 
 fn keys(blocks: Option<&Blocks>) -> Vec<u64> {
@@ -78,8 +78,8 @@ fn the_ranks_that_have_a_prefix_are_named_of_servers_with_several() {
     assert_eq!(first.stored.as_ref().unwrap().ranks, [] as [u32; 0], "one rank");
     let [second, ninth] = [1, 8].map(|rank| fixture.prefixes.add_rank(address(1), rank));
     let mut changed = |number, from, to| fixture.prefixes.change(number, &prefix(1), from, to);
-    changed(second, None, Some(Tier::Gpu));
-    changed(ninth, None, Some(Tier::Gpu));
+    changed(second, None, Some(StorageTier::Gpu));
+    changed(ninth, None, Some(StorageTier::Gpu));
     fixture.store([2]);
     let next = fixture.read(Some(position(&first))).unwrap();
     let stored = next.stored.as_ref().unwrap();
@@ -109,7 +109,7 @@ fn a_reader_gets_everything_and_then_the_net_changes() {
     // Stored and removed again, moved, removed, and stored.
     fixture.store([4]);
     fixture.remove([4]);
-    fixture.prefixes.change(fixture.server, &prefix(1), Some(Tier::Gpu), Some(Tier::Cpu));
+    fixture.prefixes.change(fixture.server, &prefix(1), Some(StorageTier::Gpu), Some(StorageTier::Cpu));
     fixture.remove([2]);
     fixture.store([5]);
     let delta = fixture.read(Some(position(&whole))).unwrap();
@@ -181,9 +181,9 @@ fn a_reader_that_the_log_does_not_know_gets_everything() {
     fixture.store([1]);
     let begin = fixture.read(None).unwrap();
     for reader in [
-        Position { log: begin.log.wrapping_add(1), version: begin.version },
-        Position { log: begin.log, version: begin.version + 1 },
-        Position { log: begin.log, version: u64::MAX },
+        ReaderPosition { log: begin.log.wrapping_add(1), version: begin.version },
+        ReaderPosition { log: begin.log, version: begin.version + 1 },
+        ReaderPosition { log: begin.log, version: u64::MAX },
     ] {
         assert!(fixture.read(Some(reader)).unwrap().whole);
     }
@@ -200,7 +200,7 @@ fn a_reader_that_the_log_does_not_know_gets_everything() {
 fn an_endpoint_that_had_prefixes_before_it_came_to_the_pool_makes_a_new_log() {
     let mut fixture = Fixture::new();
     let other = fixture.prefixes.add_cache(address(2));
-    fixture.prefixes.change(other, &prefix(7), None, Some(Tier::Gpu));
+    fixture.prefixes.change(other, &prefix(7), None, Some(StorageTier::Gpu));
     let begin = fixture.read(None).unwrap();
     assert_eq!(
         (keys(begin.stored.as_ref()), begin.endpoints.len()),
@@ -219,7 +219,7 @@ fn an_endpoint_that_had_prefixes_before_it_came_to_the_pool_makes_a_new_log() {
     fixture.followed.addresses.push((33, address(3)));
     assert_eq!(fixture.read(Some(position(&before))), None);
     let third = fixture.prefixes.add_cache(address(3));
-    fixture.prefixes.change(third, &prefix(8), None, Some(Tier::Gpu));
+    fixture.prefixes.change(third, &prefix(8), None, Some(StorageTier::Gpu));
     let delta = fixture.read(Some(position(&before))).unwrap();
     assert!(!delta.whole);
     assert_eq!(keys(delta.stored.as_ref()), [8]);
@@ -243,18 +243,18 @@ fn changes_of_other_pools_are_no_news_until_the_last_reading() {
     let mut fixture = Fixture::new();
     let other = fixture.prefixes.add_cache(address(2));
     let begin = fixture.read(None).unwrap();
-    fixture.prefixes.change(other, &prefix(7), None, Some(Tier::Gpu));
+    fixture.prefixes.change(other, &prefix(7), None, Some(StorageTier::Gpu));
     let newest = fixture.prefixes.version();
     let mut reading = |is_last| {
         let Fixture { readers, prefixes, followed, .. } = &mut fixture;
         readers.read(prefixes, followed.clone(), Some(position(&begin)), is_last, Duration::ZERO).encode()
     };
-    assert_eq!(reading(false), Reading::Nothing(newest));
-    let Reading::Message(bytes) = reading(true) else { panic!() };
+    assert_eq!(reading(false), PrefixesRead::Nothing(newest));
+    let PrefixesRead::Message(bytes) = reading(true) else { panic!() };
     let message = CachedPrefixes::decode(&*bytes).unwrap();
     assert_eq!((message.version, message.stored), (newest, None));
     fixture.prefixes.advance();
-    assert!(fixture.read(Some(Position { log: begin.log, version: newest })).is_some());
+    assert!(fixture.read(Some(ReaderPosition { log: begin.log, version: newest })).is_some());
 }
 
 #[test]
@@ -262,11 +262,11 @@ fn a_server_is_forgotten_with_its_last_cache_and_change() {
     let mut prefixes = Prefixes::default();
     let numbers = [(); 2].map(|()| prefixes.add_cache(address(1)));
     assert_eq!(numbers[0], numbers[1]);
-    prefixes.change(numbers[0], &prefix(1), None, Some(Tier::Gpu));
-    prefixes.change(numbers[1], &prefix(1), None, Some(Tier::Cpu));
-    prefixes.change(numbers[0], &prefix(1), Some(Tier::Gpu), None);
-    prefixes.check(&[((address(1), prefix(1)), Tier::Cpu)].into());
-    prefixes.change(numbers[1], &prefix(1), Some(Tier::Cpu), None);
+    prefixes.change(numbers[0], &prefix(1), None, Some(StorageTier::Gpu));
+    prefixes.change(numbers[1], &prefix(1), None, Some(StorageTier::Cpu));
+    prefixes.change(numbers[0], &prefix(1), Some(StorageTier::Gpu), None);
+    prefixes.check(&[((address(1), prefix(1)), StorageTier::Cpu)].into());
+    prefixes.change(numbers[1], &prefix(1), Some(StorageTier::Cpu), None);
     prefixes.check(&HashMap::new());
     for number in numbers {
         prefixes.remove_cache(number);

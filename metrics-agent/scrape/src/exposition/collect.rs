@@ -9,7 +9,7 @@ use metrics_agent_catalogue::dialect::CacheInfo;
 use xxhash_rust::xxh64::xxh64;
 
 use super::Fault;
-use super::sample::{Labels, Sample};
+use super::sample::{Labels, MetricSample};
 
 /// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
@@ -67,11 +67,11 @@ impl SeriesRules {
 
 /// A number: of each part, the series with the largest timestamp, the first of equals.
 #[derive(Debug)]
-pub(super) struct Number {
+pub(super) struct SeriesValue {
     rules: Arc<SeriesRules>,
     /// Whether its parts are added up. Otherwise the first series counts.
     is_summed: bool,
-    parts: Vec<Part>,
+    parts: Vec<SeriesPart>,
     /// The labels of the first series.
     first_labels: Vec<u8>,
     /// A label that is not known, in which series differ.
@@ -82,7 +82,7 @@ pub(super) struct Number {
 
 /// A series, or several that are the same.
 #[derive(Debug)]
-struct Part {
+struct SeriesPart {
     /// A hash of its value of the sum label.
     key: Option<u64>,
     /// A hash of its labels that are not known.
@@ -91,7 +91,7 @@ struct Part {
     value: f64,
 }
 
-impl Number {
+impl SeriesValue {
     /// A number whose parts are added up.
     pub(super) fn summed(rules: &Arc<SeriesRules>) -> Self {
         Self {
@@ -118,10 +118,10 @@ impl Number {
         self.overflow = false;
     }
 
-    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &MetricSample<'_>) {
         let are_same = self.rules.are_same;
         let (key, labels) = if are_same { (None, 0) } else { self.rules.hashes(sample.labels) };
-        let new = Part {
+        let new = SeriesPart {
             key: key.filter(|_| self.is_summed),
             labels,
             timestamp: sample.timestamp,
@@ -204,7 +204,7 @@ impl Number {
 pub(super) struct Sum(Option<f64>);
 
 impl Sum {
-    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &MetricSample<'_>) {
         *self.0.get_or_insert(0.0) += sample.value;
     }
 
@@ -227,7 +227,7 @@ impl LoraLists {
         self.newest = None;
     }
 
-    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &MetricSample<'_>) {
         if sample.value.is_nan() || self.newest.is_some_and(|newest| sample.value <= newest) {
             return;
         }
@@ -275,7 +275,7 @@ pub(super) struct CacheShape {
     labels: CacheInfo,
     seen: Option<CacheLabels>,
     /// Tokens that the caches of all parts of the server hold.
-    tokens: Number,
+    tokens: SeriesValue,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -287,7 +287,7 @@ struct CacheLabels {
 
 impl CacheShape {
     pub(super) fn new(cache: &CacheInfo, rules: &Arc<SeriesRules>) -> Self {
-        Self { labels: cache.clone(), seen: None, tokens: Number::summed(rules) }
+        Self { labels: cache.clone(), seen: None, tokens: SeriesValue::summed(rules) }
     }
 
     pub(super) fn clear(&mut self) {
@@ -295,11 +295,11 @@ impl CacheShape {
         self.tokens.clear();
     }
 
-    pub(super) fn add(&mut self, sample: &Sample<'_>) {
+    pub(super) fn add(&mut self, sample: &MetricSample<'_>) {
         let value = |label: &String| sample.labels.get(label);
         let tokens = self.labels.tokens_label.as_ref().and_then(value);
         if let Some(tokens) = tokens.and_then(|text| parse::<u64>(&text)) {
-            self.tokens.add(&Sample { value: tokens as f64, ..*sample });
+            self.tokens.add(&MetricSample { value: tokens as f64, ..*sample });
         }
         if self.seen.is_some_and(|seen| sample.timestamp <= seen.timestamp) {
             return;

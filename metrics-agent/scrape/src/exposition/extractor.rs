@@ -5,8 +5,8 @@ use std::sync::Arc;
 use metrics_agent_catalogue::dialect::{Dialect, MetricSpec, MultiEngine, TextRules};
 use metrics_agent_catalogue::scraping::TextLimits;
 
-use super::collect::{CacheShape, Collected, LoraLists, Number, SeriesRules, Sum};
-use super::sample::{Sample, quoted_name, sample, sample_in_braces, type_line};
+use super::collect::{CacheShape, Collected, LoraLists, SeriesRules, SeriesValue, Sum};
+use super::sample::{MetricSample, quoted_name, sample, sample_in_braces, type_line};
 use super::{Doubt, Extraction, Fault, Field, LineReader};
 
 /// The metric of Prometheus' client libraries with the time at which the process started.
@@ -18,7 +18,7 @@ const MAX_LABEL_CHARS: usize = 100;
 /// Collects the metrics of one dialect from the lines of a text.
 #[derive(Debug)]
 pub(super) struct MetricExtractor {
-    families: Vec<Family>,
+    families: Vec<MetricFamily>,
     max_labels: usize,
     /// Whether a metric that is neither gauge nor counter reads 0, and a counter is a number of requests, as
     /// in the EPP.
@@ -27,15 +27,15 @@ pub(super) struct MetricExtractor {
 
 /// One metric. Several fields may be read from it, distinguished by their labels.
 #[derive(Debug)]
-struct Family {
+struct MetricFamily {
     name: Arc<str>,
-    kind: Kind,
+    kind: SampleKind,
     extractors: Vec<FieldExtractor>,
 }
 
 /// The kind of a metric, by its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Kind {
+enum SampleKind {
     Gauge,
     Counter,
     /// None, or another one.
@@ -43,7 +43,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl SampleKind {
     fn of_name(name: &[u8]) -> Self {
         let kinds = [(&b"gauge"[..], Self::Gauge), (b"counter", Self::Counter)];
         let found = kinds.into_iter().find(|(kind, _)| name.eq_ignore_ascii_case(kind));
@@ -64,7 +64,7 @@ struct FieldExtractor {
 impl LineReader for MetricExtractor {
     fn clear(&mut self) {
         for family in &mut self.families {
-            family.kind = Kind::default();
+            family.kind = SampleKind::default();
             for extractor in &mut family.extractors {
                 extractor.malformed = false;
                 extractor.series.clear();
@@ -77,7 +77,7 @@ impl LineReader for MetricExtractor {
         if line.first() == Some(&b'#') {
             let Some((name, kind)) = type_line(line) else { return };
             if let Some(family) = self.family(name) {
-                family.kind = Kind::of_name(kind);
+                family.kind = SampleKind::of_name(kind);
             }
             return;
         }
@@ -88,8 +88,9 @@ impl LineReader for MetricExtractor {
             }
             return;
         }
-        // The byte after the name is compared first: it rules out nearly all other lines without comparing names.
-        let named = |family: &&mut Family| {
+        // The byte after the name is compared first: it rules out nearly all other lines without comparing
+        // names.
+        let named = |family: &&mut MetricFamily| {
             let at = family.name.len();
             matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()
         };
@@ -108,8 +109,8 @@ impl MetricExtractor {
             are_same,
             max_parts: if are_same { 1 } else { limits.engines },
         });
-        let first = || Number::first(&series);
-        let summed = || Number::summed(&series);
+        let first = || SeriesValue::first(&series);
+        let summed = || SeriesValue::summed(&series);
         let mut extractor = Self { families: Vec::new(), max_labels: limits.labels, as_epp: rules.as_epp };
         extractor.add_spec(dialect.waiting.as_ref(), || FieldSeries::Waiting(summed()));
         extractor.add_spec(dialect.running.as_ref(), || FieldSeries::Running(summed()));
@@ -143,11 +144,11 @@ impl MetricExtractor {
             family.extractors.push(extractor);
         } else {
             let (name, extractors) = (name.into(), vec![extractor]);
-            self.families.push(Family { name, kind: Kind::default(), extractors });
+            self.families.push(MetricFamily { name, kind: SampleKind::default(), extractors });
         }
     }
 
-    fn family(&mut self, name: &[u8]) -> Option<&mut Family> {
+    fn family(&mut self, name: &[u8]) -> Option<&mut MetricFamily> {
         self.families.iter_mut().find(|family| *family.name.as_bytes() == *name)
     }
 
@@ -173,16 +174,16 @@ impl MetricExtractor {
     }
 }
 
-impl Family {
+impl MetricFamily {
     /// Adds the sample of a line; `None`: the line is malformed.
-    fn add(&mut self, sample: Option<Sample<'_>>, as_epp: bool) {
+    fn add(&mut self, sample: Option<MetricSample<'_>>, as_epp: bool) {
         let Some(mut sample) = sample else {
             for extractor in &mut self.extractors {
                 extractor.malformed = true;
             }
             return;
         };
-        if as_epp && self.kind == Kind::Other {
+        if as_epp && self.kind == SampleKind::Other {
             sample.value = 0.0;
         }
         for extractor in self.extractors.iter_mut().filter(|extractor| extractor.matches(&sample)) {
@@ -193,7 +194,7 @@ impl Family {
 
 impl FieldExtractor {
     /// Whether a series has the labels. An empty value is that of an absent label, as in Prometheus.
-    fn matches(&self, sample: &Sample<'_>) -> bool {
+    fn matches(&self, sample: &MetricSample<'_>) -> bool {
         let has = |(name, value): &(String, String)| {
             sample.labels.get(name).unwrap_or_default().as_ref() == value.as_bytes()
         };
@@ -205,34 +206,34 @@ impl FieldExtractor {
         self.malformed || matches!(&self.series, FieldSeries::KvUsage(number) if number.is_in_text())
     }
 
-    fn extract(&self, family: &Family, as_epp: bool, into: &mut Extraction) {
+    fn extract(&self, family: &MetricFamily, as_epp: bool, into: &mut Extraction) {
         let Extraction { reading, process, faults, doubts, .. } = into;
-        let mut found = Findings { family, as_epp, malformed: self.malformed, faults, doubts };
+        let mut found = FieldFindings { family, as_epp, malformed: self.malformed, faults, doubts };
         match &self.series {
             FieldSeries::Waiting(number) => {
-                reading.waiting = found.load(Field::Waiting, number, Number::count);
+                reading.waiting = found.load(Field::Waiting, number, SeriesValue::count);
             }
             FieldSeries::Running(number) => {
-                reading.running = found.load(Field::Running, number, Number::count);
+                reading.running = found.load(Field::Running, number, SeriesValue::count);
             }
             FieldSeries::KvUsage(number) => {
-                reading.kv_usage = found.load(Field::KvUsage, number, Number::share);
+                reading.kv_usage = found.load(Field::KvUsage, number, SeriesValue::share);
             }
             FieldSeries::BlockSize(number) => {
-                reading.block_size = found.number(Field::BlockSize, number, Number::small_count);
+                reading.block_size = found.number(Field::BlockSize, number, SeriesValue::small_count);
             }
             FieldSeries::NumBlocks(number) => {
-                reading.num_blocks = found.number(Field::NumBlocks, number, Number::small_count);
+                reading.num_blocks = found.number(Field::NumBlocks, number, SeriesValue::small_count);
             }
             // Most engines do not report it, so its absence is not a fault.
             FieldSeries::CacheTokens(number) => {
                 if number.is_in_text() || self.malformed {
-                    let tokens = found.number(Field::CacheTokens, number, Number::count);
+                    let tokens = found.number(Field::CacheTokens, number, SeriesValue::count);
                     reading.cache_tokens = reading.cache_tokens.or(tokens.filter(|tokens| *tokens > 0));
                 }
             }
             FieldSeries::Attribute(name, number) => {
-                let value = found.number(Field::Attribute, number, Number::any);
+                let value = found.number(Field::Attribute, number, SeriesValue::any);
                 reading.attributes.extend(value.map(|value| (name.clone(), value)));
             }
             // These two are optional, so their absence is not a fault.
@@ -259,15 +260,15 @@ impl FieldExtractor {
 }
 
 /// Takes note of fields without a value, or with a doubtful one.
-struct Findings<'a> {
-    family: &'a Family,
+struct FieldFindings<'a> {
+    family: &'a MetricFamily,
     as_epp: bool,
     malformed: bool,
     faults: &'a mut Vec<(Field, Fault)>,
     doubts: &'a mut Vec<Doubt>,
 }
 
-impl Findings<'_> {
+impl FieldFindings<'_> {
     fn value<T>(&mut self, field: Field, collected: Collected<T>) -> Option<T> {
         match collected {
             Ok(value) if !self.malformed => return Some(value),
@@ -281,10 +282,10 @@ impl Findings<'_> {
     fn load<T>(
         &mut self,
         field: Field,
-        number: &Number,
-        collected: impl Fn(&Number) -> Collected<T>,
+        number: &SeriesValue,
+        collected: impl Fn(&SeriesValue) -> Collected<T>,
     ) -> Option<T> {
-        if self.family.kind == Kind::Counter && number.is_in_text() && !self.as_epp {
+        if self.family.kind == SampleKind::Counter && number.is_in_text() && !self.as_epp {
             self.faults.push((field, Fault::Counter));
             self.doubt(field, Fault::Counter, None);
             return None;
@@ -295,8 +296,8 @@ impl Findings<'_> {
     fn number<T>(
         &mut self,
         field: Field,
-        number: &Number,
-        collected: impl Fn(&Number) -> Collected<T>,
+        number: &SeriesValue,
+        collected: impl Fn(&SeriesValue) -> Collected<T>,
     ) -> Option<T> {
         let value = self.value(field, collected(number));
         if let Some(label) = number.unread_label() {
@@ -305,7 +306,7 @@ impl Findings<'_> {
             }
             self.doubt(field, Fault::Ambiguous, Some(label));
         }
-        if self.as_epp && self.family.kind == Kind::Other && value.is_some() {
+        if self.as_epp && self.family.kind == SampleKind::Other && value.is_some() {
             self.faults.push((field, Fault::Untyped));
             self.doubt(field, Fault::Untyped, None);
         }
@@ -321,16 +322,16 @@ impl Findings<'_> {
 /// The series of one field so far.
 #[derive(Debug)]
 enum FieldSeries {
-    Waiting(Number),
-    Running(Number),
-    KvUsage(Number),
+    Waiting(SeriesValue),
+    Running(SeriesValue),
+    KvUsage(SeriesValue),
     Lora(LoraLists),
     Cache(CacheShape),
-    BlockSize(Number),
-    NumBlocks(Number),
-    CacheTokens(Number),
-    Attribute(String, Number),
-    StartTime(Number),
+    BlockSize(SeriesValue),
+    NumBlocks(SeriesValue),
+    CacheTokens(SeriesValue),
+    Attribute(String, SeriesValue),
+    StartTime(SeriesValue),
     Counter(Sum),
 }
 
@@ -351,7 +352,7 @@ impl FieldSeries {
         }
     }
 
-    fn add(&mut self, sample: &Sample<'_>) {
+    fn add(&mut self, sample: &MetricSample<'_>) {
         match self {
             Self::Waiting(n)
             | Self::Running(n)

@@ -15,13 +15,14 @@ const POD: &str = "pod";
 
 /// Reads the texts of one exporter, one after the other, for the pods of some endpoints.
 ///
-/// The rule is the EPP's: an endpoint has the greatest value of the series without a label `pod`, or with an empty one, and of those that
-/// name its pod, divided by 100, and never less than 0. A metric that is not a gauge gives no value; a malformed line is skipped.
-pub type GpuReader = TextReader<Gauge>;
+/// The rule is the EPP's: an endpoint has the greatest value of the series without a label `pod`, or with an
+/// empty one, and of those that name its pod, divided by 100, and never less than 0. A metric that is not a
+/// gauge gives no value; a malformed line is skipped.
+pub type GpuReader = TextReader<GpuGauge>;
 
 /// The gauge's greatest values so far, in percent.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct GpuGauge {
     max_labels: usize,
     /// Whether the metric is a gauge.
     is_gauge: bool,
@@ -35,19 +36,19 @@ impl GpuReader {
     /// A reader for endpoints of these pods.
     pub fn new(pods: impl IntoIterator<Item = Arc<str>>, limits: TextLimits) -> Self {
         let of_pods = pods.into_iter().map(|pod| (pod, None)).collect();
-        let gauge = Gauge { max_labels: limits.labels, is_gauge: false, of_all: None, of_pods };
+        let gauge = GpuGauge { max_labels: limits.labels, is_gauge: false, of_all: None, of_pods };
         Self::of(gauge, limits)
     }
 
     /// Ends the text, and returns the utilization of each pod in their order; `None`: the text has none.
     pub fn finish(&mut self) -> Vec<Option<f64>> {
-        let Gauge { of_all, of_pods, .. } = self.end();
+        let GpuGauge { of_all, of_pods, .. } = self.end();
         let values = of_pods.iter().map(|&(_, own)| greater(own, *of_all));
         values.map(|percent| percent.map(|percent| (percent / 100.0).max(0.0))).collect()
     }
 }
 
-impl LineReader for Gauge {
+impl LineReader for GpuGauge {
     fn clear(&mut self) {
         self.is_gauge = false;
         self.of_all = None;

@@ -1,7 +1,8 @@
 //! Reads the metrics of a dialect out of a Prometheus text.
 //!
-//! The text passes through in the chunks in which it arrives. Each line is read once, only lines of metrics in the dialect are
-//! parsed, and no line allocates. A malformed line costs the field it belongs to, never the whole text.
+//! The text passes through in the chunks in which it arrives. Each line is read once, only lines of metrics
+//! in the dialect are parsed, and no line allocates. A malformed line costs the field it belongs to, never
+//! the whole text.
 
 mod collect;
 mod engines;
@@ -21,7 +22,7 @@ use metrics_agent_catalogue::scraping::TextLimits;
 /// Reads texts, one after the other, in chunks that may end anywhere.
 #[derive(Debug)]
 pub struct TextReader<L> {
-    lines: Lines,
+    lines: PartialLine,
     values: L,
     series: usize,
     is_first_line: bool,
@@ -41,7 +42,7 @@ pub trait LineReader {
 
 impl<L: LineReader> TextReader<L> {
     fn of(values: L, limits: TextLimits) -> Self {
-        Self { lines: Lines::new(limits.line_bytes), values, series: 0, is_first_line: true }
+        Self { lines: PartialLine::new(limits.line_bytes), values, series: 0, is_first_line: true }
     }
 
     /// Starts a new text, and forgets the values of the last one.
@@ -266,7 +267,7 @@ impl Fault {
 
 /// Holds the part of a line that the next chunk continues.
 #[derive(Debug)]
-struct Lines {
+struct PartialLine {
     /// A longer line is skipped, as if the server had not written it.
     max_bytes: usize,
     partial: Vec<u8>,
@@ -274,7 +275,7 @@ struct Lines {
     too_long: bool,
 }
 
-impl Lines {
+impl PartialLine {
     fn new(max_bytes: usize) -> Self {
         Self { max_bytes, partial: Vec::new(), too_long: false }
     }
@@ -335,7 +336,7 @@ mod tests {
 
     fn lines(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
         let mut seen = Vec::new();
-        let mut lines = Lines::new(MAX);
+        let mut lines = PartialLine::new(MAX);
         for chunk in chunks {
             lines.feed(chunk, |line| seen.push(line.to_vec()));
         }
@@ -361,7 +362,7 @@ mod tests {
     #[test]
     fn an_endless_line_is_skipped_and_its_memory_is_bounded() {
         let mut seen = Vec::new();
-        let mut lines = Lines::new(MAX);
+        let mut lines = PartialLine::new(MAX);
         let block = vec![b'x'; 300];
         for _ in 0..100 {
             lines.feed(&block, |line| seen.push(line.to_vec()));

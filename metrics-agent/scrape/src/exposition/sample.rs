@@ -13,7 +13,7 @@ use nom::{IResult, Parser};
 
 /// The rest of a line after the name of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample<'a> {
+pub(super) struct MetricSample<'a> {
     pub(super) labels: Labels<'a>,
     pub(super) value: f64,
     /// Milliseconds since 1970; 0 when the server gave none.
@@ -42,7 +42,7 @@ pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Reads labels, value and timestamp. `None`: the line is malformed, or has more than `max_labels` labels.
-pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
+pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<MetricSample<'_>> {
     let labels = preceded((space0, char('{')), |text| label_text(text, max_labels));
     numbers(opt(labels).map(|labels| labels.unwrap_or(Labels(b""))))
         .parse(after_name)
@@ -51,18 +51,18 @@ pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>>
 }
 
 /// Reads labels, value and timestamp after a [`quoted_name`].
-pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<Sample<'_>> {
+pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<MetricSample<'_>> {
     numbers(|text| label_text(text, max_labels)).parse(after_name).ok().map(|(_, sample)| sample)
 }
 
 /// Value and timestamp after the labels, to the end of the line.
 fn numbers<'a>(
     labels: impl Parser<&'a [u8], Output = Labels<'a>, Error = Error<&'a [u8]>>,
-) -> impl Parser<&'a [u8], Output = Sample<'a>, Error = Error<&'a [u8]>> {
+) -> impl Parser<&'a [u8], Output = MetricSample<'a>, Error = Error<&'a [u8]>> {
     let number = map_opt(take_till1(is_blank), parse_number::<f64>);
     let time = map_opt(take_till1(is_blank), parse_number::<i64>);
     let line = (labels, preceded(space0, number), opt(preceded(space1, time)));
-    all_consuming(terminated(line, end)).map(|(labels, value, timestamp)| Sample {
+    all_consuming(terminated(line, end)).map(|(labels, value, timestamp)| MetricSample {
         labels,
         value,
         timestamp: timestamp.unwrap_or(0),

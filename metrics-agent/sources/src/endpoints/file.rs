@@ -31,7 +31,7 @@ pub const PORT_OF_POOL: u16 = 0;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a map with the key endpoints")]
-struct File {
+struct EndpointsFile {
     endpoints: Vec<FileEntry>,
 }
 
@@ -58,9 +58,8 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<De
     if document.is_null() {
         return Err(FileError::Malformed("is empty; a set without endpoints is endpoints: []".to_owned()));
     }
-    let file: File = serde_path_to_error::deserialize(document).map_err(|error| FileError::Refused {
-        path: error.path().to_string(),
-        problem: error.inner().to_string(),
+    let file: EndpointsFile = serde_path_to_error::deserialize(document).map_err(|error| {
+        FileError::Refused { path: error.path().to_string(), problem: error.inner().to_string() }
     })?;
     for (index, entry) in file.endpoints.iter().enumerate() {
         let refused = |problem| FileError::Refused { path: format!("endpoints[{index}].labels"), problem };

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Namespaces;
 use super::client::Client;
-use super::watch::{DecodeName, Resource, Selector, Target, Update, Watch, WatchMetrics};
+use super::watch::{DecodeName, Resource, Selector, Update, Watch, WatchMetrics, WatchTarget};
 
 const SERVICES: Resource = Resource { group: "", version: "v1", kind: "Service", name: "services" };
 
@@ -30,11 +30,11 @@ pub enum WatchedServices {
 
 /// The Services that exist, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services(Vec<Part>);
+pub struct Services(Vec<ServiceWatch>);
 
 /// The Services of one watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct ServiceWatch {
     /// `None`: all namespaces.
     namespace: Option<String>,
     /// `None`: all names.
@@ -46,11 +46,11 @@ struct Part {
 impl Services {
     /// Whether a Service is known not to exist.
     pub fn lack(&self, namespace: &str, name: &str) -> bool {
-        let covers = |part: &&Part| {
+        let covers = |part: &&ServiceWatch| {
             part.namespace.as_deref().is_none_or(|it| it == namespace)
                 && part.name.as_deref().is_none_or(|it| it == name)
         };
-        let lists = |part: &Part| {
+        let lists = |part: &ServiceWatch| {
             let existing = part.existing.as_ref()?;
             Some(existing.iter().any(|(own_namespace, own)| own_namespace == namespace && own == name))
         };
@@ -75,7 +75,7 @@ impl ServiceWatches {
         metrics: &WatchMetrics,
     ) -> Self {
         let targets = targets(namespaces, watched);
-        let parts = targets.iter().map(|(namespace, name)| Part {
+        let parts = targets.iter().map(|(namespace, name)| ServiceWatch {
             namespace: namespace.clone(),
             name: name.clone(),
             existing: None,
@@ -84,7 +84,7 @@ impl ServiceWatches {
         let sender = Arc::new(sender);
         let start = |(index, (namespace, name)): (usize, (Option<String>, Option<String>))| {
             let selector = name.map_or(Selector::All, Selector::Name);
-            let target = Target { resource: SERVICES, namespace, selector };
+            let target = WatchTarget { resource: SERVICES, namespace, selector };
             let sender = Arc::clone(&sender);
             let description = format!("watch of {target}");
             let update = move |update| set_part(&sender, index, update);
@@ -130,7 +130,7 @@ impl Services {
     /// All Services of all namespaces, which are these.
     pub fn all(existing: &[(&str, &str)]) -> Self {
         let existing = existing.iter().map(|&(namespace, name)| (namespace.to_owned(), name.to_owned()));
-        Self(vec![Part { namespace: None, name: None, existing: Some(existing.collect()) }])
+        Self(vec![ServiceWatch { namespace: None, name: None, existing: Some(existing.collect()) }])
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
 
     /// The Services of these watches before the first list.
     fn sender(namespaces: &Namespaces, watched: WatchedServices) -> watch::Sender<Services> {
-        let part = |(namespace, name)| Part { namespace, name, existing: None };
+        let part = |(namespace, name)| ServiceWatch { namespace, name, existing: None };
         watch::Sender::new(Services(targets(namespaces, watched).into_iter().map(part).collect()))
     }
 

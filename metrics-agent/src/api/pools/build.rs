@@ -9,7 +9,7 @@ use endpoint_picker_wire::figures::Figures;
 use endpoint_picker_wire::statistics::Count;
 use metrics_agent_catalogue::Refusal;
 use metrics_agent_catalogue::grpc::GrpcPool;
-use metrics_agent_kv_events::event::Tier;
+use metrics_agent_kv_events::event::StorageTier;
 use metrics_agent_kv_events::{KvEvents, ServerEvents};
 use metrics_agent_sources::endpoints::Unresolved;
 use metrics_agent_status::pool::{
@@ -17,15 +17,15 @@ use metrics_agent_status::pool::{
     RefusedObjects, ResponseTimes, SharingProxyStatus, SharingStatus, StoreStatus, TrafficStatus,
     UnresolvedStatus,
 };
-use metrics_agent_status::predictions::{CachePredictions, PredictionErrors};
+use metrics_agent_status::predictions::PredictionErrors;
 use metrics_agent_status::queues::status::QueueStatus;
 use metrics_agent_status::queues::waits::Waits;
 use metrics_agent_status::snapshot::{Thresholds, endpoints, milliseconds, reason};
 
 use super::state_times::StateTimes;
 use crate::api::reports::Reports;
-use crate::api::reports::recent::RecentTraffic;
-use crate::api::reports::store::{EndpointTotals, EndpointTraffic, PoolReports, ProxyReport};
+use crate::api::reports::recent::{EndpointCounts, RecentTraffic};
+use crate::api::reports::store::{EndpointTraffic, PoolReports, ProxyReport};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::PoolSnapshot;
 use crate::sharing::feed::ReaderStatus;
@@ -63,7 +63,7 @@ fn of_published(published: &PoolSnapshot, reports: &PoolReports, now: Duration) 
         let key = endpoint.key();
         (!reports.proxies.is_empty()).then(|| {
             let entries = reports.proxies.values().filter_map(|report| report.endpoints.get(&key));
-            traffic_to_endpoint(reports.totals.get(&key).copied().unwrap_or_default(), entries)
+            traffic_to_endpoint(&reports.totals.get(&key).cloned().unwrap_or_default(), entries)
         })
     };
     let pool = &topology.pool;
@@ -116,7 +116,9 @@ fn of_kv_events(server: &ServerEvents, now: Duration) -> KvEventsStatus {
         status.problem = status.problem.or_else(|| stream.problem.clone());
         status.blocks += contents.blocks;
         status.orphans += contents.orphans;
-        for (tier, tokens) in Tier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0) {
+        for (tier, tokens) in
+            StorageTier::ALL.into_iter().zip(contents.tokens).filter(|(_, tokens)| *tokens > 0)
+        {
             *status.tokens.entry(tier.as_str().to_owned()).or_default() += tokens;
         }
     }
@@ -164,21 +166,20 @@ fn of_proxy(proxy: &str, report: &ProxyReport, now: Duration) -> ProxyStatus {
 
 /// Traffic to one endpoint.
 pub(super) fn traffic_to_endpoint<'a>(
-    totals: EndpointTotals,
+    &EndpointCounts { picks, predictions, .. }: &EndpointCounts,
     entries: impl Iterator<Item = &'a EndpointTraffic>,
 ) -> TrafficStatus {
-    let EndpointTotals { picks, predictions } = totals;
     let mut sum = TrafficStatus { picks, predictions, ..TrafficStatus::default() };
-    let (mut first_byte, mut recent) = (Waits::default(), CachePredictions::default());
+    let mut recent = EndpointCounts::default();
     for entry in entries {
         add_rate(&mut sum.picks_per_second, entry.picks_per_second);
-        add_rate(&mut sum.errors_per_second, entry.responses.errors_per_second);
+        add_rate(&mut sum.errors_per_second, entry.errors_per_second);
         sum.requests = sum.requests.saturating_add(entry.requests);
         sum.tokens = sum.tokens.saturating_add(entry.tokens);
         sum.failing |= entry.failing;
-        first_byte.add(&entry.responses.first_byte);
-        recent.add(&entry.responses.predictions);
+        recent.add(&entry.recent);
     }
+    let EndpointCounts { first_byte, predictions: recent, .. } = recent;
     let (predicted, cached) = (recent.predicted_cached_tokens, recent.cached_tokens);
     TrafficStatus {
         first_byte_ms: times(&first_byte),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
 use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio::time::MissedTickBehavior;
 
 use super::build;
@@ -36,27 +36,33 @@ pub struct History {
 #[derive(Debug, Default)]
 struct PoolHistory {
     times: VecDeque<Duration>,
-    endpoints: BTreeMap<String, Series>,
-    /// Requests that wait in the proxies' queues, by priority, in the same form.
-    queued: BTreeMap<i32, VecDeque<f32>>,
+    endpoints: BTreeMap<String, EndpointColumns>,
+    /// Requests that wait in the proxies' queues, by priority.
+    queued: BTreeMap<i32, NumberColumn>,
 }
 
 /// One number for each of [`PoolHistory::times`]; NaN, and null in JSON, where there was no value.
-#[derive(Clone, Debug, Default, Serialize)]
-struct Series {
-    waiting: VecDeque<f32>,
-    running: VecDeque<f32>,
-    kv_usage: VecDeque<f32>,
-    in_flight: VecDeque<f32>,
-    picks_per_second: VecDeque<f32>,
-}
+type NumberColumn = VecDeque<f32>;
+
+/// The columns of an endpoint, in the order of [`SERIES`].
+#[derive(Clone, Debug)]
+struct EndpointColumns([NumberColumn; SERIES.len()]);
+
+/// The series of an endpoint, with their names in JSON.
+const SERIES: [(&str, fn(&EndpointStatus) -> Option<f64>); 5] = [
+    ("waiting", |it| ready(it)?.waiting.map(|count| count as f64)),
+    ("running", |it| ready(it)?.running.map(|count| count as f64)),
+    ("kv_usage", |it| ready(it)?.kv_usage),
+    ("in_flight", |it| it.sent.as_ref().map(|sent| sent.requests as f64)),
+    ("picks_per_second", |it| it.sent.as_ref()?.picks_per_second),
+];
 
 /// The JSON of one pool, the oldest point first.
 #[derive(Serialize)]
 struct HistoryJson<'a> {
     ages_ms: Vec<u128>,
-    endpoints: &'a BTreeMap<String, Series>,
-    queued: &'a BTreeMap<i32, VecDeque<f32>>,
+    endpoints: &'a BTreeMap<String, EndpointColumns>,
+    queued: &'a BTreeMap<i32, NumberColumn>,
 }
 
 impl History {
@@ -114,60 +120,39 @@ impl PoolHistory {
         let before = self.times.len();
         self.times.push_back(now);
         for endpoint in status.endpoints.iter().take(MAX_ENDPOINTS) {
-            let series =
-                self.endpoints.entry(endpoint.name.clone()).or_insert_with(|| Series::unknown(before));
-            series.add(endpoint);
+            let made = || EndpointColumns(core::array::from_fn(|_| unknown(before)));
+            let EndpointColumns(columns) = self.endpoints.entry(endpoint.name.clone()).or_insert_with(made);
+            for (column, (_, value)) in columns.iter_mut().zip(SERIES) {
+                column.push_back(thousandths(value(endpoint)));
+            }
         }
         // Endpoints without a new point have left.
-        self.endpoints.retain(|_, series| series.waiting.len() == before + 1);
+        self.endpoints.retain(|_, EndpointColumns([first, ..])| first.len() == before + 1);
         for band in status.queue.iter().flat_map(|queue| &queue.bands) {
             let queued = self.queued.entry(band.priority).or_insert_with(|| unknown(before));
             queued.push_back(band.requests as f32);
         }
         self.queued.retain(|_, queued| queued.len() == before + 1);
         if self.times.len() > MAX_POINTS {
-            for queued in self.queued.values_mut() {
-                queued.pop_front();
-            }
             self.times.pop_front();
-            self.endpoints.values_mut().for_each(Series::drop_oldest);
+            let columns = self.endpoints.values_mut().flat_map(|EndpointColumns(columns)| columns);
+            columns.chain(self.queued.values_mut()).for_each(|column| _ = column.pop_front());
         }
     }
 }
 
-impl Series {
-    fn unknown(points: usize) -> Self {
-        let values = unknown(points);
-        Self {
-            waiting: values.clone(),
-            running: values.clone(),
-            kv_usage: values.clone(),
-            in_flight: values.clone(),
-            picks_per_second: values,
-        }
-    }
+/// The endpoint, unless it is not ready: then its last values are out of date.
+fn ready(endpoint: &EndpointStatus) -> Option<&EndpointStatus> {
+    (endpoint.state != EndpointState::NotReady).then_some(endpoint)
+}
 
-    fn add(&mut self, endpoint: &EndpointStatus) {
-        let count = |count: Option<u64>| count.map_or(f32::NAN, |count| count as f32);
-        // The last values of an endpoint that is not ready are out of date.
-        let is_ready = endpoint.state != EndpointState::NotReady;
-        self.waiting.push_back(count(endpoint.waiting.filter(|_| is_ready)));
-        self.running.push_back(count(endpoint.running.filter(|_| is_ready)));
-        self.kv_usage.push_back(thousandths(endpoint.kv_usage.filter(|_| is_ready)));
-        let sent = endpoint.sent.as_ref();
-        self.in_flight.push_back(count(sent.map(|sent| sent.requests)));
-        self.picks_per_second.push_back(thousandths(sent.and_then(|sent| sent.picks_per_second)));
-    }
-
-    fn drop_oldest(&mut self) {
-        let Self { waiting, running, kv_usage, in_flight, picks_per_second } = self;
-        for values in [waiting, running, kv_usage, in_flight, picks_per_second] {
-            values.pop_front();
-        }
+impl Serialize for EndpointColumns {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(SERIES.iter().map(|(name, _)| name).zip(&self.0))
     }
 }
 
-fn unknown(points: usize) -> VecDeque<f32> {
+fn unknown(points: usize) -> NumberColumn {
     core::iter::repeat_n(f32::NAN, points).collect()
 }
 

@@ -21,14 +21,41 @@ pub(super) struct Counts {
     pub(super) figures: Figures<u64>,
     first_token: Waits,
     /// Counts by the endpoint's key.
-    endpoints: HashMap<u64, EndpointCounts>,
+    pub(super) endpoints: HashMap<u64, EndpointCounts>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct EndpointCounts {
-    failures: u64,
-    first_byte: Waits,
-    predictions: CachePredictions,
+/// Counts of one endpoint.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndpointCounts {
+    /// Picks.
+    pub picks: u64,
+    /// Failed requests.
+    pub failures: u64,
+    /// Times to the first byte.
+    pub first_byte: Waits,
+    /// Predictions of cached tokens.
+    pub predictions: CachePredictions,
+}
+
+impl EndpointCounts {
+    /// These counts without those of an earlier report.
+    #[must_use]
+    pub(super) fn without(&self, earlier: &Self) -> Self {
+        Self {
+            picks: self.picks.saturating_sub(earlier.picks),
+            failures: self.failures.saturating_sub(earlier.failures),
+            first_byte: self.first_byte.without(&earlier.first_byte),
+            predictions: self.predictions.without(&earlier.predictions),
+        }
+    }
+
+    /// Adds more counts.
+    pub fn add(&mut self, more: &Self) {
+        self.picks = self.picks.saturating_add(more.picks);
+        self.failures = self.failures.saturating_add(more.failures);
+        self.first_byte.add(&more.first_byte);
+        self.predictions.add(&more.predictions);
+    }
 }
 
 /// The counts of earlier reports of a proxy.
@@ -51,17 +78,6 @@ pub struct RecentTraffic {
     pub first_token: Waits,
 }
 
-/// Responses of one endpoint to one proxy lately.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RecentResponses {
-    /// Failed requests per second; `None` for the first report.
-    pub errors_per_second: Option<f64>,
-    /// Times to the first byte.
-    pub first_byte: Waits,
-    /// Predictions of cached tokens.
-    pub predictions: CachePredictions,
-}
-
 impl Counts {
     /// Reads the counts of a report, of the endpoints for which `is_known`.
     pub(super) fn read(report: &Report, is_known: impl Fn(u64) -> bool) -> Result<Self, ReportError> {
@@ -72,6 +88,7 @@ impl Counts {
         let known = report.endpoints.iter().filter(|entry| is_known(entry.endpoint));
         let endpoint = |it: &EndpointReport| {
             let counts = EndpointCounts {
+                picks: it.picks,
                 failures: it.failures,
                 first_byte: waits(&it.first_byte)?,
                 predictions: CachePredictions::read(it)?,
@@ -83,11 +100,6 @@ impl Counts {
             first_token: waits(&report.first_token)?,
             endpoints: known.map(endpoint).collect::<Result<_, _>>()?,
         })
-    }
-
-    /// The predictions of the endpoint with this key.
-    pub(super) fn predictions(&self, endpoint: u64) -> CachePredictions {
-        self.endpoints.get(&endpoint).map(|counts| counts.predictions).unwrap_or_default()
     }
 }
 
@@ -119,21 +131,15 @@ impl EarlierCounts {
         }
     }
 
-    /// The recent responses of the endpoint with this key.
-    pub(super) fn of_endpoint(&self, key: u64, counts: &Counts, now: Duration) -> RecentResponses {
-        let Some(newer) = counts.endpoints.get(&key) else { return RecentResponses::default() };
-        let none = EndpointCounts::default();
-        let older = self.all.value().endpoints.get(&key).unwrap_or(&none);
-        let failures = newer.failures.saturating_sub(older.failures);
-        RecentResponses {
-            errors_per_second: rate(failures, self.all.elapsed(now)),
-            first_byte: newer.first_byte.without(&older.first_byte),
-            predictions: newer.predictions.without(&older.predictions),
-        }
+    /// The part of the counts of the endpoint with this key that is recent, and its time.
+    pub(super) fn of_endpoint(
+        &self,
+        key: u64,
+        newer: &EndpointCounts,
+        now: Duration,
+    ) -> (EndpointCounts, Duration) {
+        let older = self.all.value().endpoints.get(&key);
+        let recent = older.map_or_else(|| newer.clone(), |older| newer.without(older));
+        (recent, self.all.elapsed(now))
     }
-}
-
-/// `None` for no time.
-fn rate(count: u64, time: Duration) -> Option<f64> {
-    (!time.is_zero()).then(|| count as f64 / time.as_secs_f64())
 }

@@ -9,7 +9,6 @@ use endpoint_picker_wire::figures::Figures;
 use endpoint_picker_wire::report as wire;
 use endpoint_picker_wire::report::{EndpointReport, Report};
 use metrics_agent_status::pool::FilterForm;
-use metrics_agent_status::predictions::CachePredictions;
 use metrics_agent_status::queues::QueueReport;
 use metrics_agent_status::queues::earlier::EarlierWaits;
 use metrics_agent_status::report::{
@@ -18,7 +17,7 @@ use metrics_agent_status::report::{
 use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 
-use super::recent::{Counts, EarlierCounts, RecentResponses, RecentTraffic};
+use super::recent::{Counts, EarlierCounts, EndpointCounts, RecentTraffic};
 use super::{MAX_AGE, UnknownPools};
 
 /// The last reports, by pool and proxy.
@@ -36,26 +35,9 @@ pub struct Reports {
 pub struct PoolReports {
     /// The last report of each proxy, by the proxy's name.
     pub proxies: BTreeMap<String, Arc<ProxyReport>>,
-    /// Counts of each endpoint by all proxies since the first report on the pool, by the endpoint's key. They never decrease, even when
-    /// proxies join and leave.
-    pub totals: HashMap<u64, EndpointTotals>,
-}
-
-/// Counts of one endpoint that only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndpointTotals {
-    /// Picks.
-    pub picks: u64,
-    /// Predictions of cached tokens.
-    pub predictions: CachePredictions,
-}
-
-impl EndpointTotals {
-    /// Adds the counts by which a report has more than the one before.
-    fn add_growth(&mut self, newer: &Self, older: &Self) {
-        self.picks = self.picks.saturating_add(newer.picks.saturating_sub(older.picks));
-        self.predictions.add(&newer.predictions.without(&older.predictions));
-    }
+    /// Counts of each endpoint by all proxies since the first report on the pool, by the endpoint's key. They
+    /// never decrease, even when proxies join and leave.
+    pub totals: HashMap<u64, EndpointCounts>,
 }
 
 /// The last report of one proxy.
@@ -83,7 +65,7 @@ pub struct ProxyReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointTraffic {
     /// Its counts, since a time that depends on the proxy.
-    pub totals: EndpointTotals,
+    pub totals: EndpointCounts,
     /// Picks per second since the report before; `None` for the first report.
     pub picks_per_second: Option<f64>,
     /// Requests in flight.
@@ -92,8 +74,10 @@ pub struct EndpointTraffic {
     pub tokens: u64,
     /// Whether the proxy avoids the endpoint, because a request failed there.
     pub failing: bool,
-    /// Responses lately.
-    pub responses: RecentResponses,
+    /// Its counts lately.
+    pub recent: EndpointCounts,
+    /// Failed requests per second lately; `None` for the first report.
+    pub errors_per_second: Option<f64>,
 }
 
 impl Reports {
@@ -127,25 +111,27 @@ impl Reports {
         let earlier_counts = last.map_or_else(begin, |last| last.earlier.clone());
         let elapsed = last.map(|last| now.saturating_sub(last.at)).filter(|elapsed| !elapsed.is_zero());
         let mut traffic = |entry: &EndpointReport| {
-            // The first report adds nothing, because its picks may be from before the agent's start.
-            let before = last.map(|last| last.endpoints.get(&entry.endpoint));
-            let before = before.map(|traffic| traffic.map_or(EndpointTotals::default(), |it| it.totals));
-            let predictions = counts.predictions(entry.endpoint);
-            let own = EndpointTotals { picks: entry.picks, predictions };
-            totals.entry(entry.endpoint).or_default().add_growth(&own, &before.unwrap_or(own));
-            let more = before.and_then(|before| own.picks.checked_sub(before.picks));
-            let picks_per_second = more.zip(elapsed).map(|(more, time)| more as f64 / time.as_secs_f64());
-            EndpointTraffic {
-                totals: own,
-                picks_per_second,
+            let (key, own) = (entry.endpoint, counts.endpoints.get(&entry.endpoint)?.clone());
+            // The first report adds nothing, because its counts may be from before the agent's start.
+            let before = last.map(|last| last.endpoints.get(&key));
+            let before = before.map(|traffic| traffic.map(|it| it.totals.clone()).unwrap_or_default());
+            let more = before.as_ref().and_then(|before| own.picks.checked_sub(before.picks));
+            let growth = before.map(|before| own.without(&before)).unwrap_or_default();
+            totals.entry(key).or_default().add(&growth);
+            let (recent, time) = earlier_counts.of_endpoint(key, &own, now);
+            let rate = |count: u64, time: Duration| count as f64 / time.as_secs_f64();
+            let traffic = EndpointTraffic {
+                picks_per_second: more.zip(elapsed).map(|(more, time)| rate(more, time)),
                 requests: entry.requests,
                 tokens: entry.tokens,
                 failing: entry.failing,
-                responses: earlier_counts.of_endpoint(entry.endpoint, &counts, now),
-            }
+                errors_per_second: (!time.is_zero()).then(|| rate(recent.failures, time)),
+                recent,
+                totals: own,
+            };
+            Some((key, traffic))
         };
-        let entries = report.endpoints.iter().filter(|entry| pool.index_of(entry.endpoint).is_some());
-        let endpoints = entries.map(|entry| (entry.endpoint, traffic(entry))).collect();
+        let endpoints = report.endpoints.iter().filter_map(&mut traffic).collect();
         let before = last.and_then(|last| last.queue.as_ref());
         let earlier = before.map(|(_, earlier)| earlier.clone());
         let queue = queue.map(|mut queue| {

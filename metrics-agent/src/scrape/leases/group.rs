@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{Agents, Lease, SHOWN_EVERY, term};
-use crate::scrape::slot::{Origin, Slot};
+use super::{Agents, ReadLease, SHOWN_EVERY, term};
+use crate::scrape::slot::{ReadingOrigin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.
 const MAX_AT_ONCE: usize = 1000;
@@ -24,7 +24,7 @@ const YIELD: Duration = Duration::from_secs(10);
 const MAX_NAME_BYTES: usize = 256;
 
 /// The endpoints of a pool, between their scrape tasks and the link to the store.
-pub(super) struct Group {
+pub(super) struct LeaseGroup {
     clock: Clock,
     state: Mutex<LeasesState>,
     /// Notified when there is something to send.
@@ -49,7 +49,7 @@ struct LeasesState {
 struct LeaseEntry {
     slot: Arc<Slot>,
     interval: Duration,
-    lease: Lease,
+    lease: ReadLease,
     /// The agent that should scrape it.
     preferred: u64,
     /// After a failure this agent does not take the lease from another agent until this time.
@@ -62,7 +62,7 @@ struct LeaseEntry {
     is_newer: bool,
 }
 
-impl Group {
+impl LeaseGroup {
     /// The endpoints of this agent, by its number. There are none yet.
     pub(super) fn new(clock: Clock, agent: u64) -> Self {
         let state = LeasesState {
@@ -135,8 +135,11 @@ impl Group {
             entry.is_wanted = false;
             // An own lease counts from the sending of the claim, so it never ends here after it ends in the
             // store.
-            entry.lease =
-                if held.is_zero() { Lease::Own(sent + term) } else { Lease::Other(now + held.min(term)) };
+            entry.lease = if held.is_zero() {
+                ReadLease::Own(sent + term)
+            } else {
+                ReadLease::Other(now + held.min(term))
+            };
         }
         let own = state.entries.values().filter(|entry| entry.lease.is_own(now) == Some(true)).count();
         drop(state);
@@ -168,7 +171,7 @@ impl Group {
             }
             // The holder of a lease publishes the readings, so a reading shows that the lease is held,
             // without a claim.
-            entry.lease = Lease::Other(added + term(entry.interval));
+            entry.lease = ReadLease::Other(added + term(entry.interval));
             let reading = reading_into_core(reading, added);
             let slot = &entry.slot;
             slot.set_ready(reading.ready);
@@ -176,7 +179,10 @@ impl Group {
             if let Some(updated) = reading.updated {
                 slot.set_values(reading, updated);
                 let name = |name: String| (!name.is_empty()).then(|| name.into());
-                slot.set_origin(Origin { engine: name(engine), kv_usage_metric: name(kv_usage_metric) });
+                slot.set_origin(ReadingOrigin {
+                    engine: name(engine),
+                    kv_usage_metric: name(kv_usage_metric),
+                });
             }
             slot.set_scrape_failure(None);
             slot.mark_tried(now);
@@ -205,18 +211,18 @@ impl LeaseEntry {
 
 /// One endpoint that agents scrape for one another, for its scrape task.
 pub(in crate::scrape) struct SharedScrape {
-    group: Arc<Group>,
+    group: Arc<LeaseGroup>,
     scrape: u64,
     interval: Duration,
 }
 
 impl SharedScrape {
-    pub(super) fn new(group: &Arc<Group>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
+    pub(super) fn new(group: &Arc<LeaseGroup>, scrape: u64, interval: Duration, slot: &Arc<Slot>) -> Self {
         let mut state = group.state.lock();
         let entry = LeaseEntry {
             slot: Arc::clone(slot),
             interval,
-            lease: Lease::Free,
+            lease: ReadLease::Free,
             preferred: state.agents.preferred(scrape),
             yields_until: Duration::ZERO,
             is_wanted: false,
@@ -273,8 +279,8 @@ impl SharedScrape {
     /// Lets another agent try after a failed scrape: it may reach a server that this agent does not reach.
     pub(in crate::scrape) fn release(&self) {
         if let Some(entry) = self.group.state.lock().entries.get_mut(&self.scrape) {
-            entry.is_released = matches!(entry.lease, Lease::Own(_));
-            entry.lease = Lease::Free;
+            entry.is_released = matches!(entry.lease, ReadLease::Own(_));
+            entry.lease = ReadLease::Free;
             entry.yields_until = self.group.clock.now() + YIELD;
         }
         self.group.changed.notify_one();
@@ -308,7 +314,7 @@ pub(super) struct Claim {
 
 /// The state of an endpoint, as others take it.
 pub(super) fn stored(scrape: u64, slot: &Slot, now: Duration) -> StoredReading {
-    let Origin { engine, kv_usage_metric } = slot.origin();
+    let ReadingOrigin { engine, kv_usage_metric } = slot.origin();
     let name = |name: Option<Arc<str>>| name.as_deref().unwrap_or_default().to_owned();
     StoredReading {
         scrape,

@@ -10,9 +10,9 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{FromRedisValue, RedisResult};
 use tokio::time::{sleep, timeout};
 
-use super::group::{Claim, Group, Round};
+use super::group::{Claim, LeaseGroup, Round};
 use super::{LeaseMetrics, group};
-use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
+use crate::store::{StoreAddress, StoreClock, StoreConnection, backoff, remove_if_ahead, store_time};
 
 /// The field of an entry with the readings.
 const FIELD: &str = "r";
@@ -60,18 +60,18 @@ end
 return held";
 
 /// The way of a pool's leases and readings to the store and back.
-pub(super) struct Link {
+pub(super) struct LeaseLink {
     /// The pool's name unique among all agents.
     pub(super) pool: String,
     pub(super) address: Arc<StoreAddress>,
     /// A number of this agent's run.
     pub(super) agent: u64,
     pub(super) clock: Clock,
-    pub(super) group: Arc<Group>,
+    pub(super) group: Arc<LeaseGroup>,
     pub(super) metrics: LeaseMetrics,
 }
 
-impl Link {
+impl LeaseLink {
     /// Keeps leases and exchanges readings forever; reconnects after a failure.
     pub(super) async fn run(self) {
         let mut pauses = backoff();
@@ -98,8 +98,8 @@ impl Link {
 
     /// Returns only when the store fails.
     async fn exchange(&self) -> RedisResult<()> {
-        let writing = Connection::open(&self.address, WRITE_TIMEOUT);
-        let reading = Connection::open(&self.address, READ_WAIT + WRITE_TIMEOUT);
+        let writing = StoreConnection::open(&self.address, WRITE_TIMEOUT);
+        let reading = StoreConnection::open(&self.address, READ_WAIT + WRITE_TIMEOUT);
         let (writing, reading) = tokio::try_join!(writing, reading)?;
         self.group.set_connected(true);
         tokio::select! {
@@ -117,7 +117,7 @@ impl Link {
         format!("endpoint-picker/scrapes/{{{}}}/{scrape:016x}", self.pool)
     }
 
-    async fn write(&self, mut store: Connection) -> RedisResult<()> {
+    async fn write(&self, mut store: StoreConnection) -> RedisResult<()> {
         let stream = self.stream();
         let now = store_time(&mut store).await?;
         remove_if_ahead(&mut store, &stream, now).await;
@@ -156,7 +156,7 @@ impl Link {
         }
     }
 
-    async fn read(&self, mut store: Connection) -> RedisResult<()> {
+    async fn read(&self, mut store: StoreConnection) -> RedisResult<()> {
         let now = store_time(&mut store).await?;
         let max_age = u64::try_from(MAX_AGE.as_millis()).unwrap_or(u64::MAX);
         let mut id = format!("{}-0", now.saturating_sub(max_age));

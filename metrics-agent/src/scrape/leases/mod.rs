@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::hash::RandomState;
 use std::sync::Arc;
 
-use group::Group;
+use group::LeaseGroup;
 pub(super) use group::SharedScrape;
-use link::Link;
+use link::LeaseLink;
 use metrics_agent_support::runtime::{Clock, Tasks};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -41,7 +41,7 @@ pub struct Leases {
 }
 
 struct RunningGroup {
-    group: Arc<Group>,
+    group: Arc<LeaseGroup>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -53,7 +53,8 @@ impl Leases {
         Self { address: Arc::new(address), agent, clock, tasks, metrics, groups: HashMap::new() }
     }
 
-    /// The part of one endpoint of a pool. `scrape` is a hash of the endpoint and of how it is scraped, the same in every agent.
+    /// The part of one endpoint of a pool. `scrape` is a hash of the endpoint and of how it is scraped, the
+    /// same in every agent.
     pub(super) fn of(
         &mut self,
         pool: &str,
@@ -62,8 +63,8 @@ impl Leases {
         slot: &Arc<Slot>,
     ) -> SharedScrape {
         let running = self.groups.entry(pool.to_owned()).or_insert_with(|| {
-            let group = Arc::new(Group::new(self.clock, self.agent));
-            let link = Link {
+            let group = Arc::new(LeaseGroup::new(self.clock, self.agent));
+            let link = LeaseLink {
                 pool: pool.to_owned(),
                 address: Arc::clone(&self.address),
                 agent: self.agent,
@@ -107,7 +108,7 @@ impl LeaseMetrics {
 
 /// A lease as it was last read. Times are on the agent's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Lease {
+enum ReadLease {
     /// No agent is known to hold it.
     #[default]
     Free,
@@ -123,7 +124,7 @@ fn term(interval: Duration) -> Duration {
     interval * 7 / 4
 }
 
-impl Lease {
+impl ReadLease {
     /// Whether this agent has to renew it: less than an interval is left.
     fn is_due(self, now: Duration, interval: Duration) -> bool {
         matches!(self, Self::Own(until) if until < now + interval)
@@ -205,14 +206,14 @@ mod tests {
         let (interval, now) = (Duration::from_millis(100), Duration::from_secs(9));
         let until = now + term(interval);
         assert!(term(interval) + interval < 3 * interval);
-        for (lease, is_own) in [(Lease::Own(until), true), (Lease::Other(until), false)] {
+        for (lease, is_own) in [(ReadLease::Own(until), true), (ReadLease::Other(until), false)] {
             assert_eq!(lease.is_own(now), Some(is_own));
             assert_eq!(lease.is_own(until), None);
         }
-        assert_eq!(Lease::Free.is_own(now), None);
-        assert!(!Lease::Own(until).is_due(now, interval));
-        assert!(Lease::Own(until).is_due(now + interval, interval));
-        assert!(!Lease::Other(until).is_due(until, interval));
+        assert_eq!(ReadLease::Free.is_own(now), None);
+        assert!(!ReadLease::Own(until).is_due(now, interval));
+        assert!(ReadLease::Own(until).is_due(now + interval, interval));
+        assert!(!ReadLease::Other(until).is_due(until, interval));
     }
 
     const NOW: Duration = Duration::from_secs(9);

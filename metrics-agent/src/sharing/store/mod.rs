@@ -1,8 +1,8 @@
 //! Changes between agents, by streams of Valkey or Redis: one for each pool.
 //!
-//! A [`Link`] adds the messages of this agent's proxies to the pool's stream, and reads the messages of other
-//! agents' proxies. The stream is soft state: while the store is away, slow or empty, each agent's proxies
-//! continue with the changes that they have, and the newest messages wait in a bounded queue.
+//! A [`StreamLink`] adds the messages of this agent's proxies to the pool's stream, and reads the messages of
+//! other agents' proxies. The stream is soft state: while the store is away, slow or empty, each agent's
+//! proxies continue with the changes that they have, and the newest messages wait in a bounded queue.
 
 mod outgoing;
 mod position;
@@ -14,7 +14,7 @@ use endpoint_picker_wire::changes::Stored;
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use metrics_agent_support::runtime::Clock;
 use outgoing::AverageSize;
-pub(super) use outgoing::{Outgoing, OutgoingMessage, Waiting};
+pub(super) use outgoing::{Outgoing, OutgoingMessage, WaitingMessages};
 pub(super) use position::Progress;
 use position::{EntryId, ReadPosition};
 use prometheus_client::metrics::counter::Counter;
@@ -24,7 +24,7 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult};
 
 use super::feed::PoolFeed;
-use crate::store::{Connection, StoreAddress, StoreClock, backoff, remove_if_ahead, store_time};
+use crate::store::{StoreAddress, StoreClock, StoreConnection, backoff, remove_if_ahead, store_time};
 
 /// Counters of the store, for all pools together. Clones count together.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ const LASTING: Duration = Duration::from_secs(2);
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// The exchange of one pool's messages with its stream in the store.
-pub(in crate::sharing) struct Link {
+pub(in crate::sharing) struct StreamLink {
     /// The stream.
     pub(in crate::sharing) key: String,
     pub(in crate::sharing) address: Arc<StoreAddress>,
@@ -104,7 +104,7 @@ pub(in crate::sharing) fn stream_key(pool: &str) -> String {
     format!("endpoint-picker/changes/{{{pool}}}")
 }
 
-impl Link {
+impl StreamLink {
     /// Exchanges messages forever; reconnects after a failure.
     pub(in crate::sharing) async fn run(self) {
         let mut position = ReadPosition::default();
@@ -157,16 +157,16 @@ impl Link {
     }
 
     /// Connections for writing and reading: a read that waits would keep writes back.
-    async fn connect(&self) -> RedisResult<[Connection; 2]> {
-        let writing = Connection::open(&self.address, WRITE_TIMEOUT);
-        let reading = Connection::open(&self.address, READ_WAIT + WRITE_TIMEOUT);
+    async fn connect(&self) -> RedisResult<[StoreConnection; 2]> {
+        let writing = StoreConnection::open(&self.address, WRITE_TIMEOUT);
+        let reading = StoreConnection::open(&self.address, READ_WAIT + WRITE_TIMEOUT);
         let (writing, reading) = tokio::try_join!(writing, reading)?;
         Ok([writing, reading])
     }
 
     /// Writes messages as they come. Returns only when the store fails; messages that it has not taken wait
     /// again.
-    async fn write(&self, mut store: Connection) -> RedisResult<()> {
+    async fn write(&self, mut store: StoreConnection) -> RedisResult<()> {
         let mut average = AverageSize::default();
         let mut trimmed: Option<Duration> = None;
         loop {
@@ -208,7 +208,7 @@ impl Link {
     }
 
     /// Reads entries as they come. Returns only when the store fails.
-    async fn read(&self, mut store: Connection, position: &mut ReadPosition) -> RedisResult<()> {
+    async fn read(&self, mut store: StoreConnection, position: &mut ReadPosition) -> RedisResult<()> {
         let now = store_time(&mut store).await?;
         let mut id = format!("{}-0", position.begin(now, now.saturating_sub(millis(MAX_AGE))));
         let mut offset = StoreClock::read(&mut store, self.clock).await?;

@@ -25,21 +25,21 @@ pub(in crate::sharing) struct OutgoingMessage {
 /// Messages for the store, oldest first.
 #[derive(Debug)]
 pub(in crate::sharing) struct Outgoing {
-    queue: Mutex<Queue>,
+    queue: Mutex<OutgoingQueue>,
     added: Notify,
     /// Messages that were dropped because there were too many.
     dropped: Counter,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct OutgoingQueue {
     messages: VecDeque<OutgoingMessage>,
     bytes: usize,
 }
 
 /// Messages that wait for the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::sharing) struct Waiting {
+pub(in crate::sharing) struct WaitingMessages {
     pub(in crate::sharing) messages: usize,
     /// The time for which the oldest has waited.
     pub(in crate::sharing) longest: Duration,
@@ -47,7 +47,7 @@ pub(in crate::sharing) struct Waiting {
 
 /// Messages that are being written. Unless they are [`Self::written`], they wait again. The store may then
 /// have them twice; readers skip the second.
-pub(super) struct Batch<'a> {
+pub(super) struct OutgoingBatch<'a> {
     outgoing: &'a Outgoing,
     messages: Vec<OutgoingMessage>,
 }
@@ -69,28 +69,28 @@ impl Outgoing {
     }
 
     /// Waits for messages and takes up to `most` of them.
-    pub(super) async fn take(&self, most: usize) -> Batch<'_> {
+    pub(super) async fn take(&self, most: usize) -> OutgoingBatch<'_> {
         loop {
             let messages = self.queue.lock().take(most);
             if !messages.is_empty() {
-                return Batch { outgoing: self, messages };
+                return OutgoingBatch { outgoing: self, messages };
             }
             self.added.notified().await;
         }
     }
 
     /// The messages that wait at `now`, a time on the agent's clock.
-    pub(in crate::sharing) fn waiting(&self, now: Duration) -> Waiting {
+    pub(in crate::sharing) fn waiting(&self, now: Duration) -> WaitingMessages {
         let queue = self.queue.lock();
         let oldest = queue.messages.front();
-        Waiting {
+        WaitingMessages {
             messages: queue.messages.len(),
             longest: oldest.map_or(Duration::ZERO, |oldest| now.saturating_sub(oldest.arrived)),
         }
     }
 }
 
-impl Queue {
+impl OutgoingQueue {
     fn take(&mut self, most: usize) -> Vec<OutgoingMessage> {
         let count = self.messages.len().min(most);
         let taken: Vec<_> = self.messages.drain(..count).collect();
@@ -118,7 +118,7 @@ impl Queue {
     }
 }
 
-impl Batch<'_> {
+impl OutgoingBatch<'_> {
     pub(super) fn messages(&self) -> &[OutgoingMessage] {
         &self.messages
     }
@@ -129,7 +129,7 @@ impl Batch<'_> {
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for OutgoingBatch<'_> {
     fn drop(&mut self) {
         let mut queue = self.outgoing.queue.lock();
         queue.put_back(core::mem::take(&mut self.messages));
@@ -190,10 +190,10 @@ mod tests {
         outgoing.push(message(3, 1));
         assert_eq!(outgoing.dropped.get(), 1);
         let waiting = outgoing.waiting(Duration::from_secs(7));
-        assert_eq!(waiting, Waiting { messages: 2, longest: Duration::from_secs(5) });
+        assert_eq!(waiting, WaitingMessages { messages: 2, longest: Duration::from_secs(5) });
         assert_eq!(write(&outgoing, 1).await, [message(2, MAX_BYTES / 2)]);
         assert_eq!(write(&outgoing, 9).await, [message(3, 1)]);
-        assert_eq!(outgoing.waiting(Duration::from_secs(7)), Waiting::default());
+        assert_eq!(outgoing.waiting(Duration::from_secs(7)), WaitingMessages::default());
     }
 
     #[tokio::test]

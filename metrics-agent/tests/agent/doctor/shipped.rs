@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::fixture::Recorded;
 
-/// A dump of an Envoy that was started with this document, in which every cluster has two hosts, of which one is the only endpoint of the agent's pools.
+/// A dump of an Envoy that was started with this document, in which every cluster has two hosts, of which one
+/// is the only endpoint of the agent's pools.
 fn running(document: &Value) -> Recorded {
     const HOST: &str = "10.0.0.1:8000";
     let resources = &document["static_resources"];
@@ -77,7 +78,7 @@ fn no_shipped_configuration_has_a_mistake() {
     }
 }
 
-/// With the cluster of the module that the same page has.
+/// Configuration with the cluster of the module that the same page has.
 #[test]
 fn the_documented_cluster_of_the_module_has_no_mistake() {
     let of_page = |snippet: &Snippet| snippet.at.starts_with("docs/install/envoy.md:");

@@ -1,4 +1,4 @@
-//! What has happened to requests since Envoy's start.
+//! Counts of requests since Envoy's start.
 
 use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Stores with users, with TLS, of several nodes, and with sentinels.
 
-use metrics_agent::store::{Nodes, StoreAddress};
+use metrics_agent::store::{NodeRole, StoreAddress};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -57,7 +57,7 @@ async fn a_store_may_speak_tls_and_a_certificate_of_others_is_refused() {
     let url = format!("rediss://picker:secret@{}", store.address());
     let trusting = |authority: &Authority| {
         let address = StoreAddress::parse(&url).unwrap();
-        address.with(Nodes::Single, Some(authority.certificate())).unwrap()
+        address.with(NodeRole::Single, Some(authority.certificate())).unwrap()
     };
     let server = model_server().await;
     let one = agent_with("default", trusting(&authority), &server).await;
@@ -98,7 +98,7 @@ async fn a_store_may_be_a_cluster_of_three_nodes_of_which_one_is_named() {
         .await;
     }
     // One node is named, and names the others.
-    let address = || StoreAddress::parse(&nodes[0].0.url()).unwrap().with(Nodes::Cluster, None).unwrap();
+    let address = || StoreAddress::parse(&nodes[0].0.url()).unwrap().with(NodeRole::Cluster, None).unwrap();
     let server = model_server().await;
     let mut holders = Vec::new();
     for pool in ["default", "llama", "mistral", "qwen", "phi", "gemma"] {
@@ -141,7 +141,7 @@ async fn sentinels_name_the_primary_also_after_it_has_failed() {
     })
     .await;
     let address = || {
-        let nodes = Nodes::Sentinels("picker".to_owned());
+        let nodes = NodeRole::Sentinels("picker".to_owned());
         StoreAddress::parse(&sentinel.url()).unwrap().with(nodes, None).unwrap()
     };
     let server = model_server().await;

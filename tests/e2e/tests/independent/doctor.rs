@@ -1,4 +1,5 @@
-//! `metrics-agent doctor` reads a real Envoy with one mistake at a time. All mistakes share one agent and its servers.
+//! `metrics-agent doctor` reads a real Envoy with one mistake at a time. All mistakes share one agent and its
+//! servers.
 
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};
@@ -459,7 +460,7 @@ async fn doctor_reads_dynamic_listeners_and_what_happened_to_requests() {
     .await;
     drop(envoy);
 
-    // A module of another version, made of this one.
+    // A module of another version, made of the built module.
     let other = dir.path().join("other.wasm");
     let mut bytes = fs::read(module).unwrap();
     let version = env!("CARGO_PKG_VERSION").as_bytes();

@@ -1,4 +1,4 @@
-//! What every listener of the shipped configurations has in common.
+//! Properties that every listener of the shipped configurations has.
 
 use endpoint_picker_harness::shipped::snippets;
 use endpoint_picker_harness::tools;

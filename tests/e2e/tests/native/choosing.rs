@@ -35,7 +35,7 @@ async fn holds_requests_while_the_servers_are_saturated(stack: &Stack) {
     }
     let mut answers = JoinSet::new();
     eventually("a request waits", async || {
-        // Requests go on until the filter has the readings.
+        // Requests continue until the filter has the readings.
         answers.spawn(client::http1().post(stack.url(CHAT)).json(&fresh_chat()).send());
         let queued = statistics(stack).await.sum("queued");
         anyhow::ensure!(queued > 0, "none waits");

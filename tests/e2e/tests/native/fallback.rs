@@ -13,9 +13,9 @@ use serde_json::json;
 
 use crate::clusters::{TWO_POOLS, own_cluster_with};
 
-/// Of the pool `default`.
+/// Server of the pool `default`.
 const FIRST: [usize; 2] = [0, 2];
-/// Of the pool `second`.
+/// Server of the pool `second`.
 const SECOND: [usize; 2] = [1, 3];
 
 fn own_cluster(config: &mut Config) -> Result<()> {

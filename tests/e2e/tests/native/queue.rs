@@ -78,7 +78,8 @@ async fn until_idle(stack: &Stack) {
     .await;
 }
 
-/// Waits until the agent's metric of the queue has this value for the tenants `a` and `b` in each of the bands 10, 0 and -1.
+/// Waits until the agent's metric of the queue has this value for the tenants `a` and `b` in each of the
+/// bands 10, 0 and -1.
 async fn until_exported(stack: &Stack, metric: &str, labels: &str, value: &str) {
     let url = format!("http://{}/metrics", stack.agent_address());
     eventually(metric, async || {
@@ -177,7 +178,7 @@ async fn a_full_queue_answers_before_the_upload() {
     drop(occupied);
     assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
     until_idle(&stack).await;
-    // Now it is known how fast requests go on.
+    // Now it is known how fast requests are dispatched.
     let occupied = occupies(&stack).await;
     let waits = sends(&stack, &[]);
     until_counted(&stack, "queued", 1).await;
@@ -251,7 +252,7 @@ async fn a_sheddable_answer_that_has_begun_breaks_off_to_make_room() {
     assert!(batch.chunk().await.unwrap().is_some());
     let urgent = sends(&stack, &[(objectives::HEADER, "urgent")]);
     assert_eq!(urgent.await.unwrap().status(), StatusCode::OK);
-    // The end is an error, so that no client takes what it has for the whole answer.
+    // The end is an error, so that no client takes what it has for the whole response.
     while let Ok(chunk) = batch.chunk().await {
         assert!(chunk.is_some(), "the answer looks complete");
     }

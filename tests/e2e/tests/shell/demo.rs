@@ -11,10 +11,10 @@ use std::process::Command;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-/// The demo on ports that were free a moment ago, and the folder its output goes to.
+/// The demo on ports that were free just before, and the folder its output goes to.
 struct Demo {
     process: Process,
-    /// For requests, Envoy's admin interface, and the agent.
+    /// Ports for requests, Envoy's admin interface, and the agent.
     ports: [u16; 3],
     _folder: TempDir,
 }

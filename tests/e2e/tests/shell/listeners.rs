@@ -21,7 +21,7 @@ async fn send_prompts(stack: &Stack, count: usize) -> Vec<(Value, usize)> {
     sent
 }
 
-/// Requests that no server answers.
+/// Requests to which no server responds.
 fn hold(url: &str, count: usize) -> JoinSet<reqwest::Result<reqwest::Response>> {
     let mut held = JoinSet::new();
     for _ in 0..count {

@@ -116,7 +116,7 @@ async fn a_request_that_another_server_takes_over_is_in_flight_there() {
         let endpoint = endpoints.iter().find(|endpoint| endpoint["address"] == address).unwrap();
         endpoint["sent"]["requests"].as_u64().unwrap_or(0)
     };
-    // A report from before the answer began has it at the first server.
+    // A report from before the response began has it at the first server.
     reported(&stack, "the request is in flight at the server that answers, and only there", |pool| {
         (at(pool, served), at(pool, 1), sum(pool, "requests")) == (1, 0, 1)
     })

@@ -24,8 +24,8 @@ async fn until_in_flight(stack: &Stack, expected: u64) {
     until_counted(stack, "in_flight", expected).await;
 }
 
-/// What part of all prompts the servers had cached, if each keeps all it has seen: several conversations at once, each of whose turns
-/// repeats the turns before.
+/// Part of all prompts that the servers had cached, if each keeps all it has seen: several conversations at
+/// once, each of whose turns repeats the turns before.
 async fn cached_part(workers: u32) -> f64 {
     const CONVERSATIONS: usize = 40;
     const TURNS: usize = 6;
@@ -96,7 +96,7 @@ async fn no_request_stays_in_flight_however_it_ends() {
     let stack = Stack::builder().workers(4).servers(4).start().await;
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     eprintln!("seed {seed}");
-    // One server comes and goes: refused connections, which are retried, and answers cut off.
+    // One server comes and goes: refused connections, which are retried, and responses cut off.
     let flapping = async {
         loop {
             tokio::time::sleep(Duration::from_millis(300)).await;

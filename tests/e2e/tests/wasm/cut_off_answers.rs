@@ -1,4 +1,4 @@
-//! An agent whose answers are cut off.
+//! An agent whose responses are cut off.
 
 use endpoint_picker_e2e::fixture::RELOADS;
 use endpoint_picker_e2e::statistics::statistics;

@@ -61,7 +61,7 @@ impl Connection {
         self.0.send_request(request.body(Full::from(body.to_string())).unwrap()).await.unwrap()
     }
 
-    /// The server that answers a request with this body.
+    /// The server that responds to a request with this body.
     async fn served(&mut self, stack: &Stack, body: &Value) -> usize {
         let mut answer = self.post(Request::builder(), body).await;
         assert_eq!(answer.status(), StatusCode::OK);

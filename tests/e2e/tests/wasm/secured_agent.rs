@@ -47,7 +47,7 @@ async fn the_picker_gets_readings_over_mutual_tls_with_a_token() {
     stack.wait_until_picking().await;
     prefer(&stack, 1).await;
 
-    // The agent's word goes on counting while one token takes the place of another.
+    // The agent's word continues counting while one token takes the place of another.
     secured.set_tokens("right\nnext\n");
     hand_out(&secured, "next");
     prefer(&stack, 2).await;

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 const EXAMPLE: &str = "examples/spare-agent/differences.yaml";
 const SHIPPED_PORTS: [&str; 2] = ["9095", "9096"];
 
-/// Least time between two polls of the filter.
+/// Minimum time between two polls of the filter.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
 struct Fixture {

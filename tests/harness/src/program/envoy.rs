@@ -40,14 +40,15 @@ struct Succession {
     concurrency: u32,
     /// Identifies the line among all Envoys of the host.
     base_id: u32,
-    /// The number of Envoys before this one, since one was started that took over from none.
+    /// The number of earlier Envoys, since one was started that took over from none.
     epoch: u32,
-    /// The number of all Envoys before this one.
+    /// The number of all earlier Envoys.
     before: u32,
 }
 
 impl Envoy {
-    /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free ports.
+    /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free
+    /// ports.
     pub async fn start(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
         config.write(&dir.join(CONFIG))?;
         let mut command = command(dir)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LINES_SHOWN: usize = 25;
 
-/// A running program, in the process group of this one, so that Ctrl-C at a terminal reaches it as well.
+/// A running program, in the process group of its starter, so that Ctrl-C at a terminal reaches it as well.
 #[derive(Debug)]
 pub struct Process {
     name: &'static str,

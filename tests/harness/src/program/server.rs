@@ -1,4 +1,5 @@
-//! Servers as processes of their own: model servers, and applications on the Python libraries that vLLM and SGLang use as well.
+//! Servers as processes of their own: model servers, and applications on the Python libraries that vLLM and
+//! SGLang use as well.
 
 use super::process::Process;
 use crate::eventually::within;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Requests that a model server works on at once. Twice as many take each token twice as long.
+/// Requests that a model server works on at once. Twice the number takes each token twice as long.
 const MAX_NUM_SEQS: &str = "256";
 
 /// A running server; it ends when dropped.
@@ -37,8 +38,8 @@ impl ServerProcess {
         Self::start("gRPC server", command, log).await
     }
 
-    /// Starts a model server with this name in its responses, which takes some milliseconds for a token. SIGTERM ends it at once. Its output
-    /// goes to `log`.
+    /// Starts a model server with this name in its responses, which takes some milliseconds for a token.
+    /// SIGTERM ends it at once. Its output goes to `log`.
     pub async fn model_server(name: &str, log: &Path) -> Result<Self> {
         let mut command =
             Command::new(tools::built("endpoint-picker-model-server", "endpoint-picker-model-server")?);

@@ -93,7 +93,7 @@ impl Store {
     }
 }
 
-/// Sends a command on a connection of its own. Returns the answer, with that of the farewell behind it.
+/// Sends a command on a connection of its own. Returns the reply, with the reply to the farewell behind it.
 async fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes()).await?;

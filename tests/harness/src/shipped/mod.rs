@@ -1,4 +1,4 @@
-//! What is shipped: the built filter, files and documents.
+//! Shipped parts: the built filter, files and documents.
 
 #[cfg(test)]
 mod examples;

@@ -53,7 +53,7 @@ pub(super) enum Picker {
     Absent,
 }
 
-/// What can be replaced while the stack runs.
+/// Parts that can be replaced while the stack runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaceable {
     Nothing,
@@ -84,8 +84,8 @@ pub(super) enum AccessLog {
 }
 
 impl Stack {
-    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed. The environment variable
-    /// `FILTER` names the form of the filter.
+    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed.
+    /// The environment variable `FILTER` names the form of the filter.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -162,7 +162,7 @@ impl Builder {
         self
     }
 
-    /// With the picker for tests: the header `x-test-trap` traps its VM, or panics in the native module.
+    /// Uses the picker for tests: the header `x-test-trap` traps its VM, or panics in the native module.
     pub fn can_trap(mut self) -> Self {
         self.picker = Picker::CanTrap;
         self

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest time until the API server serves a custom resource that it has accepted.
+/// Maximum time until the API server serves a custom resource that it has accepted.
 const SERVED: Duration = Duration::from_secs(60);
 
 /// The custom resources of a project.
@@ -45,7 +45,8 @@ impl Crds {
 }
 
 impl Cluster {
-    /// Installs `InferencePool` in the version of the conformance suite, in place of that of [`Crds::InferenceExtension`]: `endpointPickerRef` is optional.
+    /// Installs `InferencePool` in the version of the conformance suite, in place of that of
+    /// [`Crds::InferenceExtension`]: `endpointPickerRef` is optional.
     pub async fn upgrade_pools(&self) -> Result<()> {
         let folder = programs::conformance("crds")?;
         self.kubectl(["replace", "--filename", &folder.display().to_string()]).await?;

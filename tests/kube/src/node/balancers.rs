@@ -1,4 +1,5 @@
-//! Addresses of Services of type `LoadBalancer`, as a cloud gives them: connections to one go to the Service's ready pods in turns.
+//! Addresses of Services of type `LoadBalancer`, as a cloud gives them: connections to one go to the
+//! Service's ready pods in turns.
 
 use super::names::SERVICE;
 use super::scheduling::RETRY;
@@ -31,7 +32,7 @@ type Targets = Vec<SocketAddr>;
 #[derive(Debug, Default)]
 struct Balancers {
     addresses: BTreeMap<String, Ipv4Addr>,
-    /// By address; a port stays when the Service has gone, without targets.
+    /// Balancers by address; a port stays when the Service has gone, without targets.
     ports: BTreeMap<SocketAddr, watch::Sender<Targets>>,
     connections: JoinSet<()>,
 }

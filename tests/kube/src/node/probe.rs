@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The pause until the first success. The kubelet waits for the probe's period; but no test is about the start of its pods.
+/// The pause until the first success. The kubelet waits for the probe's period; but no test is about the
+/// start of its pods.
 const STARTING_PERIOD: Duration = Duration::from_millis(50);
 
 /// The readiness of one container.
@@ -81,7 +82,7 @@ impl Check {
         } else if let Some(tcp) = &probe.tcp_socket {
             (&tcp.port, None)
         } else if let Some(grpc) = &probe.grpc {
-            // A connection stands for the call: those who have such a probe here are asked by nobody.
+            // A connection stands for the call: no program asks containers with such a probe here.
             (&IntOrString::Int(grpc.port), None)
         } else {
             bail!("container {:?}: its kind of probe is not supported here", container.name);

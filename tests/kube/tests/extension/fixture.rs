@@ -44,7 +44,8 @@ pub(crate) fn route(name: &str, rules: &Value) -> Value {
     })
 }
 
-/// A rule for requests whose path begins like this. The servers know paths of the API: another beginning is removed.
+/// A rule for requests whose path begins like this. The servers know paths of the API: another beginning is
+/// removed.
 pub(crate) fn rule(path: &str, backends: &[Value]) -> Value {
     let mut rule =
         json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": backends});
@@ -77,7 +78,8 @@ fn servers(name: &str, replicas: usize) -> Value {
 }
 
 impl Models {
-    /// Makes these pools with their numbers of servers, a Gateway, and a route with these rules, and waits until requests to `path` are served.
+    /// Makes these pools with their numbers of servers, a Gateway, and a route with these rules, and waits
+    /// until requests to `path` are served.
     pub(crate) async fn new(pools: &[(&str, usize)], rules: &Value, path: &str) -> Self {
         let extension = Extension::shared().await;
         let namespace = extension.cluster().create_namespace("models").await.unwrap();
@@ -112,12 +114,12 @@ impl Models {
         self.extension.cluster().kubectl(["--namespace", &self.namespace].iter().chain(arguments)).await
     }
 
-    /// The pod that answers a chat request to a path that ends like [`CHAT`].
+    /// The pod that responds to a chat request to a path that ends like [`CHAT`].
     pub(crate) async fn chat(&self, path: &str, prompt: &str) -> Result<String> {
         self.served_by(path, &client::chat(prompt), &[]).await
     }
 
-    /// The pod that answers a chat request with this model, from a client with these headers.
+    /// The pod that responds to a chat request with this model, from a client with these headers.
     pub(crate) async fn chat_with(
         &self,
         model: &str,

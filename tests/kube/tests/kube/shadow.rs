@@ -1,5 +1,5 @@
-//! A shadow week on a cluster: the endpoint picker of the Gateway API Inference Extension picks in Envoy Gateway's Envoy, and the filter behind it counts how
-//! often it agrees. Then the filter picks.
+//! A shadow week on a cluster: the endpoint picker of the Gateway API Inference Extension picks in Envoy
+//! Gateway's Envoy, and the filter behind it counts how often it agrees. Then the filter picks.
 
 use anyhow::ensure;
 use endpoint_picker_e2e::fixture::CHAT;
@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-/// For both pickers.
+/// Configuration for both pickers.
 const CONFIG: &str = "
 apiVersion: inference.networking.x-k8s.io/v1alpha1
 kind: EndpointPickerConfig

@@ -1,4 +1,4 @@
-//! Kubeconfigs beside the cluster's own.
+//! Kubeconfigs next to the cluster's own.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub(crate) fn through(cluster: &Cluster, server: SocketAddr, folder: &Path) -> P
     write(&config, folder)
 }
 
-/// Of the bearer of a token, with this namespace in its context.
+/// Kubeconfig of the bearer of a token, with this namespace in its context.
 pub(crate) fn of_token(cluster: &Cluster, namespace: &str, token: &str, folder: &Path) -> PathBuf {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "agent",

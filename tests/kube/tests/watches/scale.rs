@@ -25,7 +25,7 @@ async fn a_thousand_pods_are_listed_and_followed_in_bounded_memory() {
     let log = turn.cluster.logs().join("agent-scale.log");
     let agent = Agent::start(&turn.cluster.kubeconfig(), &flags, &log).await;
 
-    // From the first answer of the agent, which has nothing yet, to a snapshot of all pods.
+    // From the first response of the agent, which has nothing yet, to a snapshot of all pods.
     let listening = Instant::now();
     let pool = within(Duration::from_secs(20), async || {
         let pool = agent.pool(namespace, "llama").await.map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ impl Adapters {
         self.loaded.contains_key(name)
     }
 
-    /// Those that running requests use.
+    /// Adapters that running requests use.
     pub(super) fn running(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.loaded.iter().filter(|(_, used)| used.running > 0).map(|(name, _)| name.clone()).collect();

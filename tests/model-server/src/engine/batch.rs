@@ -1,8 +1,9 @@
 //! Continuous batching as vLLM schedules it: step by step, without a clock.
 //!
-//! In each step every running request gets one token, or a part of its prompt is read; requests that wait join in the order of
-//! their coming as long as places, blocks and the step's budget of tokens allow. Simpler than vLLM: a prompt is in the cache as soon as
-//! its first part is read, and with [`Allocation::AtOnce`] nothing is ever put back into the queue.
+//! In each step every running request gets one token, or a part of its prompt is read; requests that wait
+//! join in the order of their coming as long as places, blocks and the step's budget of tokens allow. Simpler
+//! than vLLM: a prompt is in the cache as soon as its first part is read, and with [`Allocation::AtOnce`]
+//! nothing is ever put back into the queue.
 
 use super::adapters::Adapters;
 use super::kv_cache::{BlockLease, CacheChange, KvCache};
@@ -24,9 +25,10 @@ pub struct BatchRequest {
     /// The adapter it needs; `None` for the model itself.
     pub(super) adapter: Option<Arc<str>>,
     prompt_tokens: usize,
-    /// Tokens of its answer, at least 1.
+    /// Tokens of its response, at least 1.
     answer_tokens: u64,
-    /// One for each full block of the prompt, over everything up to its end; those of the answer may follow.
+    /// One for each full block of the prompt, over everything up to its end; those of its response may
+    /// follow.
     blocks: Arc<[u64]>,
 }
 
@@ -54,7 +56,7 @@ pub struct PrefixCacheCounts {
 /// A running request after a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Tokens of its answer so far.
+    /// Tokens of its response so far.
     pub made: u64,
     /// Whether these are all.
     pub is_all: bool,
@@ -85,7 +87,7 @@ pub(super) struct Sequence<T> {
 }
 
 impl<T> Sequence<T> {
-    /// Tokens of its prompt and of its answer so far.
+    /// Tokens of its prompt and of its response so far.
     pub(super) fn tokens(&self) -> usize {
         self.request.prompt_tokens + usize::try_from(self.made).unwrap_or(usize::MAX)
     }
@@ -104,8 +106,8 @@ impl BatchRequest {
         Self::of_blocks(adapter.map(Into::into), prompt_tokens, blocks.collect(), answer_tokens)
     }
 
-    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter included: those of the
-    /// prompt, which may be followed by those that the answer fills.
+    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter
+    /// included: first the prompt, which may be followed by those that the response fills.
     pub fn of_blocks(
         adapter: Option<Arc<str>>,
         prompt_tokens: usize,
@@ -120,13 +122,14 @@ impl BatchRequest {
         &self.blocks[..self.blocks.len().min(tokens / BLOCK)]
     }
 
-    /// Blocks that it does not share: the prompt's last block, which is not full, and the blocks of its response.
+    /// Blocks that it does not share: the prompt's last block, which is not full, and the blocks of its
+    /// response.
     fn private_blocks(&self) -> usize {
         let answer = usize::try_from(self.answer_tokens).unwrap_or(usize::MAX);
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
     }
 
-    /// Hashes of all its full blocks: of its prompt, and of its answer if they were given.
+    /// Hashes of all its full blocks: of its prompt, and of its response if they were given.
     pub fn blocks(&self) -> &[u64] {
         &self.blocks
     }
@@ -141,14 +144,14 @@ impl BatchRequest {
         self.prompt_tokens
     }
 
-    /// Tokens of its answer.
+    /// Tokens of its response.
     pub fn answer_tokens(&self) -> u64 {
         self.answer_tokens
     }
 }
 
-/// How many of so many tokens are read when this many of the first blocks are cached. The last token is always read: its result is
-/// the next token of the answer.
+/// Tokens, of this many, that are read when this many of the first blocks are cached. The last token is
+/// always read: its result is the next token of the response.
 fn unread(tokens: usize, cached: usize) -> usize {
     tokens.saturating_sub(cached * BLOCK).max(1)
 }
@@ -192,7 +195,8 @@ impl<T> Batch<T> {
         self.cache.cached(request.prompt_blocks()) * BLOCK
     }
 
-    /// How long this request would keep the server busy if it were read now: its unread tokens and its adapter.
+    /// How long this request would keep the server busy if it were read now: its unread tokens and its
+    /// adapter.
     pub fn time_to_read(&self, request: &BatchRequest) -> Duration {
         let unread = unread(request.prompt_tokens, self.cached_tokens(request) / BLOCK);
         self.times.reading(request.prompt_tokens - unread, unread) + self.time_to_load(request)
@@ -272,8 +276,8 @@ impl<T> Batch<T> {
         })
     }
 
-    /// Gives a block to each running request that needs one for its next token. Where none is left, the request that began last is put
-    /// back. Returns the number of requests that get a token.
+    /// Gives a block to each running request that needs one for its next token. Where none is left, the
+    /// request that began last is put back. Returns the number of requests that get a token.
     fn take_blocks_for_tokens(&mut self) -> usize {
         let (mut decoding, mut at) = (0, 0);
         while let Some(sequence) = self.running.get_mut(at) {
@@ -283,7 +287,7 @@ impl<T> Batch<T> {
                 self.preempt();
                 continue;
             }
-            // A request that is alone and does not fit goes on without a block, so that it ends.
+            // A request that is alone and does not fit continues without a block, so that it ends.
             decoding += usize::from(self.running[at].unread == 0);
             at += 1;
         }
@@ -315,8 +319,8 @@ impl<T> Batch<T> {
         Waiting { request, client, made }
     }
 
-    /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report` returns false because its client
-    /// has gone.
+    /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report`
+    /// returns false because its client has gone.
     pub fn end_step(&mut self, mut report: impl FnMut(&mut T, Progress) -> bool) {
         let mut ended = Vec::new();
         self.running = {

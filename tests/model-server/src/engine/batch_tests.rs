@@ -27,7 +27,7 @@ fn batch(times: ServiceTimes) -> Batch<u32> {
     Batch::new(times)
 }
 
-/// Some prompt of so many tokens.
+/// Some prompt of this many tokens.
 fn asked(number: u8, tokens: usize, answer: u64) -> BatchRequest {
     BatchRequest::new(None, &vec![number; tokens * TOKEN_BYTES], answer)
 }
@@ -135,7 +135,7 @@ fn a_block_read_for_one_adapter_is_none_for_another() {
 /// As [`TIMES`], with blocks as needed.
 const AS_NEEDED: ServiceTimes = ServiceTimes { allocation: Allocation::AsNeeded, ..TIMES };
 
-/// A request whose blocks are numbered from `first` on, its answer's included.
+/// A request whose blocks are numbered from `first` on, its response's included.
 fn numbered(first: u64, prompt: usize, answer: u64) -> BatchRequest {
     let blocks = (prompt as u64 + answer) / BLOCK as u64;
     BatchRequest::of_blocks(None, prompt, (first..first + blocks).collect(), answer)
@@ -157,7 +157,7 @@ fn an_answer_stays_in_the_cache_without_its_last_token() {
 #[test]
 fn the_request_that_began_last_is_put_back_when_no_block_is_left_and_makes_the_rest_later() {
     let mut batch = batch(ServiceTimes { kv_blocks: 4, ..AS_NEEDED });
-    // Each needs a block for its prompt and two for its answer.
+    // Each needs a block for its prompt and two for its response.
     batch.add(numbered(1, BLOCK, 20), 1);
     batch.add(numbered(101, BLOCK, 20), 2);
     let mut tokens = [0; 3];
@@ -196,7 +196,7 @@ fn a_token_takes_one_of_the_budget_and_its_context_takes_time() {
     assert_eq!(batch.begin_step(), Some(20 * MS));
     end(&mut batch);
     batch.add(numbered(101, 30, 5), 2);
-    // 19 of its tokens are read, beside a token behind a context of 11.
+    // 19 of its tokens are read, in addition to a token behind a context of 11.
     assert_eq!(batch.begin_step(), Some(30 * MS + Duration::from_micros(110)));
 }
 

@@ -11,7 +11,7 @@ pub struct Conditions {
     pub proxies: Proxies,
     /// Share of the requests that go to a random server past all pickers. They are not measured.
     pub foreign: f64,
-    /// Tokens of an answer in a chunk after the first one.
+    /// Tokens of a response in a chunk after the first one.
     pub chunk_tokens: u64,
     /// Maximum by which a chunk is late at the proxy. Clients measure the time at the server.
     pub jitter: Duration,
@@ -24,7 +24,8 @@ pub struct Conditions {
 pub enum Proxies {
     /// One.
     One,
-    /// [Four](Self::SEVERAL) that share through one feed, every 20 ms as the product does. A message can be read this much later.
+    /// [Four](Self::SEVERAL) that share through one feed, every 20 ms as the product does. A message can be
+    /// read this much later.
     Sharing(Duration),
     /// [Four](Self::SEVERAL) that share nothing.
     Alone,

@@ -1,4 +1,4 @@
-//! What a run measured.
+//! Measurements of a run.
 
 use crate::workload::percentile;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Figures {
     first_token: Vec<Duration>,
-    /// Sum of the mean times for each token after the first one, of answers with more than one.
+    /// Sum of the mean times for each token after the first one, of responses with more than one.
     token_sum: Duration,
     answers: u32,
     by_server: Vec<usize>,
@@ -71,7 +71,8 @@ impl Figures {
         self.refused += usize::from(is_measured);
     }
 
-    /// Ends the run, in which requests were measured for this time, with this many that were never answered: their times are the longest.
+    /// Ends the run, in which requests were measured for this time, with this many that were never answered:
+    /// their times are the longest.
     pub(super) fn end(&mut self, lasting: Duration, unanswered: usize) {
         self.lasting = lasting;
         self.unanswered = unanswered;

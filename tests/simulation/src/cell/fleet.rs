@@ -18,7 +18,8 @@ pub struct Fleet {
     pub servers: Vec<ServerKind>,
     /// Whether the last server is slower [for a while](RunningFleet::SLOW).
     pub has_slow_spell: bool,
-    /// Whether all servers share one processor: a step takes as many times longer as servers work when it begins.
+    /// Whether all servers share one processor: the time of a step is multiplied by the number of servers
+    /// that work when it begins.
     pub shares_processor: bool,
 }
 
@@ -169,7 +170,7 @@ impl RunningFleet {
         self.servers[server].batch.batch().time_to_read(work)
     }
 
-    /// What a request would meet at a server, from now on.
+    /// State that a request would meet at a server, from now on.
     pub fn outlook(&self, server: usize, work: &BatchRequest, now: Duration) -> Outlook {
         let batch = self.servers[server].batch.batch();
         let forecast = batch.forecast(work);

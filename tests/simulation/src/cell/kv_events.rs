@@ -1,10 +1,14 @@
-//! The KV-cache events of a fleet, and the agent that follows them, without sockets: the agent's index and its messages to a proxy.
+//! The KV-cache events of a fleet, and the agent that follows them, without sockets: the agent's index and
+//! its messages to a proxy.
 //!
-//! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four bytes of text.
+//! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four
+//! bytes of text.
 
-use metrics_agent_kv_events::event::{Block, Event, Removed, Stored, Tier};
+use metrics_agent_kv_events::event::{Block, KvEvent, Removed, StorageTier, Stored};
 use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
-use metrics_agent_kv_events::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use metrics_agent_kv_events::prefixes::readers::{
+    FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition,
+};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
@@ -18,7 +22,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// Time from the end of a server's step until the agent has its events: the server's publisher, the way, and the agent's reading.
+/// Time from the end of a server's step until the agent has its events: the server's publisher, the way, and
+/// the agent's reading.
 pub(super) const EVENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Time from a proxy's poll to the agent's response, in which the agent gathers changes.
@@ -38,7 +43,7 @@ pub(super) struct EventAgent {
     readers: PoolReaders,
     followed: FollowedEndpoints,
     /// The position of the proxy; `None`: it has read nothing.
-    position: Option<Position>,
+    position: Option<ReaderPosition>,
 }
 
 /// The publisher of a server.
@@ -94,12 +99,12 @@ impl EventAgent {
     }
 
     /// The events of a server about changes of its cache.
-    pub(super) fn events(&self, server: usize, changes: Vec<CacheChange>) -> Vec<Event> {
+    pub(super) fn events(&self, server: usize, changes: Vec<CacheChange>) -> Vec<KvEvent> {
         changes.into_iter().map(|change| self.servers[server].event(change)).collect()
     }
 
     /// Applies events of a server.
-    pub(super) fn apply(&mut self, server: usize, events: &[Event], now: Duration) {
+    pub(super) fn apply(&mut self, server: usize, events: &[KvEvent], now: Duration) {
         let now = u32::try_from(now.as_secs()).unwrap_or(u32::MAX);
         let cache = self.servers[server].cache;
         for event in events {
@@ -111,11 +116,11 @@ impl EventAgent {
     pub(super) fn poll(&mut self, now: Duration) -> Vec<Vec<u8>> {
         let Self { index, readers, followed, position, .. } = self;
         let mut messages = Vec::new();
-        while let Reading::Message(bytes) =
+        while let PrefixesRead::Message(bytes) =
             readers.read(index.prefixes_mut(), followed.clone(), *position, false, now).encode()
         {
             let message = CachedPrefixes::decode(&*bytes).unwrap();
-            *position = Some(Position { log: message.log, version: message.version });
+            *position = Some(ReaderPosition { log: message.log, version: message.version });
             messages.push(bytes);
         }
         messages
@@ -123,11 +128,11 @@ impl EventAgent {
 }
 
 impl Publisher {
-    fn event(&self, change: CacheChange) -> Event {
+    fn event(&self, change: CacheChange) -> KvEvent {
         let (place, blocks) = match change {
             CacheChange::Stored { place, blocks } => (place, blocks),
             CacheChange::Removed(block) => {
-                return Event::Removed(Removed { blocks: vec![block], tier: Tier::Gpu, group: 0 });
+                return KvEvent::Removed(Removed { blocks: vec![block], tier: StorageTier::Gpu, group: 0 });
             }
         };
         let has_them = |request: &&Arc<SimulatedRequest>| {
@@ -140,12 +145,12 @@ impl Publisher {
         let mut text = Vec::new();
         request.write_tokens(&TEXTS, start..start + count, &mut text);
         let tokens = text.chunks_exact(TOKEN_BYTES).map(token).collect();
-        Event::Stored(Stored {
+        KvEvent::Stored(Stored {
             parent,
             blocks: blocks.into_iter().map(|hash| Block { hash, extra: Vec::new() }).collect(),
             block_size: BLOCK_TOKENS as usize,
             tokens,
-            tier: Tier::Gpu,
+            tier: StorageTier::Gpu,
             group: 0,
             is_full_attention: true,
             adapter: request.adapter.as_deref().map(|name| name.as_bytes().to_vec()),

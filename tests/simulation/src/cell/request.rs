@@ -27,7 +27,7 @@ pub struct SimulatedRequest {
 }
 
 impl SimulatedRequest {
-    /// A request with this prompt and answer.
+    /// A request with this prompt and response.
     pub fn new(adapter: Option<Arc<str>>, prompt: Vec<Segment>, answer: Segment) -> Self {
         let tokens: u64 = prompt.iter().map(|segment| u64::from(segment.tokens)).sum();
         let blocks = blocks(adapter.as_deref(), prompt.iter().copied().chain([answer]));
@@ -48,7 +48,7 @@ impl SimulatedRequest {
         }
     }
 
-    /// Appends the text of these tokens of its prompt and answer.
+    /// Appends the text of these tokens of its prompt and response.
     pub fn write_tokens(&self, texts: &Texts, tokens: Range<u32>, text: &mut Vec<u8>) {
         let mut end = 0;
         for segment in self.prompt.iter().chain([&self.answer]) {

@@ -1,6 +1,6 @@
 //! Runs a cell.
 
-use metrics_agent_kv_events::event::Event as CacheEvent;
+use metrics_agent_kv_events::event::KvEvent as CacheEvent;
 
 use super::conditions::Conditions;
 use super::figures::{Figures, Served};
@@ -15,7 +15,8 @@ use endpoint_picker_model_server::Progress;
 use endpoint_picker_wire::v1;
 use std::time::Duration;
 
-/// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at most 20 ms.
+/// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at
+/// most 20 ms.
 pub const READING_DELAY: Duration = Duration::from_millis(20);
 
 /// One cell: requests, servers and what lies between them.
@@ -27,9 +28,10 @@ pub struct Cell {
     pub requests: usize,
     /// Determines all requests and their times, and the random numbers of the pickers.
     pub seed: u64,
-    /// What lies between clients and servers.
+    /// Delays between clients and servers.
     pub conditions: Conditions,
-    /// The limit that each request has for its first token, and by which it may be refused. The client of a refused request gives up.
+    /// The limit that each request has for its first token, and by which it may be refused. The client of a
+    /// refused request gives up.
     pub limit: Option<Duration>,
 }
 
@@ -52,7 +54,7 @@ enum Event {
         number: usize,
         chunk: Chunk,
     },
-    /// A proxy sends its changes to the agent, and reads those of the others.
+    /// A proxy sends its changes to the agent, and reads the other proxies' changes.
     Sync {
         proxy: usize,
     },
@@ -74,7 +76,7 @@ struct Sent {
     proxy: Option<usize>,
     at: Duration,
     first_token: Option<Duration>,
-    /// Tokens of its answer so far.
+    /// Tokens of its response so far.
     made: u64,
     /// When its last chunk so far arrives at the proxy.
     arrives: Duration,
@@ -319,7 +321,8 @@ impl Run<'_> {
         }
     }
 
-    /// A server responds with a chunk, which arrives at the proxy now or a little later, behind those before it.
+    /// A server responds with a chunk, which arrives at the proxy now or a little later, behind those before
+    /// it.
     fn respond(&mut self, number: usize, chunk: Chunk, now: Duration) {
         let jitter = self.cell.conditions.jitter;
         if jitter.is_zero() {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What to simulate: every workload at every load with every seed, by every variant.
+/// Plan of a simulation: every workload at every load with every seed, by every variant.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The workloads.
@@ -37,7 +37,7 @@ pub struct Plan {
 pub struct Results {
     plan: Plan,
     capacities: Vec<f64>,
-    /// By workload, load, variant and seed.
+    /// Results by workload, load, variant and seed.
     figures: Vec<Vec<Vec<Vec<Figures>>>>,
 }
 

@@ -1,4 +1,5 @@
-//! Limits for the first token: of the requests that are admitted, nearly all keep theirs, also near the capacity.
+//! Limits for the first token: of the requests that are admitted, nearly all keep theirs, also near the
+//! capacity.
 
 use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::conditions::Conditions;
@@ -35,7 +36,7 @@ fn nine_of_ten_admitted_requests_keep_their_limit_at_nine_tenths_of_the_capacity
         let name = Workload::Drawn(workload).name().to_owned();
         let per_second = LOAD * capacity::of(&Workload::Drawn(workload), 1);
         for seed in seeds() {
-            // A limit that one of four requests would miss if all were admitted.
+            // A limit that a quarter of the requests would miss if all were admitted.
             let free = run(workload, per_second, None, seed);
             let limit = Duration::from_secs_f64(free.percentile(0.75) / 1e3);
             let limited = run(workload, per_second, Some(limit), seed);

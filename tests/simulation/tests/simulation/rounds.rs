@@ -1,6 +1,6 @@
 //! How well several proxies pick: prompt tokens that servers had cached, and times to the first token.
 //!
-//! The requests, times and proxies of requests are those of the study of real proxies in
+//! The requests, times and proxies of requests are from the study of real proxies in
 //! docs/benchmarks/2026-11-23-several-proxies.md.
 
 use std::time::Duration;

@@ -18,24 +18,24 @@ const COMPARED: usize = 128;
 pub(in crate::flow_control) struct ProgramAware {
     /// The index of the policy's state.
     programs: usize,
-    flows: FlowTable<Flow>,
+    flows: FlowTable<ProgramFlow>,
     /// Flows by the attained service, or by their programs' turns, the least first.
-    by_service: BTreeSet<(Service, u32)>,
+    by_service: BTreeSet<(AttainedService, u32)>,
     /// Flows by the time since which their first request waits.
     by_head: BTreeSet<(Nanos, u32)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flow {
-    service: Service,
+struct ProgramFlow {
+    service: AttainedService,
     head: Nanos,
 }
 
 /// The bits of a number from 0, which have its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Service(u64);
+struct AttainedService(u64);
 
-impl Service {
+impl AttainedService {
     fn new(service: f64) -> Self {
         Self(service.max(0.0).to_bits())
     }
@@ -60,8 +60,8 @@ impl ProgramAware {
             programs.begin(&id, now);
             programs.order(&id)
         });
-        let service = Service::new(service);
-        let flow = self.flows.add(id, Flow { service, head: now });
+        let service = AttainedService::new(service);
+        let flow = self.flows.add(id, ProgramFlow { service, head: now });
         self.by_service.insert((service, flow));
         self.by_head.insert((now, flow));
         flow
@@ -91,7 +91,7 @@ impl ProgramAware {
         let Some(flow) = self.flows.number(id).filter(|_| programs == self.programs) else { return };
         let Some(known) = self.flows.get_mut(flow) else { return };
         self.by_service.remove(&(known.service, flow));
-        known.service = Service::new(service);
+        known.service = AttainedService::new(service);
         self.by_service.insert((known.service, flow));
     }
 
@@ -111,16 +111,20 @@ impl ProgramAware {
         let (oldest, newest) = (self.by_head.first()?.0, self.by_head.last()?.0);
         let waits = Range { least: wait(newest), greatest: wait(oldest) };
         let (least, greatest) = (self.by_service.first()?.0, self.by_service.last()?.0);
-        let relative = |service: Service| programs.relative(service.get(), greatest.get());
+        let relative = |service: AttainedService| programs.relative(service.get(), greatest.get());
         let services = Range { least: relative(least), greatest: relative(greatest) };
         let served = self.by_service.iter().take(COMPARED).map(|(_, flow)| *flow);
         let score =
-            |_, known: &Flow| policy.score(relative(known.service), services, wait(known.head), waits);
+            |_, known: &ProgramFlow| policy.score(relative(known.service), services, wait(known.head), waits);
         self.highest(heads.chain(served), score)
     }
 
     /// The flow of the highest score; of equal ones the first.
-    fn highest(&self, flows: impl Iterator<Item = u32>, score: impl Fn(u32, &Flow) -> f64) -> Option<u32> {
+    fn highest(
+        &self,
+        flows: impl Iterator<Item = u32>,
+        score: impl Fn(u32, &ProgramFlow) -> f64,
+    ) -> Option<u32> {
         let mut best = None;
         for flow in flows {
             let Some(known) = self.flows.get(flow) else { continue };
@@ -238,7 +242,8 @@ impl Programs {
         Some(self.policy.half_life_seconds()).filter(|seconds| self.decays_in_use && *seconds > 0.0)
     }
 
-    /// The service of a program relative to the greatest of those that are compared, from their ordering numbers.
+    /// The service of a program relative to the greatest of those that are compared, from their ordering
+    /// numbers.
     fn relative(&self, service: f64, greatest: f64) -> f64 {
         if self.half_life().is_none() {
             service

@@ -14,17 +14,20 @@ use crate::flow_control::waiting::Nanos;
 /// Maximum number of tenants of all bands with figures of their own.
 pub const MAX_TENANTS: usize = 100;
 
-/// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one of them.
+/// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one
+/// of them.
 pub const OTHER_TENANTS: &str = "other";
 
-/// How long a tenant has had no request before another one may take its place. Longer than the windows over which metrics are usually
-/// read: a series that ends has not changed in such a window.
+/// How long a tenant has had no request before another one may take its place. Longer than the windows over
+/// which metrics are usually read: a series that ends has not changed in such a window.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The figures of tenants: requests of one fairness id in one band.
 ///
-/// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one [together](OTHER_TENANTS). When there is no
-/// place left, a new tenant replaces the longest-idle one, if that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
+/// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one
+/// [together](OTHER_TENANTS). When there is no place left, a new tenant replaces the longest-idle one, if
+/// that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the
+/// requests and bytes of a band's tenants always add up to the band's.
 ///
 /// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one
 /// begins at 0, which Prometheus takes for the restart of a counter. The counts of the replaced tenant are
@@ -36,20 +39,21 @@ const IDLE: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(in crate::flow_control) struct Tenants {
     tenants: Slab<Tenant>,
-    by_name: HashMap<Name<Arc<str>>, TenantSlot>,
+    by_name: HashMap<TenantName<Arc<str>>, TenantSlot>,
     /// Tenants without [`OTHER_TENANTS`].
     named: usize,
     /// No place can be taken before this time.
     full_until: Nanos,
 }
 
-/// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting requests takes no more memory.
+/// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting
+/// requests takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::flow_control) struct TenantSlot(NonZeroU16);
 
 #[derive(Debug)]
 struct Tenant {
-    name: Name<Arc<str>>,
+    name: TenantName<Arc<str>>,
     requests: u64,
     bytes: u64,
     /// In the order of [`Outcome::ALL`].
@@ -60,13 +64,13 @@ struct Tenant {
 
 /// The name of a tenant; `S` is a kind of text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Name<S> {
+struct TenantName<S> {
     priority: i32,
     id: S,
 }
 
-impl Equivalent<Name<Arc<str>>> for Name<&str> {
-    fn equivalent(&self, other: &Name<Arc<str>>) -> bool {
+impl Equivalent<TenantName<Arc<str>>> for TenantName<&str> {
+    fn equivalent(&self, other: &TenantName<Arc<str>>) -> bool {
         self.priority == other.priority && *self.id == *other.id
     }
 }
@@ -135,7 +139,7 @@ impl Tenants {
     }
 
     fn find(&self, priority: i32, id: &str) -> Option<TenantSlot> {
-        self.by_name.get(&Name { priority, id }).copied()
+        self.by_name.get(&TenantName { priority, id }).copied()
     }
 
     /// Makes room for one more tenant, if that is possible.
@@ -164,7 +168,7 @@ impl Tenants {
     }
 
     fn add(&mut self, priority: i32, id: &str) -> TenantSlot {
-        let name = Name { priority, id: Arc::from(id) };
+        let name = TenantName { priority, id: Arc::from(id) };
         self.named += usize::from(!name.is_of_others());
         let (ends, last) = ([Waits::default(); Outcome::ALL.len()], Nanos(0));
         let key = self.tenants.insert(Tenant { name: name.clone(), requests: 0, bytes: 0, ends, last });
@@ -185,7 +189,7 @@ impl TenantSlot {
     }
 }
 
-impl<S: AsRef<str>> Name<S> {
+impl<S: AsRef<str>> TenantName<S> {
     fn is_of_others(&self) -> bool {
         self.id.as_ref() == OTHER_TENANTS
     }

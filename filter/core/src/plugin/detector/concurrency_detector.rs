@@ -17,8 +17,8 @@ const LAG: Duration = Duration::from_millis(10);
 /// As a detector: the load in flight at all endpoints / the sum of their limits. In `hybrid` mode the mean
 /// over the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
-/// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none; by the rules of the EPP's
-/// v0.11 (#2883) it keeps all.
+/// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none;
+/// by the rules of the EPP's v0.11 (#2883) it keeps all.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcurrencyDetector {
@@ -27,7 +27,7 @@ pub struct ConcurrencyDetector {
     /// Tokens in flight at which an endpoint counts as saturated, above 0.
     max_token_concurrency: i64,
     /// The unit of load.
-    concurrency_mode: Mode,
+    concurrency_mode: ConcurrencyMode,
     /// Share by which the filter lets an endpoint exceed its limits, 0 or more.
     headroom: f64,
     /// Name of the `inflight-load-producer`; empty: the only one configured.
@@ -36,7 +36,7 @@ pub struct ConcurrencyDetector {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Mode {
+enum ConcurrencyMode {
     Requests,
     Tokens,
     Hybrid,
@@ -47,7 +47,7 @@ impl Default for ConcurrencyDetector {
         Self {
             max_concurrency: 100,
             max_token_concurrency: 1_000_000,
-            concurrency_mode: Mode::Requests,
+            concurrency_mode: ConcurrencyMode::Requests,
             headroom: 0.0,
             in_flight_load_producer_name: String::new(),
         }
@@ -85,9 +85,9 @@ impl Filter for ConcurrencyDetector {
             let requests_fit = (load.requests as f64) < requests;
             let tokens_fit = (load.tokens as f64) < tokens;
             match self.concurrency_mode {
-                Mode::Requests => requests_fit,
-                Mode::Tokens => tokens_fit,
-                Mode::Hybrid => requests_fit && tokens_fit,
+                ConcurrencyMode::Requests => requests_fit,
+                ConcurrencyMode::Tokens => tokens_fit,
+                ConcurrencyMode::Hybrid => requests_fit && tokens_fit,
             }
         };
         if !cycle.epp_rules().is_v011() || candidates.iter().any(fits) {
@@ -107,9 +107,9 @@ impl SaturationDetector for ConcurrencyDetector {
         let of_tokens = |count: u128| share(count, self.max_token_concurrency);
         let loads = || candidates.iter().map(|&endpoint| cycle.load(endpoint));
         match self.concurrency_mode {
-            Mode::Requests => of_requests(loads().map(|load| u128::from(load.requests)).sum()),
-            Mode::Tokens => of_tokens(loads().map(|load| u128::from(load.tokens)).sum()),
-            Mode::Hybrid => {
+            ConcurrencyMode::Requests => of_requests(loads().map(|load| u128::from(load.requests)).sum()),
+            ConcurrencyMode::Tokens => of_tokens(loads().map(|load| u128::from(load.tokens)).sum()),
+            ConcurrencyMode::Hybrid => {
                 let (mut requests, mut tokens) = (0, 0);
                 for load in loads() {
                     if self.has_scarce_requests(load) {
@@ -137,7 +137,8 @@ impl SaturationDetector for ConcurrencyDetector {
 }
 
 impl ConcurrencyDetector {
-    /// Whether requests are a greater share of their limit than tokens of theirs. Divisions would take longer than all the rest.
+    /// Whether requests are a greater share of their limit than tokens of theirs. Divisions would take longer
+    /// than all the rest.
     fn has_scarce_requests(&self, load: Load) -> bool {
         let times = |count: u64, max: i64| u128::from(count) * u128::from(max.unsigned_abs());
         times(load.requests, self.max_token_concurrency) >= times(load.tokens, self.max_concurrency)
@@ -152,7 +153,7 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    fn detector(concurrency_mode: Mode) -> ConcurrencyDetector {
+    fn detector(concurrency_mode: ConcurrencyMode) -> ConcurrencyDetector {
         ConcurrencyDetector {
             max_concurrency: 10,
             max_token_concurrency: 1_000,
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_saturation(mode: Mode, loads: &[(u64, u64)], expected: f64) {
+    fn assert_saturation(mode: ConcurrencyMode, loads: &[(u64, u64)], expected: f64) {
         let candidates: Vec<usize> = (0..loads.len()).collect();
         let saturation = fixture(loads).with_cycle(|cycle| detector(mode).saturation(cycle, &candidates, 0));
         assert!((saturation - expected).abs() < 1e-9, "{saturation} is not {expected}");
@@ -177,16 +178,16 @@ mod tests {
 
     #[test]
     fn the_load_of_all_endpoints_is_compared_with_what_they_are_to_have() {
-        assert_saturation(Mode::Requests, &[(5, 0), (10, 9_999)], 0.75);
-        assert_saturation(Mode::Requests, &[(15, 0), (5, 0)], 1.0);
-        assert_saturation(Mode::Tokens, &[(99, 500), (0, 250)], 0.375);
-        assert_saturation(Mode::Requests, &[(20, 0)], 2.0);
+        assert_saturation(ConcurrencyMode::Requests, &[(5, 0), (10, 9_999)], 0.75);
+        assert_saturation(ConcurrencyMode::Requests, &[(15, 0), (5, 0)], 1.0);
+        assert_saturation(ConcurrencyMode::Tokens, &[(99, 500), (0, 250)], 0.375);
+        assert_saturation(ConcurrencyMode::Requests, &[(20, 0)], 2.0);
     }
 
     #[test]
     fn in_hybrid_mode_each_endpoint_counts_by_its_scarcer_side() {
-        assert_saturation(Mode::Hybrid, &[(10, 0), (0, 1_000)], 1.0);
-        assert_saturation(Mode::Hybrid, &[(5, 100), (1, 300)], 0.4);
+        assert_saturation(ConcurrencyMode::Hybrid, &[(10, 0), (0, 1_000)], 1.0);
+        assert_saturation(ConcurrencyMode::Hybrid, &[(5, 100), (1, 300)], 0.4);
     }
 
     #[test]
@@ -199,9 +200,13 @@ mod tests {
             let mean = |of: fn((f64, f64)) -> f64| {
                 loads.iter().map(|load| of(share(load))).sum::<f64>() / loads.len() as f64
             };
-            assert_saturation(Mode::Requests, &loads, mean(|(requests, _)| requests));
-            assert_saturation(Mode::Tokens, &loads, mean(|(_, tokens)| tokens));
-            assert_saturation(Mode::Hybrid, &loads, mean(|(requests, tokens)| requests.max(tokens)));
+            assert_saturation(ConcurrencyMode::Requests, &loads, mean(|(requests, _)| requests));
+            assert_saturation(ConcurrencyMode::Tokens, &loads, mean(|(_, tokens)| tokens));
+            assert_saturation(
+                ConcurrencyMode::Hybrid,
+                &loads,
+                mean(|(requests, tokens)| requests.max(tokens)),
+            );
         }
     }
 
@@ -210,39 +215,46 @@ mod tests {
         let saturation = |mode| {
             fixture(&[(5, 0), (0, 500)]).with_cycle(|cycle| detector(mode).saturation(cycle, &[0, 1], 3))
         };
-        assert!((saturation(Mode::Requests) - 0.4).abs() < 1e-9);
-        assert!((saturation(Mode::Tokens) - 0.25).abs() < 1e-9);
-        assert!((saturation(Mode::Hybrid) - 0.65).abs() < 1e-9);
+        assert!((saturation(ConcurrencyMode::Requests) - 0.4).abs() < 1e-9);
+        assert!((saturation(ConcurrencyMode::Tokens) - 0.25).abs() < 1e-9);
+        assert!((saturation(ConcurrencyMode::Hybrid) - 0.65).abs() < 1e-9);
     }
 
     #[test]
     fn no_endpoints_are_saturated_and_idle_ones_are_not() {
-        assert_saturation(Mode::Requests, &[], 1.0);
-        let idle = Fixture::of(2).with_cycle(|cycle| detector(Mode::Requests).saturation(cycle, &[0, 1], 0));
+        assert_saturation(ConcurrencyMode::Requests, &[], 1.0);
+        let idle = Fixture::of(2)
+            .with_cycle(|cycle| detector(ConcurrencyMode::Requests).saturation(cycle, &[0, 1], 0));
         assert!(idle.abs() < 1e-9);
     }
 
     #[test]
     fn the_filter_keeps_endpoints_strictly_below_the_limits_and_none_if_there_are_none() {
         let loads = [(9, 2_000), (10, 0), (0, 999), (0, 1_000)];
-        assert_eq!(fixture(&loads).kept(&detector(Mode::Requests), 1), [0, 2, 3]);
-        assert_eq!(fixture(&loads).kept(&detector(Mode::Tokens), 1), [1, 2]);
-        assert_eq!(fixture(&loads).kept(&detector(Mode::Hybrid), 1), [2]);
-        assert_eq!(fixture(&[(10, 0)]).kept(&detector(Mode::Requests), 1), [0; 0]);
+        assert_eq!(fixture(&loads).kept(&detector(ConcurrencyMode::Requests), 1), [0, 2, 3]);
+        assert_eq!(fixture(&loads).kept(&detector(ConcurrencyMode::Tokens), 1), [1, 2]);
+        assert_eq!(fixture(&loads).kept(&detector(ConcurrencyMode::Hybrid), 1), [2]);
+        assert_eq!(fixture(&[(10, 0)]).kept(&detector(ConcurrencyMode::Requests), 1), [0; 0]);
     }
 
     #[test]
     fn headroom_raises_the_filters_limits_to_a_whole_number() {
-        let roomy = ConcurrencyDetector { headroom: 0.25, ..detector(Mode::Requests) };
+        let roomy = ConcurrencyDetector { headroom: 0.25, ..detector(ConcurrencyMode::Requests) };
         assert_eq!(fixture(&[(11, 0), (12, 0)]).kept(&roomy, 1), [0]);
     }
 
     #[test]
     fn limits_of_nothing_are_refused() {
-        let error = ConcurrencyDetector { max_concurrency: 0, ..detector(Mode::Tokens) }.check().unwrap_err();
+        let error = ConcurrencyDetector { max_concurrency: 0, ..detector(ConcurrencyMode::Tokens) }
+            .check()
+            .unwrap_err();
         assert_eq!(error, "maxConcurrency is 0; allowed is 1 and above");
-        assert!(ConcurrencyDetector { max_token_concurrency: -1, ..detector(Mode::Tokens) }.check().is_err());
-        assert!(ConcurrencyDetector { headroom: -0.1, ..detector(Mode::Tokens) }.check().is_err());
+        assert!(
+            ConcurrencyDetector { max_token_concurrency: -1, ..detector(ConcurrencyMode::Tokens) }
+                .check()
+                .is_err()
+        );
+        assert!(ConcurrencyDetector { headroom: -0.1, ..detector(ConcurrencyMode::Tokens) }.check().is_err());
     }
 
     #[test]

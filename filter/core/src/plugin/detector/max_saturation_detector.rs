@@ -10,8 +10,8 @@ use crate::input::SaturationStage;
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, NeedKind, Plugin, Roles, SaturationDetector};
 
-/// The maximum of other detectors. Where stages of disaggregated serving are measured, a detector may count for some of them only; a
-/// stage that no detector counts for has the saturation 0.
+/// The maximum of other detectors. Where stages of disaggregated serving are measured, a detector may count
+/// for some of them only; a stage that no detector counts for has the saturation 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MaxSaturationDetector {
@@ -67,12 +67,12 @@ impl MaxSaturationDetector {
             Some(Child { detector: find(name)?, stages })
         };
         let children = self.detectors.iter().map(child).collect::<Option<Vec<_>>>()?;
-        Some(Arc::new(Combined { children }))
+        Some(Arc::new(CombinedDetector { children }))
     }
 }
 
 #[derive(Debug)]
-struct Combined {
+struct CombinedDetector {
     children: Vec<Child>,
 }
 
@@ -91,7 +91,7 @@ impl Child {
     }
 }
 
-impl SaturationDetector for Combined {
+impl SaturationDetector for CombinedDetector {
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize], pending: u64) -> f64 {
         let children = self.children.iter().filter(|child| child.counts_for(cycle.stage));
         children.map(|child| child.detector.saturation(cycle, candidates, pending)).fold(0.0, f64::max)

@@ -10,8 +10,8 @@ use crate::plugin::endpoint_attribute::AttributeRef;
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// Keeps the endpoints of which the attribute's value compares with the threshold's as its operator says, and by `on_missing` those
-/// that have no value.
+/// Keeps the endpoints of which the attribute's value compares with the threshold's as its operator says, and
+/// by `on_missing` those that have no value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointAttributeFilter {
@@ -47,13 +47,13 @@ enum AlgorithmKind {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Threshold {
-    operator: Operator,
+    operator: ThresholdOperator,
     #[serde(default)]
     value: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-enum Operator {
+enum ThresholdOperator {
     LessThan,
     LessThanOrEqual,
     GreaterThan,
@@ -66,12 +66,12 @@ impl Threshold {
     #[expect(clippy::float_cmp, reason = "the operators compare exactly, as in the EPP")]
     fn keeps(self, value: f64) -> bool {
         match self.operator {
-            Operator::LessThan => value < self.value,
-            Operator::LessThanOrEqual => value <= self.value,
-            Operator::GreaterThan => value > self.value,
-            Operator::GreaterThanOrEqual => value >= self.value,
-            Operator::Equal => value == self.value,
-            Operator::NotEqual => value != self.value,
+            ThresholdOperator::LessThan => value < self.value,
+            ThresholdOperator::LessThanOrEqual => value <= self.value,
+            ThresholdOperator::GreaterThan => value > self.value,
+            ThresholdOperator::GreaterThanOrEqual => value >= self.value,
+            ThresholdOperator::Equal => value == self.value,
+            ThresholdOperator::NotEqual => value != self.value,
         }
     }
 }

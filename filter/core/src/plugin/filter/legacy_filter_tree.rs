@@ -1,4 +1,5 @@
-//! `legacy-filter-tree`: the decision tree of the first endpoint pickers, v0.1 to v0.5 of the Gateway API Inference Extension.
+//! `legacy-filter-tree`: the decision tree of the first endpoint pickers, v0.1 to v0.5 of the Gateway API
+//! Inference Extension.
 
 use std::sync::Arc;
 
@@ -10,27 +11,30 @@ use crate::plugin::{Filter, Plugin, Roles};
 use crate::pool::reading::Lora;
 use crate::rng::Rng;
 
-/// Keeps the endpoints at the end of the tree; with a `random-picker` the profile decides as those versions did.
+/// Keeps the endpoints at the end of the tree; with a `random-picker` the profile decides as those versions
+/// did.
 ///
 /// A node that would keep none is skipped. Missing values count as 0, as in these versions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LegacyFilterTree {
-    version: Version,
-    /// Requests waiting up to which an endpoint takes requests that are not critical. From v0.4 on saturation decides about these.
+    version: TreeVersion,
+    /// Requests waiting up to which an endpoint takes requests that are not critical. From v0.4 on saturation
+    /// decides about these.
     queue_threshold_critical: u64,
     /// KV usage up to which an endpoint takes them.
     kv_cache_threshold: f64,
     /// Requests waiting from which adapters no longer go before queues; `None`: 50 in v0.1, then 128.
     #[serde(rename = "queueingThresholdLoRA")]
     queueing_threshold_lora: Option<u64>,
-    /// Probability with which a request goes to an endpoint that has its adapter rather than to one with room for it, from v0.2 on.
+    /// Probability with which a request goes to an endpoint that has its adapter rather than to one with room
+    /// for it, from v0.2 on.
     lora_affinity_threshold: f64,
 }
 
 /// Versions with different trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-enum Version {
+enum TreeVersion {
     #[serde(rename = "v0.1")]
     V01,
     #[default]
@@ -43,7 +47,7 @@ enum Version {
 impl Default for LegacyFilterTree {
     fn default() -> Self {
         Self {
-            version: Version::default(),
+            version: TreeVersion::default(),
             queue_threshold_critical: 5,
             kv_cache_threshold: 0.8,
             queueing_threshold_lora: None,
@@ -66,31 +70,31 @@ impl Plugin for LegacyFilterTree {
 
 impl Filter for LegacyFilterTree {
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, rng: &mut dyn Rng) {
-        let mut walk = Walk { tree: self, cycle, rng };
+        let mut walk = TreeWalk { tree: self, cycle, rng };
         *candidates = walk.root(candidates);
     }
 }
 
 /// One request on its way through the tree.
-struct Walk<'a> {
+struct TreeWalk<'a> {
     tree: &'a LegacyFilterTree,
     cycle: &'a Cycle<'a>,
     rng: &'a mut dyn Rng,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     fn root(&mut self, all: &[usize]) -> Vec<usize> {
-        let sheds = self.tree.version != Version::V04;
+        let sheds = self.tree.version != TreeVersion::V04;
         if sheds && self.cycle.request.priority <= 0 {
             let LegacyFilterTree { queue_threshold_critical: queue, kv_cache_threshold: kv, .. } = *self.tree;
             let idle = self.some(all, |walk, e| walk.waiting(e) <= queue && walk.kv_usage(e) <= kv);
             return idle.map(|idle| self.queue_first(&idle)).unwrap_or_default();
         }
         let limit = self.tree.queueing_threshold_lora;
-        let limit = limit.unwrap_or(if self.tree.version == Version::V01 { 50 } else { 128 });
+        let limit = limit.unwrap_or(if self.tree.version == TreeVersion::V01 { 50 } else { 128 });
         let has_short_queue = |walk: &Self, e| match walk.tree.version {
-            Version::V01 | Version::V02 => walk.waiting(e) < limit,
-            Version::V04 => walk.waiting(e) <= limit,
+            TreeVersion::V01 | TreeVersion::V02 => walk.waiting(e) < limit,
+            TreeVersion::V04 => walk.waiting(e) <= limit,
         };
         match self.some(all, has_short_queue) {
             Some(low) => {
@@ -105,10 +109,10 @@ impl Walk<'_> {
     fn queue_first(&mut self, endpoints: &[usize]) -> Vec<usize> {
         let short = self.least_queue(endpoints);
         let near = match self.tree.version {
-            Version::V01 => {
+            TreeVersion::V01 => {
                 self.some(&short, |walk, e| walk.has_adapter(e) || walk.has_room(e)).unwrap_or(short)
             }
-            Version::V02 | Version::V04 => self.adapter_by_chance(short),
+            TreeVersion::V02 | TreeVersion::V04 => self.adapter_by_chance(short),
         };
         self.least_kv_usage(&near)
     }
@@ -116,11 +120,11 @@ impl Walk<'_> {
     /// Adapters where queues are short.
     fn adapter_first(&mut self, endpoints: Vec<usize>) -> Vec<usize> {
         match self.tree.version {
-            Version::V01 => self
+            TreeVersion::V01 => self
                 .some(&endpoints, Self::has_adapter)
                 .or_else(|| self.some(&endpoints, Self::has_room))
                 .unwrap_or(endpoints),
-            Version::V02 | Version::V04 => self.adapter_by_chance(endpoints),
+            TreeVersion::V02 | TreeVersion::V04 => self.adapter_by_chance(endpoints),
         }
     }
 
@@ -177,12 +181,12 @@ impl Walk<'_> {
     /// From v0.4 on, adapters that wait count too.
     fn has_adapter(&self, endpoint: usize) -> bool {
         let is_in = |adapters: &[String]| adapters.iter().any(|adapter| adapter == self.cycle.request.model);
-        let counts_waiting = self.tree.version == Version::V04;
+        let counts_waiting = self.tree.version == TreeVersion::V04;
         self.lora(endpoint).is_some_and(|lora| is_in(&lora.running) || counts_waiting && is_in(&lora.waiting))
     }
 
     fn has_room(&self, endpoint: usize) -> bool {
-        let counts_waiting = self.tree.version == Version::V04;
+        let counts_waiting = self.tree.version == TreeVersion::V04;
         self.lora(endpoint).is_some_and(|lora| {
             let waiting = if counts_waiting { lora.waiting.len() } else { 0 };
             lora.running.len() + waiting < lora.max as usize

@@ -16,7 +16,7 @@ use crate::rng::Rng;
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationFilter {
     /// The limits; at least one.
-    conditions: Vec<Condition>,
+    conditions: Vec<MetricCondition>,
     /// Keeps all rather than none.
     fallback_on_empty: bool,
     /// Name of the `inflight-load-producer` that `active-requests` reads; empty: the only one configured.
@@ -25,14 +25,14 @@ pub struct UtilizationFilter {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Condition {
-    metric: Metric,
+struct MetricCondition {
+    metric: UtilizationMetric,
     max_value: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Metric {
+enum UtilizationMetric {
     /// Requests in flight, by this proxy's count.
     ActiveRequests,
     /// Requests running, by the server's.
@@ -43,7 +43,7 @@ enum Metric {
     KvCacheUtilization,
 }
 
-impl Metric {
+impl UtilizationMetric {
     fn value(self, cycle: &Cycle<'_>, endpoint: usize) -> f64 {
         let reading = cycle.reading(endpoint);
         match self {
@@ -60,12 +60,12 @@ impl Plugin for UtilizationFilter {
         if self.conditions.is_empty() {
             return Err("conditions is empty; at least one {metric, maxValue} is needed".to_owned());
         }
-        for (index, Condition { metric, max_value }) in self.conditions.iter().enumerate() {
+        for (index, MetricCondition { metric, max_value }) in self.conditions.iter().enumerate() {
             let (most, allowed) = match metric {
-                Metric::KvCacheUtilization => (1.0, "0 to 1"),
-                Metric::ActiveRequests | Metric::RunningRequests | Metric::WaitingQueue => {
-                    (f64::MAX, "0 and above")
-                }
+                UtilizationMetric::KvCacheUtilization => (1.0, "0 to 1"),
+                UtilizationMetric::ActiveRequests
+                | UtilizationMetric::RunningRequests
+                | UtilizationMetric::WaitingQueue => (f64::MAX, "0 and above"),
             };
             let is_allowed = (0.0..=most).contains(max_value);
             allow(is_allowed, &format!("conditions[{index}].maxValue"), max_value, allowed)?;
@@ -78,7 +78,8 @@ impl Plugin for UtilizationFilter {
     }
 
     fn needs(&self) -> Vec<Need<'_>> {
-        let reads_load = self.conditions.iter().any(|condition| condition.metric == Metric::ActiveRequests);
+        let reads_load =
+            self.conditions.iter().any(|condition| condition.metric == UtilizationMetric::ActiveRequests);
         let need = reads_load.then(|| Need::load_producer(&self.in_flight_load_producer_name));
         need.into_iter().collect()
     }

@@ -1,7 +1,8 @@
 //! Parameters of plugins as a deserializer that makes small code.
 //!
-//! Parameters are read when a policy arrives, into about fifty structs. Through the deserializer of `serde_json`, which accepts
-//! lists for structs too and is inlined into each of them, their reading would be a tenth of the filter's module.
+//! Parameters are read when a policy arrives, into about fifty structs. Through the deserializer of
+//! `serde_json`, which accepts lists for structs too and is inlined into each of them, their reading would be
+//! a tenth of the filter's module.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -10,8 +11,9 @@ use serde_json::{Error, Map, Value};
 
 /// A value in the parameters.
 ///
-/// A struct is read from an object only, not from a list of its fields in their order, and an enum from the name of a variant. A
-/// field that is null counts as absent if the struct has it, as in Kubernetes; otherwise it is refused like any unknown field.
+/// A struct is read from an object only, not from a list of its fields in their order, and an enum from the
+/// name of a variant. A field that is null counts as absent if the struct has it, as in Kubernetes; otherwise
+/// it is refused like any unknown field.
 #[derive(Clone, Debug)]
 pub struct Parameters(pub Value);
 
@@ -25,8 +27,8 @@ impl<'de> Deserializer<'de> for Parameters {
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Number(number) => number.deserialize_any(visitor),
             Value::String(text) => visitor.visit_string(text),
-            Value::Array(items) => visitor.visit_seq(Items(items.into_iter())),
-            Value::Object(fields) => visitor.visit_map(Fields::new(fields)),
+            Value::Array(items) => visitor.visit_seq(ParameterItems(items.into_iter())),
+            Value::Object(fields) => visitor.visit_map(ParameterFields::new(fields)),
         }
     }
 
@@ -38,7 +40,7 @@ impl<'de> Deserializer<'de> for Parameters {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.0 {
-            Value::Object(fields) => visitor.visit_map(Fields::new(without_nulls(fields, known))),
+            Value::Object(fields) => visitor.visit_map(ParameterFields::new(without_nulls(fields, known))),
             other => Err(mismatch(&other, "an object")),
         }
     }
@@ -97,9 +99,9 @@ fn mismatch(value: &Value, allowed: &str) -> Error {
     Error::custom(format_args!("is {kind}; allowed is {allowed}"))
 }
 
-struct Items(std::vec::IntoIter<Value>);
+struct ParameterItems(std::vec::IntoIter<Value>);
 
-impl<'de> SeqAccess<'de> for Items {
+impl<'de> SeqAccess<'de> for ParameterItems {
     type Error = Error;
 
     #[inline(never)]
@@ -108,19 +110,19 @@ impl<'de> SeqAccess<'de> for Items {
     }
 }
 
-struct Fields {
+struct ParameterFields {
     fields: serde_json::map::IntoIter,
     /// The value of the field whose name was just read.
     value: Value,
 }
 
-impl Fields {
+impl ParameterFields {
     fn new(fields: Map<String, Value>) -> Self {
         Self { fields: fields.into_iter(), value: Value::Null }
     }
 }
 
-impl<'de> MapAccess<'de> for Fields {
+impl<'de> MapAccess<'de> for ParameterFields {
     type Error = Error;
 
     #[inline(never)]

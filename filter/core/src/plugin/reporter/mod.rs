@@ -1,4 +1,5 @@
-//! `request-attribute-reporter`: a number from the usage of a response, for filters and the access log of the proxy.
+//! `request-attribute-reporter`: a number from the usage of a response, for filters and the access log of the
+//! proxy.
 //!
 //! Without the feature `cel` its expressions are not compiled, and it reports nothing.
 
@@ -26,16 +27,17 @@ const NAMESPACE: &str = "envoy.lb";
 /// Maximum length of the namespace and of the name of the number, in bytes.
 const MAX_KEY_LENGTH: usize = 256;
 
-/// Reports the value of an expression in CEL over the usage of each response, under a key of the proxy's dynamic metadata.
+/// Reports the value of an expression in CEL over the usage of each response, under a key of the proxy's
+/// dynamic metadata.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "ReporterParameters")]
 pub struct RequestAttributeReporter {
     /// `None`: the parameters have no attribute, which [`check`](Plugin::check) refuses.
-    attribute: Option<Attribute>,
+    attribute: Option<ReportedAttribute>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Attribute {
+struct ReportedAttribute {
     namespace: String,
     name: String,
     expression: Expression,
@@ -70,7 +72,7 @@ impl TryFrom<ReporterParameters> for RequestAttributeReporter {
     fn try_from(ReporterParameters { attributes }: ReporterParameters) -> Result<Self, String> {
         let count = attributes.len();
         let mut attributes = attributes.into_iter();
-        let attribute = attributes.next().map(Attribute::try_from).transpose()?;
+        let attribute = attributes.next().map(ReportedAttribute::try_from).transpose()?;
         match attributes.next() {
             None => Ok(Self { attribute }),
             Some(_) => Err(format!("attributes must contain exactly one entry, and there are {count}")),
@@ -78,7 +80,7 @@ impl TryFrom<ReporterParameters> for RequestAttributeReporter {
     }
 }
 
-impl TryFrom<AttributeParameters> for Attribute {
+impl TryFrom<AttributeParameters> for ReportedAttribute {
     type Error = String;
 
     fn try_from(given: AttributeParameters) -> Result<Self, String> {
@@ -158,7 +160,7 @@ pub enum NotReported {
 impl RequestAttributeReporter {
     /// The number for a response with this usage.
     pub fn report(&self, usage: &Usage) -> Result<AttributeReport<'_>, NotReported> {
-        let Some(Attribute { namespace, name, expression, condition }) = &self.attribute else {
+        let Some(ReportedAttribute { namespace, name, expression, condition }) = &self.attribute else {
             return Err(NotReported::Nothing);
         };
         if let Some(condition) = condition

@@ -15,6 +15,11 @@ pub trait Recorder: Debug + Send + Sync {
     /// The state of a new instance; `None`: with its parameters it has none.
     fn new_state(&self) -> Option<Box<dyn PluginState>>;
 
+    /// Whether [`Routed::rated`] is needed; without a user it is not looked for.
+    fn reads_rated(&self) -> bool {
+        true
+    }
+
     /// Adds what follows from a routed request.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records);
 }
@@ -44,7 +49,8 @@ pub struct Routed<'a> {
     pub stages: &'a [Stage<'a>],
     /// The stage that named the destination; it picked at least one endpoint.
     pub primary: &'a Stage<'a>,
-    /// The endpoints that the plugin at work last filtered or scored for the request; `None` if no profile ran it.
+    /// The endpoints that the plugin at work last filtered or scored for the request; `None` if no profile
+    /// ran it, or the plugin does not [read](Recorder::reads_rated) them.
     pub rated: Option<&'a [usize]>,
     /// The prompt's block hashes, if the plugin at work is a prefix producer and there is a prompt.
     pub hashes: Option<&'a BlockHashes>,
@@ -53,8 +59,8 @@ pub struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
-    /// The endpoints that get the request: the first of the primary profile, then the first of the profile named `prefill` if it
-    /// ran and is another one.
+    /// The endpoints that get the request: the first of the primary profile, then the first of the profile
+    /// named `prefill` if it ran and is another one.
     pub fn endpoints(&self) -> impl Iterator<Item = usize> {
         let destination = self.primary.picked.first().copied();
         let prefill = self.stage(PREFILL).and_then(|stage| stage.picked.first().copied());

@@ -8,14 +8,16 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Plugin, Roles, Scorer};
 use crate::rng::Rng;
 
-/// A label gives the prompt lengths that an endpoint is for, `min-max` in tokens. With n the prompt's tokens, an endpoint scores
+/// A label gives the prompt lengths that an endpoint is for, `min-max` in tokens. With n the prompt's tokens,
+/// an endpoint scores
 ///
-/// - in its range: 0.3 + 0.7 · (0.7 / (1 + (max − min) / 10 000) + 0.3 · (max − n) / (max − min)), 1 if max = min;
+/// - in its range: 0.3 + 0.7 · (0.7 / (1 + (max − min) / 10 000) + 0.3 · (max − n) / (max − min)), 1 if max =
+///   min;
 /// - outside: 0.3 / (1 + distance to the range / 1 000);
 /// - 0.5 without the label; 0 if its value is not a range.
 ///
-/// As a filter it keeps the endpoints in whose range the prompt is, and those without the label. A request without a
-/// prompt has 0 tokens.
+/// As a filter it keeps the endpoints in whose range the prompt is, and those without the label. A request
+/// without a prompt has 0 tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContextLengthAware {
@@ -51,7 +53,9 @@ impl Filter for ContextLengthAware {
         let tokens = tokens(cycle);
         candidates.retain(|&endpoint| {
             let label = cycle.endpoint(endpoint).label(&self.label);
-            label.is_none_or(|label| Range::parse(label).is_some_and(|range| range.distance(tokens) == 0))
+            label.is_none_or(|label| {
+                LengthRange::parse(label).is_some_and(|range| range.distance(tokens) == 0)
+            })
         });
     }
 }
@@ -61,7 +65,8 @@ impl Scorer for ContextLengthAware {
         let tokens = tokens(cycle);
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             let label = cycle.endpoint(endpoint).label(&self.label);
-            *score = label.map_or(0.5, |label| Range::parse(label).map_or(0.0, |range| range.score(tokens)));
+            *score =
+                label.map_or(0.5, |label| LengthRange::parse(label).map_or(0.0, |range| range.score(tokens)));
         }
     }
 }
@@ -71,12 +76,12 @@ fn tokens(cycle: &Cycle<'_>) -> i64 {
 }
 
 /// Prompt lengths in tokens, both ends included.
-struct Range {
+struct LengthRange {
     min: i64,
     max: i64,
 }
 
-impl Range {
+impl LengthRange {
     /// Reads `min-max`, blanks around the numbers allowed.
     fn parse(label: &str) -> Option<Self> {
         let (min, max) = label.split_once('-')?;

@@ -11,29 +11,29 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// (v − min) / (max − min) if higher is better, 1 minus that if lower is, v the endpoint's value.
 ///
-/// min and max are those of a fixed range, outside of which the score is 0 or 1, or else the least and the greatest value
-/// of any candidate; if these are equal, every candidate that has a value scores 1. One that has none scores 0 and has no
-/// part in the range.
+/// min and max are those of a fixed range, outside of which the score is 0 or 1, or else the least and the
+/// greatest value of any candidate; if these are equal, every candidate that has a value scores 1. One that
+/// has none scores 0 and has no part in the range.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointAttributeScorer {
     attribute_key: String,
     /// The plugin that publishes the attribute; `core-metrics-extractor` if not given.
     producer: Option<String>,
-    algorithm: Algorithm,
+    algorithm: ScoreAlgorithm,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct Algorithm {
+struct ScoreAlgorithm {
     #[serde(rename = "type")]
-    kind: Option<Kind>,
+    kind: Option<ScoreKind>,
     normalization: Normalization,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum ScoreKind {
     LinearLowerIsBetter,
     LinearHigherIsBetter,
 }
@@ -41,13 +41,13 @@ enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct Normalization {
-    fixed_range: Option<Range>,
+    fixed_range: Option<AttributeRange>,
     adaptive_range: Option<Adaptive>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Range {
+struct AttributeRange {
     min: f64,
     max: f64,
 }
@@ -78,7 +78,7 @@ impl Plugin for EndpointAttributeScorer {
             Normalization { fixed_range: Some(_), adaptive_range: Some(_) } => {
                 Err("algorithm.normalization has fixedRange and adaptiveRange; one is allowed".to_owned())
             }
-            Normalization { fixed_range: Some(Range { min, max }), .. } => {
+            Normalization { fixed_range: Some(AttributeRange { min, max }), .. } => {
                 let range = format!("{min} to {max}");
                 allow(min < max, "algorithm.normalization.fixedRange", range, "min below max")
             }
@@ -107,10 +107,12 @@ impl Scorer for EndpointAttributeScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
         let Some(attribute) = self.attribute().find() else { return };
         let values = || candidates.iter().map(|&endpoint| attribute.value(cycle, endpoint));
-        let Range { min, max } = self.algorithm.normalization.fixed_range.unwrap_or_else(|| {
-            let nothing = Range { min: f64::INFINITY, max: f64::NEG_INFINITY };
-            let widen =
-                |range: Range, value: f64| Range { min: range.min.min(value), max: range.max.max(value) };
+        let AttributeRange { min, max } = self.algorithm.normalization.fixed_range.unwrap_or_else(|| {
+            let nothing = AttributeRange { min: f64::INFINITY, max: f64::NEG_INFINITY };
+            let widen = |range: AttributeRange, value: f64| AttributeRange {
+                min: range.min.min(value),
+                max: range.max.max(value),
+            };
             values().flatten().fold(nothing, widen)
         });
         for (score, value) in scores.iter_mut().zip(values()) {
@@ -118,8 +120,8 @@ impl Scorer for EndpointAttributeScorer {
             let high = ((value - min) / (max - min)).clamp(0.0, 1.0);
             *score = match self.algorithm.kind {
                 Some(_) | None if max <= min => 1.0,
-                Some(Kind::LinearHigherIsBetter) => high,
-                Some(Kind::LinearLowerIsBetter) | None => 1.0 - high,
+                Some(ScoreKind::LinearHigherIsBetter) => high,
+                Some(ScoreKind::LinearLowerIsBetter) | None => 1.0 - high,
             };
         }
     }

@@ -12,11 +12,12 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 /// Headrooms that differ by less are equal. The EPP's number.
 const EQUAL: f64 = 1e-9;
 
-/// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not decide.
+/// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not
+/// decide.
 const TIE: f64 = 1e-6;
 
-/// Rates the candidates whose limits would be kept, or if there are none the candidates that miss least of them, by the distance of
-/// predicted times from their limits. Candidates that are not rated score 0.
+/// Rates the candidates whose limits would be kept, or if there are none the candidates that miss least of
+/// them, by the distance of predicted times from their limits. Candidates that are not rated score 0.
 ///
 /// Without predictions the score is composed of the KV cache, the queue and the prefix matches.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,7 +27,7 @@ pub struct LatencyScorer {
     ttft_weight: f64,
     /// Weight of the time of a token.
     tpot_weight: f64,
-    headroom_selection_strategy: Strategy,
+    headroom_selection_strategy: HeadroomStrategy,
     #[serde(rename = "compositeKVWeight")]
     composite_kv_weight: f64,
     composite_queue_weight: f64,
@@ -40,14 +41,14 @@ pub struct LatencyScorer {
 /// Which candidates are preferred among those that would keep their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
-enum Strategy {
+enum HeadroomStrategy {
     /// The candidates nearest to their limits.
     Least,
     /// The candidates furthest from their limits.
     Most,
 }
 
-impl From<String> for Strategy {
+impl From<String> for HeadroomStrategy {
     /// `most`; everything else is `Least`, as in the EPP.
     fn from(name: String) -> Self {
         if name == "most" { Self::Most } else { Self::Least }
@@ -59,7 +60,7 @@ impl Default for LatencyScorer {
         Self {
             ttft_weight: 0.8,
             tpot_weight: 0.2,
-            headroom_selection_strategy: Strategy::Least,
+            headroom_selection_strategy: HeadroomStrategy::Least,
             composite_kv_weight: 1.0,
             composite_queue_weight: 1.0,
             composite_prefix_weight: 1.0,
@@ -93,8 +94,8 @@ impl Scorer for LatencyScorer {
         let predictions = cycle.predictions();
         let Some(predictions) = predictions else { return self.composite(cycle, candidates, scores) };
         let at = |endpoint: usize| predictions.at(endpoint).copied().unwrap_or_default();
-        let group = Group::of(cycle, candidates, at);
-        let [mut ttft, mut tpot] = [Range::NONE; 2];
+        let group = CandidateGroup::of(cycle, candidates, at);
+        let [mut ttft, mut tpot] = [DistanceRange::NONE; 2];
         for &endpoint in candidates {
             let prediction = at(endpoint);
             if group.has(cycle, endpoint, &prediction) {
@@ -103,7 +104,8 @@ impl Scorer for LatencyScorer {
             }
         }
         let (alpha, beta) = self.weights(&ttft, &tpot);
-        let is_most = group == Group::Positive && self.headroom_selection_strategy == Strategy::Most;
+        let is_most =
+            group == CandidateGroup::Positive && self.headroom_selection_strategy == HeadroomStrategy::Most;
         for (slot, &endpoint) in scores.iter_mut().zip(candidates) {
             let prediction = at(endpoint);
             if group.has(cycle, endpoint, &prediction) {
@@ -118,7 +120,7 @@ impl Scorer for LatencyScorer {
 
 impl LatencyScorer {
     /// The weights of both distances; a distance that is the same for all has none.
-    fn weights(&self, ttft: &Range, tpot: &Range) -> (f64, f64) {
+    fn weights(&self, ttft: &DistanceRange, tpot: &DistanceRange) -> (f64, f64) {
         let sum = self.ttft_weight + self.tpot_weight;
         if tpot.is_point() {
             (1.0, 0.0)
@@ -152,7 +154,7 @@ impl LatencyScorer {
 
 /// The candidates that are rated: the first of these groups that is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Group {
+enum CandidateGroup {
     /// All limits would be kept.
     Positive,
     /// Nothing is in flight there.
@@ -165,7 +167,7 @@ enum Group {
     Others,
 }
 
-impl Group {
+impl CandidateGroup {
     fn of(cycle: &Cycle<'_>, candidates: &[usize], at: impl Fn(usize) -> Prediction) -> Self {
         let groups = [Self::Positive, Self::Idle, Self::SlowTokens, Self::LateFirstToken];
         let is_taken =
@@ -187,12 +189,12 @@ impl Group {
 
 /// The range of some distances.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct DistanceRange {
     least: f64,
     most: f64,
 }
 
-impl Range {
+impl DistanceRange {
     /// The range of no distances.
     const NONE: Self = Self { least: f64::INFINITY, most: f64::NEG_INFINITY };
 

@@ -20,12 +20,13 @@ const MODEL: &str = "model";
 pub(super) fn read<'a>(body: &'a [u8], boundary: &Boundary<'_>) -> Result<Body<'a>, BodyError> {
     let mut model = None;
     read_parts(body, boundary, &mut model).map_err(|cause| BodyError::NotAForm { cause })?;
-    let Some(Field { text, place }) = model else { return Ok(Body { is_form: true, ..Body::default() }) };
+    let Some(FormField { text, place }) = model else { return Ok(Body { is_form: true, ..Body::default() }) };
     let model = (!text.is_empty()).then_some(Cow::Borrowed(text));
     Ok(Body { is_form: true, model, model_span: Some(place), ..Body::default() })
 }
 
-/// Cuts the beginning of a form behind its last complete part, and ends the form there. `None` if no part is complete.
+/// Cuts the beginning of a form behind its last complete part, and ends the form there. `None` if no part is
+/// complete.
 pub(super) fn complete(mut beginning: Vec<u8>, boundary: &Boundary<'_>) -> Option<Vec<u8>> {
     let delimiter = [boundary.delimiter(), LINE_END.to_vec()].concat();
     let last = memmem::rfind(&beginning, &delimiter)?;
@@ -35,7 +36,7 @@ pub(super) fn complete(mut beginning: Vec<u8>, boundary: &Boundary<'_>) -> Optio
 }
 
 /// The value of a field, and its offsets in the body.
-struct Field<'a> {
+struct FormField<'a> {
     text: &'a str,
     place: Range<usize>,
 }
@@ -43,7 +44,7 @@ struct Field<'a> {
 fn read_parts<'a>(
     body: &'a [u8],
     boundary: &Boundary<'_>,
-    model: &mut Option<Field<'a>>,
+    model: &mut Option<FormField<'a>>,
 ) -> Result<(), &'static str> {
     let delimiter = boundary.delimiter();
     let finder = Finder::new(&delimiter);
@@ -70,7 +71,7 @@ fn read_parts<'a>(
             }
             let text = head.text(value)?;
             let end = body.len() - behind.len();
-            *model = Some(Field { text, place: end - value.len()..end });
+            *model = Some(FormField { text, place: end - value.len()..end });
         }
         rest = behind.strip_prefix(&*delimiter).unwrap_or_default();
     }

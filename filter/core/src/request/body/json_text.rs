@@ -26,7 +26,8 @@ impl JsonText {
         self.bytes += push_up_to(&mut self.out, self.end, json.as_bytes());
     }
 
-    /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is kept.
+    /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is
+    /// kept.
     pub(super) fn part(&mut self, json: &Text<'_>) {
         push_up_to(&mut self.out, self.end, &json.kept);
         if (json.kept.len() as u64) < json.bytes {
@@ -194,7 +195,7 @@ fn digits(integer: u64) -> u64 {
     u64::from(integer.checked_ilog10().unwrap_or_default()) + 1
 }
 
-/// The length of a number that [`Buffer::decimal`] writes.
+/// The length of a number that [`NumberBuffer::decimal`] writes.
 fn decimal_length(decimal: Decimal) -> u64 {
     let (Decimal { is_negative, integer, exponent }, first) = in_fewest_digits(decimal);
     let count = digits(integer);
@@ -230,7 +231,8 @@ enum Escape {
     Unit(u16),
 }
 
-/// The escape of the character that `text` begins with, and the bytes of that character. `None` if it needs no escape.
+/// The escape of the character that `text` begins with, and the bytes of that character. `None` if it needs
+/// no escape.
 fn escape(first: u8, text: &[u8]) -> Option<(Escape, usize)> {
     let escape = match first {
         b'"' | b'\\' => Escape::Short(first),
@@ -255,8 +257,8 @@ fn hexadecimal(digit: u16) -> u8 {
     if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }
 
-/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6 and from 1e21 on.
-/// Returns the part that it takes.
+/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6
+/// and from 1e21 on. Returns the part that it takes.
 pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
     let decimal = |integer: u64, is_negative| Decimal { is_negative, integer, exponent: 0 };
     let decimal = match number {
@@ -269,9 +271,9 @@ pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGT
         }
         Number::Unsigned(_) | Number::Negative(_) | Number::Float(_) => fewest_digits(number.as_f64()),
     };
-    let mut text = Buffer { bytes: buffer, length: 0 };
+    let mut text = NumberBuffer { bytes: buffer, length: 0 };
     text.decimal(decimal);
-    let Buffer { bytes, length } = text;
+    let NumberBuffer { bytes, length } = text;
     bytes.get(..length).unwrap_or_default()
 }
 
@@ -304,12 +306,12 @@ fn fewest_digits(number: f64) -> Decimal {
 }
 
 /// A text of up to [`MAX_NUMBER_LENGTH`] bytes that is being written.
-struct Buffer<'b> {
+struct NumberBuffer<'b> {
     bytes: &'b mut [u8; MAX_NUMBER_LENGTH],
     length: usize,
 }
 
-impl Buffer<'_> {
+impl NumberBuffer<'_> {
     fn put(&mut self, byte: u8) {
         if let Some(place) = self.bytes.get_mut(self.length) {
             *place = byte;

@@ -60,10 +60,10 @@ impl BlockHashes {
 
 /// Hashes `prompt` in blocks of `block_size` tokens, at most `max_blocks` of each list.
 ///
-/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a link is the hash
-/// of the hash of the block's bytes followed by the previous link, both as little-endian 64-bit numbers. A shorter last block
-/// is hashed too, unless the list was [cut](super::List::is_cut): then the block may continue in the part that was not kept. A
-/// `block_size` of 0 gives no blocks.
+/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a
+/// link is the hash of the hash of the block's bytes followed by the previous link, both as little-endian
+/// 64-bit numbers. A shorter last block is hashed too, unless the list was [cut](super::List::is_cut): then
+/// the block may continue in the part that was not kept. A `block_size` of 0 gives no blocks.
 pub fn block_hashes(
     prompt: &Prompt<'_>,
     model: &str,
@@ -119,6 +119,9 @@ fn blocks_of_text(prompt: &Prompt<'_>, block_bytes: usize) -> usize {
     prompt.lists().iter().map(of_list).sum()
 }
 
+/// The number of tokens in the buffer through which tokens become bytes.
+const BATCH: usize = 64;
+
 struct Chain<'h> {
     hashes: &'h mut Vec<u64>,
     previous: u64,
@@ -140,34 +143,39 @@ impl<'h> Chain<'h> {
     }
 
     fn add_piece(&mut self, piece: &Piece<'_>) {
-        // The number of tokens in the buffer through which tokens become bytes.
-        const BATCH: usize = 64;
-        let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
         match piece {
             Piece::Text(text) => self.add_bytes(text),
-            Piece::Media { token, count } => {
-                self.pad_token();
-                bytes.as_chunks_mut().0.fill(token.to_le_bytes());
-                let mut left = *count;
-                // A small image can claim millions of tokens, so they are hashed up to the last block only.
-                while left > 0 && !self.is_full() {
-                    let batch = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
-                    self.add_bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
-                    left -= batch as u64;
-                }
-            }
-            // Ids have a list of their own, so they begin at a token boundary without padding.
-            Piece::Ids(ids) => {
-                for batch in ids.chunks(BATCH) {
-                    for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
-                        *token = id.to_le_bytes();
-                    }
-                    self.add_bytes(bytes.get(..batch.len() * BYTES_PER_TOKEN).unwrap_or_default());
-                }
-            }
+            Piece::Media { token, count } => self.add_media(*token, *count),
+            Piece::Ids(ids) => self.add_ids(ids),
         }
     }
 
+    #[inline(never)]
+    fn add_media(&mut self, token: u32, mut count: u64) {
+        self.pad_token();
+        let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
+        bytes.as_chunks_mut().0.fill(token.to_le_bytes());
+        // A small image can claim millions of tokens, so they are hashed up to the last block only.
+        while count > 0 && !self.is_full() {
+            let batch = usize::try_from(count).unwrap_or(BATCH).min(BATCH);
+            self.add_bytes(bytes.get(..batch * BYTES_PER_TOKEN).unwrap_or_default());
+            count -= batch as u64;
+        }
+    }
+
+    /// Ids have a list of their own, so they begin at a token boundary without padding.
+    #[inline(never)]
+    fn add_ids(&mut self, ids: &[u32]) {
+        let mut bytes = [0; BATCH * BYTES_PER_TOKEN];
+        for batch in ids.chunks(BATCH) {
+            for (token, id) in bytes.as_chunks_mut().0.iter_mut().zip(batch) {
+                *token = id.to_le_bytes();
+            }
+            self.add_bytes(bytes.get(..batch.len() * BYTES_PER_TOKEN).unwrap_or_default());
+        }
+    }
+
+    #[inline(never)]
     fn add_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_full() {
             let (block, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.open_bytes));

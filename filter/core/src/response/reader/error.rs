@@ -29,12 +29,12 @@ const CLIENTS_TYPES: [&str; 9] = [
 /// otherwise by its `type`.
 pub(super) fn read_error(object: &[u8]) -> ResponseError {
     let text = core::str::from_utf8(object).unwrap_or_default();
-    json::read(text, Fields).unwrap_or(ResponseError::Server)
+    json::read(text, ErrorFields).unwrap_or(ResponseError::Server)
 }
 
-struct Fields;
+struct ErrorFields;
 
-impl<'a> Reader<'a> for Fields {
+impl<'a> Reader<'a> for ErrorFields {
     type Value = ResponseError;
 
     fn other(self) -> ResponseError {
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> for Fields {
         let (mut status, mut has_clients_type) = (None, false);
         while let Some(name) = key(&mut object)? {
             match &*name {
-                "code" => status = value(&mut object, Status)?,
+                "code" => status = value(&mut object, HttpStatus)?,
                 "type" => has_clients_type = value(&mut object, ClientsType)?,
                 _ => value(&mut object, Pass)?,
             }
@@ -56,9 +56,9 @@ impl<'a> Reader<'a> for Fields {
 }
 
 /// A status of HTTP; also in a string.
-struct Status;
+struct HttpStatus;
 
-impl<'a> Reader<'a> for Status {
+impl<'a> Reader<'a> for HttpStatus {
     type Value = Option<f64>;
 
     fn other(self) -> Self::Value {

@@ -15,12 +15,12 @@ pub(super) struct MessageReader {
     left: usize,
     is_compressed: bool,
     scanner: MessageScanner,
-    counts: Counts,
+    counts: MessageUsage,
 }
 
 /// The usage in one message.
 #[derive(Clone, Debug)]
-struct Counts {
+struct MessageUsage {
     message: ResponseMessage,
     usage: Usage,
     json: Scanner,
@@ -33,7 +33,7 @@ impl MessageReader {
             left: 0,
             is_compressed: false,
             scanner: MessageScanner::default(),
-            counts: Counts { message, usage: Usage::default(), json: Scanner::default() },
+            counts: MessageUsage { message, usage: Usage::default(), json: Scanner::default() },
         }
     }
 
@@ -67,7 +67,7 @@ impl MessageReader {
     }
 }
 
-impl Counts {
+impl MessageUsage {
     /// Ends the message, and returns its usage and the findings in its JSON.
     fn end(&mut self) -> (Usage, Found) {
         let (usage, found) = core::mem::take(&mut self.json).finish();
@@ -86,7 +86,7 @@ impl Counts {
     }
 }
 
-impl Visitor for Counts {
+impl Visitor for MessageUsage {
     fn field_use(&self, number: u32) -> FieldUse {
         match (self.message, number) {
             (ResponseMessage::Generate, 1 | 2) => FieldUse::Message,

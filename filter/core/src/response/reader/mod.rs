@@ -27,13 +27,13 @@ const DATA: &[u8] = b"data:";
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
     scanner: Scanner,
-    encoding: Encoding,
+    encoding: BodyEncoding,
     usage: Usage,
     found: Found,
 }
 
 #[derive(Clone, Debug)]
-enum Encoding {
+enum BodyEncoding {
     /// One JSON text.
     Json,
     /// Lines of events.
@@ -67,9 +67,9 @@ impl ResponseReader {
     pub fn new(content_type: &[u8], content_encoding: Option<&[u8]>) -> Option<Self> {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
         let encoding = if is_stream(content_type) {
-            Encoding::Events(Line::Begins(0))
+            BodyEncoding::Events(Line::Begins(0))
         } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
-            Encoding::Json
+            BodyEncoding::Json
         } else {
             return None;
         };
@@ -78,19 +78,19 @@ impl ResponseReader {
 
     /// A reader for a response of gRPC, whose usage is in messages of this type.
     pub fn of_messages(message: ResponseMessage) -> Self {
-        Self::of(Encoding::Messages(Box::new(MessageReader::new(message))))
+        Self::of(BodyEncoding::Messages(Box::new(MessageReader::new(message))))
     }
 
-    fn of(encoding: Encoding) -> Self {
+    fn of(encoding: BodyEncoding) -> Self {
         Self { scanner: Scanner::default(), encoding, usage: Usage::default(), found: Found::default() }
     }
 
     /// Reads the next chunk of the response.
     pub fn read_chunk(&mut self, chunk: &[u8]) {
         match &mut self.encoding {
-            Encoding::Json => self.scanner.read(chunk),
-            Encoding::Events(_) => self.read_lines(chunk),
-            Encoding::Messages(reader) => reader.read(chunk, &mut self.usage, &mut self.found),
+            BodyEncoding::Json => self.scanner.read(chunk),
+            BodyEncoding::Events(_) => self.read_lines(chunk),
+            BodyEncoding::Messages(reader) => reader.read(chunk, &mut self.usage, &mut self.found),
         }
     }
 
@@ -98,8 +98,10 @@ impl ResponseReader {
     /// with an error.
     pub fn has_output(&self) -> bool {
         match self.encoding {
-            Encoding::Json => self.error().is_none() && (self.found.has_output || self.scanner.has_begun()),
-            Encoding::Events(_) | Encoding::Messages(_) => self.found.has_output,
+            BodyEncoding::Json => {
+                self.error().is_none() && (self.found.has_output || self.scanner.has_begun())
+            }
+            BodyEncoding::Events(_) | BodyEncoding::Messages(_) => self.found.has_output,
         }
     }
 
@@ -112,7 +114,7 @@ impl ResponseReader {
         while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
             self.read_part_of_line(line);
             self.end_text();
-            self.encoding = Encoding::Events(Line::Begins(0));
+            self.encoding = BodyEncoding::Events(Line::Begins(0));
             chunk = chunk.get(line.len() + 1..).unwrap_or_default();
         }
         // The rest is a line that the next chunk continues.
@@ -133,7 +135,7 @@ impl ResponseReader {
     }
 
     fn read_part_of_line(&mut self, mut part: &[u8]) {
-        let Encoding::Events(line) = &mut self.encoding else { return };
+        let BodyEncoding::Events(line) = &mut self.encoding else { return };
         if let Line::Begins(received) = *line {
             let missing = DATA.get(received..).unwrap_or_default();
             *line = if let Some(text) = part.strip_prefix(missing) {

@@ -21,16 +21,16 @@ pub(super) struct Scanner {
     /// The string that is open.
     string: Option<OpenString>,
     /// The key that the open string is the value of.
-    value_of: Key,
+    value_of: ScannedKey,
     /// The last string as it is spelled; of a longer one than [`MAX_WORD_LENGTH`], the beginning.
     word: Word,
     /// The key of the value that comes next.
-    key: Key,
+    key: ScannedKey,
     /// The key of the object or array at depth 2.
-    parent: Key,
-    kept: Option<Kept>,
+    parent: ScannedKey,
+    kept: Option<KeptText>,
     usage: Option<Usage>,
-    event: Event,
+    event: OuterObject,
     /// An outermost object has ended.
     has_object: bool,
     found: Found,
@@ -54,7 +54,7 @@ impl Found {
 
 /// The keys that matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Key {
+enum ScannedKey {
     Usage,
     /// The key of an object that may have usage or an error: in the last event of a response, the first of a
     /// message.
@@ -69,7 +69,7 @@ enum Key {
 
 /// The outermost object as far as it was received.
 #[derive(Clone, Copy, Debug, Default)]
-struct Event {
+struct OuterObject {
     kind: EventKind,
     /// Whether it has `choices`, and whether one is in them.
     choices: Option<bool>,
@@ -92,9 +92,9 @@ enum EventKind {
 
 /// The text of an object as far as it was received.
 #[derive(Clone, Debug)]
-struct Kept {
-    /// [`Key::Usage`] or [`Key::Error`].
-    key: Key,
+struct KeptText {
+    /// [`ScannedKey::Usage`] or [`ScannedKey::Error`].
+    key: ScannedKey,
     /// The depth outside of it.
     depth: usize,
     bytes: Vec<u8>,
@@ -155,11 +155,11 @@ impl Scanner {
             b'"' => {
                 self.string = Some(OpenString::default());
                 self.value_of = key;
-                self.word = Word::default();
+                self.word.length = 0;
             }
             b':' => {
                 self.key = self.word.key();
-                self.event.has_member |= self.depth == 1 && self.key != Key::Error;
+                self.event.has_member |= self.depth == 1 && self.key != ScannedKey::Error;
             }
             b' ' | b'\t' | b'\r' | b'\n' => {
                 self.key = key;
@@ -177,17 +177,17 @@ impl Scanner {
         self.first = self.first.or(Some(byte));
     }
 
-    fn open(&mut self, byte: u8, key: Key) {
-        if byte == b'{' && matches!(key, Key::Usage | Key::Error) && self.is_responses_place() {
-            self.kept.get_or_insert(Kept { key, depth: self.depth, bytes: Vec::new() });
+    fn open(&mut self, byte: u8, key: ScannedKey) {
+        if byte == b'{' && matches!(key, ScannedKey::Usage | ScannedKey::Error) && self.is_responses_place() {
+            self.kept.get_or_insert(KeptText { key, depth: self.depth, bytes: Vec::new() });
         }
         // Of any other object or array at this depth nothing matters.
         if self.depth == 1 {
             self.parent = key;
-            if key == Key::Choices {
+            if key == ScannedKey::Choices {
                 self.event.choices.get_or_insert(false);
             }
-        } else if self.depth == 2 && self.parent == Key::Choices {
+        } else if self.depth == 2 && self.parent == ScannedKey::Choices {
             self.event.choices = Some(true);
         }
         // A list of objects is one of events.
@@ -197,24 +197,28 @@ impl Scanner {
 
     /// Whether a member at this place is one of the response.
     fn is_responses_place(&self) -> bool {
-        self.depth == 1 || self.depth == 2 && self.parent == Key::Inner
+        self.depth == 1 || self.depth == 2 && self.parent == ScannedKey::Inner
     }
 
     fn end_string(&mut self) {
         let word = self.word.spelled();
         match core::mem::take(&mut self.value_of) {
-            Key::Type if self.depth == 1 => self.event.kind = EventKind::of(word),
-            Key::Error if self.is_responses_place() && word != b"\"" => self.note(ResponseError::Server),
-            Key::FinishReason if self.depth == 3 && self.parent == Key::Choices && word == b"error\"" => {
+            ScannedKey::Type if self.depth == 1 => self.event.kind = EventKind::of(word),
+            ScannedKey::Error if self.is_responses_place() && word != b"\"" => {
                 self.note(ResponseError::Server);
             }
-            Key::Usage
-            | Key::Inner
-            | Key::Choices
-            | Key::Error
-            | Key::FinishReason
-            | Key::Type
-            | Key::Other => {}
+            ScannedKey::FinishReason
+                if self.depth == 3 && self.parent == ScannedKey::Choices && word == b"error\"" =>
+            {
+                self.note(ResponseError::Server);
+            }
+            ScannedKey::Usage
+            | ScannedKey::Inner
+            | ScannedKey::Choices
+            | ScannedKey::Error
+            | ScannedKey::FinishReason
+            | ScannedKey::Type
+            | ScannedKey::Other => {}
         }
     }
 
@@ -225,7 +229,7 @@ impl Scanner {
 
     /// Ends an outermost object.
     fn end_object(&mut self) {
-        let Event { kind, choices, is_error, .. } = core::mem::take(&mut self.event);
+        let OuterObject { kind, choices, is_error, .. } = core::mem::take(&mut self.event);
         match kind {
             _ if is_error => {}
             EventKind::Failed => {
@@ -235,7 +239,7 @@ impl Scanner {
             EventKind::Unknown => self.found.has_output |= choices != Some(false),
         }
         self.has_object = true;
-        self.parent = Key::Other;
+        self.parent = ScannedKey::Other;
     }
 
     /// Keeps these bytes of an object, and reads the object when they are its last.
@@ -247,9 +251,9 @@ impl Scanner {
         if self.depth > kept.depth {
             return;
         }
-        let Some(Kept { key, bytes, .. }) = self.kept.take() else { return };
+        let Some(KeptText { key, bytes, .. }) = self.kept.take() else { return };
         let text = Some(&*bytes).filter(|text| text.len() <= MAX_KEPT_LENGTH);
-        if key == Key::Error {
+        if key == ScannedKey::Error {
             self.note(text.map_or(ResponseError::Server, read_error));
         } else if let Some(text) = text {
             self.usage.get_or_insert_default().merge(read_usage(text));
@@ -294,10 +298,12 @@ impl Default for Word {
 
 impl Word {
     fn push(&mut self, bytes: &[u8]) {
-        for (slot, &byte) in self.bytes.iter_mut().skip(self.length).zip(bytes) {
-            *slot = byte;
-            self.length += 1;
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
+        let length = room.len().min(bytes.len());
+        if let (Some(room), Some(bytes)) = (room.get_mut(..length), bytes.get(..length)) {
+            room.copy_from_slice(bytes);
         }
+        self.length += length;
     }
 
     fn spelled(&self) -> &[u8] {
@@ -305,15 +311,15 @@ impl Word {
     }
 
     /// A key that is spelled with escapes does not matter.
-    fn key(&self) -> Key {
+    fn key(&self) -> ScannedKey {
         match self.spelled() {
-            br#"usage""# => Key::Usage,
-            br#"response""# | br#"message""# => Key::Inner,
-            br#"choices""# => Key::Choices,
-            br#"error""# => Key::Error,
-            br#"finish_reason""# => Key::FinishReason,
-            br#"type""# => Key::Type,
-            _ => Key::Other,
+            br#"usage""# => ScannedKey::Usage,
+            br#"response""# | br#"message""# => ScannedKey::Inner,
+            br#"choices""# => ScannedKey::Choices,
+            br#"error""# => ScannedKey::Error,
+            br#"finish_reason""# => ScannedKey::FinishReason,
+            br#"type""# => ScannedKey::Type,
+            _ => ScannedKey::Other,
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::pool::reading::Reading;
 
 /// Readings in a row that have to show a full server.
 ///
-/// One does not: `waiting` of vLLM also counts the requests that came during the current step, which begin with the next one.
+/// One does not: `waiting` of vLLM also counts the requests that came during the current step, which begin
+/// with the next one.
 const ROW: u8 = 4;
 
 /// Share of the KV cache in use from which requests may wait for memory, and not for a place. It is lower
@@ -14,7 +15,8 @@ const ROW: u8 = 4;
 /// chance to learn it does not.
 const MAX_KV_USAGE: f64 = 0.9;
 
-/// Time without a waiting request after which the number is forgotten: the servers may have got another limit.
+/// Time without a waiting request after which the number is forgotten: the servers may have got another
+/// limit.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// The readings of one endpoint that may show a full server.
@@ -31,13 +33,13 @@ impl Row {
 
 /// The places of a server: requests that run at once. All servers of a pool have the same number.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct EndpointPlaces {
     count: Option<u64>,
     /// When a request last waited.
     waited: Duration,
 }
 
-impl Places {
+impl EndpointPlaces {
     /// The number; `None` while no server was seen full.
     pub(super) fn count(&self) -> Option<u64> {
         self.count
@@ -67,7 +69,14 @@ mod tests {
     use super::*;
     use crate::test;
 
-    fn read(places: &mut Places, row: &mut Row, waiting: u64, running: u64, kv: f64, at: u64) -> Option<u64> {
+    fn read(
+        places: &mut EndpointPlaces,
+        row: &mut Row,
+        waiting: u64,
+        running: u64,
+        kv: f64,
+        at: u64,
+    ) -> Option<u64> {
         let (waiting, running, kv_usage) = (Some(waiting), Some(running), Some(kv));
         let reading = Reading { waiting, running, kv_usage, ..Reading::default() };
         places.read(row, &reading, Duration::from_millis(at));
@@ -76,7 +85,7 @@ mod tests {
 
     /// The places after readings of (waiting, running, KV usage), one every 50 ms.
     fn after(readings: &[(u64, u64, f64)]) -> Option<u64> {
-        let (mut places, mut row) = (Places::default(), Row::default());
+        let (mut places, mut row) = (EndpointPlaces::default(), Row::default());
         for (&(waiting, running, kv), at) in readings.iter().zip(1..) {
             read(&mut places, &mut row, waiting, running, kv, 50 * at);
         }
@@ -115,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_number_is_forgotten_after_a_minute_in_which_nothing_waited() {
-        let (mut places, mut row) = (Places::default(), Row::default());
+        let (mut places, mut row) = (EndpointPlaces::default(), Row::default());
         for at in 1..=5 {
             read(&mut places, &mut row, 3, 16, 0.5, 50 * at);
         }

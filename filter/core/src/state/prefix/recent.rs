@@ -8,11 +8,11 @@ const STEPS: u32 = 16;
 
 /// Numbers of places that were written to a log in the recent past, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Additions(VecDeque<Step>);
+pub(super) struct Additions(VecDeque<TimeStep>);
 
 /// The places that were written in one step of time.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct TimeStep {
     /// Its beginning.
     at: Duration,
     places: usize,
@@ -30,7 +30,7 @@ impl Additions {
         // A change of another proxy may arrive behind later ones; the steps stay in order.
         match self.0.back_mut().filter(|step| at < step.at + recent / STEPS) {
             Some(step) => step.places += places,
-            None => self.0.push_back(Step { at, places }),
+            None => self.0.push_back(TimeStep { at, places }),
         }
     }
 
@@ -42,7 +42,7 @@ impl Additions {
     /// Counts again for a log from which vacant places are removed.
     pub(super) fn compacting(&self) -> Compacting {
         let behind = self.0.iter().map(|step| step.places).sum();
-        let empty = self.0.iter().map(|step| Step { places: 0, ..*step }).collect();
+        let empty = self.0.iter().map(|step| TimeStep { places: 0, ..*step }).collect();
         Compacting { old: self.clone(), behind, at: 0, new: Self(empty) }
     }
 }
@@ -57,7 +57,8 @@ pub(super) struct Compacting {
 }
 
 impl Compacting {
-    /// Adds a run of this number of blocks that begins `behind` places before the log's end. Runs come oldest first.
+    /// Adds a run of this number of blocks that begins `behind` places before the log's end. Runs come oldest
+    /// first.
     pub(super) fn keep(&mut self, behind: usize, blocks: usize) {
         while let Some(step) = self.old.0.get(self.at)
             && behind <= self.behind - step.places

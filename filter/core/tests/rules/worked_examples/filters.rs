@@ -18,7 +18,7 @@ fn label_selector_filter() {
     assert_eq!(kept(&mut fixture, &[]), [0, 2]);
 }
 
-/// What `by-label` is lowered to.
+/// Form to which `by-label` is lowered.
 #[test]
 fn label_selector_filter_of_one_of_some_values() {
     let parameters = json!({"oneOf": {"label": "tier", "values": ["gold"], "allowsNoLabel": true}});

@@ -50,7 +50,7 @@ fn disagg_profile_handler_and_the_decider_that_always_agrees() {
     assert_eq!(decision.headers, [("x-prefiller-host-port", "192.168.1.2:8000".to_owned())]);
 }
 
-/// What `pd-profile-handler` is lowered to.
+/// Form to which `pd-profile-handler` is lowered.
 #[test]
 fn disagg_profile_handler_with_a_primary_port() {
     let handler = json!({"deciders": {"prefill": "prefix-based-pd-decider"}, "primaryPort": 8000});
@@ -63,7 +63,7 @@ fn disagg_profile_handler_with_a_primary_port() {
     assert_eq!(decision.headers, headers);
 }
 
-/// What `data-parallel-profile-handler` is lowered to.
+/// Form to which `data-parallel-profile-handler` is lowered.
 #[test]
 fn single_profile_handler_with_a_primary_port() {
     let send = |primary_port: u32, rank: u16, ranks: &[u16]| {

@@ -1,4 +1,4 @@
-//! Requests that the queue answers, before or after they waited.
+//! Requests to which the queue responds, before or after they waited.
 
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_wire::v1;
@@ -44,7 +44,7 @@ fn a_request_that_would_be_rejected_is_answered_before_its_body_is_read() {
     assert_eq!(request.head(&mut queueing.fixture), Flow::Hold);
     assert_answered(&request, FULL);
     assert_eq!(request.proxy.body_reads.take(), Vec::<usize>::new());
-    // Another band has room, but not for so many bytes.
+    // Another band has room, but not for that number of bytes.
     let mut request = queueing.request(&[of("urgent")[0], ("content-length", "1001")]);
     assert_eq!(request.head(&mut queueing.fixture), Flow::Hold);
     assert_answered(&request, FULL);
@@ -102,7 +102,7 @@ fn without_endpoints_a_request_waits_for_its_own_time_and_is_503() {
 #[test]
 fn a_client_that_is_turned_away_learns_when_to_come_again() {
     let mut queueing = Queueing::saturated(at_most(12));
-    // Twelve wait; one goes on every 500 ms.
+    // Twelve wait; one is dispatched every 500 ms.
     let mut requests: Vec<_> = (0..12).map(|_| queueing.waiting_request(&[])).collect();
     for request in requests.iter_mut().take(4) {
         queueing.pass(500);

@@ -6,7 +6,7 @@ use endpoint_picker_wire::v1;
 use super::{FREE, Queueing};
 use crate::fixture::{TEXT, address, topology};
 
-/// Has the queue let all go on.
+/// Has the queue dispatch all.
 fn open(queueing: &mut Queueing) {
     queueing.read(&FREE);
     queueing.pass(1);

@@ -112,7 +112,7 @@ impl Queueing {
         request
     }
 
-    /// What the proxy does when the queue has resumed a request.
+    /// Actions of the proxy when the queue has resumed a request.
     fn resumed(&mut self, request: &mut Request) -> Option<Flow> {
         request.proxy.now.set(self.now);
         let size = request.proxy.request_body.len();

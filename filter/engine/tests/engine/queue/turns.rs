@@ -1,4 +1,4 @@
-//! Who waits, and who goes on when.
+//! Order in which waiting requests continue.
 
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::proxy::ProxyError;
@@ -72,7 +72,7 @@ fn a_request_that_goes_on_counts_before_its_endpoint_is_chosen() {
     queueing.end(&mut second);
     queueing.pass(1);
     queueing.tick();
-    // This one leaves before its worker goes on with it.
+    // This request leaves before its worker continues with it.
     assert_eq!(waits.each_ref().map(resumes), [1, 1, 0]);
     queueing.end(&mut waits[1]);
     queueing.pass(1);
@@ -91,7 +91,7 @@ fn a_client_that_leaves_is_never_resumed() {
     queueing.pass(1);
     queueing.tick();
     assert_eq!((resumes(&leaving), resumes(&resumed)), (0, 1));
-    // This one leaves after it was resumed, and before the proxy has gone on with it.
+    // This request leaves after it was resumed, and before the proxy has continued with it.
     queueing.end(&mut resumed);
     assert_eq!(queueing.left_over(), (0, 0));
     assert_eq!(queueing.resumed(&mut resumed), None);

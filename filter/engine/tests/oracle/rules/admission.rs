@@ -1,4 +1,4 @@
-//! Who is turned away before anything is scored.
+//! Rejections before anything is scored.
 
 use core::time::Duration;
 
@@ -41,7 +41,8 @@ pub(super) fn saturation(cycle: &Cycle<'_>, detector: &Plugin, candidates: &[usi
     }
 }
 
-/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never reported.
+/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never
+/// reported.
 pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize) -> Option<(f64, f64)> {
     let threshold = match detector.text("metricsStalenessThreshold", "200ms") {
         "200ms" => Duration::from_millis(200),
@@ -58,7 +59,7 @@ pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize)
     Some((queue, cache))
 }
 
-/// With which probability the admitter turns away.
+/// Probability with which the admitter turns away.
 pub(super) fn refusal(cycle: &Cycle<'_>, admitter: &Plugin, candidates: &[usize]) -> f64 {
     if cycle.spec.priority >= 0 {
         return 0.0;

@@ -17,7 +17,7 @@ use super::plugin_state::PluginStates;
 use super::sources::source;
 use crate::world::{RequestSpec, Step};
 
-/// What there is to look at when a request comes.
+/// State that a request meets.
 #[derive(Clone, Copy)]
 pub(crate) struct Situation<'a> {
     pub(crate) pool: &'a Endpoints,
@@ -27,7 +27,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) now: Duration,
     /// One for each endpoint.
     pub(crate) loads: &'a [Load],
-    /// Who failed a moment ago, for each endpoint.
+    /// Recent failures, for each endpoint.
     pub(crate) avoided: &'a [bool],
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct Rejection {
     pub(crate) reason: Option<&'static str>,
 }
 
-/// What must come out.
+/// Expected result.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// The endpoints the request goes to, in this order, or the answer.
+    /// The endpoints the request goes to, in this order, or the response.
     pub(crate) outcome: Result<Vec<usize>, Rejection>,
     pub(crate) runs: Vec<Run>,
     pub(crate) headers: Vec<(String, String)>,
@@ -71,7 +71,7 @@ impl Oracle {
         Self { plan, states }
     }
 
-    /// What happens before the step's request.
+    /// Events before the step's request.
     pub(crate) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
         self.states.advance(step, situation);
     }
@@ -86,8 +86,8 @@ impl Oracle {
         all.filter(|&endpoint| situation.readings[endpoint].ready && is_listed(endpoint)).collect()
     }
 
-    /// What must come out, given what chance decided: the choice of each run, and where the request was routed, if it was.
-    /// Fails where the choice cannot be right.
+    /// Expected result, given the random choices: the choice of each run, and where the request was routed,
+    /// if it was. Fails where the choice cannot be right.
     pub(crate) fn decide(
         &mut self,
         situation: &Situation<'_>,

@@ -1,4 +1,4 @@
-//! What each filter keeps.
+//! Endpoints that each filter keeps.
 
 use serde_json::Value;
 

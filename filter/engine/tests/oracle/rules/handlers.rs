@@ -13,9 +13,9 @@ use super::scorers::shares;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) profile: String,
-    /// What the filters left.
+    /// Endpoints that the filters left.
     pub(crate) kept: Vec<usize>,
-    /// By scorer, then by endpoint kept.
+    /// Scores by scorer, then by endpoint kept.
     pub(crate) scores: Vec<Vec<f64>>,
     pub(crate) totals: Vec<f64>,
     pub(crate) picked: Vec<usize>,
@@ -142,7 +142,7 @@ impl Scheduling<'_> {
         }
     }
 
-    /// What the profile's filters leave of these endpoints, and which of them each filter rated.
+    /// Endpoints that the profile's filters leave of these, and which of them each filter rated.
     fn filter(&self, profile: &Profile, mut kept: Vec<usize>) -> (BTreeMap<String, Vec<usize>>, Vec<usize>) {
         let mut rated = BTreeMap::new();
         for plugin in &profile.filters {
@@ -154,7 +154,8 @@ impl Scheduling<'_> {
         (rated, kept)
     }
 
-    /// After the choice come all others of the hint that the filters keep, best first, and last those that failed a moment ago.
+    /// After the choice come all others of the hint that the filters keep, best first, and last those that
+    /// failed recently.
     pub(super) fn check_rest_of_hint(&self, run: &Run, rest: &[usize]) -> Result<(), String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == run.profile).unwrap();
         let others = |endpoint: &usize| !run.picked.contains(endpoint);
@@ -179,7 +180,7 @@ impl Scheduling<'_> {
 
     fn run(&mut self, name: &str) -> Result<Vec<usize>, String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == name).unwrap();
-        // Endpoints that failed a moment ago come into it only if the filters leave no other.
+        // Endpoints that failed recently come into it only if the filters leave no other.
         let fine = |endpoint: &usize| !self.cycle.situation.avoided[*endpoint];
         let all = self.candidates.clone();
         let unavoided: Vec<usize> = all.iter().copied().filter(fine).collect();

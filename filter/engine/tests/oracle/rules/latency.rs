@@ -12,7 +12,7 @@ use super::regression::{Line, learn, mean};
 use crate::fixture::CHUNKS;
 use crate::world::Prompt;
 
-/// What the plugin has seen.
+/// Samples that the plugin has seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Time, uncached tokens.
@@ -67,7 +67,7 @@ pub(super) struct Sent {
     /// Tokens to read and requests, if its time shows the speed of the endpoint.
     sample: Option<[f64; 2]>,
     answered: Option<Duration>,
-    /// What was predicted, by a predictor.
+    /// Times that a predictor predicted.
     predicted: Option<Predicted>,
 }
 
@@ -87,7 +87,7 @@ struct Predicted {
     token_limit: f64,
 }
 
-/// A time of so many milliseconds, of so many tokens and other requests, as a change has it; `None`: nothing
+/// A time of this many milliseconds, tokens and other requests, as a change has it; `None`: nothing
 /// is learnt from it.
 fn sample([tokens, requests, time]: [f64; 3]) -> Option<[f64; 3]> {
     let is_bounded = tokens <= 1e7 && requests <= 65_536.0 && time <= 1e7;
@@ -147,7 +147,8 @@ impl Seen {
         learn(&self.plausible(c0).0, c0).0
     }
 
-    /// The factor of an endpoint's times, as its last sample has left it; 1 where other proxies send requests too.
+    /// The factor of an endpoint's times, as its last sample has left it; 1 where other proxies send requests
+    /// too.
     fn speed(&self, c0: f64, of: usize) -> f64 {
         if self.elsewhere() > 1.0 {
             return 1.0;
@@ -295,7 +296,7 @@ impl Seen {
     }
 }
 
-/// What one endpoint would cost.
+/// Cost of one endpoint.
 struct Terms {
     to_read: f64,
     requests: f64,
@@ -336,8 +337,8 @@ impl Cycle<'_> {
         (is_known || !self.states.has_lora).then(|| self.spec.model.to_owned())
     }
 
-    /// The adapter that the model is. Where none is reported, each model is one when streams of two have ended
-    /// and half of the responses are streams, in a mean that begins with none.
+    /// The adapter that the model is. Where none is reported, each model is one when streams of two have
+    /// ended and half of the responses are streams, in a mean that begins with none.
     fn adapter(&self, seen: &Seen) -> Option<String> {
         let mut models: Vec<&String> = seen.streams.iter().filter(|model| !model.is_empty()).collect();
         models.dedup();

@@ -1,4 +1,4 @@
-//! What a configuration comes to when everything it leaves out is filled in.
+//! A configuration with all its defaults filled in.
 
 use core::time::Duration;
 
@@ -42,7 +42,7 @@ impl Plugin {
         self.parameters[parameter].as_str().filter(|text| !text.is_empty()).unwrap_or(default)
     }
 
-    /// Whose prefix matches it reads.
+    /// Producer whose prefix matches it reads.
     pub(super) fn prefixes(&self) -> &str {
         self.text("prefixMatchInfoProducerName", PREFIXES)
     }

@@ -1,4 +1,4 @@
-//! What is remembered from request to request.
+//! State that is kept from request to request.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,12 +72,12 @@ pub(super) struct PluginStates {
     /// Endpoints in the order of their last cold request.
     pub(super) cold: BTreeMap<String, Vec<usize>>,
     pub(super) sessions: BTreeMap<String, Sessions>,
-    /// By the chains of the prompt.
+    /// Blocks by the chains of the prompt.
     pub(super) bursts: BTreeMap<String, BTreeMap<Vec<Vec<u64>>, Burst>>,
     /// The images that endpoints were sent.
     pub(super) media: BTreeMap<String, BTreeSet<(usize, String)>>,
     pub(super) latency: BTreeMap<String, Seen>,
-    /// Adapters that servers have reported, and the most that one holds.
+    /// Adapters that servers have reported, and the maximum that a server holds.
     pub(super) adapters: BTreeSet<String>,
     pub(super) max_adapters: u32,
     /// Whether readings show adapters.

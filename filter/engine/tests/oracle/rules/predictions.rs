@@ -5,7 +5,7 @@ use super::latency::Seen;
 use super::plan::Plugin;
 use super::regression::Line;
 
-/// What one endpoint is predicted to need.
+/// Predicted time of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prediction {
     pub(super) first: f64,

@@ -61,7 +61,7 @@ struct Place {
     waits: Receiver<Wait<Report>>,
     thread: Option<JoinHandle<()>>,
     is_idle: bool,
-    /// No turn before this one.
+    /// No turn before.
     stalled_until: u32,
 }
 
@@ -171,7 +171,8 @@ impl Proxy {
         }
     }
 
-    /// The worker whose turn it is. Now and then one of them has most turns for a while, so that its log is quiet.
+    /// The worker whose turn it is. Now and then one of them has most turns for a while, so that its log is
+    /// quiet.
     fn next_place(&mut self) -> usize {
         if self.one_in(100) {
             let until = self.turns + self.below(50);
@@ -237,7 +238,7 @@ impl Proxy {
         }
     }
 
-    /// Requests go on, but nothing happens: all ledgers have to be equal, and true.
+    /// Requests continue, but nothing happens: all ledgers have to be equal, and true.
     pub(crate) fn rest(&mut self) {
         (0..WORKERS).for_each(|place| self.finish(place));
         // Long enough for a departure and the resync after it.

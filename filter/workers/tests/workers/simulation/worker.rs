@@ -67,7 +67,7 @@ pub(crate) struct History {
     pub(crate) routed: u64,
     pub(crate) picks: Vec<u64>,
     pub(crate) responses: Vec<ResponseCounts>,
-    /// For each prompt, the blocks of it that each endpoint has.
+    /// Blocks of each prompt that each endpoint has.
     pub(crate) matched: Vec<Vec<u32>>,
 }
 
@@ -151,8 +151,8 @@ impl Worker<'_> {
         self.check_lease();
     }
 
-    /// A worker that believes to hold the lease is its holder, except for a short time after the clock was set, and where workers are
-    /// held up between reading the clock and reading the lease.
+    /// A worker that believes to hold the lease is its holder, except for a short time after the clock was
+    /// set, and where workers are held up between reading the clock and reading the lease.
     fn check_lease(&self) {
         if !self.world.checks_lease {
             return;
@@ -233,7 +233,7 @@ impl Worker<'_> {
         self.replica.apply(changes.collect());
     }
 
-    /// An endpoint fails, answers again, sends a body, or restarts.
+    /// An endpoint fails, works again, sends a body, or restarts.
     fn learn(&mut self) {
         let now = self.now();
         let endpoint = self.rng.below(4);
@@ -275,7 +275,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does not reach.
+    /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does
+    /// not reach.
     fn in_order<T: Clone + Default>(&self, list: &[T]) -> Vec<T> {
         let pool = self.replica.ledger().pool();
         let endpoints = self.world.pools[0].as_slice().iter();
@@ -291,7 +292,7 @@ fn prompt(number: usize) -> String {
     format!(r#"{{"model": "llama", "prompt": "{common}{own}"}}"#)
 }
 
-/// For each prompt, the blocks of it that each endpoint has.
+/// Blocks of each prompt that each endpoint has.
 fn matched(pipeline: &Pipeline, ledger: &Ledger) -> Vec<Vec<u32>> {
     let keys = pipeline.plugins().iter().map(Instance::key);
     let indices: Vec<&PrefixIndex> = keys.filter_map(|key| ledger.states().of(key)).collect();

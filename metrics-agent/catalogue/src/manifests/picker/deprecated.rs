@@ -31,7 +31,7 @@ const INTERNAL_PARAMETERS: [(&str, &str); 4] = [
 ];
 
 /// A plugin of the filter by its current type and parameters.
-pub(super) struct Lowered<'a> {
+pub(super) struct LoweredForm<'a> {
     pub(super) type_name: &'a str,
     pub(super) parameters: Json,
     pub(super) former_paths: Vec<FormerPath>,
@@ -60,10 +60,10 @@ pub(super) fn lower<'a>(
     parameters: Json,
     at: &str,
     findings: &mut Findings,
-) -> Result<Lowered<'a>, Invalid> {
+) -> Result<LoweredForm<'a>, Invalid> {
     let current = |type_name, parameters: Result<Json, String>| {
         let parameters = parameters.map_err(Invalid::parameters)?;
-        Ok(Lowered { type_name, parameters, former_paths: Vec::new() })
+        Ok(LoweredForm { type_name, parameters, former_paths: Vec::new() })
     };
     match type_name {
         "by-label" => {
@@ -78,7 +78,7 @@ pub(super) fn lower<'a>(
             let parameters = read_parameters::<PdProfileHandler>(parameters)?;
             let decider = FormerPath { current: "deciders.prefill".to_owned(), former: "deciderPluginName" };
             let lowered = current(DISAGG_PROFILE_HANDLER, parameters.lower())?;
-            Ok(Lowered { former_paths: vec![decider], ..lowered })
+            Ok(LoweredForm { former_paths: vec![decider], ..lowered })
         }
         "by-label-selector" => lower_parameters(LABEL_SELECTOR_FILTER, parameters, at, findings),
         // The types of a hub of clusters that are those of a pool under another name.
@@ -95,7 +95,7 @@ fn lower_parameters<'a>(
     mut parameters: Json,
     at: &str,
     findings: &mut Findings,
-) -> Result<Lowered<'a>, Invalid> {
+) -> Result<LoweredForm<'a>, Invalid> {
     let mut former_paths = Vec::new();
     if let Json::Object(fields) = &mut parameters {
         for (_, internal) in INTERNAL_PARAMETERS.iter().filter(|(of, _)| *of == type_name) {
@@ -119,7 +119,7 @@ fn lower_parameters<'a>(
             }
         }
     }
-    Ok(Lowered { type_name, parameters, former_paths })
+    Ok(LoweredForm { type_name, parameters, former_paths })
 }
 
 /// The parameters of `by-label`.
@@ -135,7 +135,8 @@ struct ByLabel {
 }
 
 impl ByLabel {
-    /// The parameters of `label-selector-filter`, whose operators cannot express "one of these values, or no label".
+    /// The parameters of `label-selector-filter`, whose operators cannot express "one of these values, or no
+    /// label".
     fn lower(self) -> Result<Json, String> {
         let Self { label, valid_values, allows_no_label } = self;
         if label.is_empty() {

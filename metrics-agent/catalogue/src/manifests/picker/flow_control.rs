@@ -21,11 +21,11 @@ pub(super) struct FlowControl {
     #[deserr(default, rename = "noEndpointRequestTTL")]
     no_endpoint_request_ttl: Option<Ttl>,
     #[deserr(default)]
-    default_priority_band: Option<PriorityBand>,
+    default_priority_band: Option<DeclaredBand>,
     #[deserr(default)]
-    default_negative_priority_band: Option<PriorityBand>,
+    default_negative_priority_band: Option<DeclaredBand>,
     #[deserr(default)]
-    priority_bands: Vec<PriorityBand>,
+    priority_bands: Vec<DeclaredBand>,
     #[deserr(default)]
     usage_limit_policy_plugin_ref: Option<String>,
     #[deserr(default)]
@@ -36,7 +36,7 @@ pub(super) struct FlowControl {
 
 #[derive(Clone, Debug, Deserr)]
 #[deserr(error = Faults, rename_all = camelCase, deny_unknown_fields)]
-struct PriorityBand {
+struct DeclaredBand {
     #[deserr(default)]
     priority: i32,
     #[deserr(default)]
@@ -85,7 +85,7 @@ impl FlowControl {
     /// How requests wait.
     pub(super) fn on_the_wire(&self) -> v1::FlowControl {
         let limit = |quantity: Option<Quantity>| quantity.map_or(0, |quantity| quantity.0);
-        let band = |band: &PriorityBand| v1::PriorityBand {
+        let band = |band: &DeclaredBand| v1::PriorityBand {
             priority: band.priority,
             max_bytes: limit(band.max_bytes),
             max_requests: limit(band.max_requests),

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use metrics_agent_support::suggestion::did_you_mean;
 
-use super::super::picker::{Form, Picker, PickerConfig};
+use super::super::picker::{Picker, PickerForm, PickerSettings};
 use super::super::report::Finding;
-use super::super::statistics::Host;
+use super::super::statistics::ClusterHost;
 use super::wasm::missing_functions;
 use crate::doctor::Facts;
 
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.
 const STALE_MS: u64 = 10_000;
 
-/// Changes of endpoints or policy from which on agents are said to differ, if at least one of [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
+/// Changes of endpoints or policy from which on agents are said to differ, if at least one of
+/// [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
 const MANY_CHANGES: u64 = 10;
 
 /// Maximum number of snapshots for each change if agents differ, because they respond in turns. Pods that
@@ -146,12 +147,12 @@ pub(super) fn reports(facts: &Facts) -> Option<Vec<Finding>> {
 /// Whether Envoy keeps the filter from calling the agent, which is a finding of its own.
 fn cannot_call(picker: &Picker) -> bool {
     match &picker.form {
-        Form::Wasm(settings) => !missing_functions(settings).is_empty(),
-        Form::Native => false,
+        PickerForm::Wasm(settings) => !missing_functions(settings).is_empty(),
+        PickerForm::Native => false,
     }
 }
 
-fn missing_cluster(facts: &Facts, place: &str, config: &PickerConfig) -> Option<Finding> {
+fn missing_cluster(facts: &Facts, place: &str, config: &PickerSettings) -> Option<Finding> {
     let name = config.agent_cluster.as_deref()?;
     let names = facts.dump.clusters.iter().map(|cluster| cluster.name.as_str());
     facts.dump.cluster(name).is_none().then(|| {
@@ -167,7 +168,7 @@ fn missing_cluster(facts: &Facts, place: &str, config: &PickerConfig) -> Option<
 }
 
 /// Why a picker has no snapshot. A pool that the agent does not have is a finding of its own.
-fn never_reached(facts: &Facts, place: String, config: &PickerConfig) -> Option<Finding> {
+fn never_reached(facts: &Facts, place: String, config: &PickerSettings) -> Option<Finding> {
     const CONSEQUENCE: &str = "the filter has never had a snapshot";
     if facts.agent.lacks(&config.pool) == Some(true) {
         return None;
@@ -191,7 +192,7 @@ fn never_reached(facts: &Facts, place: String, config: &PickerConfig) -> Option<
     let (problem, fix) = if hosts.is_empty() {
         let problem = format!("{CONSEQUENCE}: the cluster {cluster} has no hosts");
         (problem, "correct the agent's address in the cluster: its name may not resolve".to_owned())
-    } else if hosts.iter().all(Host::never_connected) {
+    } else if hosts.iter().all(ClusterHost::never_connected) {
         let addresses: Vec<_> = hosts.iter().map(|host| host.address.to_string()).collect();
         (
             format!(

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use metrics_agent_status::columns::counted;
 use metrics_agent_status::pool::{EndpointState, EndpointStatus, PoolStatus};
 
-use super::super::dump::Cluster;
-use super::super::picker::PickerConfig;
+use super::super::dump::DumpedCluster;
+use super::super::picker::PickerSettings;
 use super::super::report::Finding;
 use crate::doctor::{Facts, Picking};
 
@@ -28,8 +28,9 @@ pub(super) fn hosts(facts: &Facts) -> Option<Vec<Finding>> {
     (!clusters.is_empty()).then(|| findings.collect())
 }
 
-/// The addresses of a picker's ready endpoints; without an agent, of all that its configuration lists. `None`: they are not known.
-fn endpoints_of(facts: &Facts, config: &PickerConfig) -> Option<Vec<SocketAddr>> {
+/// The addresses of a picker's ready endpoints; without an agent, of all that its configuration lists.
+/// `None`: they are not known.
+fn endpoints_of(facts: &Facts, config: &PickerSettings) -> Option<Vec<SocketAddr>> {
     if !config.has_agent() {
         return Some(config.endpoints.clone());
     }
@@ -41,7 +42,7 @@ fn endpoints_of(facts: &Facts, config: &PickerConfig) -> Option<Vec<SocketAddr>>
 fn other_hosts(
     facts: &Facts,
     picking: &Picking<'_>,
-    cluster: &Cluster,
+    cluster: &DumpedCluster,
     addresses: &[SocketAddr],
 ) -> Option<Finding> {
     let hosts = facts.hosts.of(&cluster.name).unwrap_or_default();

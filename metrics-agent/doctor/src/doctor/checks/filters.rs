@@ -9,7 +9,7 @@ use metrics_agent_status::columns::counted;
 
 use super::super::report::Finding;
 use crate::doctor::Facts;
-use crate::doctor::managers::{Filter, FilterKind, Manager};
+use crate::doctor::managers::{FilterKind, HttpFilter, Manager};
 
 /// Updates that Envoy refuses, and resources that cannot be read here.
 pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
@@ -33,7 +33,8 @@ pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
     refused.chain(unread).collect()
 }
 
-/// Envoys without the picker. `None` for one that gets it from an extension server: the server's checks find the reason.
+/// Envoys without the picker. `None` for one that gets it from an extension server: the server's checks find
+/// the reason.
 pub(super) fn presence(facts: &Facts) -> Option<Vec<Finding>> {
     if !facts.managers.is_empty() {
         return Some(Vec::new());
@@ -122,7 +123,7 @@ pub(super) fn shadows(facts: &Facts) -> Option<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut pools = BTreeSet::new();
     for entry in facts.managers.iter().flat_map(|manager| &manager.entries) {
-        let is_other = |filter: &Arc<Filter>| matches!(filter.kind, FilterKind::ExtProc);
+        let is_other = |filter: &Arc<HttpFilter>| matches!(filter.kind, FilterKind::ExtProc);
         for (at, picker) in entry.pickers().filter(|(_, picker)| !picker.picks()) {
             pools.insert(picker.config.pool.as_str());
             let later = entry.filters.iter().skip(at).find(|filter| is_other(filter));

@@ -1,6 +1,6 @@
 //! Checks of pools whose clients call methods of gRPC.
 
-use super::super::health::Health;
+use super::super::health::ServerHealth;
 use super::super::report::Finding;
 use crate::doctor::Facts;
 
@@ -34,25 +34,25 @@ pub(super) fn servers(facts: &Facts) -> Option<Vec<Finding>> {
     (!facts.health.is_empty()).then(|| findings.collect())
 }
 
-fn unhealthy(place: String, health: &Health) -> Option<Finding> {
+fn unhealthy(place: String, health: &ServerHealth) -> Option<Finding> {
     let finding = match health {
-        Health::Serving => return None,
-        Health::NotServing => Finding::error(
+        ServerHealth::Serving => return None,
+        ServerHealth::NotServing => Finding::error(
             place,
             "the server does not serve, by grpc.health.v1, and is picked all the same",
             "see its log; in Kubernetes give its pod a readinessProbe of gRPC, so that it is picked only while it serves",
         ),
-        Health::NotGrpc(reason) => Finding::error(
+        ServerHealth::NotGrpc(reason) => Finding::error(
             place,
             format!("the endpoint does not speak gRPC without TLS: {reason}"),
             "let the pool have the port of gRPC (targetPorts), or give the cluster a transport_socket if the server has TLS",
         ),
-        Health::Unknown(status) => Finding::warning(
+        ServerHealth::Unknown(status) => Finding::warning(
             place,
             format!("whether the server serves is not known: grpc.health.v1 returns {status}"),
             "see its log",
         ),
-        Health::Unreachable(reason) => Finding::warning(
+        ServerHealth::Unreachable(reason) => Finding::warning(
             place,
             format!("whether the server serves is not known: it cannot be reached from here: {reason}"),
             "start the server, or run the doctor where servers can be reached, such as in the agent's pod",

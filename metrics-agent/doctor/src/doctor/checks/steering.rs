@@ -4,8 +4,8 @@ use endpoint_picker_engine::proxy::headers::{DESTINATION, FALLBACK};
 use endpoint_picker_engine::proxy::metadata::FALLBACK_KEY;
 use metrics_agent_support::suggestion::did_you_mean;
 
-use super::super::dump::{Cluster, DestinationSource, LB_METADATA};
-use super::super::managers::Filter;
+use super::super::dump::{DestinationSource, DumpedCluster, LB_METADATA};
+use super::super::managers::HttpFilter;
 use super::super::picker::Steering;
 use super::super::report::Finding;
 use crate::doctor::{Facts, Picking};
@@ -37,7 +37,7 @@ pub(super) fn destinations(facts: &Facts) -> Option<Vec<Finding>> {
     (!steered.is_empty()).then(|| findings.collect())
 }
 
-fn destination(facts: &Facts, picking: &Picking<'_>, cluster: &Cluster) -> Option<Finding> {
+fn destination(facts: &Facts, picking: &Picking<'_>, cluster: &DumpedCluster) -> Option<Finding> {
     let place = format!("cluster {}, {}", cluster.name, picking.entry.place);
     let steering = picking.picker.steering();
     if let Some(pool) = cluster.module_pool() {
@@ -89,7 +89,8 @@ fn module_cluster(picking: &Picking<'_>, pool: &str, place: String) -> Option<Fi
     })
 }
 
-/// Why nothing is at this place where the cluster looks for the destination, and the fix; `None` if the destination is there.
+/// Why nothing is at this place where the cluster looks for the destination, and the fix; `None` if the
+/// destination is there.
 fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Option<(String, String)> {
     let (namespace, key) = match source {
         DestinationSource::Header(name) if name == DESTINATION => return None,
@@ -102,7 +103,7 @@ fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Op
     if (namespace, key) == OWN && picking.picker.steering() == Steering::Metadata {
         return None;
     }
-    let copies = |filter: &Filter| filter.copies(DESTINATION, (namespace, key));
+    let copies = |filter: &HttpFilter| filter.copies(DESTINATION, (namespace, key));
     let filters = picking.entry.filters.iter().enumerate();
     let copying: Vec<_> = filters.filter(|(_, filter)| copies(filter)).collect();
     if copying.iter().any(|(at, _)| *at > picking.position) {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use metrics_agent_status::columns::counted;
 use metrics_agent_status::pool::EndpointState;
 
-use super::super::dump::Cluster;
+use super::super::dump::DumpedCluster;
 use super::super::report::Finding;
 use crate::doctor::Facts;
 
@@ -37,14 +37,14 @@ pub(in crate::doctor) fn summary(facts: &Facts) -> Vec<String> {
 }
 
 /// The clusters of a pool's routes, each once.
-fn clusters_of<'a>(facts: &'a Facts, pool: &str) -> Vec<&'a Cluster> {
+fn clusters_of<'a>(facts: &'a Facts, pool: &str) -> Vec<&'a DumpedCluster> {
     let of_pool = facts.picking().filter(|picking| picking.picker.config.pool == pool);
     let by_name: BTreeMap<_, _> = of_pool.filter_map(|it| it.cluster).map(|it| (&it.name, it)).collect();
     by_name.into_values().collect()
 }
 
 /// The responses of clusters below 500, and the others.
-fn responses(facts: &Facts, clusters: &[&Cluster]) -> (u64, u64) {
+fn responses(facts: &Facts, clusters: &[&DumpedCluster]) -> (u64, u64) {
     let all = clusters.iter().flat_map(|cluster| facts.statistics.responses_of(cluster));
     all.fold((0, 0), |(served, failed): (u64, u64), (status, count)| match status {
         ..500 => (served.saturating_add(count), failed),
@@ -70,7 +70,7 @@ pub(super) fn servers(facts: &Facts) -> Option<Vec<Finding>> {
     (!clusters.is_empty()).then(|| findings.collect())
 }
 
-fn failing_hosts(facts: &Facts, cluster: &Cluster) -> Option<Finding> {
+fn failing_hosts(facts: &Facts, cluster: &DumpedCluster) -> Option<Finding> {
     let hosts = facts.hosts.of(&cluster.name).unwrap_or_default();
     let failing: Vec<_> = hosts.iter().filter(|host| host.fails_always()).collect();
     let place = format!("cluster {}", cluster.name);
@@ -98,7 +98,7 @@ fn failing_hosts(facts: &Facts, cluster: &Cluster) -> Option<Finding> {
 
 /// A cluster whose responses are all errors, although no host shows it. A cluster without hosts is a finding
 /// of its own.
-fn without_success(facts: &Facts, cluster: &Cluster, place: String) -> Option<Finding> {
+fn without_success(facts: &Facts, cluster: &DumpedCluster, place: String) -> Option<Finding> {
     let responses = facts.statistics.responses_of(cluster);
     let has_hosts = facts.hosts.of(&cluster.name).is_some_and(|hosts| !hosts.is_empty());
     let all_failed = !responses.is_empty() && responses.keys().all(|status| *status >= 500);

@@ -1,6 +1,6 @@
 //! Checks of what Envoy lets the wasm filter do.
 
-use super::super::picker::{Form, WasmSettings};
+use super::super::picker::{PickerForm, WasmSettings};
 use super::super::report::Finding;
 use crate::doctor::Facts;
 
@@ -14,8 +14,8 @@ const MAX_FUNCTIONS: usize = 3;
 fn filters(facts: &Facts) -> Vec<(String, &WasmSettings)> {
     let pickers = facts.pickers().into_iter();
     let filters = pickers.filter_map(|(place, picker)| match &picker.form {
-        Form::Wasm(settings) => Some((place, settings)),
-        Form::Native => None,
+        PickerForm::Wasm(settings) => Some((place, settings)),
+        PickerForm::Native => None,
     });
     filters.collect()
 }
@@ -81,7 +81,7 @@ pub(super) fn traps(facts: &Facts) -> Option<Vec<Finding>> {
 /// too.
 pub(super) fn labels(facts: &Facts) -> Option<Vec<Finding>> {
     let own = facts.managers.iter().filter(|manager| manager.settings.route_config.is_some());
-    let is_wasm = |form: &Form| matches!(form, Form::Wasm(_));
+    let is_wasm = |form: &PickerForm| matches!(form, PickerForm::Wasm(_));
     let filters: Vec<_> = own
         .flat_map(|manager| manager.pickers().map(move |(filter, picker)| (manager.place_of(filter), picker)))
         .filter(|(_, picker)| is_wasm(&picker.form))

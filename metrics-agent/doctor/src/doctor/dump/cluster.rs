@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::route::RetryPolicy;
-use super::{Extension, Message, seconds};
+use super::{Extension, TypedMessage, seconds};
 
 const OVERRIDE_HOST: &str = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost";
 /// The transport socket of plain TCP.
@@ -22,7 +22,7 @@ pub(crate) const LB_METADATA: &str = "envoy.lb";
 /// A cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cluster {
+pub(crate) struct DumpedCluster {
     pub(crate) name: String,
     alt_stat_name: String,
     r#type: String,
@@ -52,12 +52,12 @@ pub(crate) enum DestinationSource {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Policies {
-    policies: Vec<Policy>,
+    policies: Vec<LoadBalancingPolicy>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Policy {
+struct LoadBalancingPolicy {
     typed_extension_config: Extension,
 }
 
@@ -149,13 +149,13 @@ struct CommonHttpOptions {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CircuitBreakers {
-    thresholds: Vec<Threshold>,
+    thresholds: Vec<PriorityThreshold>,
 }
 
 /// The limits of one priority.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Threshold {
+struct PriorityThreshold {
     /// Absent: the default one, which all requests have that a route gives no other.
     priority: Option<String>,
     max_connections: Option<Value>,
@@ -185,7 +185,7 @@ impl MetadataKey {
     }
 }
 
-impl Cluster {
+impl DumpedCluster {
     /// Its name in statistics. Envoy replaces colons there.
     pub(crate) fn name_in_statistics(&self) -> String {
         let name = if self.alt_stat_name.is_empty() { &self.name } else { &self.alt_stat_name };
@@ -211,7 +211,7 @@ impl Cluster {
     }
 
     fn original_dst(&self) -> Option<OriginalDst> {
-        let typed = self.cluster_type.as_ref().and_then(|it| Message::of(&it.typed_config));
+        let typed = self.cluster_type.as_ref().and_then(|it| TypedMessage::of(&it.typed_config));
         let is_typed = typed.is_some_and(|message| message.kind == ORIGINAL_DST);
         (self.r#type == "ORIGINAL_DST" || is_typed)
             .then(|| self.original_dst_lb_config.clone().unwrap_or_default())
@@ -219,9 +219,9 @@ impl Cluster {
 
     /// The pool of a cluster of the native module; `None` for other clusters.
     pub(crate) fn module_pool(&self) -> Option<String> {
-        let typed = Message::of(&self.cluster_type.as_ref()?.typed_config)?;
+        let typed = TypedMessage::of(&self.cluster_type.as_ref()?.typed_config)?;
         let module: ModuleCluster = typed.read(MODULE_CLUSTER)?.ok()?;
-        let text = Message::of(&module.cluster_config)?.text()?;
+        let text = TypedMessage::of(&module.cluster_config)?.text()?;
         serde_json::from_str::<ModuleClusterConfig>(&text).ok().map(|config| config.pool)
     }
 
@@ -256,7 +256,7 @@ impl Cluster {
             _ if self.speaks_http2() => "HTTP/2",
             _ => "HTTP/1.1",
         };
-        let socket = self.transport_socket.as_ref().and_then(|socket| Message::of(&socket.typed_config));
+        let socket = self.transport_socket.as_ref().and_then(|socket| TypedMessage::of(&socket.typed_config));
         let security = match socket.map(|message| message.kind) {
             _ if !self.transport_socket_matches.is_empty() => "by transport_socket_matches".to_owned(),
             None | Some(RAW_BUFFER) => "without TLS".to_owned(),
@@ -288,9 +288,9 @@ impl Cluster {
 
     /// The circuit breakers that have Envoy's defaults.
     pub(crate) fn default_circuit_breakers(&self) -> Vec<&'static str> {
-        let none = Threshold::default();
+        let none = PriorityThreshold::default();
         let thresholds = &self.circuit_breakers.thresholds;
-        let is_default = |it: &&Threshold| matches!(it.priority.as_deref(), None | Some("DEFAULT"));
+        let is_default = |it: &&PriorityThreshold| matches!(it.priority.as_deref(), None | Some("DEFAULT"));
         let threshold = thresholds.iter().find(is_default).unwrap_or(&none);
         let retries = threshold.max_retries.as_ref().or(threshold.retry_budget.as_ref());
         let limits = [
@@ -323,10 +323,10 @@ impl Cluster {
     }
 }
 
-impl Policy {
+impl LoadBalancingPolicy {
     /// Its configuration, if it is of this type.
     fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        Message::of(&self.typed_extension_config.typed_config)?.read(name)?.ok()
+        TypedMessage::of(&self.typed_extension_config.typed_config)?.read(name)?.ok()
     }
 }
 
@@ -348,7 +348,7 @@ fn original_dst_sources(config: OriginalDst) -> Vec<DestinationSource> {
 
 fn add_sources(policies: &Policies, sources: &mut Vec<DestinationSource>) {
     for policy in &policies.policies {
-        let Some(message) = Message::of(&policy.typed_extension_config.typed_config) else { continue };
+        let Some(message) = TypedMessage::of(&policy.typed_extension_config.typed_config) else { continue };
         if let Some(Ok(policy)) = message.read::<OverrideHost>(OVERRIDE_HOST) {
             for source in policy.override_host_sources {
                 let metadata = source.metadata.map(MetadataKey::source);

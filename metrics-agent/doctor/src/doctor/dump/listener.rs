@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::route::RouteConfiguration;
-use super::{Extension, Message};
+use super::{Extension, TypedMessage};
 
 /// A listener.
 #[derive(Debug, Default, Deserialize)]
@@ -23,13 +23,14 @@ struct FilterChain {
 }
 
 impl Listener {
-    /// The HTTP connection managers of all filter chains. Several chains, one for each certificate, often have equal ones.
+    /// The HTTP connection managers of all filter chains. Several chains, one for each certificate, often
+    /// have equal ones.
     pub(crate) fn managers(&self) -> impl Iterator<Item = Result<HttpConnectionManager, serde_json::Error>> {
         const NAME: &str =
             "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
         let chains = self.filter_chains.iter().chain(&self.default_filter_chain);
         let filters = chains.flat_map(|chain| &chain.filters);
-        filters.filter_map(|filter| Message::of(&filter.typed_config)?.read(NAME))
+        filters.filter_map(|filter| TypedMessage::of(&filter.typed_config)?.read(NAME))
     }
 }
 
@@ -88,8 +89,9 @@ impl HttpConnectionManager {
     pub(crate) fn removes_early(&self, header: &str) -> bool {
         const NAME: &str = "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation";
         let extensions = self.early_header_mutation_extensions.iter();
-        let mutations = extensions
-            .filter_map(|extension| Message::of(&extension.typed_config)?.read::<EarlyMutation>(NAME)?.ok());
+        let mutations = extensions.filter_map(|extension| {
+            TypedMessage::of(&extension.typed_config)?.read::<EarlyMutation>(NAME)?.ok()
+        });
         mutations.flat_map(|early| early.mutations).any(|it| it.remove.eq_ignore_ascii_case(header))
     }
 }

@@ -1,5 +1,5 @@
-//! The parts of Envoy's `/config_dump` that the checks read. Unknown fields are ignored, and a resource that cannot be read does not
-//! keep the others from being read.
+//! The parts of Envoy's `/config_dump` that the checks read. Unknown fields are ignored, and a resource that
+//! cannot be read does not keep the others from being read.
 
 mod cluster;
 mod listener;
@@ -8,9 +8,9 @@ mod route;
 use core::fmt;
 use std::collections::BTreeMap;
 
-pub(crate) use cluster::{Cluster, DestinationSource, LB_METADATA};
+pub(crate) use cluster::{DestinationSource, DumpedCluster, LB_METADATA};
 pub(crate) use listener::{HttpConnectionManager, Listener};
-pub(crate) use route::{RetryPolicy, Route, RouteConfiguration, TypedConfigs, VirtualHost};
+pub(crate) use route::{EnvoyRoute, RetryPolicy, RouteConfiguration, TypedConfigs, VirtualHost};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub struct ConfigDump {
     /// Whether `stats_config` makes labels of the wasm filter's statistics.
     pub(crate) has_stats_tags: bool,
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) clusters: Vec<DumpedCluster>,
     /// Route configurations by name.
     pub(crate) routes: BTreeMap<String, RouteConfiguration>,
     /// HTTP filters that Envoy gets by themselves (ECDS), by name.
@@ -95,7 +95,7 @@ struct Section<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Bootstrap {
-    node: Node,
+    node: EnvoyNode,
     stats_config: StatsConfig,
 }
 
@@ -114,7 +114,7 @@ struct TagSpecifier {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Node {
+struct EnvoyNode {
     user_agent_build_version: BuildVersion,
 }
 
@@ -223,7 +223,7 @@ impl ConfigDump {
     }
 
     /// The cluster of this name.
-    pub(crate) fn cluster(&self, name: &str) -> Option<&Cluster> {
+    pub(crate) fn cluster(&self, name: &str) -> Option<&DumpedCluster> {
         self.clusters.iter().find(|cluster| cluster.name == name)
     }
 }
@@ -247,15 +247,16 @@ pub(crate) struct Extension {
 
 /// A typed configuration (`google.protobuf.Any`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
+pub(crate) struct TypedMessage<'a> {
     /// The full name of the message.
     pub(crate) kind: &'a str,
     /// Its fields.
     pub(crate) fields: &'a Value,
 }
 
-impl<'a> Message<'a> {
-    /// The message in an `Any`. A `TypedStruct`, in which control planes pass messages that they do not know, is unpacked.
+impl<'a> TypedMessage<'a> {
+    /// The message in an `Any`. A `TypedStruct`, in which control planes pass messages that they do not know,
+    /// is unpacked.
     pub(crate) fn of(any: &'a Value) -> Option<Self> {
         let url = any.get("@type")?.as_str()?;
         let name = url.rsplit('/').next()?;

@@ -24,7 +24,7 @@ pub(crate) struct RouteConfiguration {
 #[serde(default)]
 pub(crate) struct VirtualHost {
     pub(crate) name: String,
-    pub(crate) routes: Vec<Route>,
+    pub(crate) routes: Vec<EnvoyRoute>,
     pub(crate) retry_policy: Option<RetryPolicy>,
     pub(crate) typed_per_filter_config: TypedConfigs,
 }
@@ -32,19 +32,19 @@ pub(crate) struct VirtualHost {
 /// A route.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Route {
+pub(crate) struct EnvoyRoute {
     name: String,
     r#match: Value,
     /// Absent for a redirect or a direct response.
     pub(crate) route: Option<RouteAction>,
     direct_response: Value,
     pub(crate) typed_per_filter_config: TypedConfigs,
-    metadata: Metadata,
+    metadata: RouteMetadata,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct RouteMetadata {
     filter_metadata: BTreeMap<String, Value>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct RetryPolicy {
     retry_host_predicate: Vec<IgnoredAny>,
 }
 
-impl Route {
+impl EnvoyRoute {
     /// The pools that the extension server has found among the route's backends.
     pub(crate) fn marked_pools(&self) -> Vec<MarkedPool> {
         let mark = self.metadata.filter_metadata.get(MARK);
@@ -138,7 +138,8 @@ impl Route {
 }
 
 impl RouteAction {
-    /// The clusters, each with its own configurations of filters; none if a header or an extension names the cluster.
+    /// The clusters, each with its own configurations of filters; none if a header or an extension names the
+    /// cluster.
     pub(crate) fn clusters(&self) -> Vec<(&str, Option<&TypedConfigs>)> {
         let weighted = self.weighted_clusters.iter().flat_map(|weighted| &weighted.clusters);
         let weighted = weighted.map(|it| (it.name.as_str(), Some(&it.typed_per_filter_config)));

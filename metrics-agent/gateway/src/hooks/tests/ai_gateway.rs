@@ -31,17 +31,17 @@ fn the_filter_takes_the_place_of_envoy_ai_gateways_processor_for_the_pool() {
 
     let after = translate(&settings(), &Weights::default(), before);
     assert_eq!(names(&after.clusters), ["other".to_owned(), RULE.to_owned(), cluster_name("theirs")]);
-    let module_cluster = Message::read(&after.clusters[1]).unwrap();
+    let module_cluster = WireMessage::read(&after.clusters[1]).unwrap();
     assert!(!module_cluster.has(34) && module_cluster.number(2).is_none());
     assert_eq!(at(&after.clusters[1], &[36, 2, 2, 6]), b"upstream");
     let manager = at(&after.listeners[1], &[3, 3, 4, 2]);
-    let found: Vec<_> = Message::read(&manager).unwrap().all(5).map(|filter| at(filter, &[1])).collect();
+    let found: Vec<_> = WireMessage::read(&manager).unwrap().all(5).map(|filter| at(filter, &[1])).collect();
     let theirs = name("theirs");
     let expected = ["ai_gateway_ext_proc", &theirs, "endpoint-picker", "rate_limit", "router"];
     assert_eq!(found, expected.map(|name| name.as_bytes().to_vec()));
     let host = at(&after.routes[1], &[2]);
-    let host = Message::read(&host).unwrap();
-    let other = Message::read(host.all(3).nth(1).unwrap()).unwrap();
+    let host = WireMessage::read(&host).unwrap();
+    let other = WireMessage::read(host.all(3).nth(1).unwrap()).unwrap();
     let kept: Vec<_> = other.all(13).map(|entry| at(entry, &[1])).collect();
     assert_eq!(kept, [theirs.as_bytes(), b"cors"]);
 }
@@ -62,17 +62,17 @@ fn requests_are_refused_when_envoy_ai_gateways_server_is_called_later() {
     let after = translate(&settings(), &Weights::default(), before.clone());
     assert_eq!((&after.clusters, &after.listeners), (&before.clusters, &before.listeners));
     let route = picked_route(&after);
-    assert_unknown_survives(&Message::read(&route).unwrap());
+    assert_unknown_survives(&WireMessage::read(&route).unwrap());
     assert_eq!(
-        (at(&route, &[7]).first_chunk(), Message::read(&route).unwrap().has(2)),
+        (at(&route, &[7]).first_chunk(), WireMessage::read(&route).unwrap().has(2)),
         (Some(&[8, 247, 3]), false)
     );
     assert_eq!(at(&route, &[7, 2, 3]), WRONG_ORDER.as_bytes());
     let metadata = at(&route, &[4]);
-    let marks: Vec<_> = Message::read(&metadata).unwrap().all(1).map(|entry| at(entry, &[1])).collect();
+    let marks: Vec<_> = WireMessage::read(&metadata).unwrap().all(1).map(|entry| at(entry, &[1])).collect();
     assert_eq!(marks, [b"endpoint-picker"], "by its own mark that server would insert its processor");
     let hosts = at(&after.routes[1], &[2]);
-    assert_eq!(Message::read(&hosts).unwrap().all(3).nth(1), Some(&*other));
+    assert_eq!(WireMessage::read(&hosts).unwrap().all(3).nth(1), Some(&*other));
 
     before.clusters.push(cluster("envoy.clusters.endpointpicker_chat_team_ext_proc"));
     let after = translate(&settings(), &Weights::default(), before);

@@ -1,4 +1,5 @@
-//! Prefixes by their text and token ids: recorded servers, engines with other blocks, and readers that follow changes.
+//! Prefixes by their text and token ids: recorded servers, engines with other blocks, and readers that follow
+//! changes.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use endpoint_picker_wire::{Message as _, PREFIXES_FORMAT};
 use super::recorded::{RecordedMessage, RecordedRequest, Replayed, lines, message};
 use super::*;
 use crate::batch::Batch;
-use crate::prefixes::readers::{FollowedEndpoints, PoolReaders, Position, Reading};
+use crate::prefixes::readers::{FollowedEndpoints, PoolReaders, PrefixesRead, ReaderPosition};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/captures/kv-events/tiny-model");
 
@@ -25,10 +26,11 @@ fn bytes_of(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-/// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's number.
+/// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's
+/// number.
 #[derive(Default)]
 struct Reader {
-    position: Option<Position>,
+    position: Option<ReaderPosition>,
     /// Parent, length and tier of each pair of a key and an endpoint.
     pairs: BTreeMap<(u64, u64), (u64, u32, u32)>,
     wholes: usize,
@@ -41,13 +43,13 @@ impl Reader {
             addresses: servers.iter().map(|number| (u64::from(*number), server(*number))).collect(),
             ..FollowedEndpoints::default()
         };
-        while let Reading::Message(bytes) = readers
+        while let PrefixesRead::Message(bytes) = readers
             .read(index.prefixes_mut(), followed(), self.position, false, core::time::Duration::ZERO)
             .encode()
         {
             let message = CachedPrefixes::decode(&*bytes).unwrap();
             assert_eq!(message.format, PREFIXES_FORMAT);
-            self.position = Some(Position { log: message.log, version: message.version });
+            self.position = Some(ReaderPosition { log: message.log, version: message.version });
             if message.whole {
                 self.pairs.clear();
                 self.wholes += 1;
@@ -84,7 +86,8 @@ impl Reader {
     }
 }
 
-/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by their prompts of this kind.
+/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by
+/// their prompts of this kind.
 fn replay(index: &mut Index, id: CacheId, kind: PromptKind, messages: &str, requests: &str) -> Replayed {
     const SIZE: usize = 32;
     let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
@@ -211,13 +214,14 @@ fn a_prefix_is_in_the_slowest_tier_of_its_blocks() {
     index.apply(id, &stored(None, &[1, 2, 3], &[1, 2, 3]), 0);
     assert_eq!(tier(&mut index), Some(0));
     let moved = edit(stored(None, &[2], &[0]), |stored| {
-        (stored.parent, stored.block_size, stored.tokens, stored.tier) = (Some(1), 0, Vec::new(), Tier::Cpu);
+        (stored.parent, stored.block_size, stored.tokens, stored.tier) =
+            (Some(1), 0, Vec::new(), StorageTier::Cpu);
     });
     index.apply(id, &moved, 0);
     assert_eq!(tier(&mut index), Some(0), "both have it");
     index.apply(id, &removed(&[2]), 0);
     assert_eq!(tier(&mut index), Some(1));
-    index.apply(id, &Event::Removed(Removed { blocks: vec![2], tier: Tier::Cpu, group: 0 }), 0);
+    index.apply(id, &KvEvent::Removed(Removed { blocks: vec![2], tier: StorageTier::Cpu, group: 0 }), 0);
     assert_eq!(tier(&mut index), None, "its middle is missing");
     index.apply(id, &stored(Some(1), &[2], &[2]), 0);
     assert_eq!(tier(&mut index), Some(0));
@@ -269,11 +273,11 @@ struct Change {
     cache: usize,
     path: Vec<u32>,
     kind: u8,
-    tier: Tier,
+    tier: StorageTier,
 }
 
 fn step() -> impl Strategy<Value = Change> {
-    let tier = prop_oneof![Just(Tier::Gpu), Just(Tier::Cpu), Just(Tier::Storage)];
+    let tier = prop_oneof![Just(StorageTier::Gpu), Just(StorageTier::Cpu), Just(StorageTier::Storage)];
     let path = prop::collection::vec(0..2_u32, 1..8);
     (0..3_usize, path, 0..12_u8, tier).prop_map(|(cache, path, kind, tier)| Change {
         cache,
@@ -284,7 +288,8 @@ fn step() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// Changes that are applied to an empty reader are always the whole, whichever of the pool's servers it follows.
+    /// Changes that are applied to an empty reader are always the whole, whichever of the pool's servers it
+    /// follows.
     #[test]
     fn changes_add_up_to_the_whole(steps in prop::collection::vec(step(), 1..80)) {
         let mut index = index(10_000);
@@ -294,8 +299,8 @@ proptest! {
         for (at, Change { cache, path, kind, tier }) in steps.into_iter().enumerate() {
             let hashes: Vec<_> = (1..=path.len()).map(|length| name(&path[..length])).collect();
             let event = match kind {
-                0 => Event::Cleared,
-                1..=4 => Event::Removed(Removed { blocks: vec![name(&path)], tier, group: 0 }),
+                0 => KvEvent::Cleared,
+                1..=4 => KvEvent::Removed(Removed { blocks: vec![name(&path)], tier, group: 0 }),
                 _ => edit(stored(None, &hashes, &path), |stored| stored.tier = tier),
             };
             index.apply(ids[cache], &event, 0);
@@ -313,7 +318,8 @@ proptest! {
         prop_assert_eq!((reader.wholes, late.wholes), (1, 1));
     }
 
-    /// Two agents that follow the same servers in another order, and in batches of other sizes, publish the same prefixes.
+    /// Two agents that follow the same servers in another order, and in batches of other sizes, publish the
+    /// same prefixes.
     #[test]
     fn agents_agree(paths in prop::collection::vec((0..2_u8, prop::collection::vec(0..3_u32, 1..9)), 1..30), chunk in 1..5_usize) {
         let published = |order: [u8; 2], chunk: usize| {

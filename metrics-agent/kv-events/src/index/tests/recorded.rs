@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::*;
 use crate::batch::Batch;
-use crate::sequence::{Message, Sequence, Step};
+use crate::sequence::{KvMessage, Sequence, Step};
 
 #[derive(Deserialize)]
 pub(super) struct RecordedMessage {
@@ -33,9 +33,9 @@ pub(super) fn lines<T: for<'a> Deserialize<'a>>(text: &str) -> Vec<T> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-pub(super) fn message(frames: &[String]) -> Message {
+pub(super) fn message(frames: &[String]) -> KvMessage {
     let frames: Vec<Bytes> = frames.iter().map(|frame| STANDARD.decode(frame).unwrap().into()).collect();
-    Message::of(&frames).unwrap()
+    KvMessage::of(&frames).unwrap()
 }
 
 /// The outcome of a replay.
@@ -44,7 +44,8 @@ pub(super) struct Replayed {
     pub(super) requests: usize,
     /// The notes of requests whose cached tokens were not predicted.
     pub(super) wrong: Vec<String>,
-    /// The notes of requests that met an empty cache, because of a reset that the server published with their own blocks.
+    /// The notes of requests that met an empty cache, because of a reset that the server published with their
+    /// own blocks.
     pub(super) after_reset: Vec<String>,
 }
 
@@ -54,7 +55,8 @@ impl Replayed {
         Self { requests, ..Self::default() }
     }
 
-    /// Compares the cached tokens of a request with what was predicted for each of its prompts. `next`: the message that it causes.
+    /// Compares the cached tokens of a request with what was predicted for each of its prompts. `next`: the
+    /// message that it causes.
     pub(super) fn add(
         &mut self,
         request: RecordedRequest,
@@ -64,7 +66,7 @@ impl Replayed {
         self.requests += 1;
         let first =
             next.and_then(|next| Batch::read(&message(&next.frames).payload)?.events.into_iter().next());
-        if first == Some(Event::Cleared) && request.cached_tokens == 0 {
+        if first == Some(KvEvent::Cleared) && request.cached_tokens == 0 {
             self.after_reset.push(request.note);
         } else if !predicted.contains(&request.cached_tokens) {
             // Of several prompts the usage has one.

@@ -1,4 +1,5 @@
-//! Mistral's `tekken.json`: the bytes of each token in base64, by rank. The ids of special tokens are their ranks, and come first.
+//! Mistral's `tekken.json`: the bytes of each token in base64, by rank. The ids of special tokens are their
+//! ranks, and come first.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,19 +11,20 @@ use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 /// The special token before each text.
 const FIRST_TOKEN: &str = "<s>";
 
-/// The first special tokens of files that list none. Mistral's library knows further ones of them; no text of a completion has these.
+/// The first special tokens of files that list none. Mistral's library knows further ones of them; no text of
+/// a completion has these.
 const FIRST_SPECIAL_TOKENS: [&str; 3] = ["<unk>", FIRST_TOKEN, "</s>"];
 
 #[derive(Deserialize)]
-struct File {
-    config: Config,
-    vocab: BoundedList<Token>,
+struct TekkenFile {
+    config: TekkenConfig,
+    vocab: BoundedList<TekkenToken>,
     #[serde(default)]
-    special_tokens: Option<BoundedList<SpecialToken>>,
+    special_tokens: Option<BoundedList<TekkenSpecialToken>>,
 }
 
 #[derive(Deserialize)]
-struct Config {
+struct TekkenConfig {
     /// All tokens. The vocabulary may have more, which do not count.
     default_vocab_size: u32,
     /// The special tokens among them, listed or not.
@@ -30,20 +32,20 @@ struct Config {
 }
 
 #[derive(Deserialize)]
-struct Token {
+struct TekkenToken {
     rank: u32,
     token_bytes: String,
 }
 
 #[derive(Deserialize)]
-struct SpecialToken {
+struct TekkenSpecialToken {
     rank: u32,
     token_str: String,
 }
 
 pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
-    let File { config, vocab, special_tokens } = from_json(json)?;
-    let Config { default_vocab_size: size, default_num_special_tokens: special } = config;
+    let TekkenFile { config, vocab, special_tokens } = from_json(json)?;
+    let TekkenConfig { default_vocab_size: size, default_num_special_tokens: special } = config;
     let own = size.checked_sub(special).ok_or_else(|| {
         format!("config: default_num_special_tokens is {special}, more than default_vocab_size, {size}")
     })?;
@@ -51,9 +53,11 @@ pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
     let mut first_token = None;
     let listed = special_tokens.unwrap_or_else(|| {
         let first = (0..special).zip(FIRST_SPECIAL_TOKENS);
-        BoundedList(first.map(|(rank, token)| SpecialToken { rank, token_str: token.to_owned() }).collect())
+        BoundedList(
+            first.map(|(rank, token)| TekkenSpecialToken { rank, token_str: token.to_owned() }).collect(),
+        )
     });
-    for (at, SpecialToken { rank, token_str }) in listed.0.into_iter().enumerate() {
+    for (at, TekkenSpecialToken { rank, token_str }) in listed.0.into_iter().enumerate() {
         if rank >= special {
             return Err(format!("special_tokens[{at}].rank: {rank}; allowed is less than {special}"));
         }
@@ -63,7 +67,7 @@ pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
             first_token = Some(token_str);
         }
     }
-    for (at, Token { rank, token_bytes }) in vocab.0.iter().enumerate() {
+    for (at, TekkenToken { rank, token_bytes }) in vocab.0.iter().enumerate() {
         if *rank >= own {
             continue;
         }

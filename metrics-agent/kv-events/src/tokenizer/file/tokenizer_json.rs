@@ -1,7 +1,7 @@
 //! The parts of a `tokenizer.json`, as Hugging Face saves it, that give the bytes of its tokens.
 //!
-//! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of `SentencePiece` write a space
-//! as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
+//! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of
+//! `SentencePiece` write a space as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
 
 use core::fmt;
 
@@ -15,13 +15,14 @@ use crate::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 /// The space of `SentencePiece`.
 const SPACE: &str = "\u{2581}";
 
-/// Maximum size of the JSON of each field with steps, in bytes. In memory a step takes up to 20 times its size.
+/// Maximum size of the JSON of each field with steps, in bytes. In memory a step takes up to 20 times its
+/// size.
 const MAX_STEPS: usize = 1 << 20;
 
 #[derive(Deserialize)]
-struct File<'a> {
+struct TokenizerFile<'a> {
     #[serde(default)]
-    added_tokens: BoundedList<AddedToken>,
+    added_tokens: BoundedList<FileToken>,
     #[serde(borrow, default)]
     normalizer: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -30,23 +31,23 @@ struct File<'a> {
     post_processor: Option<&'a RawValue>,
     #[serde(borrow, default)]
     decoder: Option<&'a RawValue>,
-    model: Model,
+    model: TokenizerModel,
 }
 
 #[derive(Deserialize)]
-struct AddedToken {
+struct FileToken {
     id: u32,
     content: String,
 }
 
 #[derive(Deserialize)]
-struct Model {
-    vocab: Tokens,
+struct TokenizerModel {
+    vocab: VocabularyTokens,
 }
 
 /// A normalizer, pre-tokenizer, post-processor or decoder. A `Sequence` has parts.
 #[derive(Deserialize)]
-struct Step {
+struct PipelineStep {
     #[serde(rename = "type")]
     kind: String,
     #[serde(
@@ -56,7 +57,7 @@ struct Step {
         alias = "processors",
         alias = "decoders"
     )]
-    parts: Vec<Step>,
+    parts: Vec<PipelineStep>,
     /// The text that a `Replace` writes.
     #[serde(default)]
     content: Option<String>,
@@ -77,7 +78,7 @@ enum TemplatePart {
     Sequence(IgnoredAny),
 }
 
-impl Step {
+impl PipelineStep {
     /// The steps that are no sequences, in their order. The JSON library limits their nesting.
     fn leaves(&self) -> Vec<&Self> {
         if self.kind == "Sequence" { self.parts.iter().flat_map(Self::leaves).collect() } else { vec![self] }
@@ -85,7 +86,7 @@ impl Step {
 }
 
 /// Reads a field with steps.
-fn steps(field: &str, json: Option<&RawValue>) -> Result<Option<Step>, String> {
+fn steps(field: &str, json: Option<&RawValue>) -> Result<Option<PipelineStep>, String> {
     let Some(json) = json.map(RawValue::get) else { return Ok(None) };
     let length = json.len();
     if length > MAX_STEPS {
@@ -95,14 +96,14 @@ fn steps(field: &str, json: Option<&RawValue>) -> Result<Option<Step>, String> {
     step.map(Some).map_err(|error| format!("{field}: {error}"))
 }
 
-fn leaves(step: Option<&Step>) -> Vec<&Step> {
-    step.map(Step::leaves).unwrap_or_default()
+fn leaves(step: Option<&PipelineStep>) -> Vec<&PipelineStep> {
+    step.map(PipelineStep::leaves).unwrap_or_default()
 }
 
 /// The model's own tokens: a map from text to number, or a list of texts with their scores.
-struct Tokens(Vec<(String, u32)>);
+struct VocabularyTokens(Vec<(String, u32)>);
 
-impl<'de> Deserialize<'de> for Tokens {
+impl<'de> Deserialize<'de> for VocabularyTokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TokensVisitor(Vec::new()))
     }
@@ -121,25 +122,25 @@ impl TokensVisitor {
 }
 
 impl<'de> Visitor<'de> for TokensVisitor {
-    type Value = Tokens;
+    type Value = VocabularyTokens;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map from tokens to numbers, or a list of tokens with scores")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Tokens, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<VocabularyTokens, A::Error> {
         while let Some((text, id)) = map.next_entry()? {
             self.push(text, id)?;
         }
-        Ok(Tokens(self.0))
+        Ok(VocabularyTokens(self.0))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Tokens, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<VocabularyTokens, A::Error> {
         while let Some((text, _)) = list.next_element::<(String, f64)>()? {
             let id = u32::try_from(self.0.len()).map_err(A::Error::custom)?;
             self.push(text, id)?;
         }
-        Ok(Tokens(self.0))
+        Ok(VocabularyTokens(self.0))
     }
 }
 
@@ -154,7 +155,7 @@ enum Encoding {
 
 /// Reads a file. Errors name the field.
 pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
-    let file: File<'_> = from_json(json)?;
+    let file: TokenizerFile<'_> = from_json(json)?;
     let decoder = steps("decoder", file.decoder)?;
     let normalizer = steps("normalizer", file.normalizer)?;
     let pre_tokenizer = steps("pre_tokenizer", file.pre_tokenizer)?;
@@ -178,14 +179,14 @@ pub(super) fn read(json: &[u8]) -> Result<VocabularyFile, String> {
 }
 
 /// Writes the kinds of steps for an error.
-fn kinds(steps: &[&Step]) -> String {
+fn kinds(steps: &[&PipelineStep]) -> String {
     if steps.is_empty() {
         return "none".to_owned();
     }
     steps.iter().map(|step| step.kind.as_str()).collect::<Vec<_>>().join(", ").chars().take(200).collect()
 }
 
-fn encoding(decoder: &[&Step]) -> Result<Encoding, String> {
+fn encoding(decoder: &[&PipelineStep]) -> Result<Encoding, String> {
     let has = |kind| decoder.iter().any(|step| step.kind == kind);
     let is_sentence_piece = decoder.iter().all(|step| match step.kind.as_str() {
         "Metaspace" | "ByteFallback" | "Fuse" | "Strip" => true,
@@ -221,8 +222,8 @@ impl Encoding {
     }
 }
 
-/// The byte that a character of a byte-level vocabulary encodes. Printable characters of Latin-1 encode themselves, and the other 68
-/// bytes are numbered from U+0100 on. Source: the vocabulary of GPT-2.
+/// The byte that a character of a byte-level vocabulary encodes. Printable characters of Latin-1 encode
+/// themselves, and the other 68 bytes are numbered from U+0100 on. Source: the vocabulary of GPT-2.
 fn byte_of(character: char) -> Option<u8> {
     let is_printable = |code: u32| matches!(code, 33..=126 | 161..=172 | 174..=255);
     let code = u32::from(character);
@@ -236,8 +237,8 @@ fn byte_of(character: char) -> Option<u8> {
 /// Where the tokenizer puts a space before a text.
 fn leading_space(
     encoding: Encoding,
-    normalizer: &[&Step],
-    pre_tokenizer: &[&Step],
+    normalizer: &[&PipelineStep],
+    pre_tokenizer: &[&PipelineStep],
 ) -> Result<LeadingSpace, String> {
     if encoding == Encoding::ByteLevel {
         // It leaves a space that the text begins with, so that nothing shows where the first one comes from.
@@ -266,8 +267,8 @@ fn leading_space(
 }
 
 /// Whether text is normalized to NFC. Other normalizers would change it in ways that no prompt shows.
-fn normalizes(normalizer: &[&Step]) -> Result<bool, String> {
-    let is_supported = |step: &&Step| match step.kind.as_str() {
+fn normalizes(normalizer: &[&PipelineStep]) -> Result<bool, String> {
+    let is_supported = |step: &&PipelineStep| match step.kind.as_str() {
         "NFC" | "Prepend" => true,
         "Replace" => step.content.as_deref() == Some(SPACE),
         _ => false,
@@ -282,7 +283,7 @@ fn normalizes(normalizer: &[&Step]) -> Result<bool, String> {
 }
 
 /// The special token before a text.
-fn first_token(post_processor: &[&Step]) -> Option<String> {
+fn first_token(post_processor: &[&PipelineStep]) -> Option<String> {
     let template = post_processor.iter().find(|step| step.kind == "TemplateProcessing")?;
     match template.single.first()? {
         TemplatePart::SpecialToken { id } => Some(id.clone()),

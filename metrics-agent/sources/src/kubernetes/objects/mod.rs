@@ -24,7 +24,8 @@ pub struct ClusterObjects(pub Vec<Arc<ClusterObject>>);
 /// One object, such as an `InferencePool`, or the `ConfigMap` with picker configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterObject {
-    /// Its identity now. A deleted object that is created again has the same identity and another [`Self::uid`].
+    /// Its identity now. A deleted object that is created again has the same identity and another
+    /// [`Self::uid`].
     pub id: ObjectId,
     /// Identifies the object for all time.
     pub uid: String,
@@ -139,16 +140,17 @@ const ROUTES: Resource = Resource {
 /// The kind of the object with picker configurations, and of objects with base models.
 const CONFIG_MAP: Resource = Resource { group: "", version: "v1", kind: "ConfigMap", name: "configmaps" };
 
-/// Gathers the objects of all watches, and publishes them once each watch has listed its objects or has none to list.
+/// Gathers the objects of all watches, and publishes them once each watch has listed its objects or has none
+/// to list.
 #[derive(Debug)]
 struct ObjectStore {
-    parts: Mutex<Vec<Part>>,
+    parts: Mutex<Vec<WatchedObjects>>,
     published: watch::Sender<ObjectsResult>,
 }
 
 /// The objects of one watch.
 #[derive(Debug, Default)]
-struct Part {
+struct WatchedObjects {
     objects: Vec<Arc<ClusterObject>>,
     /// Why nothing was listed yet; `None`: it was, or there is nothing to list.
     pending: Option<String>,
@@ -157,7 +159,7 @@ struct Part {
 impl ObjectStore {
     /// No objects yet, of watches with these names.
     fn new(watches: impl Iterator<Item = String>) -> Self {
-        let part = |name| Part { objects: Vec::new(), pending: Some(name) };
+        let part = |name| WatchedObjects { objects: Vec::new(), pending: Some(name) };
         let parts: Vec<_> = watches.map(part).collect();
         let published = watch::Sender::new(gather(&parts));
         Self { parts: Mutex::new(parts), published }
@@ -173,7 +175,7 @@ impl ObjectStore {
         let mut parts = self.parts.lock();
         let Some(part) = parts.get_mut(index) else { return };
         match update {
-            Update::Objects(objects) => *part = Part { objects, pending: None },
+            Update::Objects(objects) => *part = WatchedObjects { objects, pending: None },
             // The last objects stay.
             Update::Unavailable(_) | Update::Failed(_) if part.pending.is_none() => return,
             Update::Unavailable(_) => part.pending = None,
@@ -184,7 +186,7 @@ impl ObjectStore {
     }
 }
 
-fn gather(parts: &[Part]) -> ObjectsResult {
+fn gather(parts: &[WatchedObjects]) -> ObjectsResult {
     let pending: Vec<_> = parts.iter().filter_map(|part| part.pending.as_deref()).collect();
     if !pending.is_empty() {
         return Err(format!("not listed yet: {}", pending.join("; ")));

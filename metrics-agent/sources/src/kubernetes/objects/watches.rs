@@ -15,7 +15,7 @@ use super::{
 };
 use crate::kubernetes::Namespaces;
 use crate::kubernetes::client::Client;
-use crate::kubernetes::watch::{Decode, Resource, Selector, Target, Watch, WatchMetrics};
+use crate::kubernetes::watch::{Decode, Resource, Selector, Watch, WatchMetrics, WatchTarget};
 
 /// The watches of all kinds, until dropped.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ impl ObjectWatches {
 
     fn of_targets(
         client: &Client,
-        targets: Vec<Target>,
+        targets: Vec<WatchTarget>,
         limits: FileLimits,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        let store = Arc::new(ObjectStore::new(targets.iter().map(Target::to_string)));
-        let start = |(index, target): (usize, Target)| {
+        let store = Arc::new(ObjectStore::new(targets.iter().map(WatchTarget::to_string)));
+        let start = |(index, target): (usize, WatchTarget)| {
             let store = Arc::clone(&store);
             let decode = DecodeObject { resource: target.resource, max_bytes: limits.bytes };
             let name = format!("watch of {target}");
@@ -79,10 +79,10 @@ impl ObjectWatches {
     }
 }
 
-fn targets(kinds: &[Resource], namespaces: &Namespaces, config_maps: ConfigMaps) -> Vec<Target> {
+fn targets(kinds: &[Resource], namespaces: &Namespaces, config_maps: ConfigMaps) -> Vec<WatchTarget> {
     let ConfigMaps { picker, base_models } = config_maps;
     let selected = |resource: Resource, selector: &Selector| {
-        let target = |namespace| Target { resource, namespace, selector: selector.clone() };
+        let target = |namespace| WatchTarget { resource, namespace, selector: selector.clone() };
         match namespaces {
             Namespaces::All => vec![target(None)],
             Namespaces::Named(names) => names.iter().cloned().map(Some).map(target).collect(),
@@ -90,7 +90,7 @@ fn targets(kinds: &[Resource], namespaces: &Namespaces, config_maps: ConfigMaps)
     };
     let labelled = Selector::Labels(format!("{BASE_MODEL_LABEL}=true"));
     let labelled = base_models.then(|| selected(CONFIG_MAP, &labelled));
-    let picker = picker.map(|PickerConfigMap { namespace, name }| Target {
+    let picker = picker.map(|PickerConfigMap { namespace, name }| WatchTarget {
         resource: CONFIG_MAP,
         namespace: Some(namespace),
         selector: Selector::Name(name),
@@ -108,12 +108,12 @@ pub(super) struct DecodeObject {
 
 #[derive(Deserialize)]
 struct Identity {
-    metadata: Metadata,
+    metadata: ObjectMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct ObjectMetadata {
     name: String,
     namespace: String,
     uid: String,
@@ -142,7 +142,7 @@ impl Decode for DecodeObject {
             // Often longer than everything else, and of no use here.
             metadata.remove("managedFields");
         }
-        let Metadata { name, namespace, uid, resource_version, generation } = metadata;
+        let ObjectMetadata { name, namespace, uid, resource_version, generation } = metadata;
         let id = ObjectId { api_version, kind, namespace, name };
         Ok(Some(ClusterObject { id, uid, generation, resource_version, json }))
     }
@@ -162,7 +162,7 @@ mod tests {
         let named = Namespaces::Named(["a", "b"].map(str::to_owned).into());
         let targets = targets(&KINDS, &named, config_maps);
         assert_eq!(targets.len(), 2 * KINDS.len() + 3);
-        let names: Vec<_> = targets.iter().map(Target::to_string).collect();
+        let names: Vec<_> = targets.iter().map(WatchTarget::to_string).collect();
         assert_eq!(names[1], r#"inferencepools.inference.networking.k8s.io in "b""#);
         assert_eq!(names.last().unwrap(), r#"configmaps in "a" named "picker""#);
         let labelled = r#"configmaps in "b" with "inference.networking.k8s.io/bbr-managed=true""#;

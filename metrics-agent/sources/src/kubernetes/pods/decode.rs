@@ -17,22 +17,22 @@ pub(super) struct DecodePod {
 
 #[derive(Deserialize)]
 struct PodObject {
-    metadata: Metadata,
-    status: Option<Status>,
+    metadata: PodMetadata,
+    status: Option<PodStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct PodMetadata {
     name: String,
     uid: String,
     labels: Option<BTreeMap<String, String>>,
-    annotations: Option<Annotations>,
+    annotations: Option<PodAnnotations>,
     deletion_timestamp: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Annotations {
+struct PodAnnotations {
     #[serde(rename = "llm-d.ai/active-ports")]
     active_ports: Option<String>,
     /// The annotation's earlier name.
@@ -41,7 +41,7 @@ struct Annotations {
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct PodStatus {
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
     #[serde(rename = "hostIP")]

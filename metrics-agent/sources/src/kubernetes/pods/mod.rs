@@ -14,10 +14,11 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
-use super::watch::{Resource, Selector, Target, Update, Watch, WatchMetrics};
+use super::watch::{Resource, Selector, Update, Watch, WatchMetrics, WatchTarget};
 use crate::endpoints::LabelLimits;
 
-/// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is absent.
+/// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadyPods(pub HashMap<PodSelector, Arc<[Arc<Pod>]>>);
 
@@ -137,7 +138,7 @@ impl PodWatches {
     }
 
     fn start(&self, selector: PodSelector) -> AbortOnDropHandle<()> {
-        let target = Target {
+        let target = WatchTarget {
             resource: PODS,
             namespace: Some(selector.namespace.clone()),
             selector: Selector::Labels(selector.expression()),
@@ -154,13 +155,13 @@ impl PodWatches {
 /// Gathers the pods of all selectors in use.
 #[derive(Debug, Default)]
 struct PodStore {
-    parts: Mutex<BTreeMap<PodSelector, Part>>,
+    parts: Mutex<BTreeMap<PodSelector, SelectedPods>>,
     published: watch::Sender<Arc<ReadyPods>>,
 }
 
 /// The pods of one selector.
 #[derive(Debug, Default)]
-struct Part {
+struct SelectedPods {
     /// `None`: not listed yet.
     pods: Option<Arc<[Arc<Pod>]>>,
     /// Why they were not listed.
@@ -183,7 +184,7 @@ impl PodStore {
         let has_changed = parts.len() < before;
         for selector in selectors {
             if !parts.contains_key(selector) {
-                parts.insert(selector.clone(), Part::default());
+                parts.insert(selector.clone(), SelectedPods::default());
             }
         }
         if has_changed {
@@ -197,7 +198,7 @@ impl PodStore {
         let Some(part) = parts.get_mut(selector) else { return };
         match update {
             Update::Objects(pods) => {
-                *part = Part { pods: Some(pods.into()), problem: None, is_unavailable: false };
+                *part = SelectedPods { pods: Some(pods.into()), problem: None, is_unavailable: false };
                 self.publish(&parts);
             }
             Update::Unavailable(problem) => {
@@ -216,7 +217,7 @@ impl PodStore {
     }
 
     /// Publishes under the lock, so that an older set cannot replace a newer one.
-    fn publish(&self, parts: &BTreeMap<PodSelector, Part>) {
+    fn publish(&self, parts: &BTreeMap<PodSelector, SelectedPods>) {
         let listed = parts.iter().filter_map(|(selector, part)| Some((selector.clone(), part.pods.clone()?)));
         self.published.send_replace(Arc::new(ReadyPods(listed.collect())));
     }

@@ -14,9 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 pub(crate) use replica::{Decode, DecodeName};
-use replica::{NextPage, Replica};
+use replica::{NextPage, WatchReplica};
 use status::{Outlook, WatchStatus};
-pub(crate) use target::{Resource, Selector, Target};
+pub(crate) use target::{Resource, Selector, WatchTarget};
 use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, Client, Reason};
@@ -24,7 +24,8 @@ use super::client::{ApiError, Client, Reason};
 /// Objects of a page of a list, as kubectl and Kubernetes' own clients have it.
 const PAGE: u32 = 500;
 
-/// Maximum number of bytes of a page; a page above it is requested again with fewer objects. One object has 3 MiB at most.
+/// Maximum number of bytes of a page; a page above it is requested again with fewer objects. One object has 3
+/// MiB at most.
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The API server ends a watch after this time, and the watch continues with a new request.
@@ -59,8 +60,8 @@ pub(crate) enum Update<V> {
 /// Watches one target until dropped.
 pub(crate) struct Watch<D: Decode> {
     client: Client,
-    target: Target,
-    replica: Replica<D>,
+    target: WatchTarget,
+    replica: WatchReplica<D>,
     status: WatchStatus,
     page: u32,
     pauses: ExponentialBackoff,
@@ -78,14 +79,14 @@ impl<D: Decode> Watch<D> {
     /// Calls `update` with each change. Objects beyond `max_objects` are ignored.
     pub(crate) fn new(
         client: Client,
-        target: Target,
+        target: WatchTarget,
         decode: D,
         max_objects: usize,
         metrics: WatchMetrics,
         update: impl Fn(Update<D::Value>) + Send + Sync + 'static,
     ) -> Self {
         let status = WatchStatus::new(target.clone(), metrics);
-        let replica = Replica::new(decode, max_objects);
+        let replica = WatchReplica::new(decode, max_objects);
         Self { client, target, replica, status, page: PAGE, pauses: pauses(), update: Box::new(update) }
     }
 
@@ -134,7 +135,8 @@ impl<D: Decode> Watch<D> {
         }
     }
 
-    /// Applies changes since a version until the API server ends the watch, and returns the version to continue from.
+    /// Applies changes since a version until the API server ends the watch, and returns the version to
+    /// continue from.
     async fn watch(&mut self, mut version: String) -> Result<String, Break> {
         let started = Instant::now();
         let path = self.target.watch_path(&version, WATCH_SECONDS);
@@ -203,7 +205,7 @@ impl Break {
 }
 
 /// Whether the error means that the kind is not installed.
-fn is_missing(target: &Target, error: &ApiError) -> bool {
+fn is_missing(target: &WatchTarget, error: &ApiError) -> bool {
     target.resource.is_custom() && error.reason() == Reason::NotFound
 }
 

@@ -13,7 +13,8 @@ pub(crate) trait Decode: Send + 'static {
     /// An object.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// Reads an object's JSON. `None`: it is left out, such as a pod that is not ready. The error is the reason for ignoring it.
+    /// Reads an object's JSON. `None`: it is left out, such as a pod that is not ready. The error is the
+    /// reason for ignoring it.
     fn decode(&self, json: &str) -> Result<Option<Self::Value>, String>;
 }
 
@@ -24,13 +25,13 @@ impl Decode for DecodeName {
     type Value = Key;
 
     fn decode(&self, json: &str) -> Result<Option<Key>, String> {
-        let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let WatchedObject { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         Ok(Some((metadata.namespace, metadata.name)))
     }
 }
 
 /// The objects of one watch. A list replaces them when it is complete, and events change them one by one.
-pub(super) struct Replica<D: Decode> {
+pub(super) struct WatchReplica<D: Decode> {
     decode: D,
     max_objects: usize,
     objects: Objects<D::Value>,
@@ -72,7 +73,7 @@ pub(super) struct Applied {
 }
 
 #[derive(Deserialize)]
-struct List<'a> {
+struct WatchedList<'a> {
     metadata: ListMetadata,
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
@@ -87,16 +88,16 @@ struct ListMetadata {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchEvent<'a> {
     #[serde(rename = "type")]
-    kind: EventKind,
+    kind: WatchEventKind,
     #[serde(borrow)]
     object: &'a RawValue,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum EventKind {
+enum WatchEventKind {
     Added,
     Modified,
     Deleted,
@@ -105,13 +106,13 @@ enum EventKind {
 }
 
 #[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
+struct WatchedObject {
+    metadata: WatchedMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct WatchedMetadata {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -119,7 +120,7 @@ struct Metadata {
     resource_version: String,
 }
 
-impl<D: Decode> Replica<D> {
+impl<D: Decode> WatchReplica<D> {
     /// No objects yet. Objects beyond `max_objects` are ignored.
     pub(super) fn new(decode: D, max_objects: usize) -> Self {
         Self { decode, max_objects, objects: Objects::default(), listed: Objects::default() }
@@ -147,9 +148,9 @@ impl<D: Decode> Replica<D> {
 
     /// Reads one page of the list; the last one replaces the objects.
     pub(super) fn read_page(&mut self, page: &[u8]) -> Result<NextPage, ApiError> {
-        let List { metadata, items } = parse(page)?;
+        let WatchedList { metadata, items } = parse(page)?;
         for item in items.unwrap_or_default() {
-            let Object { metadata } = parse(item.get().as_bytes())?;
+            let WatchedObject { metadata } = parse(item.get().as_bytes())?;
             let key = (metadata.namespace, metadata.name);
             let before = self.objects.by_key.get(&key);
             let is_ignored = self.objects.ignored.contains(&key);
@@ -177,17 +178,17 @@ impl<D: Decode> Replica<D> {
 
     /// Applies an event of the watch.
     pub(super) fn apply(&mut self, event: &[u8]) -> Result<Applied, ApiError> {
-        let Event { kind, object } = parse(event)?;
+        let WatchEvent { kind, object } = parse(event)?;
         let text = object.get().as_bytes();
-        if matches!(kind, EventKind::Error) {
+        if matches!(kind, WatchEventKind::Error) {
             return Err(parse::<Status>(text)?.error());
         }
-        let Object { metadata } = parse(text)?;
+        let WatchedObject { metadata } = parse(text)?;
         let (key, version) = ((metadata.namespace, metadata.name), metadata.resource_version);
         let has_changed = match kind {
-            EventKind::Added | EventKind::Modified => self.set(key, object),
-            EventKind::Deleted => self.objects.remove(&key),
-            EventKind::Bookmark | EventKind::Error => false,
+            WatchEventKind::Added | WatchEventKind::Modified => self.set(key, object),
+            WatchEventKind::Deleted => self.objects.remove(&key),
+            WatchEventKind::Bookmark | WatchEventKind::Error => false,
         };
         Ok(Applied { version, has_changed })
     }
@@ -229,7 +230,8 @@ impl<V> Objects<V> {
 /// The object cannot be used, and the reason is logged.
 struct Ignored;
 
-/// Reads an object that is to be among `others`. The reason is logged once, not for each change of an object that stays unusable.
+/// Reads an object that is to be among `others`. The reason is logged once, not for each change of an object
+/// that stays unusable.
 fn read<D: Decode>(
     decode: &D,
     max: usize,

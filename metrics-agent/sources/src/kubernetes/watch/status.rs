@@ -5,19 +5,20 @@ use core::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
-use super::target::Target;
+use super::target::WatchTarget;
 use super::{WatchMetrics, is_missing};
 use crate::kubernetes::client::{ApiError, Reason};
 
 /// Grace period for 401 and 403: an API server that has just started refuses valid tokens for a moment.
 const PASSING_REFUSAL: Duration = Duration::from_secs(5);
 
-/// After this time without its kind, an object is gone. The API server deletes the objects of a kind before the kind.
+/// After this time without its kind, an object is gone. The API server deletes the objects of a kind before
+/// the kind.
 const PASSING_ABSENCE: Duration = Duration::from_secs(10);
 
 /// The state of one watch. Its part of the gauges is removed when it is dropped.
 pub(super) struct WatchStatus {
-    target: Target,
+    target: WatchTarget,
     metrics: WatchMetrics,
     state: WatchState,
     objects: i64,
@@ -66,9 +67,9 @@ impl WatchState {
 }
 
 impl WatchStatus {
-    /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the first value of a new
-    /// series.
-    pub(super) fn new(target: Target, metrics: WatchMetrics) -> Self {
+    /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the
+    /// first value of a new series.
+    pub(super) fn new(target: WatchTarget, metrics: WatchMetrics) -> Self {
         let status = Self {
             target,
             metrics,
@@ -204,8 +205,8 @@ mod tests {
         Resource { group: "example.com", version: "v1", kind: "Pool", name: "pools.example.com" };
     const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "pods" };
 
-    fn target(resource: Resource) -> Target {
-        Target { resource, namespace: None, selector: Selector::All }
+    fn target(resource: Resource) -> WatchTarget {
+        WatchTarget { resource, namespace: None, selector: Selector::All }
     }
 
     fn status(resource: Resource) -> WatchStatus {

@@ -11,7 +11,8 @@ pub(crate) struct Resource {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
-    /// The plural's name in URLs and, with the group, in metrics and messages: `inferencepools.inference.networking.k8s.io`.
+    /// The plural's name in URLs and, with the group, in metrics and messages:
+    /// `inferencepools.inference.networking.k8s.io`.
     pub name: &'static str,
 }
 
@@ -37,7 +38,7 @@ impl Resource {
 
 /// The objects that a watch reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct WatchTarget {
     pub resource: Resource,
     /// The namespace; `None`: all.
     pub namespace: Option<String>,
@@ -55,7 +56,7 @@ pub(crate) enum Selector {
     Labels(String),
 }
 
-impl Target {
+impl WatchTarget {
     /// The URL of one page of the list.
     pub(super) fn list_path(&self, limit: u32, after: Option<&str>) -> String {
         let mut path = self.path();
@@ -106,7 +107,7 @@ fn push(path: &mut String, key: &str, value: &str) {
 }
 
 /// Text for messages: `pods in "team-a" with "app=llama"`.
-impl fmt::Display for Target {
+impl fmt::Display for WatchTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.resource.name)?;
         if let Some(namespace) = &self.namespace {
@@ -132,8 +133,8 @@ mod tests {
     };
     const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "pods" };
 
-    fn target(resource: Resource, namespace: Option<&str>, selector: Selector) -> Target {
-        Target { resource, namespace: namespace.map(str::to_owned), selector }
+    fn target(resource: Resource, namespace: Option<&str>, selector: Selector) -> WatchTarget {
+        WatchTarget { resource, namespace: namespace.map(str::to_owned), selector }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker_wire::v1;
 use metrics_agent_status::pool::{EndpointState, EndpointStatus};
+use metrics_agent_status::predictions::CachePredictions;
 use metrics_agent_support::runtime::Clock;
 
 use super::*;
@@ -177,7 +178,7 @@ async fn rates_and_times_of_all_proxies_add_up_and_are_recent() {
         let reports = reports.of("p");
         let recent = traffic_to_pool(reports.proxies.values().map(|report| &report.recent)).unwrap();
         let key = pool.as_slice()[0].key();
-        let totals = reports.totals[&key];
+        let totals = &reports.totals[&key];
         (recent, traffic_to_endpoint(totals, reports.proxies.values().map(|report| &report.endpoints[&key])))
     };
     let (first, endpoint) = send(0);

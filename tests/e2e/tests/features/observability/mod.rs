@@ -1,4 +1,4 @@
-//! What operators see: statistics, explanations and shadows.
+//! Views of operators: statistics, explanations and shadows.
 
 mod explanations;
 mod shadow;

@@ -99,7 +99,8 @@ async fn chosen(stack: &Stack, choice: &str, body: &Value) -> Response {
     client::http1().post(stack.url(CHAT)).header(CHOICE, choice).json(body).send().await.unwrap()
 }
 
-/// Sends requests that the other picker sends to this server, which must serve them; returns the counts of their comparisons.
+/// Sends requests that the other picker sends to this server, which must serve them; returns the counts of
+/// their comparisons.
 async fn compare(stack: &Stack, requests: usize, server: usize) -> Counts {
     let before = Counts::of(stack).await;
     for _ in 0..requests {
@@ -109,7 +110,7 @@ async fn compare(stack: &Stack, requests: usize, server: usize) -> Counts {
     Counts::of(stack).await.since(before)
 }
 
-/// Gives every server a queue but one, and waits until the shadow picks that one.
+/// Gives every server a queue but one, and waits until the shadow picks the server without a queue.
 async fn prefer(stack: &Stack, best: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| metrics.waiting = if index == best { 0 } else { 5 });

@@ -1,4 +1,4 @@
-//! Token counts from the usage of answers.
+//! Token counts from the usage of responses.
 
 use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, TEXT};
@@ -21,7 +21,7 @@ fn counting() -> Builder {
     Stack::builder().picker_field("countTokens", true)
 }
 
-/// Sends it, and gives the answer.
+/// Sends it, and gives the response.
 async fn answer(stack: &Stack, path: &str, body: &Value, headers: &[(&str, &str)]) -> String {
     let mut request = client::http1().post(stack.url(path)).json(body);
     for (name, value) in headers {
@@ -37,7 +37,7 @@ fn series(name: &str, model: &str, target: &str) -> String {
     format!(r#"{name}{{pool="default",model_name="{model}",target_model="{target}"}}"#)
 }
 
-/// Waits until the statistics count exactly these tokens and answers of this model.
+/// Waits until the statistics count exactly these tokens and responses of this model.
 async fn until_counted(stack: &Stack, model: &str, target: &str, answers: u64, tokens: [(&str, u64); 3]) {
     eventually(&format!("the tokens of {model} are counted"), async || {
         let statistics = statistics(stack).await;
@@ -149,7 +149,8 @@ async fn times_are_counted_per_token_and_time_to_first_token_of_streamed_answers
         if (all, streamed) != (2.0, 1.0) {
             return Err(format!("{all} times, {streamed} of streamed answers"));
         }
-        // Each of the tokens, the end, the usage and the last line came 10 ms after the one before; 6 % is Envoy's sum.
+        // Each of the tokens, the end, the usage and the last line came 10 ms after the one before; 6 % is
+        // Envoy's sum.
         let least = 0.94 * 10_000.0;
         let (all, streamed) = (of("ntpot_us_sum")?, of("streaming_tpot_us_sum")?);
         assert!(all >= least * 11.0 / f64::from(TOKENS), "{all} us a token");

@@ -1,4 +1,4 @@
-//! What the page shows of servers and proxies, and changes of it.
+//! State of servers and proxies on the page, and its changes.
 
 use super::table::{is_true, row, rows, shows};
 use anyhow::{Result, ensure};

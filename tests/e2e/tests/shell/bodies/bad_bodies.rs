@@ -1,4 +1,4 @@
-//! Bodies that the picker refuses: a clear answer for each, and the next request is served.
+//! Bodies that the picker refuses: a clear response for each, and the next request is served.
 
 use endpoint_picker_e2e::fixture::{
     CHAT, MESSAGES, TEXT, assert_a_good_request_works, faults, forget_requests, openai_error, request_counts,
@@ -11,7 +11,7 @@ const LEVELS: usize = 10_000;
 
 /// A body that the picker refuses.
 struct BadBody {
-    /// What is wrong with it.
+    /// Its mistake.
     case: &'static str,
     path: &'static str,
     body: Vec<u8>,

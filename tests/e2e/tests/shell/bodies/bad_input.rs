@@ -1,4 +1,4 @@
-//! Requests that are empty, odd, never end or are too large get a clear answer, and the next one is served.
+//! Requests that are empty, odd, never end or are too large get a clear response, and the next one is served.
 
 use endpoint_picker_e2e::fixture::{
     CHAT, MESSAGES, TEXT, assert_a_good_request_works, faults, openai_error, request_counts,

@@ -1,4 +1,4 @@
-//! Bodies of every size and framing come through unchanged, and so do the answers.
+//! Bodies of every size and framing come through unchanged, and so do the responses.
 
 use bytes::Bytes;
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, TEXT, forget_requests, fresh_chat};

@@ -1,4 +1,5 @@
-//! A path that is written in another way is subject to the same rules, because servers decode it all the same.
+//! A path that is written in another way is subject to the same rules, because servers decode it all the
+//! same.
 
 use anyhow::ensure;
 use endpoint_picker_e2e::fixture::{openai_error, until_every_worker};
@@ -32,7 +33,7 @@ const NORMALIZED: [&str; 4] = [
     "/v1/x/../chat/completions",
 ];
 
-/// The status and the JSON of the answer, for this path as it is written and this model.
+/// The status and the JSON of the response, for this path as it is written and this model.
 async fn post(stack: &Stack, path: &str, model: &str) -> (StatusCode, String) {
     let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let length = body.len();
@@ -73,7 +74,7 @@ async fn assert_the_rules_reach(stack: &Stack, paths: &[&str]) {
         assert_eq!(status, StatusCode::OK, "{path}: {body}");
         let answer: Value = serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body:?}"));
         assert_eq!(answer["route"], "/v1/chat/completions", "{path}: {body}");
-        // The server has received the target of the model; the answer has the client's name for it.
+        // The server has received the target of the model; the response has the client's name for it.
         assert_eq!(answer["received"], "known-v1", "{path}: {body}");
         assert_eq!(answer["model"], "known", "{path}: {body}");
     }

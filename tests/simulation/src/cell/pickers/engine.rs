@@ -153,7 +153,7 @@ impl EnginePicker {
                 exchange.response_headers(&mut self.pool, proxy, false);
                 exchange.response_body(&mut self.pool, proxy, false);
             }
-            // The bytes are those of the first one.
+            // The bytes are the first one's.
             Chunk::More => {
                 exchange.response_body(&mut self.pool, proxy, false);
             }
@@ -230,7 +230,7 @@ fn policy(name: &str, config: &str) -> v1::Policy {
     plan.pools.pop().unwrap().policy
 }
 
-/// The body of a request. Clients do not know how long the answer will be, so none limits it.
+/// The body of a request. Clients do not know how long the response will be, so none limits it.
 fn write_body(request: &SimulatedRequest, body: &mut Vec<u8>) {
     body.clear();
     let model = request.adapter.as_deref().unwrap_or(MODEL);

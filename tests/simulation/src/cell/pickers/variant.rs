@@ -14,9 +14,9 @@ pub struct Variant {
 pub enum Mechanism {
     /// Each server in turn.
     RoundRobin,
-    /// By the true state of all servers.
+    /// Pick by the true state of all servers.
     Omniscient,
-    /// By the rules of a configuration.
+    /// Pick by the rules of a configuration.
     Rules {
         /// An `EndpointPickerConfig`, as users write it.
         config: &'static str,
@@ -83,7 +83,8 @@ macro_rules! latency_with {
 
 const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
 
-/// The tokens in flight are those that the events show as not cached. Without this producer's name whole prompts would count.
+/// The tokens in flight are those that the events show as not cached. Without this producer's name whole
+/// prompts would count.
 const EXPECTED_LATENCY_BY_EVENTS: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: precise-prefix-cache-producer}, \
     {type: inflight-load-producer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}, \
     {type: expected-latency-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}]}";
@@ -120,7 +121,7 @@ impl Variant {
         matches!(self.mechanism, Mechanism::Rules { contents: Contents::Events, .. })
     }
 
-    /// What the others are compared with: the EPP's default.
+    /// Variant with which the others are compared: the EPP's default.
     pub const DEFAULT: &'static Self = &VARIANTS[1];
 
     /// The variant of this name.

@@ -33,7 +33,8 @@ const LOADS: [f64; 3] = [0.6, 0.8, 0.95];
 /// The load of cells with other conditions.
 const LOAD: f64 = 0.8;
 
-/// Conversations that inference-perf takes in turn: with 40 each of four servers has the same ones in round robin, with 41 it has not.
+/// Conversations that inference-perf takes in turn: with 40 each of four servers has the same ones in round
+/// robin, with 41 it has not.
 const IN_TURN: [usize; 2] = [40, 41];
 
 const STUDY: ClosedLoop = ClosedLoop::STUDY;
@@ -55,7 +56,7 @@ const USUAL: Conditions = Conditions::USUAL;
 /// Servers whose reported size is true and small, or too small.
 const SIZES: [Drawn; 2] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReports];
 
-/// Four workloads: of many turns, of long answers, of long prompts and of adapters.
+/// Four workloads: of many turns, of long responses, of long prompts and of adapters.
 const FOUR: &[Drawn] = &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix, Drawn::Adapters];
 
 const fn read_every(milliseconds: u64) -> Conditions {
@@ -140,8 +141,8 @@ impl RegretCell {
         }
     }
 
-    /// Number of measured requests, of this many in an open loop: in closed loops a p90 needs fewer, because nothing piles up, and
-    /// inference-perf sends 200.
+    /// Number of measured requests, of this many in an open loop: in closed loops a p90 needs fewer, because
+    /// nothing piles up, and inference-perf sends 200.
     pub(super) fn requests(&self, of_open: usize) -> usize {
         match self.requests {
             Requests::Open(..) => of_open,

@@ -9,7 +9,7 @@ use core::fmt::Write;
 /// A cell and what was measured there.
 pub(super) struct Row<'a> {
     cell: &'a RegretCell,
-    /// By seed.
+    /// Results by seed.
     recommended: &'a [Figures],
     simple: &'a [Vec<Figures>],
     omniscient: &'a [Figures],
@@ -69,7 +69,7 @@ impl Row<'_> {
         ratios(self.recommended, self.omniscient, &p90)
     }
 
-    /// What the cell has, if it misses its bar.
+    /// Value of the cell, if it misses its bar.
     pub(super) fn missed(&self) -> Option<String> {
         let (regret, of_omniscient) = (median_of(self.regrets(&p90)), median_of(self.of_omniscient()));
         let Bar { regret: bar, of_omniscient: omniscient_bar } = self.cell.bar;

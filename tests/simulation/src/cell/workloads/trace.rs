@@ -12,13 +12,15 @@ use std::time::Duration;
 ///
 /// Two formats are read, and the first line decides:
 ///
-/// - CSV with the header `TIMESTAMP,ContextTokens,GeneratedTokens`: Azure's traces of 2023. Prompts share nothing.
-/// - JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`: Mooncake's traces, and other traces with hashed blocks. Equal numbers in
-///   `hash_ids` are equal blocks of the prompt. Their size follows from the lengths: the smallest power of two from 16 on with which the blocks of
-///   every prompt suffice.
+/// - CSV with the header `TIMESTAMP,ContextTokens,GeneratedTokens`: Azure's traces of 2023. Prompts share
+///   nothing.
+/// - JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`: Mooncake's traces, and
+///   other traces with hashed blocks. Equal numbers in `hash_ids` are equal blocks of the prompt. Their size
+///   follows from the lengths: the smallest power of two from 16 on with which the blocks of every prompt
+///   suffice.
 ///
-/// Times are stretched or compressed to the load that is asked for. Each seed begins at another place of the file; behind the last request
-/// the first one follows.
+/// Times are stretched or compressed to the load that is asked for. Each seed begins at another place of the
+/// file; behind the last request the first one follows.
 #[derive(Debug)]
 pub struct Trace {
     name: String,
@@ -51,7 +53,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// Maximum length of a prompt or an answer.
+/// Maximum length of a prompt or a response.
 const MAX_TOKENS: u32 = 1 << 20;
 /// Maximum number of requests of a file.
 const MAX_REQUESTS: usize = 2_000_000;
@@ -221,7 +223,7 @@ fn json_line(line: &str) -> Result<Recorded, String> {
     })
 }
 
-/// A number of tokens; an empty answer counts as one token.
+/// A number of tokens; an empty response counts as one token.
 fn tokens(name: &str, number: f64) -> Result<u32, String> {
     if !(0.0..=f64::from(MAX_TOKENS)).contains(&number) {
         return Err(format!("{name} is {number}; must be 0 to {MAX_TOKENS}"));

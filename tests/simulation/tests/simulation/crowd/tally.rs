@@ -11,9 +11,9 @@ pub(super) struct Tally {
     pub(super) requests: usize,
     /// Blocks of prompts that the picked servers had.
     pub(super) found: u64,
-    /// Blocks that the reference's picks had.
+    /// Blocks that the picks of the single picker had.
     pub(super) found_by_one: u64,
-    /// Requests to a server with more requests in flight than the reference's pick.
+    /// Requests to a server with more requests in flight than the pick of the single picker.
     pub(super) to_busier: usize,
     /// Simulated time.
     pub(super) time: Duration,
@@ -24,7 +24,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Blocks found, as a share of those that one proxy finds.
+    /// Blocks found, as a share of those that a single proxy finds.
     pub(super) fn cached(&self) -> f64 {
         self.found as f64 / self.found_by_one.max(1) as f64
     }

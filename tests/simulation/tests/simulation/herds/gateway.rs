@@ -52,7 +52,7 @@ pub(super) struct Setup {
     pub(super) delay: Duration,
     /// Whether the first server serves nothing for a while.
     pub(super) stops: bool,
-    /// Requests that one proxy sends to one server at once, in addition to the others.
+    /// Requests that a proxy sends to one server at once, in addition to the others.
     pub(super) burst: usize,
     pub(super) seconds: u64,
 }

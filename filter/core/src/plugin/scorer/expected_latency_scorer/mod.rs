@@ -22,7 +22,8 @@ use crate::state::latency::LatencyState;
 /// 1 / (1 + cost / 1000): the cost is the expected time to the first output of the response and the delay of
 /// other requests, in milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
 ///
-/// Everything that the cost depends on is counted by the proxy, read from the servers or [learnt](LatencyState) from responses.
+/// Everything that the cost depends on is counted by the proxy, read from the servers or
+/// [learnt](LatencyState) from responses.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExpectedLatencyScorer {
@@ -115,6 +116,10 @@ impl Scorer for ExpectedLatencyScorer {
 impl Recorder for ExpectedLatencyScorer {
     fn new_state(&self) -> Option<Box<dyn PluginState>> {
         Some(Box::new(LatencyState::new(self.prior())))
+    }
+
+    fn reads_rated(&self) -> bool {
+        false
     }
 
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {

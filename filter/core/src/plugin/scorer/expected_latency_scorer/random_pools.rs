@@ -1,5 +1,5 @@
-//! The scores of random pools after random histories are bit for bit those of a formula that computes each endpoint
-//! from the state and the readings themselves.
+//! The scores of random pools after random histories are bit for bit those of a formula that computes each
+//! endpoint from the state and the readings themselves.
 
 use core::time::Duration;
 
@@ -90,7 +90,7 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
 }
 
 /// A pool with a random history.
-struct History {
+struct RandomHistory {
     fixture: Fixture,
     rng: SplitMix64,
     endpoints: usize,
@@ -98,7 +98,7 @@ struct History {
     is_shared: bool,
 }
 
-impl History {
+impl RandomHistory {
     fn new(seed: u64) -> Self {
         let mut rng = SplitMix64::new(seed);
         let endpoints = 1 + rng.below([4, 20, 70][rng.clone().below(3)]);
@@ -247,7 +247,7 @@ impl History {
 #[test]
 fn scores_are_bit_for_bit_those_of_the_straightforward_formula() {
     for seed in 1..=POOLS {
-        let mut history = History::new(seed);
+        let mut history = RandomHistory::new(seed);
         history.fixture.now = NOW + Duration::from_nanos(seed * 123_457);
         history.check(&format!("seed {seed}, before readings"));
         for step in 0..60 {

@@ -1,9 +1,9 @@
-//! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
-//! `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
+//! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones
+//! kept, `<`, `>`, `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
 //!
-//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so the limit of the whole
-//! object holds for each member, [in a bounded buffer](Kept). Behind the kept part, members with equal keys
-//! are all counted: to recognize them, their names would have to be kept.
+//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so
+//! the limit of the whole object holds for each member, [in a bounded buffer](Kept). Behind the kept part,
+//! members with equal keys are all counted: to recognize them, their names would have to be kept.
 
 mod kept;
 
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
         let mut any = false;
         loop {
             if kept.is_full() {
-                return Ok(length + array.length(Count)?);
+                return Ok(length + array.length(LengthCounter)?);
             }
             let before = kept.len();
             // Only reading shows whether another element follows, so the comma is taken back at the end.
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
     fn object(self, mut object: Object<'_, 'a>) -> json::Result<u64> {
         let kept = self.kept;
         if kept.is_full() {
-            return Count.object(object);
+            return LengthCounter.object(object);
         }
         let mut open = kept.open_object();
         while let Some(name) = key(&mut object)? {
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
             let bytes = if begun.is_kept() {
                 value(&mut object, Canonical { kept: &mut *kept })?
             } else {
-                value(&mut object, Count)?
+                value(&mut object, LengthCounter)?
             };
             kept.end_member(&mut open, begun, bytes);
         }
@@ -107,9 +107,9 @@ impl<'a> Reader<'a> for Canonical<'_, 'a> {
 
 /// Counts a value of which nothing is kept: returns the length of its text.
 #[derive(Clone, Copy)]
-struct Count;
+struct LengthCounter;
 
-impl<'a> Reader<'a> for Count {
+impl<'a> Reader<'a> for LengthCounter {
     type Value = u64;
 
     // Every type has a method.

@@ -89,7 +89,7 @@ impl<'a> MessageContent<'a> for Content<'a> {
         scope: &Scope<'_, 'a>,
     ) -> json::Result<()> {
         match name {
-            "content" => *self = value(message, ContentReader { scope })?,
+            "content" => *self = value(message, ChatContentReader { scope })?,
             "tool_calls" => {
                 let rule = "a message's tool_calls must be an array";
                 value(message, Typed { scope, kind: Kind::Array, rule })?;
@@ -107,11 +107,11 @@ impl<'a> MessageContent<'a> for Content<'a> {
     }
 }
 
-struct ContentReader<'s, 'c, 'a> {
+struct ChatContentReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
 }
 
-impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for ChatContentReader<'_, '_, 'a> {
     type Value = Content<'a>;
 
     fn other(self) -> Self::Value {

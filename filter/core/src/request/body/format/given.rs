@@ -93,8 +93,8 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
                     pass_array(array)?;
                     return Ok(Self { scope, strings }.other());
                 }
-                Item::Text => {}
-                Item::Id(id) => {
+                PromptElement::Text => {}
+                PromptElement::Id(id) => {
                     ids.add(id, room);
                     // Most lists have thousands of ids, so the others are read without the cases above.
                     while let Some(id) = next_number(&mut array, IfTokenId)? {
@@ -106,8 +106,8 @@ impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
                     }
                     break;
                 }
-                Item::Ids(Ids { ids, count }) => lists.add(Part::Ids { ids, count }, count),
-                Item::Other => {
+                PromptElement::Ids(Ids { ids, count }) => lists.add(Part::Ids { ids, count }, count),
+                PromptElement::Other => {
                     pass_array(array)?;
                     return Ok(Self { scope, strings }.other());
                 }
@@ -202,7 +202,7 @@ impl<'a> Strings<'a> for Encoded {
 }
 
 /// An element of a prompt array.
-enum Item {
+enum PromptElement {
     /// A string; [`Strings`] has read it.
     Text,
     Id(u32),
@@ -218,31 +218,31 @@ struct Element<'e, 's, 'c, 'a, S> {
 }
 
 impl<'a, S: Strings<'a>> Reader<'a> for Element<'_, '_, '_, 'a, S> {
-    type Value = Item;
+    type Value = PromptElement;
 
-    fn other(self) -> Item {
-        Item::Other
+    fn other(self) -> PromptElement {
+        PromptElement::Other
     }
 
-    fn number(self, value: Number) -> Item {
-        token_id(value).map_or(Item::Other, Item::Id)
+    fn number(self, value: Number) -> PromptElement {
+        token_id(value).map_or(PromptElement::Other, PromptElement::Id)
     }
 
-    fn string(self, value: Str<'a, '_>) -> Item {
+    fn string(self, value: Str<'a, '_>) -> PromptElement {
         self.strings.add(value, self.scope);
-        Item::Text
+        PromptElement::Text
     }
 
-    fn array(self, mut array: Array<'_, 'a>) -> json::Result<Item> {
+    fn array(self, mut array: Array<'_, 'a>) -> json::Result<PromptElement> {
         let mut ids = Ids::default();
         while let Some(id) = next_number(&mut array, IfTokenId)? {
             let Some(id) = id else {
                 pass_array(array)?;
-                return Ok(Item::Other);
+                return Ok(PromptElement::Other);
             };
             ids.add(id, self.room);
         }
-        Ok(Item::Ids(ids))
+        Ok(PromptElement::Ids(ids))
     }
 }
 

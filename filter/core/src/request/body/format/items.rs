@@ -118,7 +118,7 @@ impl<'a> Reader<'a> for Items<'_, '_, 'a> {
         let mut before = "[";
         loop {
             let mut item = ItemFields::default();
-            if element(&mut array, Item { scope: self.scope, fields: &mut item })?.is_none() {
+            if element(&mut array, ItemReader { scope: self.scope, fields: &mut item })?.is_none() {
                 break;
             }
             json.json(before);
@@ -152,12 +152,12 @@ struct ItemFields<'a> {
 }
 
 /// Reads into the fields of an empty item: in a hostile body every third byte may begin one.
-struct Item<'s, 'c, 'a> {
+struct ItemReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
     fields: &'s mut ItemFields<'a>,
 }
 
-impl<'a> Reader<'a> for Item<'_, '_, 'a> {
+impl<'a> Reader<'a> for ItemReader<'_, '_, 'a> {
     type Value = ();
 
     fn other(self) {

@@ -44,26 +44,26 @@ impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, 'a, C> {
     fn array(self, mut array: Array<'_, 'a>) -> json::Result<Self::Value> {
         let mut pieces = Pieces::new(self.scope.options.keep_bytes);
         let mut any = false;
-        while let Some(()) = element(&mut array, Message::<C>::new(self.scope, &mut pieces))? {
+        while let Some(()) = element(&mut array, ChatMessageReader::<C>::new(self.scope, &mut pieces))? {
             any = true;
         }
         Ok(any.then_some(pieces))
     }
 }
 
-struct Message<'s, 'c, 'a, C> {
+struct ChatMessageReader<'s, 'c, 'a, C> {
     scope: &'s Scope<'c, 'a>,
     pieces: &'s mut Pieces<'a>,
     content: PhantomData<C>,
 }
 
-impl<'s, 'c, 'a, C> Message<'s, 'c, 'a, C> {
+impl<'s, 'c, 'a, C> ChatMessageReader<'s, 'c, 'a, C> {
     fn new(scope: &'s Scope<'c, 'a>, pieces: &'s mut Pieces<'a>) -> Self {
         Self { scope, pieces, content: PhantomData }
     }
 }
 
-impl<'a, C: MessageContent<'a>> Reader<'a> for Message<'_, '_, 'a, C> {
+impl<'a, C: MessageContent<'a>> Reader<'a> for ChatMessageReader<'_, '_, 'a, C> {
     type Value = ();
 
     fn other(self) {

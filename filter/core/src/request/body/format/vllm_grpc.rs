@@ -77,7 +77,7 @@ impl<'a> Input<'a> {
     }
 
     /// The prompt. Images belong to token ids, among which their tokens are.
-    fn prompt(self, options: &Options<'_>, images: &Images<'_>) -> Prompt<'a> {
+    fn prompt(self, options: &Options<'_>, images: &ImageInputs<'_>) -> Prompt<'a> {
         let mut pieces = Pieces::new(options.keep_bytes);
         match self {
             Self::Ids(Ids { ids, count }) => {
@@ -92,12 +92,12 @@ impl<'a> Input<'a> {
 
 /// `MultimodalInputs`: placeholders of images, and the hashes of the first.
 #[derive(Default)]
-struct Images<'a> {
+struct ImageInputs<'a> {
     placeholders: usize,
     hashes: Vec<&'a str>,
 }
 
-impl<'a> Images<'a> {
+impl<'a> ImageInputs<'a> {
     /// Adds those of a message. Several messages of one field are joined.
     fn add(&mut self, inputs: Payload<'a>) -> Result<(), Malformed> {
         for field in inputs.fields() {
@@ -127,7 +127,7 @@ fn low_half(number: u64) -> u32 {
 fn read_generate<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a>, MessageError> {
     let mut body = Body::default();
     let mut input = None;
-    let mut images = Images::default();
+    let mut images = ImageInputs::default();
     for field in request.fields() {
         match field? {
             (2, Value::Payload(tokenized)) => input = Some(Input::add_ids(input, tokenized, options)?),
@@ -158,6 +158,6 @@ fn read_embed<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Body<'a
             input = Some(Input::add_ids(input, tokenized, options)?);
         }
     }
-    let prompt = input.ok_or(MessageError::NoInput)?.prompt(options, &Images::default());
+    let prompt = input.ok_or(MessageError::NoInput)?.prompt(options, &ImageInputs::default());
     Ok(Body { prompt, ..Body::default() })
 }

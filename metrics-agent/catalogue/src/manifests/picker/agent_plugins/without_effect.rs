@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer};
 /// A plugin without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::manifests::picker) struct WithoutEffect {
-    parameters: Parameters,
+    parameters: UnusedParameters,
 }
 
 /// A plugin's parameters, of which only the types and ranges count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Parameters {
+enum UnusedParameters {
     None,
     Kind(KubernetesKind),
     Rollout(RolloutScreener),
@@ -31,13 +31,13 @@ impl WithoutEffect {
     pub(super) fn read<'de, D: Deserializer<'de>>(type_name: &str, parameters: D) -> Result<Self, D::Error> {
         let parameters = match type_name {
             "disaggregatedset-rollout-screener" => {
-                Parameters::Rollout(RolloutScreener::deserialize(parameters)?)
+                UnusedParameters::Rollout(RolloutScreener::deserialize(parameters)?)
             }
-            "k8s-notification-source" => Parameters::Kind(KubernetesKind::deserialize(parameters)?),
+            "k8s-notification-source" => UnusedParameters::Kind(KubernetesKind::deserialize(parameters)?),
             "endpoint-notification-source"
             | "priority-then-time-eviction-order-policy"
             | "sheddable-eviction-filter" => {
-                NoParameters::deserialize(parameters).map(|NoParameters {}| Parameters::None)?
+                NoParameters::deserialize(parameters).map(|NoParameters {}| UnusedParameters::None)?
             }
             _ => return Err(D::Error::unknown_variant(type_name, &Self::TYPES)),
         };
@@ -47,9 +47,9 @@ impl WithoutEffect {
     /// Refuses parameters that are out of range.
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.parameters {
-            Parameters::None => Ok(()),
-            Parameters::Kind(kind) => kind.check(),
-            Parameters::Rollout(screener) => screener.check(),
+            UnusedParameters::None => Ok(()),
+            UnusedParameters::Kind(kind) => kind.check(),
+            UnusedParameters::Rollout(screener) => screener.check(),
         }
     }
 }

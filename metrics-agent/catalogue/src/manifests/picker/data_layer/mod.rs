@@ -38,7 +38,7 @@ pub(super) fn read(
         if !data_layer.inject_defaults && data_layer.sources.is_empty() {
             findings.warn("dataLayer.injectDefaults", "is false, but the agent always scrapes");
         }
-        let listed = Sources::read(&data_layer.sources, declared, findings);
+        let listed = ScrapingPlugins::read(&data_layer.sources, declared, findings);
         source = listed.metrics.or(source);
         extractor = listed.extractor.or(extractor);
         gpu = listed.gpu;
@@ -107,7 +107,7 @@ fn endpoint_discovery(discovery: Discovery, findings: &mut Findings) -> Option<(
 
 /// The plugins that scrape, of the list `dataLayer.sources`.
 #[derive(Default)]
-struct Sources<'a> {
+struct ScrapingPlugins<'a> {
     metrics: Option<&'a Declared>,
     extractor: Option<&'a Declared>,
     /// A source of GPU metrics with an extractor.
@@ -116,7 +116,7 @@ struct Sources<'a> {
     models: Option<&'a Declared>,
 }
 
-impl<'a> Sources<'a> {
+impl<'a> ScrapingPlugins<'a> {
     fn read(sources: &[DataSource], declared: &'a [Declared], findings: &mut Findings) -> Self {
         let mut listed = Self::default();
         for (index, source) in sources.iter().enumerate() {

@@ -110,7 +110,7 @@ impl Scraping {
         findings: &mut Findings,
     ) {
         let engines = extractor.engine_configs.iter().enumerate().map(|(index, engine)| {
-            let reader = EngineReader { at: format!("{at}.engineConfigs[{index}]"), findings };
+            let reader = SpecReader { at: format!("{at}.engineConfigs[{index}]"), findings };
             (engine.name.clone(), reader.dialect(engine))
         });
         let engines: Vec<_> = engines.collect();
@@ -158,12 +158,12 @@ fn check_interval(interval: Option<Duration>, at: &str, findings: &mut Findings)
 }
 
 /// Parses the specs of one engine.
-struct EngineReader<'a> {
+struct SpecReader<'a> {
     at: String,
     findings: &'a mut Findings,
 }
 
-impl EngineReader<'_> {
+impl SpecReader<'_> {
     fn dialect(mut self, engine: &EngineConfig) -> Dialect {
         let or =
             |label: &str, default: &str| if label.is_empty() { default.to_owned() } else { label.to_owned() };

@@ -33,18 +33,18 @@ fn event(kind: &str, object: &Json) -> Vec<u8> {
     json!({"type": kind, "object": object}).to_string().into_bytes()
 }
 
-fn replica(max: usize) -> Replica<Numbers> {
-    Replica::new(Numbers, max)
+fn replica(max: usize) -> WatchReplica<Numbers> {
+    WatchReplica::new(Numbers, max)
 }
 
-fn listed(items: &[Json]) -> Replica<Numbers> {
+fn listed(items: &[Json]) -> WatchReplica<Numbers> {
     let mut replica = replica(10);
     replica.begin_list();
     assert_eq!(replica.read_page(&page(items, 7, "")), Ok(NextPage::Complete("7".to_owned())));
     replica
 }
 
-fn numbers(replica: &Replica<Numbers>) -> Vec<i64> {
+fn numbers(replica: &WatchReplica<Numbers>) -> Vec<i64> {
     replica.objects().iter().map(|number| **number).collect()
 }
 

@@ -107,7 +107,7 @@ struct Blocks<'s, 'c, 'a> {
 }
 
 impl<'a> Blocks<'_, '_, 'a> {
-    fn add(&mut self, block: Block<'a>) {
+    fn add(&mut self, block: BlockFields<'a>) {
         let Self { scope, place, pieces, images, texts } = self;
         match (place, block.kind()) {
             (Place::System, "text") if block.text.kept.starts_with(BILLING_HEADER) => {}
@@ -133,7 +133,7 @@ impl<'a> Blocks<'_, '_, 'a> {
 
 /// The fields of a block of any type.
 #[derive(Default)]
-struct Block<'a> {
+struct BlockFields<'a> {
     kind: Option<Cow<'a, str>>,
     text: Text<'a>,
     thinking: Text<'a>,
@@ -141,11 +141,11 @@ struct Block<'a> {
     name: Text<'a>,
     /// The JSON of a tool's input, as the client wrote it; read only in messages.
     input: Text<'a>,
-    source: Source<'a>,
+    source: ImageSource<'a>,
     content: Option<Box<Content<'a>>>,
 }
 
-impl<'a> Block<'a> {
+impl<'a> BlockFields<'a> {
     fn kind(&self) -> &str {
         self.kind.as_deref().unwrap_or_default()
     }
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
         // A block without members adds nothing, and making one would cost more than reading it.
         let mut block = None;
         while let Some(name) = key(&mut object)? {
-            let block = block.get_or_insert_with(Block::default);
+            let block = block.get_or_insert_with(BlockFields::default);
             // The type may come last, so the fields of all types are read.
             let field = match &*name {
                 "type" => {
@@ -244,14 +244,14 @@ impl<'a> Reader<'a> for BlockReader<'_, '_, '_, 'a> {
 
 /// The source of an image.
 #[derive(Default)]
-pub(super) struct Source<'a> {
+pub(super) struct ImageSource<'a> {
     kind: Option<Cow<'a, str>>,
     media_type: Option<Cow<'a, str>>,
     data: Option<Cow<'a, str>>,
     url: Option<Cow<'a, str>>,
 }
 
-impl Source<'_> {
+impl ImageSource<'_> {
     fn url(&self) -> Option<&str> {
         self.url.as_deref().filter(|url| !url.is_empty())
     }
@@ -298,19 +298,19 @@ pub(super) struct SourceReader<'s, 'c, 'a> {
 }
 
 impl<'a> Reader<'a> for SourceReader<'_, '_, 'a> {
-    type Value = Source<'a>;
+    type Value = ImageSource<'a>;
 
     fn other(self) -> Self::Value {
         self.scope.fault(Fault::Field("a content block's source must be an object"));
-        Source::default()
+        ImageSource::default()
     }
 
     fn null(self) -> Self::Value {
-        Source::default()
+        ImageSource::default()
     }
 
     fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
-        let mut source = Source::default();
+        let mut source = ImageSource::default();
         while let Some(name) = key(&mut object)? {
             let field = match &*name {
                 "type" => &mut source.kind,

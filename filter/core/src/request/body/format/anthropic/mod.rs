@@ -81,7 +81,7 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
         let scope = self.scope;
         let mut json = JsonText::new(scope.options.keep_bytes);
         let mut start = r#"[{"name":"#;
-        while element(&mut array, Tool { scope, json: &mut json, start })?.is_some() {
+        while element(&mut array, ToolReader { scope, json: &mut json, start })?.is_some() {
             start = r#",{"name":"#;
         }
         if json.is_empty() {
@@ -93,13 +93,13 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
 }
 
 /// Appends a tool to `json`, after `start`.
-struct Tool<'s, 'c, 'a> {
+struct ToolReader<'s, 'c, 'a> {
     scope: &'s Scope<'c, 'a>,
     json: &'s mut JsonText,
     start: &'static str,
 }
 
-impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
+impl<'a> Reader<'a> for ToolReader<'_, '_, 'a> {
     type Value = ();
 
     fn other(self) {
@@ -108,12 +108,12 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
     }
 
     fn null(self) {
-        Fields::default().write(self.start, self.json);
+        ToolFields::default().write(self.start, self.json);
     }
 
     fn object(self, mut object: Object<'_, 'a>) -> json::Result<()> {
         let scope = self.scope;
-        let mut tool = Fields::default();
+        let mut tool = ToolFields::default();
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "name" => tool.name = value(&mut object, scope.json("a tool's name must be a string"))?,
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> for Tool<'_, '_, 'a> {
 }
 
 #[derive(Default)]
-struct Fields<'a> {
+struct ToolFields<'a> {
     name: Option<Text<'a>>,
     description: Option<Text<'a>>,
     input_schema: Option<Cow<'a, str>>,
@@ -141,7 +141,7 @@ struct Fields<'a> {
     defer_loading: Option<bool>,
 }
 
-impl Fields<'_> {
+impl ToolFields<'_> {
     fn write(&self, start: &str, json: &mut JsonText) {
         json.json(start);
         match &self.name {
