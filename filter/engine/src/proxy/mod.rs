@@ -51,7 +51,7 @@ pub fn parse_address(text: &[u8], likely: Option<&Endpoint>) -> Option<SocketAdd
 
 /// One request in a proxy, from its head to the end of its response.
 pub trait Proxy {
-    /// Time since an origin that all workers of the proxy share. It may be that of the whole event.
+    /// Time since an origin that all workers of the proxy share. All calls of one event may return one time.
     fn now(&self) -> Result<Duration>;
 
     /// The time since then, by a clock that is read now.
