@@ -1,7 +1,8 @@
 //! Measurements of the picker in a real Envoy, all of them subcommands of one program.
 //!
 //! - `picker_cost`: the shipped proxy with the picker and without it (`make bench`).
-//! - `stress`: requests that are lost while something breaks (`make chaos`), and resources that grow under long load (`make soak`).
+//! - `stress`: requests that are lost while something breaks (`make chaos`), and resources that grow under
+//!   long load (`make soak`).
 //! - [`parity`]: each of our decisions compared with the EPP's; its recorded responses are a test.
 //! - [`load`]: the load generators. [`report`]: tables, and the machine that they were measured on.
 //! - [`epp`]: the EPP's process. [`upstreams`]: model servers that cost next to nothing.

@@ -17,7 +17,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(20);
 pub const COPY: &str = "destination-metadata";
 const ROUTED: &str = r#"routed{pool="default"}"#;
 
-/// The shipped configuration without an access log, which would cost all proxies the same and hide the difference.
+/// The shipped configuration without an access log, which would cost all proxies the same and hide the
+/// difference.
 pub fn config(filter: Filter, folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config =
         Config::shipped("envoy.yaml", filter, Places { port: 0, admin_port: 0, agent_port, folder })?;

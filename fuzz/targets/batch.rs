@@ -1,5 +1,5 @@
-//! Batches of requests: the input is the body of a `POST /v1/batch` to a running agent, and the parts of another one, a path and a body on
-//! each line.
+//! Batches of requests: the input is the body of a `POST /v1/batch` to a running agent, and the parts of
+//! another one, a path and a body on each line.
 //!
 //! The agent refuses a body or has a response to each part, and none of them is an error of the agent.
 #![no_main]

@@ -1,7 +1,8 @@
 //! Request bodies of every API: the input is a path, a line's end, and a body.
 //!
-//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of all; our own rules
-//! refuse nothing that the EPP's take; and renaming a model changes nothing else of a body.
+//! However little of a prompt is kept, the rest of what is read is the same, and its blocks are the first of
+//! all; our own rules refuse nothing that the EPP's take; and renaming a model changes nothing else of a
+//! body.
 #![no_main]
 
 use endpoint_picker::policy::{Member, with_members};

@@ -1,5 +1,5 @@
-//! Changes of other proxies, as the agent hands them on: whatever they hold, requests go to endpoints of the pool, this proxy's own load stays, and
-//! the loads of the others expire.
+//! Changes of other proxies, as the agent hands them on: whatever they hold, requests go to endpoints of the
+//! pool, this proxy's own load stays, and the loads of the others expire.
 #![no_main]
 
 use core::time::Duration;
@@ -48,7 +48,8 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(peer.ledger().loads(), [OWN, Load::default(), Load::default()]);
 });
 
-/// The same feed about endpoints and plugins of the pool: random bytes name none of them, so they are taken modulo their number.
+/// The same feed about endpoints and plugins of the pool: random bytes name none of them, so they are taken
+/// modulo their number.
 fn with_known_keys(input: &[u8], keys: &[u64], plugins: &[u64]) -> Vec<u8> {
     let Ok(mut feed) = Feed::decode(input) else { return Vec::new() };
     feed.format = CHANGES_FORMAT;

@@ -1,4 +1,5 @@
-//! Texts of chats: the input is a template, a zero byte and the body of a request, or a body for a template with all that templates use.
+//! Texts of chats: the input is a template, a zero byte and the body of a request, or a body for a template
+//! with all that templates use.
 //!
 //! Whatever both are, rendering ends, and a text is not longer than allowed.
 #![no_main]

@@ -1,4 +1,5 @@
-//! Fuzzes the messages that Envoy Gateway sends to its extension server: nothing that is not about pools changes, and nothing panics.
+//! Fuzzes the messages that Envoy Gateway sends to its extension server: nothing that is not about pools
+//! changes, and nothing panics.
 
 #![no_main]
 
@@ -9,13 +10,13 @@ use metrics_agent_gateway::hooks::{self, Translation};
 use metrics_agent_gateway::ownership::Ownership;
 use metrics_agent_gateway::settings::{FilterConfig, HookSettings, Module};
 use metrics_agent_gateway::weights::Weights;
-use metrics_agent_gateway::wire::{Builder, Message};
+use metrics_agent_gateway::wire::{Builder, WireMessage};
 
 const POOL: &[u8] = br#"{"apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool",
     "metadata": {"name": "chat", "namespace": "team"}, "spec": {"appProtocol": "kubernetes.io/h2c"}}"#;
 
 fuzz_target!(|input: &[u8]| {
-    if let Ok(message) = Message::read(input) {
+    if let Ok(message) = WireMessage::read(input) {
         assert_eq!(message.without(&[]).into_bytes(), input);
     }
     let filter = FilterConfig::read(Path::new("f"), br#"{"agent": {}}"#).expect("a good configuration");
@@ -41,8 +42,8 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!((after.listeners.len(), after.routes.len()), (1, 2));
     assert!(after.clusters.len() <= 3);
     for (before, after) in [(translation.clusters, after.clusters), (translation.routes, after.routes)] {
-        for (before, after) in before.iter().zip(&after).filter(|(before, _)| Message::read(before).is_ok()) {
-            assert!(before == after || Message::read(after).is_ok());
+        for (before, after) in before.iter().zip(&after).filter(|(before, _)| WireMessage::read(before).is_ok()) {
+            assert!(before == after || WireMessage::read(after).is_ok());
         }
     }
 });

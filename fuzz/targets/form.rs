@@ -1,7 +1,7 @@
 //! Forms with a model: the input is a content type, a line's end, and a body.
 //!
-//! Each beginning of a form that can be read can be read too, and has the form's model or none; and renaming a model changes nothing
-//! else of a form.
+//! Each beginning of a form that can be read can be read too, and has the form's model or none; and renaming
+//! a model changes nothing else of a form.
 #![no_main]
 
 use endpoint_picker::policy::name_model_in_form;

@@ -1,6 +1,7 @@
 //! Messages of gRPC: the input is a method, the lengths of chunks, each on a line, and a message.
 //!
-//! A request has the fields that prost reads, and no beginning of it is refused. The usage of a response does not depend on how it is cut.
+//! A request has the fields that prost reads, and no beginning of it is refused. The usage of a response does
+//! not depend on how it is cut.
 #![no_main]
 
 use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers, ResponseMessage};

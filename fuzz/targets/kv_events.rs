@@ -1,7 +1,7 @@
 //! KV-cache events: the input is a connection of ZMTP, and the payload of a message.
 //!
-//! The parts of a connection do not depend on how it is split. Any events of caches with prefixes of both forms leave the index within its limit, and
-//! without its caches it is empty.
+//! The parts of a connection do not depend on how it is split. Any events of caches with prefixes of both
+//! forms leave the index within its limit, and without its caches it is empty.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_kv_events::batch::Batch;
-use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, Totals};
+use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, IndexTotals};
 use metrics_agent_kv_events::sequence::{KvMessage, Sequence};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::zmtp::{Decoder, ReceivedPart, ZmtpError};
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
     for cache in caches {
         index.remove_cache(cache);
     }
-    let Totals { blocks, nodes, orphans, prefixes, evicted: _ } = index.totals();
+    let IndexTotals { blocks, nodes, orphans, prefixes, evicted: _ } = index.totals();
     assert!(blocks == 0 && nodes == 0 && prefixes == 0 && orphans <= MAX_BLOCKS);
 });
 

@@ -1,4 +1,5 @@
-//! Lists of models: the input is a model server's response to `GET /v1/models`, and the agent's list of base models.
+//! Lists of models: the input is a model server's response to `GET /v1/models`, and the agent's list of base
+//! models.
 //!
 //! The merged list of a listener has the models of the servers' lists, each once and in order.
 #![no_main]

@@ -1,5 +1,5 @@
-//! The client's model name in responses: the input is the served model, the client's, the lengths of chunks, each on a line, and
-//! a response.
+//! The client's model name in responses: the input is the served model, the client's, the lengths of chunks,
+//! each on a line, and a response.
 //!
 //! However the response is cut, the name is replaced where a walk through its objects finds it.
 #![no_main]

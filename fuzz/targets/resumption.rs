@@ -1,6 +1,8 @@
-//! Streams that are resumed: the input is the text of a request, the lengths of chunks, each on a line, and a response.
+//! Streams that are resumed: the input is the text of a request, the lengths of chunks, each on a line, and a
+//! response.
 //!
-//! The bytes for the client do not depend on how the response is cut, and a continuation is a request that can be continued.
+//! The bytes for the client do not depend on how the response is cut, and a continuation is a request that
+//! can be continued.
 #![no_main]
 
 use endpoint_picker_engine::budget::{Budget, KeptBytes};
@@ -29,7 +31,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The bytes for the client and the next step after a response in these chunks, for the second time. `None` for a request that cannot be resumed.
+/// The bytes for the client and the next step after a response in these chunks, for the second time. `None`
+/// for a request that cannot be resumed.
 fn received(api: StreamApi, body: &str, chunks: &[&[u8]]) -> Option<(Vec<u8>, End)> {
     let budget = Budget::new(1 << 20, 1 << 20);
     let request = ResumableRequest::read(api, body.as_bytes().to_vec()).ok()?;

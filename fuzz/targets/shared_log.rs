@@ -1,4 +1,5 @@
-//! The log of the filter's workers: whatever it holds, its entries can be applied, and every load can be taken back.
+//! The log of the filter's workers: whatever it holds, its entries can be applied, and every load can be
+//! taken back.
 #![no_main]
 
 use core::time::Duration;

@@ -1,4 +1,5 @@
-//! Snapshots, from bytes to decisions: whatever the agent's response holds, requests go to endpoints of the pool or get a response.
+//! Snapshots, from bytes to decisions: whatever the agent's response holds, requests go to endpoints of the
+//! pool or get a response.
 #![no_main]
 
 use core::time::Duration;

@@ -1,7 +1,7 @@
 //! Tokenizers: the input is a file of each kind.
 //!
-//! The length of a text is bounded by the number of its tokens, and the text of several tokens is the texts of each, except for spaces that the
-//! tokenizer adds.
+//! The length of a text is bounded by the number of its tokens, and the text of several tokens is the texts
+//! of each, except for spaces that the tokenizer adds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

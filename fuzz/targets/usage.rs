@@ -1,6 +1,7 @@
 //! Usage in responses: the input is a content type, the lengths of chunks, each on a line, and a response.
 //!
-//! The usage does not depend on how the response is cut; that of a plain JSON response is the one in its parsed tree.
+//! The usage does not depend on how the response is cut; that of a plain JSON response is the one in its
+//! parsed tree.
 #![no_main]
 
 use endpoint_picker::response::reader::{ResponseReader, is_stream};

@@ -1,8 +1,9 @@
-//! Cost of the prefixes of 100 servers with 400 000 cached tokens each, which compute 5 000 new tokens a second each, in blocks of 16:
-//! processor time of the agent to read and apply their messages, and bytes to each proxy, which reads every 100 ms.
+//! Cost of the prefixes of 100 servers with 400 000 cached tokens each, which compute 5 000 new tokens a
+//! second each, in blocks of 16: processor time of the agent to read and apply their messages, and bytes to
+//! each proxy, which reads every 100 ms.
 //!
-//! The aim is at most 1 MB/s. Messages are made as vLLM makes them: each with the blocks of one step, and with one event for each block
-//! that was removed for them, the last one of the oldest prompt first.
+//! The aim is at most 1 MB/s. Messages are made as vLLM makes them: each with the blocks of one step, and
+//! with one event for each block that was removed for them, the last one of the oldest prompt first.
 
 use core::time::Duration;
 use std::collections::VecDeque;

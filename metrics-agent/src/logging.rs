@@ -9,8 +9,8 @@ use tracing_subscriber::filter::ParseError;
 /// Maximum number of lines that wait while standard error is blocked; further lines are dropped.
 const MAX_WAITING_LINES: usize = 4096;
 
-/// Logs the events that `directives` select. A separate thread writes, so a full pipe or a slow terminal does not block the agent.
-/// Dropping the guard writes the lines that still wait, for at most a second.
+/// Logs the events that `directives` select. A separate thread writes, so a full pipe or a slow terminal does
+/// not block the agent. Dropping the guard writes the lines that still wait, for at most a second.
 ///
 /// # Panics
 ///

@@ -193,7 +193,8 @@ fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Handles the signal of the limit on file sizes, so that a write beyond it fails with an error instead of ending the process.
+/// Handles the signal of the limit on file sizes, so that a write beyond it fails with an error instead of
+/// ending the process.
 fn survive_file_size_limit() -> io::Result<()> {
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
 }

@@ -1,4 +1,5 @@
-//! Studies: comparisons that are repeated when our picker, the EPP or the machine is new. `studies --help` lists them.
+//! Studies: comparisons that are repeated when our picker, the EPP or the machine is new. `studies --help`
+//! lists them.
 
 mod choosing;
 mod epp;
@@ -63,13 +64,15 @@ enum Study {
         #[arg(long)]
         only: Option<Part>,
     },
-    /// Streams held open for a minute through one Envoy, and the cost of many chunks and of long prompts: 30 minutes.
+    /// Streams held open for a minute through one Envoy, and the cost of many chunks and of long prompts: 30
+    /// minutes.
     Streams {
         /// Only this part.
         #[arg(long)]
         only: Option<StreamPart>,
     },
-    /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and `vllm bench serve`: 40 minutes.
+    /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and
+    /// `vllm bench serve`: 40 minutes.
     Field {
         /// The binary of llm-d-inference-sim, which you build from its repository.
         #[arg(long, env = "SIM")]
@@ -111,7 +114,8 @@ struct Choosing {
     /// Workloads whose names contain one of these; six without it.
     #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
     workloads: Vec<String>,
-    /// Ways to choose: files of `examples/choosing`, `round-robin`, `omniscient`, `epp`. The others are compared with the first one.
+    /// Ways to choose: files of `examples/choosing`, `round-robin`, `omniscient`, `epp`. The others are
+    /// compared with the first one.
     #[arg(
         long,
         env = "WAYS",
@@ -131,7 +135,8 @@ struct Choosing {
     /// How many seconds requests are measured; half of this time they are sent before.
     #[arg(long, env = "PHASE", default_value_t = 30)]
     phase: u32,
-    /// Milliseconds within which the first token of every request has to come; the way `latency-limits` refuses requests that would not keep it.
+    /// Milliseconds within which the first token of every request has to come; the way `latency-limits`
+    /// refuses requests that would not keep it.
     #[arg(long, env = "LIMIT")]
     limit: Option<u32>,
     /// Milliseconds between two scrapes of a server.

@@ -28,7 +28,8 @@ const READY_DEADLINE: Duration = Duration::from_mins(8);
 /// Tries to find neighbouring ports that are free.
 const PORT_TRIES: usize = 100;
 
-/// A running vLLM server with the random model of `tools/setup/field-model.py`; its processes end when it is dropped.
+/// A running vLLM server with the random model of `tools/setup/field-model.py`; its processes end when it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct VllmServer {
     process: Process,
@@ -102,7 +103,8 @@ impl VllmServer {
         Ok(())
     }
 
-    /// Kills all of its processes, and starts them again with the same ports and an empty cache; it is not [ready](Self::ready) yet.
+    /// Kills all of its processes, and starts them again with the same ports and an empty cache; it is not
+    /// [ready](Self::ready) yet.
     pub(crate) fn restart_after_crash(&mut self) -> Result<()> {
         self.kill();
         self.process = self.setting.start()?;
@@ -110,7 +112,8 @@ impl VllmServer {
     }
 
     fn kill(&mut self) {
-        // The engines are processes below the one of the API. As long as that process has not ended, no other process gets their ids.
+        // The engines are processes below the one of the API. As long as that process has not ended, no other
+        // process gets their ids.
         let below = process_tree::processes(self.process.id()).unwrap_or_default();
         for id in below.into_iter().skip(1).rev() {
             let id = i32::try_from(id).ok().and_then(Pid::from_raw);
@@ -164,7 +167,8 @@ impl VllmSetting {
             command.args(["--data-parallel-size", &ranks.to_string(), "--api-server-count", "1"]);
         }
         command.envs(OFFLINE);
-        // The number of blocks decides, but vLLM checks that they fit. The other flags leave the processors to several servers.
+        // The number of blocks decides, but vLLM checks that they fit. The other flags leave the processors
+        // to several servers.
         command.envs([
             ("VLLM_CPU_KVCACHE_SPACE", "1"),
             ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),

@@ -1,5 +1,5 @@
-//! `make chaos`: breaks one thing after another under load. The exit status is 1 when a servable request was lost, the
-//! full rules did not come back, or a request was left when all had ended.
+//! `make chaos`: breaks one thing after another under load. The exit status is 1 when a servable request was
+//! lost, the full rules did not come back, or a request was left when all had ended.
 
 use crate::stress::chaos::{self, ChaosOutcome, ChaosPlan};
 use anyhow::Result;

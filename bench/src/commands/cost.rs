@@ -11,11 +11,12 @@ use std::time::Duration;
 /// Measures what the picker costs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster, native-resuming; another build as wasm=FILE,
-    /// native=FILE or native-resuming=FILE.
+    /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster,
+    /// native-resuming; another build as wasm=FILE, native=FILE or native-resuming=FILE.
     #[arg(long, value_delimiter = ',', default_value = "bare,wasm,native")]
     proxies: Vec<ProxyKind>,
-    /// The conditions, TRAFFIC/BYTES/ENDPOINTS/WORKERS; traffic is saturating, new-prompts, steady, streamed or paced.
+    /// The conditions, TRAFFIC/BYTES/ENDPOINTS/WORKERS; traffic is saturating, new-prompts, steady, streamed
+    /// or paced.
     #[arg(long, value_delimiter = ',', default_value = DEFAULT_CELLS)]
     cells: Vec<Cell>,
     /// Rounds for each cell; in each, every proxy has a turn.

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// Puts the stack under the same load for long and watches memory, open files and logs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// How long, in seconds. The first third warms up; by default until the agent has kept proxies' changes for as long as it does.
+    /// How long, in seconds. The first third warms up; by default until the agent has kept proxies' changes
+    /// for as long as it does.
     #[arg(long, default_value_t = 1830, value_parser = clap::value_parser!(u64).range(30..))]
     seconds: u64,
     /// Determines the mix of requests.
@@ -22,8 +23,9 @@ pub(super) struct Flags {
     /// Requests each second.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// Two proxies with an agent each, a store, flow control, shared readings and expected latency; six times in the run, one proxy's Envoy and
-    /// agent and the store are replaced as an upgrade does. The native module only.
+    /// Two proxies with an agent each, a store, flow control, shared readings and expected latency; six times
+    /// in the run, one proxy's Envoy and agent and the store are replaced as an upgrade does. The native
+    /// module only.
     #[arg(long)]
     whole: bool,
 }

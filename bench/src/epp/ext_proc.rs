@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 /// Name of the EPP's cluster.
 pub const CLUSTER: &str = "epp";
 
-/// The filter as the EPP recommends it without Kubernetes, with the metadata that carries the subset hint and the choice.
+/// The filter as the EPP recommends it without Kubernetes, with the metadata that carries the subset hint and
+/// the choice.
 pub fn filter() -> Value {
     json!({
         "name": "envoy.filters.http.ext_proc",

@@ -84,8 +84,8 @@ impl Epp {
         Ok(epp)
     }
 
-    /// An error for another program of the same flags: the endpoint picker of the Inference Extension, from which the EPP was made, reads
-    /// other objects and headers.
+    /// An error for another program of the same flags: the endpoint picker of the Inference Extension, from
+    /// which the EPP was made, reads other objects and headers.
     async fn check_program(&self) -> Result<()> {
         let is_epp = self.metrics().await?.contains("llm_d_epp_info");
         ensure!(is_epp, "not the EPP of llm-d-router {VERSION}: llm_d_epp_info is not among its metrics");

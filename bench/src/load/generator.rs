@@ -16,8 +16,8 @@ pub trait Arrivals {
     fn next(&mut self) -> impl Future<Output = Option<(Self::Tag, RequestSpec)>> + Send;
 }
 
-/// Sends every request in a task of its own, and passes the result of each to `record`: the moment of the first byte of a
-/// complete response. Returns when all have ended.
+/// Sends every request in a task of its own, and passes the result of each to `record`: the moment of the
+/// first byte of a complete response. Returns when all have ended.
 pub async fn send_all<A: Arrivals>(
     mut arrivals: A,
     record: impl Fn(A::Tag, Result<Instant, FailureKind>) + Clone + Send + 'static,

@@ -67,8 +67,8 @@ impl RequestMix {
         self
     }
 
-    /// One of the mix. Of 40 requests, one has no body, 11 are streamed chats, one has a body that the picker does not wait
-    /// for, one sends its body slowly, and the rest are chats.
+    /// One of the mix. Of 40 requests, one has no body, 11 are streamed chats, one has a body that the picker
+    /// does not wait for, one sends its body slowly, and the rest are chats.
     pub(crate) fn draw(&self, id: u64, rng: &mut SplitMix64) -> RequestSpec {
         let client = &self.clients[rng.below(self.clients.len())];
         let proxy = rng.below(self.proxies.len());

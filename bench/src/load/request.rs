@@ -16,7 +16,8 @@ const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 pub struct RequestSpec {
     /// The request.
     pub builder: RequestBuilder,
-    /// Where it is sent again when its proxy was killed before a response began, as by a load balancer in front of the proxies.
+    /// Where it is sent again when its proxy was killed before a response began, as by a load balancer in
+    /// front of the proxies.
     pub elsewhere: Option<Elsewhere>,
     /// The kind of response that it should get.
     pub response: ResponseKind,

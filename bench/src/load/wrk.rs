@@ -67,8 +67,8 @@ pub fn version() -> Result<String> {
     Ok(text.split(" [").next().unwrap_or_default().trim().to_owned())
 }
 
-/// Puts a proxy under load. `bodies` has one request body in each line; `destinations`, where given, one value of the
-/// destination header in each line.
+/// Puts a proxy under load. `bodies` has one request body in each line; `destinations`, where given, one
+/// value of the destination header in each line.
 pub fn run(
     proxy: SocketAddr,
     load: WrkLoad,

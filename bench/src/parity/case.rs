@@ -50,7 +50,8 @@ pub struct Request {
     /// Further headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
-    /// The subset hint as indices of servers; an index beyond the last server means an address outside the pool.
+    /// The subset hint as indices of servers; an index beyond the last server means an address outside the
+    /// pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subset: Option<Vec<usize>>,
     /// The body; without one the request is a GET.
@@ -64,8 +65,8 @@ pub struct Request {
 pub struct Case {
     /// Every server's state.
     pub servers: Vec<ServerState>,
-    /// How many requests every server is working on while the case's own is decided, see [`Request::held`]; empty for
-    /// none.
+    /// How many requests every server is working on while the case's own is decided, see [`Request::held`];
+    /// empty for none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<usize>,
     /// The request.

@@ -1,7 +1,7 @@
 //! Cases drawn from a seed.
 //!
-//! The state of a picker must not depend on chance, or the two pickers would have different states: a case that several
-//! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
+//! The state of a picker must not depend on chance, or the two pickers would have different states: a case
+//! that several endpoints are best for, and that leaves traces, is given a subset hint of one of them.
 
 mod apis;
 mod body;

@@ -1,4 +1,5 @@
-//! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the totals.
+//! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the
+//! totals.
 
 use super::case::{CACHE_SOURCE, Case, PREFILL, Refusal, Request, ServerState};
 use crate::parity::setup::{Comparison, Setup, Varies};
@@ -77,7 +78,8 @@ impl Ours {
         Ok(Self { pipeline, ledger, names_servers: setup.varies(Varies::NamedServers) })
     }
 
-    /// Sends the requests that are held while the case's own is decided, and ends the requests of the case before.
+    /// Sends the requests that are held while the case's own is decided, and ends the requests of the case
+    /// before.
     pub fn hold(&mut self, case: &Case) -> Result<()> {
         self.ledger.set_loads([]);
         for server in case.holders() {
@@ -186,7 +188,8 @@ impl Prediction {
     }
 }
 
-/// The address a server has in our rules and in recordings; where it really listens is up to the stack that runs it.
+/// The address a server has in our rules and in recordings; where it really listens is up to the stack that
+/// runs it.
 fn address(server: usize) -> SocketAddr {
     let port = u16::try_from(8_000 + server).unwrap_or(u16::MAX);
     SocketAddr::from(([10, 0, 0, 1], port))

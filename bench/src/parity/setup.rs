@@ -25,7 +25,8 @@ pub struct Setup {
     pub servers: usize,
     /// Every server's labels; the last ones may have none.
     pub labels: &'static [&'static [(&'static str, &'static str)]],
-    /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for all.
+    /// Tokens in a block and blocks in the cache, as every server reports; the EPP uses those of any one for
+    /// all.
     pub cache: Option<(u32, u32)>,
     /// Variations of the cases, in addition to metrics and prompts.
     pub varies: &'static [Varies],

@@ -188,7 +188,8 @@ impl CostTable<'_> {
         })
     }
 
-    /// The position of the native module among the compared kinds, if aims apply: it is next to the bare proxy.
+    /// The position of the native module among the compared kinds, if aims apply: it is next to the bare
+    /// proxy.
     fn native(&self) -> Option<usize> {
         let kinds = &self.0.kinds;
         let is_beside_bare = kinds.first() == Some(&ProxyKind::Bare);

@@ -1,8 +1,8 @@
-//! Costs of the picker, for `make bench`: the shipped proxy in each form of the picker next to the same proxy without it, and the
-//! figures of the packages' own benches.
+//! Costs of the picker, for `make bench`: the shipped proxy in each form of the picker next to the same proxy
+//! without it, and the figures of the packages' own benches.
 //!
-//! Absolute figures depend on the machine and its other work. All proxies therefore run at the same time and are put
-//! under load in turns; a comparison is the median over the rounds.
+//! Absolute figures depend on the machine and its other work. All proxies therefore run at the same time and
+//! are put under load in turns; a comparison is the median over the rounds.
 
 mod aims;
 mod cell;

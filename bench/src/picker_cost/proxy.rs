@@ -18,12 +18,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longer than the turns of all other proxies, after which a proxy would otherwise have to connect to every server again.
+/// Longer than the turns of all other proxies, after which a proxy would otherwise have to connect to every
+/// server again.
 const UPSTREAM_IDLE: &str = "120s";
 const IDLE_TIMEOUT: &str = "/static_resources/clusters/0/typed_extension_protocol_options/\
     envoy.extensions.upstreams.http.v3.HttpProtocolOptions/common_http_protocol_options/idle_timeout";
 
-/// The proxies of each kind for each number of workers, in front of the same servers and with the same agent; they end when dropped.
+/// The proxies of each kind for each number of workers, in front of the same servers and with the same agent;
+/// they end when dropped.
 #[derive(Debug)]
 pub(crate) struct Pool {
     // In the order of their end: the proxies first.
@@ -137,7 +139,8 @@ fn config(kind: &ProxyKind, folder: &Path, agent_port: u16) -> Result<Config> {
     Ok(config)
 }
 
-/// Holds each request until its body is complete, as the picker does, and takes the destination from the client's header.
+/// Holds each request until its body is complete, as the picker does, and takes the destination from the
+/// client's header.
 fn with_buffer(folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config = shipped_proxy::config(Filter::Wasm, folder, agent_port)?;
     config.insert_before_picker(json!({

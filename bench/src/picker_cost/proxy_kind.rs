@@ -35,8 +35,8 @@ impl ProxyKind {
 impl FromStr for ProxyKind {
     type Err = anyhow::Error;
 
-    /// Reads `bare`, `native-cluster`, or `native-resuming`, `wasm` or `native`, each of these three also with the file of another build:
-    /// `native=old.so`.
+    /// Reads `bare`, `native-cluster`, or `native-resuming`, `wasm` or `native`, each of these three also
+    /// with the file of another build: `native=old.so`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "bare" => return Ok(Self::Bare),

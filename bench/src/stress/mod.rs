@@ -1,5 +1,5 @@
-//! Stacks under the mixed load: while one thing after another breaks ([`chaos`]), for long ([`soak`]), and for long while parts are replaced
-//! ([`soak_whole`]).
+//! Stacks under the mixed load: while one thing after another breaks ([`chaos`]), for long ([`soak`]), and
+//! for long while parts are replaced ([`soak_whole`]).
 
 mod bounds;
 pub(crate) mod chaos;

@@ -1,4 +1,5 @@
-//! The proxies under load: one with its agent, or several, each with an agent of its own, that share through a store.
+//! The proxies under load: one with its agent, or several, each with an agent of its own, that share through
+//! a store.
 
 use metrics_agent_status::pool::PoolStatus;
 
@@ -58,7 +59,8 @@ struct SharedStore {
 }
 
 impl Calm {
-    /// Nothing has to wait: servers respond fast, with some responses in flight at any time. Only the native module resumes streams.
+    /// Nothing has to wait: servers respond fast, with some responses in flight at any time. Only the native
+    /// module resumes streams.
     pub(super) fn without_queue(resumes_streams: bool) -> Result<Self> {
         let (filter, config, pause) = if resumes_streams {
             // A stream takes a second, so that each server has some when it dies.

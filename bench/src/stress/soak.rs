@@ -33,7 +33,8 @@ pub(crate) struct SoakPlan {
     pub(crate) rate: u32,
 }
 
-/// Runs the plan and prints the figures; true if each keeps its bound. Panics when the stack cannot be started.
+/// Runs the plan and prints the figures; true if each keeps its bound. Panics when the stack cannot be
+/// started.
 pub(crate) async fn run(plan: SoakPlan) -> Result<bool> {
     let [empty, full] = worker_memory::bytes_per_worker().await?;
     let stack = stack::with_large_caches(plan.workers).await;

@@ -1,7 +1,9 @@
-//! All parts together for long, for `make soak WHOLE=1`: two proxies with an agent each, which share loads, prompts and readings through a store,
-//! a queue in front of the servers, and expected latency. Parts are replaced under load as an upgrade does; no request may be lost.
+//! All parts together for long, for `make soak WHOLE=1`: two proxies with an agent each, which share loads,
+//! prompts and readings through a store, a queue in front of the servers, and expected latency. Parts are
+//! replaced under load as an upgrade does; no request may be lost.
 //!
-//! One proxy and its agent stay for the whole run, so that growth shows; those of another proxy and the store are replaced.
+//! One proxy and its agent stay for the whole run, so that growth shows; those of another proxy and the store
+//! are replaced.
 
 use super::bounds::BoundTable;
 use super::chaos::agreement::until_idle;
@@ -23,7 +25,8 @@ use std::time::{Duration, Instant};
 const MANIFESTS: &str = "bench/flow-control/soak.yaml";
 /// Requests that each server takes at once, by that file.
 const PLACES: usize = 4;
-/// Fraction of the servers' places that the load asks for: enough that requests wait at times, and none for long.
+/// Fraction of the servers' places that the load asks for: enough that requests wait at times, and none for
+/// long.
 const LOAD: f64 = 0.6;
 /// Some blocks of the prefix index.
 const PROMPT_BYTES: usize = 900;
@@ -36,7 +39,8 @@ const REPLACEMENTS: u32 = 6;
 /// Requests that fail within this time after a part was replaced count as its failures.
 const SETTLING: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Scrapes of each server in a second: one every 50 ms, by one of the agents, and some when an agent takes over from another one.
+/// Scrapes of each server in a second: one every 50 ms, by one of the agents, and some when an agent takes
+/// over from another one.
 const MAX_SCRAPES: f64 = 22.0;
 
 /// A part that is replaced.

@@ -6,7 +6,8 @@ use endpoint_picker_model_server::{CacheConfig, ModelServer};
 /// Model servers of every stack; chaos never breaks the first.
 pub(crate) const SERVERS: usize = 4;
 
-/// Two million tokens at each server, so that the index is bounded by its own default of 31 250 blocks, not by the servers.
+/// Two million tokens at each server, so that the index is bounded by its own default of 31 250 blocks, not
+/// by the servers.
 const LARGE_CACHE: CacheConfig = CacheConfig { block_size: 16, num_gpu_blocks: 125_000 };
 
 /// A stack of four model servers and this many Envoy workers.

@@ -74,7 +74,8 @@ impl ProcessUsage {
         self.samples.first().map_or(0.0, |first| self.last().at - first.at)
     }
 
-    /// Prints usage at the end, and growth. Growth has a bound if the samples begin when the process no longer grows.
+    /// Prints usage at the end, and growth. Growth has a bound if the samples begin when the process no
+    /// longer grows.
     pub(super) fn print(&self, table: &mut BoundTable) {
         let Self { name, grows, max, .. } = self;
         let has_grown = self.samples.first().is_some_and(|first| first.at >= grows.as_secs_f64());
@@ -106,7 +107,8 @@ impl ProcessUsage {
     }
 }
 
-/// Growth of `y` for each unit of `x`: the median over all pairs of points that lie `apart`; 0 if there is none.
+/// Growth of `y` for each unit of `x`: the median over all pairs of points that lie `apart`; 0 if there is
+/// none.
 ///
 /// A new peak of memory in use adds a step, which stays; a leak shows between any two points.
 fn median_growth(points: &[(f64, f64)], apart: usize) -> f64 {

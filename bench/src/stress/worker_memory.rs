@@ -11,7 +11,8 @@ const MORE: u32 = 4;
 const RATE: u32 = 100;
 /// Small ones, so that the index stays nearly empty; and large ones, 400 blocks each, that fill it.
 const PROMPT_BYTES: [usize; 2] = [100, 100_000];
-/// A thousand requests: every worker gets some, and the large ones fill the index of four servers, 31 250 blocks each.
+/// A thousand requests: every worker gets some, and the large ones fill the index of four servers, 31 250
+/// blocks each.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// Bytes that each of four further workers adds: with the prefix index nearly empty, and full.

@@ -10,7 +10,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::request::prompt::block_hashes;
 
-/// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must be.
+/// A chat of about `size` bytes in messages of 400 bytes; every sixth has a line break, escaped as it must
+/// be.
 fn chat(size: usize) -> String {
     let mut json = r#"{"model":"meta-llama/Llama-3.1-8B-Instruct","messages":["#.to_owned();
     let mut turn = 0;

@@ -1,5 +1,5 @@
-//! Writing another model's name into request bodies, writing the client's name back into responses, and finding
-//! out which one.
+//! Writing another model's name into request bodies, writing the client's name back into responses, and
+//! finding out which one.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]

@@ -55,8 +55,9 @@ impl fmt::Display for Fallback {
     }
 }
 
-/// The pool that takes a request in place of its own pool: the first of `others` that is free. If none is and its own pool has no endpoints,
-/// it is the first saturated one. `None`: its own pool takes it, has it wait, rejects it, or sheds it (`is_shed`) although others are free.
+/// The pool that takes a request in place of its own pool: the first of `others` that is free. If none is and
+/// its own pool has no endpoints, it is the first saturated one. `None`: its own pool takes it, has it wait,
+/// rejects it, or sheds it (`is_shed`) although others are free.
 ///
 /// `others` are in the order of the list, and are read up to the choice.
 pub fn other_pool<P>(

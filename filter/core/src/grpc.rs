@@ -30,14 +30,16 @@ impl Prefix {
     }
 }
 
-/// Whether a request or response with this `content-type` is gRPC: `application/grpc`, alone or followed by `+` and an encoding. It is
-/// Envoy's rule (`Grpc::Common::hasGrpcContentType`), by which Envoy turns a local response into the trailers of a call.
+/// Whether a request or response with this `content-type` is gRPC: `application/grpc`, alone or followed by
+/// `+` and an encoding. It is Envoy's rule (`Grpc::Common::hasGrpcContentType`), by which Envoy turns a local
+/// response into the trailers of a call.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(CONTENT_TYPE);
     rest.is_some_and(|rest| rest.first().is_none_or(|&next| next == b'+'))
 }
 
-/// Whether a body of this `content-type` is a stream of messages: of gRPC, whatever the case and parameters, or of gRPC-Web.
+/// Whether a body of this `content-type` is a stream of messages: of gRPC, whatever the case and parameters,
+/// or of gRPC-Web.
 pub fn has_messages(content_type: &[u8]) -> bool {
     let prefix = content_type.get(..CONTENT_TYPE.len());
     prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(CONTENT_TYPE))
@@ -54,7 +56,8 @@ impl Status {
     pub const INVALID_ARGUMENT: Self = Self(3);
     /// Something that the request names does not exist.
     pub const NOT_FOUND: Self = Self(5);
-    /// More of the body would have to be held than `limits.maxHeldBytes`, or the pool has no capacity for the request.
+    /// More of the body would have to be held than `limits.maxHeldBytes`, or the pool has no capacity for the
+    /// request.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// A condition of the client is not met.
     pub const FAILED_PRECONDITION: Self = Self(9);
@@ -66,9 +69,9 @@ impl Status {
         core::str::from_utf8(value).ok()?.parse().ok().map(Self)
     }
 
-    /// Whether the status is a failure of the server: `UNKNOWN`, `INTERNAL`, `UNAVAILABLE` or `DATA_LOSS`. Envoy counts these as
-    /// 500 and 503. It also counts `DEADLINE_EXCEEDED` and `UNIMPLEMENTED` as errors of the server, but clients choose
-    /// deadlines and methods, so a client could make servers look broken.
+    /// Whether the status is a failure of the server: `UNKNOWN`, `INTERNAL`, `UNAVAILABLE` or `DATA_LOSS`.
+    /// Envoy counts these as 500 and 503. It also counts `DEADLINE_EXCEEDED` and `UNIMPLEMENTED` as errors of
+    /// the server, but clients choose deadlines and methods, so a client could make servers look broken.
     pub fn is_server_failure(self) -> bool {
         matches!(self.0, 2 | 13 | 14 | 15)
     }

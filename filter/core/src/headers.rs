@@ -79,9 +79,10 @@ impl HeaderList {
         core::iter::from_fn(move || self.find(name, &mut place))
     }
 
-    /// The next value under a name, in any case, from this place on, which moves behind it. The length is compared first, so that
-    /// most names are never read.
-    // A request looks up a dozen names, and copies of this search would be a tenth of the code that it touches.
+    /// The next value under a name, in any case, from this place on, which moves behind it. The length is
+    /// compared first, so that most names are never read.
+    // A request looks up a dozen names, and copies of this search would be a tenth of the code that it
+    // touches.
     #[inline(never)]
     fn find(&self, name: &str, place: &mut ListPlace) -> Option<&[u8]> {
         if self.bits & bit(name.as_bytes()) == 0 {
@@ -145,7 +146,8 @@ impl<'a> Headers<'a> {
         names.into_iter().find_map(|name| self.get(name))
     }
 
-    /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its parameters.
+    /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its
+    /// parameters.
     #[inline(never)]
     pub fn prefers(&self, preference: &str) -> bool {
         let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));

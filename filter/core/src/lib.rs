@@ -1,10 +1,11 @@
 //! The decision rules of an endpoint picker for LLM inference.
 //!
-//! Everything here is a function of its arguments: no I/O, no clock, no random numbers of its own, no Envoy. A
-//! shell (the proxy-wasm filter, a test, a simulation) owns the state, and passes the time and a random number generator, so the same inputs always give the same [`Decision`](decision::Decision).
+//! Everything here is a function of its arguments: no I/O, no clock, no random numbers of its own, no Envoy.
+//! A shell (the proxy-wasm filter, a test, a simulation) owns the state, and passes the time and a random
+//! number generator, so the same inputs always give the same [`Decision`](decision::Decision).
 //!
-//! The rules are the same as in the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP), under
-//! its plugin names and parameters; `docs/reference/differences.md` lists every deliberate difference.
+//! The rules are the same as in the Kubernetes Gateway API Inference Extension's endpoint picker (the EPP),
+//! under its plugin names and parameters; `docs/reference/differences.md` lists every deliberate difference.
 //!
 //! Time is a [`Duration`](core::time::Duration) since an origin the shell chooses once and keeps.
 

@@ -4,9 +4,10 @@ use core::time::Duration;
 
 /// A time span: a start and a length.
 ///
-/// The shell's clock may be the wall clock, and that may be set back by any amount. A start that lies further ahead than the
-/// period is long can only come from there, and the period counts as over; so none lasts longer than twice its length. A start
-/// that is ahead by less may come from a thread that read the clock slightly later.
+/// The shell's clock may be the wall clock, and that may be set back by any amount. A start that lies further
+/// ahead than the period is long can only come from there, and the period counts as over; so none lasts
+/// longer than twice its length. A start that is ahead by less may come from a thread that read the clock
+/// slightly later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
     start: Duration,

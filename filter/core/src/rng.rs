@@ -27,7 +27,8 @@ pub(crate) fn shuffle<T>(items: &mut [T], rng: &mut dyn Rng) {
     }
 }
 
-/// The `SplitMix64` generator (Steele, Lea and Flood, 2014): one addition and a mix per number, any seed is good.
+/// The `SplitMix64` generator (Steele, Lea and Flood, 2014): one addition and a mix per number, any seed is
+/// good.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
     state: u64,

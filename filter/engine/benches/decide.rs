@@ -1,4 +1,5 @@
-//! Decisions: with the body already read, and from the body's bytes to the ledger with the changes that follow.
+//! Decisions: with the body already read, and from the body's bytes to the ledger with the changes that
+//! follow.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 #![allow(missing_docs, reason = "the macros of the bench harness make public functions")]
@@ -126,8 +127,8 @@ fn request<'a>(body: &'a Body<'_>) -> Request<'a> {
     }
 }
 
-/// A chat of about `bytes` bytes of prompt in messages of 400 bytes. The first `shared` bytes are the same in every chat, the
-/// rest differs by `own`.
+/// A chat of about `bytes` bytes of prompt in messages of 400 bytes. The first `shared` bytes are the same in
+/// every chat, the rest differs by `own`.
 fn chat(bytes: usize, shared: usize, own: usize) -> String {
     let text = |written: usize| {
         let number = if written < shared { 0 } else { own };

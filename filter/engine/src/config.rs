@@ -32,8 +32,8 @@ pub struct Config {
     /// The rules of a pool without an agent.
     #[serde(default, deserialize_with = "named_rules")]
     pub rules: Option<NamedRules>,
-    /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that has no other configuration of
-    /// routes.
+    /// Whether the filter acts only on requests whose route names the pool in its metadata, for a shell that
+    /// has no other configuration of routes.
     #[serde(default)]
     pub route_metadata: bool,
     /// Whether the filter picks.
@@ -60,7 +60,8 @@ pub enum Mode {
     /// It does.
     #[default]
     Pick,
-    /// Another picker before it in the chain does. The filter decides too, changes nothing, and counts how often both agree.
+    /// Another picker before it in the chain does. The filter decides too, changes nothing, and counts how
+    /// often both agree.
     Shadow,
 }
 
@@ -68,7 +69,8 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Explain {
-    /// Sets a request header with the explanation, which a later filter turns into metadata for the access log.
+    /// Sets a request header with the explanation, which a later filter turns into metadata for the access
+    /// log.
     pub access_log: bool,
     /// The request header that asks for an explanation in the response, in lower case ...
     pub header: Option<String>,
@@ -80,8 +82,8 @@ pub struct Explain {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes, from 1024. A longer body is streamed as soon as its beginning has the model and a part of the prompt, unless the
-    /// model has to be replaced in it.
+    /// Bytes, from 1024. A longer body is streamed as soon as its beginning has the model and a part of the
+    /// prompt, unless the model has to be replaced in it.
     pub peek_bytes: usize,
     /// Maximum number of bytes that are held: while the model has not arrived, or of a body in which the
     /// model is replaced. Envoy's own limit, `per_connection_buffer_limit_bytes`, should be larger.

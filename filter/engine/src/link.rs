@@ -1,8 +1,8 @@
-//! The link to the metrics agent: the requests between a pool and its agents, for any shell: when each is due, and the effect of its
-//! response.
+//! The link to the metrics agent: the requests between a pool and its agents, for any shell: when each is
+//! due, and the effect of its response.
 //!
-//! A shell sends the requests that are [due](Link::due), one after another or several at a time, and hands each response to
-//! [`Link::finish`]. A link never has two requests of one kind in flight.
+//! A shell sends the requests that are [due](Link::due), one after another or several at a time, and hands
+//! each response to [`Link::finish`]. A link never has two requests of one kind in flight.
 
 use core::time::Duration;
 
@@ -53,13 +53,14 @@ pub trait LinkedPool {
     /// Counts a poll that failed for this reason.
     fn count_failed_poll(&mut self, reason: &PollError);
 
-    /// The agent has responded to a poll for cached prefixes, with an update if they have changed. Only a shell that starts these
-    /// [polls](Link::start_prefixes) implements it.
+    /// The agent has responded to a poll for cached prefixes, with an update if they have changed. Only a
+    /// shell that starts these [polls](Link::start_prefixes) implements it.
     fn update_caches(&mut self, update: Option<&CachesUpdate>, now: Duration) {
         let _ = (update, now);
     }
 
-    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose changes arrive.
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose
+    /// changes arrive.
     fn count_sharing(&mut self, counts: SharingCounts, proxies: usize);
 }
 
@@ -83,7 +84,8 @@ enum Kind {
     Sync,
 }
 
-/// The requests between a pool and its agents: polls and reports, polls for cached prefixes, the exchange of changes with other proxies, or all of them.
+/// The requests between a pool and its agents: polls and reports, polls for cached prefixes, the exchange of
+/// changes with other proxies, or all of them.
 #[derive(Debug)]
 pub struct Link {
     agents: usize,
@@ -133,8 +135,8 @@ impl Link {
         self.polls = Some(Polls { client, reporter, agent: 0 });
     }
 
-    /// Polls for cached prefixes from now on, while the pool's rules read them, with one agent of the list until a poll fails, then with the
-    /// next.
+    /// Polls for cached prefixes from now on, while the pool's rules read them, with one agent of the list
+    /// until a poll fails, then with the next.
     pub fn start_prefixes(&mut self, client: PrefixClient) {
         self.prefixes = Some(Prefixes { client, agent: 0 });
     }
@@ -158,7 +160,8 @@ impl Link {
         self.sync.as_ref().map(|sync| &sync.client)
     }
 
-    /// The next request that is due. To be called until there is none, every 20 ms, and after a poll has succeeded.
+    /// The next request that is due. To be called until there is none, every 20 ms, and after a poll has
+    /// succeeded.
     ///
     /// A request that the proxy refuses to send is finished with the error.
     pub fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<Call> {
@@ -172,7 +175,8 @@ impl Link {
         Some(Call { id, agent, request })
     }
 
-    /// Takes the response to a request. Returns whether it is the response to a poll that succeeded: the next one may be due.
+    /// Takes the response to a request. Returns whether it is the response to a poll that succeeded: the next
+    /// one may be due.
     pub fn finish(
         &mut self,
         id: CallId,
@@ -203,7 +207,8 @@ impl Link {
         }
     }
 
-    /// The time until the next poll or sync may be due, if neither is in flight; the maximum for a link that sends nothing.
+    /// The time until the next poll or sync may be due, if neither is in flight; the maximum for a link that
+    /// sends nothing.
     pub fn pause(&self, now: Duration) -> Duration {
         let polls = self.polls.as_ref().map(|polls| polls.client.pause(now));
         let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.client.pause(now));

@@ -34,7 +34,8 @@ struct Response<'a> {
 struct ModelEntry<'a> {
     id: &'a str,
     object: &'static str,
-    /// Clients require the field. Servers give the time of their response, by which lists of several proxies would differ.
+    /// Clients require the field. Servers give the time of their response, by which lists of several proxies
+    /// would differ.
     created: u64,
     owned_by: &'static str,
 }
@@ -46,7 +47,8 @@ impl ModelList {
         headers.get(":method") == Some("GET") && is_path()
     }
 
-    /// The list in JSON, at most a second old: the models that clients may name, of these pools, by name. `None`: no pool has a snapshot.
+    /// The list in JSON, at most a second old: the models that clients may name, of these pools, by name.
+    /// `None`: no pool has a snapshot.
     pub fn json(&mut self, now: Duration, views: impl FnOnce() -> Vec<Arc<PoolView>>) -> Option<Arc<[u8]>> {
         let is_new = |(_, made): &(_, Duration)| now.saturating_sub(*made) < MAX_AGE;
         if !self.made.as_ref().is_some_and(is_new) {

@@ -1,7 +1,8 @@
 //! A pool without an agent: the filter's own configuration lists its endpoints and names its rules.
 //!
-//! Its [view](StaticPool::view) is that of a snapshot whose servers were never scraped and are all ready. Everything that the
-//! proxy sees itself counts as with an agent: prompts, sessions, load, learnt speeds and failures.
+//! Its [view](StaticPool::view) is that of a snapshot whose servers were never scraped and are all ready.
+//! Everything that the proxy sees itself counts as with an agent: prompts, sessions, load, learnt speeds and
+//! failures.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -21,7 +22,8 @@ const MAX_ENDPOINTS: usize = 10_000;
 /// How long an endpoint is avoided after its first failure; the agent's default.
 pub const AVOID_FAILING: Duration = Duration::from_millis(250);
 
-/// The time at which the readings of a pool without an agent have arrived: there are none, so they do not age.
+/// The time at which the readings of a pool without an agent have arrived: there are none, so they do not
+/// age.
 const NEVER_STALE: Duration = Duration::MAX;
 
 /// The addresses of a pool's servers; at least one, and each once.

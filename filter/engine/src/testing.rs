@@ -62,7 +62,8 @@ pub fn picker_config(plugins: &[(&str, Option<f64>)]) -> v1::PickerConfig {
     }
 }
 
-/// Policy that picks the endpoint with the fewest waiting requests, so that tests determine where requests go.
+/// Policy that picks the endpoint with the fewest waiting requests, so that tests determine where requests
+/// go.
 pub fn fewest_waiting() -> v1::Policy {
     let config = picker_config(&[("queue-scorer", None), ("max-score-picker", None)]);
     v1::Policy { picker_config: Some(config), ..v1::Policy::default() }

@@ -15,8 +15,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// About how long the bodies are.
 const LENGTH: usize = 4 << 20;
 
-/// The memory that a body may take in addition to its bytes: 16 times the 512 KiB that are kept of a prompt by default, because the members
-/// of an object take several times the kept part, and a list of them.
+/// The memory that a body may take in addition to its bytes: 16 times the 512 KiB that are kept of a prompt
+/// by default, because the members of an object take several times the kept part, and a list of them.
 const KEPT: usize = 8 << 20;
 
 fn repeated(api: Api, before: &str, part: &str, after: &str) -> (Api, String) {

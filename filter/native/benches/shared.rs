@@ -1,7 +1,8 @@
 //! How long a decision holds the lock of a shared pool, and how many decisions several threads make.
 //!
-//! `cargo bench -p endpoint-picker-native --bench shared`; the environment variable `ENDPOINTS` has the number of endpoints, 100 by
-//! default. Every thread decides for chats of 2 KB by the EPP's default configuration, and ends each request before the next.
+//! `cargo bench -p endpoint-picker-native --bench shared`; the environment variable `ENDPOINTS` has the
+//! number of endpoints, 100 by default. Every thread decides for chats of 2 KB by the EPP's default
+//! configuration, and ends each request before the next.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on has failed")]
 
@@ -37,7 +38,8 @@ const PROMPTS: usize = 500;
 /// Decisions of each thread.
 const DECISIONS: usize = 100_000;
 
-/// A store that measures how long decisions and changes take; without other threads, that is how long they hold the lock.
+/// A store that measures how long decisions and changes take; without other threads, that is how long they
+/// hold the lock.
 struct TimedStore {
     store: SharedStore,
     /// Nanoseconds of each decision.

@@ -1,5 +1,5 @@
-//! The budgeted requests, for `tools/test/trace-request`, which loads the module into this program with `LD_PRELOAD` and runs both in
-//! valgrind. Alone the program does not start. The argument names the case.
+//! The budgeted requests, for `tools/test/trace-request`, which loads the module into this program with
+//! `LD_PRELOAD` and runs both in valgrind. Alone the program does not start. The argument names the case.
 
 #![allow(
     clippy::unwrap_used,

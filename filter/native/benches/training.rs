@@ -1,8 +1,8 @@
 //! Requests of many kinds for a build of the module that counts which code they run: `tools/release/profile`
 //! loads the build into this program with `LD_PRELOAD`. Alone the program does not start.
 //!
-//! The counts decide which code lies next to each other, so the mix is that of a busy pool: most requests are chats with the
-//! EPP's default rules, and each rarer API, rule and course of a response has a few.
+//! The counts decide which code lies next to each other, so the mix is that of a busy pool: most requests are
+//! chats with the EPP's default rules, and each rarer API, rule and course of a response has a few.
 
 #![allow(clippy::unwrap_used, reason = "a training that cannot continue has failed")]
 

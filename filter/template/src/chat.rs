@@ -8,7 +8,8 @@ use crate::Unrendered;
 use crate::room::{MADE_OBJECT, TemplateRoom};
 use crate::source::ContentFormat;
 
-/// The beginning of a line by which a client of Anthropic's API is billed. It differs in each request, so vLLM leaves it out of system messages.
+/// The beginning of a line by which a client of Anthropic's API is billed. It differs in each request, so
+/// vLLM leaves it out of system messages.
 pub(crate) const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// A chat.
@@ -91,7 +92,8 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// The tool as vLLM's types print it: `description` and `parameters` are there in any case, and others only if they are set.
+    /// The tool as vLLM's types print it: `description` and `parameters` are there in any case, and others
+    /// only if they are set.
     pub(crate) fn tool(self, defer_loading: Option<Value>) -> Value {
         let none = || Value::from(());
         let mut function = vec![
@@ -150,7 +152,8 @@ fn object(arguments: &Value, room: &TemplateRoom) -> Result<Value, Unrendered> {
 }
 
 impl Chat {
-    /// The variables of the template. Variables of the client replace `special`, and members of the request that are set replace both.
+    /// The variables of the template. Variables of the client replace `special`, and members of the request
+    /// that are set replace both.
     pub(crate) fn context<const N: usize>(
         self,
         preparation: Preparation,
@@ -271,7 +274,8 @@ fn without_billing_header(text: String) -> Option<String> {
     text.split_once('\n').map(|(_, rest)| rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
-/// The messages with system messages in place of developer messages, and all system messages joined to the first.
+/// The messages with system messages in place of developer messages, and all system messages joined to the
+/// first.
 fn without_developers(mut messages: Vec<PreparedMessage>) -> Vec<PreparedMessage> {
     for message in &mut messages {
         if message.role == "developer" {

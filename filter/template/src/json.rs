@@ -1,4 +1,5 @@
-//! The filter `tojson` as transformers defines it: Python's `json.dumps` without escapes of characters outside of ASCII.
+//! The filter `tojson` as transformers defines it: Python's `json.dumps` without escapes of characters
+//! outside of ASCII.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::{Bounded, FUEL};
 /// Maximum number of blanks for a level.
 const MAX_INDENT: usize = 16;
 
-/// Maximum nesting. A body has at most 128 levels, but a template can put a list into a list with each step of a loop.
+/// Maximum nesting. A body has at most 128 levels, but a template can put a list into a list with each step
+/// of a loop.
 const MAX_DEPTH: usize = 256;
 
 /// Byte limit of a text. A longer one takes more than all fuel, but only after it is written.
@@ -109,7 +111,8 @@ impl Formatter for Python {
         writer.write_all(b": ")
     }
 
-    /// Both Rust's and Python's shortest forms have an exponent below 1e-4 and from 1e16 on; Python writes its sign, and two digits.
+    /// Both Rust's and Python's shortest forms have an exponent below 1e-4 and from 1e16 on; Python writes
+    /// its sign, and two digits.
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         let text = format!("{value:?}");
         let Some((digits, exponent)) = text.split_once('e') else { return writer.write_all(text.as_bytes()) };

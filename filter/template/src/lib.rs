@@ -1,7 +1,7 @@
 //! Chat templates as model servers render them: from a template and a request body to the text of the prompt.
 //!
-//! Templates are Jinja as Hugging Face's transformers sets it up, and messages are prepared as vLLM does. A template and a body are input
-//! from outside: both are bounded, and so is the work.
+//! Templates are Jinja as Hugging Face's transformers sets it up, and messages are prepared as vLLM does. A
+//! template and a body are input from outside: both are bounded, and so is the work.
 
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
@@ -31,17 +31,19 @@ use source::ContentFormat;
 /// Maximum number of bytes of a template.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 
-/// Work that the rendering of one prompt may take: instructions, and 64 bytes of created data each. A prompt of 100 KB takes some 10 000.
+/// Work that the rendering of one prompt may take: instructions, and 64 bytes of created data each. A prompt
+/// of 100 KB takes some 10 000.
 const FUEL: u32 = 200_000;
 
-/// Bytes of the stack on which a prompt is rendered. Lists in lists are dropped, printed and compared by recursion, and a template can nest
-/// one with each of its steps. Only the pages that are used take memory.
+/// Bytes of the stack on which a prompt is rendered. Lists in lists are dropped, printed and compared by
+/// recursion, and a template can nest one with each of its steps. Only the pages that are used take memory.
 const STACK: usize = 256 << 20;
 
 /// Maximum number of bytes of the texts by which a template is probed.
 const PROBE_BYTES: usize = 1 << 16;
 
-/// Maximum number of bytes of the format of a date. A directive of five bytes can make 255, before fuel is taken for them.
+/// Maximum number of bytes of the format of a date. A directive of five bytes can make 255, before fuel is
+/// taken for them.
 const MAX_DATE_FORMAT: usize = 1024;
 
 /// The efforts of Anthropic's API.
@@ -112,7 +114,8 @@ impl fmt::Display for Unrendered {
 impl core::error::Error for Unrendered {}
 
 impl ChatTemplate {
-    /// Compiles a template. `bos_token` and `eos_token` are the texts of the model's special tokens, or empty.
+    /// Compiles a template. `bos_token` and `eos_token` are the texts of the model's special tokens, or
+    /// empty.
     pub fn compile(template: &str, bos_token: &str, eos_token: &str) -> Result<Self, TemplateError> {
         if template.len() > MAX_TEMPLATE_BYTES {
             return Err(TemplateError::TooLong(template.len()));
@@ -147,8 +150,8 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The text of the prompt of a request to this API, at most `max_bytes` long. `now` is the time since 1970, in seconds, for templates that
-    /// print the date, which is that of UTC.
+    /// The text of the prompt of a request to this API, at most `max_bytes` long. `now` is the time since
+    /// 1970, in seconds, for templates that print the date, which is that of UTC.
     pub fn render(
         &self,
         api: ChatApi,
@@ -190,8 +193,9 @@ impl ChatTemplate {
         String::from_utf8(text.text).map_err(|error| Unrendered::Template(error.to_string()))
     }
 
-    /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own when it starts: it joins system
-    /// messages if the template refuses a second one or has tags of other libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
+    /// The way in which the server changes requests of Anthropic's API, which vLLM finds by chats of its own
+    /// when it starts: it joins system messages if the template refuses a second one or has tags of other
+    /// libraries than Jinja, and its effort for disabled thinking is low unless none makes a text of its own.
     fn adaptation(&self, has_extensions: bool) -> Adaptation {
         let room = TemplateRoom::new(&[]);
         let messages = ["system", "user", "system", "user"].map(|role| Message::text(role, "t".to_owned()));

@@ -1,5 +1,6 @@
-//! Methods and formats of Python, within bounds that minijinja does not set. It takes fuel for a text after it has made it, which is too late
-//! where one call repeats an argument or a blank, and none for what a method only reads.
+//! Methods and formats of Python, within bounds that minijinja does not set. It takes fuel for a text after
+//! it has made it, which is too late where one call repeats an argument or a blank, and none for what a
+//! method only reads.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Rest, StringInput, ValueKind, ValueOrKwargs};

@@ -18,8 +18,9 @@ const MAX_CHAIN: usize = 16;
 const MAX_CALL: usize = 1024;
 
 impl ContentFormat {
-    /// The format, as vLLM finds it: a list if the template has a loop over the content of a message, over a macro's parameter that is
-    /// called with the content of a message, or outside of macros over a variable named `content`.
+    /// The format, as vLLM finds it: a list if the template has a loop over the content of a message, over a
+    /// macro's parameter that is called with the content of a message, or outside of macros over a variable
+    /// named `content`.
     pub(crate) fn of(template: &str) -> Self {
         let source = Statements::read(template);
         let lists = source.assigned_from("messages");
@@ -39,7 +40,8 @@ impl ContentFormat {
     }
 }
 
-/// The template without the tags of transformers' extension, which mark what a model has generated and print nothing.
+/// The template without the tags of transformers' extension, which mark what a model has generated and print
+/// nothing.
 pub(crate) fn without_extensions(template: &str) -> String {
     let (mut source, mut from) = (String::with_capacity(template.len()), 0);
     for mark in code(template).filter(|code| code.is_tag) {

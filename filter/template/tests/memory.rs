@@ -6,7 +6,8 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Several times the data for which there is fuel, because a text grows by doubling and parts of a text take more than its bytes.
+/// Several times the data for which there is fuel, because a text grows by doubling and parts of a text take
+/// more than its bytes.
 const MAX_BYTES: usize = 128 << 20;
 
 #[test]

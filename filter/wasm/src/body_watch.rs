@@ -12,7 +12,8 @@ use crate::host;
 /// Ticks between two checks of a held request without a chunk of its body: a second.
 const PATIENCE: u32 = 50;
 
-/// The requests that are held at their headers, until the first chunk of a body shows that Envoy passes bodies on.
+/// The requests that are held at their headers, until the first chunk of a body shows that Envoy passes
+/// bodies on.
 #[derive(Debug, Default)]
 pub(crate) struct BodyWatch {
     bodies: Bodies,

@@ -1,8 +1,8 @@
 //! The Envoy filter: proxy-wasm callbacks over the [engine](endpoint_picker_engine).
 //!
-//! One VM runs in each Envoy worker and one on the main thread. Each has a [root context](root) per filter configuration, which
-//! keeps the [`worker`]'s copy of the pool up to date, and a [`stream`] per request. The VMs share snapshots and the
-//! ledger through Envoy's shared data ([`endpoint_picker_workers`]).
+//! One VM runs in each Envoy worker and one on the main thread. Each has a [root context](root) per filter
+//! configuration, which keeps the [`worker`]'s copy of the pool up to date, and a [`stream`] per request. The
+//! VMs share snapshots and the ledger through Envoy's shared data ([`endpoint_picker_workers`]).
 //!
 //! No rule is here, and only [`host`] calls Envoy.
 

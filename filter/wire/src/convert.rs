@@ -71,8 +71,8 @@ pub fn reading_from_core(reading: &Reading, now: Duration) -> v1::Reading {
     }
 }
 
-/// The reading of a message that arrived at `now`, on the receiver's clock. A KV usage or an attribute that is not finite counts
-/// as absent.
+/// The reading of a message that arrived at `now`, on the receiver's clock. A KV usage or an attribute that
+/// is not finite counts as absent.
 pub fn reading_into_core(reading: v1::Reading, now: Duration) -> Reading {
     Reading {
         ready: reading.ready,

@@ -1,7 +1,8 @@
 //! The bytes between the metrics agent and the filter, and their conversion to the types of the rules.
 //!
-//! The schemas are in `proto/`; the code that is generated from them is committed, so a build needs no protoc. Only the
-//! conversions of this crate make types of the rules from bytes of a snapshot, which are not trusted.
+//! The schemas are in `proto/`; the code that is generated from them is committed, so a build needs no
+//! protoc. Only the conversions of this crate make types of the rules from bytes of a snapshot, which are not
+//! trusted.
 
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
@@ -78,7 +79,8 @@ pub const MODELS_FORMAT: u32 = 1;
 /// The format of cached prefixes that this build reads and writes.
 pub const PREFIXES_FORMAT: u32 = 1;
 
-/// The status with which the agent refuses a message of another format than its own. It has no other meaning in the agent's API.
+/// The status with which the agent refuses a message of another format than its own. It has no other meaning
+/// in the agent's API.
 pub const OTHER_FORMAT_STATUS: u16 = 422;
 
 /// Maximum number of requests in a batch.

@@ -1,7 +1,7 @@
 //! The entries of the workers' log.
 //!
-//! Every worker reads the entries of all workers, many times for each request. So entries are not decoded: a log is a sequence of
-//! 64-bit words, and entries borrow from it. An entry is
+//! Every worker reads the entries of all workers, many times for each request. So entries are not decoded: a
+//! log is a sequence of 64-bit words, and entries borrow from it. An entry is
 //!
 //! | words | meaning |
 //! |---|---|
@@ -59,7 +59,8 @@ pub enum Content<'a> {
     Passed(Duration),
 }
 
-/// An entry that this version cannot read: it was cut off, its kind is unknown, or its content does not fit its kind.
+/// An entry that this version cannot read: it was cut off, its kind is unknown, or its content does not fit
+/// its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedEntry {
     kind: u8,

@@ -1,6 +1,7 @@
 //! The lease whose holder is the one worker that polls the agent.
 //!
-//! The value of `…/lease` has two words: the holder's number, and when it renewed the lease, in nanoseconds since the epoch.
+//! The value of `…/lease` has two words: the holder's number, and when it renewed the lease, in nanoseconds
+//! since the epoch.
 
 use core::time::Duration;
 
@@ -39,10 +40,11 @@ impl Lease {
         self.held.contains(now)
     }
 
-    /// Renews the lease, or takes it over when its holder has not renewed it in time. A check that is not due costs nothing.
+    /// Renews the lease, or takes it over when its holder has not renewed it in time. A check that is not due
+    /// costs nothing.
     ///
-    /// `now` has to be read shortly before the call: with an old one, a lease that was renewed since looks like one from before the
-    /// clock was set back.
+    /// `now` has to be read shortly before the call: with an old one, a lease that was renewed since looks
+    /// like one from before the clock was set back.
     pub fn keep<S: SharedData>(&mut self, data: &S, now: Duration) -> Result<(), S::Error> {
         if self.pause.contains(now) {
             return Ok(());

@@ -1,8 +1,9 @@
 //! The [ledger](endpoint_picker_engine::ledger), replicated between isolated workers.
 //!
-//! A *worker* is one isolated copy of the filter in a proxy: in Envoy a wasm VM, one for each worker thread and one for the main
-//! thread. Workers have no memory in common. All they share is a map of keys to bytes with compare-and-swap, [`SharedData`], and
-//! over it they decide as one: every worker applies the changes of all workers in one order, from a log.
+//! A *worker* is one isolated copy of the filter in a proxy: in Envoy a wasm VM, one for each worker thread
+//! and one for the main thread. Workers have no memory in common. All they share is a map of keys to bytes
+//! with compare-and-swap, [`SharedData`], and over it they decide as one: every worker applies the changes of
+//! all workers in one order, from a log.
 //!
 //! | key | value |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | `…/sender` | this proxy as a sender of changes to other proxies ([`SharedSender`]) |
 //! | `…/version`, `…/topology`, `…/readings` | the newest snapshot ([`SharedSnapshot`]) |
 //!
-//! `…` is `endpoint-picker/{version}/{pool}`: modules of different versions in one proxy keep apart, because their values need
-//! not mean the same. Values are words of 64 bits, little-endian.
+//! `…` is `endpoint-picker/{version}/{pool}`: modules of different versions in one proxy keep apart, because
+//! their values need not mean the same. Values are words of 64 bits, little-endian.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod entry;

@@ -1,7 +1,7 @@
 //! The workers of a proxy: each sends heartbeats, and a worker whose heartbeats stop has departed.
 //!
-//! The value of `…/members` has three words for each worker: its number, its last heartbeat in nanoseconds since the epoch, and
-//! how many times it has requested a resync.
+//! The value of `…/members` has three words for each worker: its number, its last heartbeat in nanoseconds
+//! since the epoch, and how many times it has requested a resync.
 
 use core::time::Duration;
 
@@ -27,7 +27,8 @@ pub(crate) struct Membership {
     /// Pause before the next heartbeat.
     pause: Period,
     resync_requests: u64,
-    /// The members after the last heartbeat of this worker, with their resync requests; empty before the first heartbeat.
+    /// The members after the last heartbeat of this worker, with their resync requests; empty before the
+    /// first heartbeat.
     seen: Vec<(u64, u64)>,
 }
 

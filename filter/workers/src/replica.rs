@@ -188,8 +188,8 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         if self.commit(reads_first) {
             return result;
         }
-        // Another worker has decided at the same time, maybe for the same endpoint. Deciding again once is enough: where this
-        // happens all the time, one request more or less makes no difference.
+        // Another worker has decided at the same time, maybe for the same endpoint. Deciding again once is
+        // enough: where this happens all the time, one request more or less makes no difference.
         self.log.withdraw(mark);
         let (result, changes) = decide(&self.ledger);
         self.push(&changes);
@@ -231,7 +231,8 @@ impl<S: SharedData> LedgerStore for Replica<S> {
     ) {
         self.ledger.adopt(pool, pipelines, avoid_failing);
         self.has_pool = true;
-        // Other workers may have had the new endpoints for longer, and appended changes that meant nothing here.
+        // Other workers may have had the new endpoints for longer, and appended changes that meant nothing
+        // here.
         self.membership.request_resync();
     }
 }

@@ -15,8 +15,8 @@ pub trait SharedData {
     /// Writes a value unconditionally.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), Self::Error>;
 
-    /// Writes a value if the present one still has this version; returns whether it had. Without a version it writes
-    /// unconditionally.
+    /// Writes a value if the present one still has this version; returns whether it had. Without a version it
+    /// writes unconditionally.
     fn compare_and_swap(&self, key: &str, value: &[u8], version: Option<u32>) -> Result<bool, Self::Error>;
 }
 
@@ -44,8 +44,8 @@ pub fn next_worker_number<S: SharedData>(data: &S) -> Result<u64, S::Error> {
 
 /// Writes a first value, so that there is a version to compare.
 ///
-/// Two workers that write the first value at the same time do not notice each other. That does not happen: the proxy starts its
-/// first worker before all others.
+/// Two workers that write the first value at the same time do not notice each other. That does not happen:
+/// the proxy starts its first worker before all others.
 pub(crate) fn create<S: SharedData>(data: &S, key: &str, value: &[u8]) -> Result<(), S::Error> {
     match data.get(key)?.version {
         Some(_) => Ok(()),

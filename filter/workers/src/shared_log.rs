@@ -1,7 +1,8 @@
 //! The log of all workers' changes.
 //!
-//! Every worker applies the entries of all workers, its own among them, in the same order. The log is kept in chunks: entries are
-//! appended to the *tail* by compare-and-swap, and when it is full it moves to a key of its own.
+//! Every worker applies the entries of all workers, its own among them, in the same order. The log is kept in
+//! chunks: entries are appended to the *tail* by compare-and-swap, and when it is full it moves to a key of
+//! its own.
 //!
 //! | key | value |
 //! |---|---|
@@ -10,22 +11,23 @@
 //!
 //! A worker that starts, or was away, reads the chunks that are left; no worker waits for it.
 //!
-//! A swap does not return the version that it makes. Versions rise by one with every write of any key, so a worker expects the next
-//! number. If that is wrong, its next swap fails and it reads the tail: any later write has a higher number than its own, so a
-//! version that is too low is never another worker's.
+//! A swap does not return the version that it makes. Versions rise by one with every write of any key, so a
+//! worker expects the next number. If that is wrong, its next swap fails and it reads the tail: any later
+//! write has a higher number than its own, so a version that is too low is never another worker's.
 
 use crate::entry::{self, Entry};
 use crate::shared_data::{SharedData, Versioned, create, key};
 use crate::words::{bytes, first_word, words};
 
-/// Bytes at which a chunk is full. A request copies up to this much twice to the proxy, and with other busy workers twice back.
+/// Bytes at which a chunk is full. A request copies up to this much twice to the proxy, and with other busy
+/// workers twice back.
 const CHUNK: usize = 4 * 1024;
 
 /// Full chunks that are kept: half a megabyte, the last 60 000 blocks of prompts.
 const CHUNKS: u64 = 128;
 
-/// The log is quiet when this many calls in a row have found no new entries: a decision that has to be made again costs as much as
-/// several reads that find nothing.
+/// The log is quiet when this many calls in a row have found no new entries: a decision that has to be made
+/// again costs as much as several reads that find nothing.
 const QUIET: u8 = 8;
 
 /// Bytes of a chunk's number.
@@ -122,8 +124,8 @@ impl SharedLog {
         self.read_on(data, apply)
     }
 
-    /// Appends the pending entries and applies them. Returns false if another worker has appended since the tail was read; then
-    /// its entries are applied instead, and the next try is based on them.
+    /// Appends the pending entries and applies them. Returns false if another worker has appended since the
+    /// tail was read; then its entries are applied instead, and the next try is based on them.
     pub(crate) fn try_append<S: SharedData>(
         &mut self,
         data: &S,
@@ -175,7 +177,8 @@ impl SharedLog {
         swapped
     }
 
-    /// The pending entries were appended. The tail has this version, unless other keys were written in between.
+    /// The pending entries were appended. The tail has this version, unless other keys were written in
+    /// between.
     fn appended(&mut self, version: Option<u32>) {
         self.pending.clear();
         self.version = version;

@@ -1,8 +1,8 @@
 //! This proxy as a sender of changes to other proxies: the state that a worker that sends passes on to the
 //! next.
 //!
-//! The value of `…/sender` has the proxy's number as a sender, the number of workers that have sent so far (its *epoch*), and two
-//! words for each feed: the feed and the next position in it.
+//! The value of `…/sender` has the proxy's number as a sender, the number of workers that have sent so far
+//! (its *epoch*), and two words for each feed: the feed and the next position in it.
 
 use endpoint_picker_engine::sharing::{Identity, Positions};
 

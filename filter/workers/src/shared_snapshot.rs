@@ -6,8 +6,8 @@
 //! | `…/topology` | the last snapshot that carried a topology, as it came |
 //! | `…/readings` | its arrival in nanoseconds since the epoch (a word), then the last snapshot, as it came |
 //!
-//! They are written from the bottom of this list upwards, but the topology first. So a reader of a version finds at least the
-//! snapshot of that version.
+//! They are written from the bottom of this list upwards, but the topology first. So a reader of a version
+//! finds at least the snapshot of that version.
 
 use core::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Which pools there are, which endpoints belong to each, and how their endpoints are scraped and picked.
 //!
-//! [`manifests`] checks every document by itself, [`plan`] combines them into a [`Plan`]. A plan is used only when everything is
-//! right; [`Problems`] lists everything that is wrong, each with its file, document, path, value and the allowed values.
-//! [`watch`] reads the manifests again whenever a file changes. [`cluster`] makes the same plan of a cluster's objects, each of
-//! which is refused by itself. [`differences`] lists what changes for a user of the EPP, and [`epp`] has its
-//! types and names by version.
+//! [`manifests`] checks every document by itself, [`plan`] combines them into a [`Plan`]. A plan is used only
+//! when everything is right; [`Problems`] lists everything that is wrong, each with its file, document, path,
+//! value and the allowed values. [`watch`] reads the manifests again whenever a file changes. [`cluster`]
+//! makes the same plan of a cluster's objects, each of which is refused by itself. [`differences`] lists what
+//! changes for a user of the EPP, and [`epp`] has its types and names by version.
 
 pub mod cluster;
 pub mod dialect;
@@ -43,8 +43,8 @@ pub struct Options {
     /// The rules that decide where ours differ from the EPP's, and its versions from each other, for pools
     /// without an annotation.
     pub epp_rules: EppRules,
-    /// The rules of pools without an `EndpointPickerConfig`; `None`: the recommended ones, and the EPP's default where a version of the EPP
-    /// decides.
+    /// The rules of pools without an `EndpointPickerConfig`; `None`: the recommended ones, and the EPP's
+    /// default where a version of the EPP decides.
     pub rules: Option<NamedRules>,
     /// Limits on files.
     pub file_limits: FileLimits,

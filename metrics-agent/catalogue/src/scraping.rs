@@ -30,7 +30,8 @@ pub struct ScrapeSettings {
     pub max_series: usize,
     /// Limits on the lines of a text.
     pub text: TextLimits,
-    /// Failed scrapes in a row after which an endpoint is not ready while others are; `None`: never, as in the EPP.
+    /// Failed scrapes in a row after which an endpoint is not ready while others are; `None`: never, as in
+    /// the EPP.
     pub unready_after: Option<NonZeroU32>,
     /// How a server with several series of a metric is read; `None`: by its pool's rules.
     pub engines: Option<MultiEngine>,

@@ -77,7 +77,8 @@ impl PlanWatch {
         Self { plans, refusals, _task: Some(task) }
     }
 
-    /// Reads the manifests now, and again whenever they change. `accepts` refuses valid plans that the agent cannot serve.
+    /// Reads the manifests now, and again whenever they change. `accepts` refuses valid plans that the agent
+    /// cannot serve.
     pub fn start(
         settings: ManifestSettings,
         tasks: &Tasks,

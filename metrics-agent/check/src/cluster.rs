@@ -1,4 +1,5 @@
-//! `metrics-agent check --cluster`: the manifests of a cluster that an agent would serve, and those that it would refuse.
+//! `metrics-agent check --cluster`: the manifests of a cluster that an agent would serve, and those that it
+//! would refuse.
 
 use core::error::Error;
 use core::fmt::{self, Write};
@@ -36,8 +37,8 @@ impl fmt::Display for CheckError {
 
 impl Error for CheckError {}
 
-/// Checks what an agent with these settings would watch. `pool` is its only pool, if it has one, and `envoy_gateway` the namespace of an Envoy
-/// Gateway whose extension server agents are.
+/// Checks what an agent with these settings would watch. `pool` is its only pool, if it has one, and
+/// `envoy_gateway` the namespace of an Envoy Gateway whose extension server agents are.
 pub async fn check(
     watched: kubernetes::ClusterSettings,
     pool: Option<String>,

@@ -7,7 +7,7 @@ mod grpc;
 use core::fmt::Write;
 use std::path::Path;
 
-use endpoint_picker_wire::{pipeline_into_core, v1};
+use endpoint_picker_wire::{NamedRules, pipeline_into_core, v1};
 use metrics_agent_catalogue::dialect::{Engine, MetricSpec};
 use metrics_agent_catalogue::plan::members::Members;
 use metrics_agent_catalogue::{Options, Plan, PoolPlan, differences};
@@ -125,7 +125,11 @@ fn policy(policy: &v1::Policy) -> String {
         let profiles = config.profiles.len().max(1);
         format!("{}, {}", counted(config.plugins.len(), "plugin"), counted(profiles, "profile"))
     };
-    let config = policy.picker_config.as_ref().map_or("the default configuration".to_owned(), size);
+    let named = NamedRules::ALL.into_iter().find(|rules| rules.picker_config() == policy.picker_config);
+    let config = match (named, &policy.picker_config) {
+        (None, Some(config)) => size(config),
+        (named, _) => format!("the rules {}", named.unwrap_or(NamedRules::Epp).as_str()),
+    };
     let shadow = policy.shadow_config.as_ref().map(|shadow| format!("; a shadow of {}", size(shadow)));
     let failure_mode = match policy.failure_mode() {
         v1::FailureMode::Unspecified => "the filter's failure mode",

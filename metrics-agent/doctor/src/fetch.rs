@@ -37,7 +37,8 @@ impl fmt::Display for FetchError {
 
 impl core::error::Error for FetchError {}
 
-/// Sends a GET request, and returns the status and the body of at most [`MAX_BYTES`]. The error does not name the server.
+/// Sends a GET request, and returns the status and the body of at most [`MAX_BYTES`]. The error does not name
+/// the server.
 pub(crate) async fn get(
     url: &Uri,
     credentials: &ClientCredentials,

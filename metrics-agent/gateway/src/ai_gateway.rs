@@ -1,8 +1,8 @@
-//! The external processor that Envoy AI Gateway's extension server, called before ours, writes for a pool, and that leads to the pool's EPP.
-//! The filter takes its place. Everything else of Envoy AI Gateway stays.
+//! The external processor that Envoy AI Gateway's extension server, called before ours, writes for a pool,
+//! and that leads to the pool's EPP. The filter takes its place. Everything else of Envoy AI Gateway stays.
 //!
-//! Called after ours, that server would insert the processor behind our back, and its own filter, which finds the route by the model, behind the picker. Then
-//! requests to pools are refused with the reason.
+//! Called after ours, that server would insert the processor behind our back, and its own filter, which finds
+//! the route by the model, behind the picker. Then requests to pools are refused with the reason.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use prost_types::Struct;
 use super::route_metadata;
 use super::wire::{Builder, Field, Malformed, WireMessage};
 
-/// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the field of a pool. By this mark it makes
-/// the processor in its last hook.
+/// The key in `filter_metadata` under which that server marks a route to a pool in its first hook, and the
+/// field of a pool. By this mark it makes the processor in its last hook.
 const MARK: &str = "aigateway.envoy.io";
 const MARKED_POOL: &str = "per_route_rule_inference_pool";
 
@@ -53,8 +53,8 @@ impl Processors {
         Ok(())
     }
 
-    /// Whether Envoy AI Gateway's server will make them after this hook: it has marked routes, and none of the processors' clusters is among `clusters`. Without any
-    /// cluster, Envoy Gateway passes none on.
+    /// Whether Envoy AI Gateway's server will make them after this hook: it has marked routes, and none of
+    /// the processors' clusters is among `clusters`. Without any cluster, Envoy Gateway passes none on.
     pub(super) fn are_missing(&self, clusters: &[Bytes]) -> bool {
         let is_made = |cluster: &Bytes| {
             let message = WireMessage::read(cluster).ok();

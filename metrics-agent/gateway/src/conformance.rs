@@ -1,5 +1,5 @@
-//! The conformance tests of the Gateway API Inference Extension bring an endpoint picker of their own: they choose its endpoint by a header,
-//! and read the server's address from the response.
+//! The conformance tests of the Gateway API Inference Extension bring an endpoint picker of their own: they
+//! choose its endpoint by a header, and read the server's address from the response.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,7 +17,8 @@ pub(super) fn with_served_endpoint(route: Builder) -> Builder {
     route.bytes(RESPONSE_HEADERS, Builder::default().bytes(1, header))
 }
 
-/// A filter that makes a subset hint of the tests' header: addresses, with ports or with all ports of the pools.
+/// A filter that makes a subset hint of the tests' header: addresses, with ports or with all ports of the
+/// pools.
 pub(super) fn selection_filter(ports: &BTreeSet<u16>) -> Builder {
     let mut list = String::new();
     for port in ports {

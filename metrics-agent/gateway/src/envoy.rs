@@ -29,7 +29,8 @@ pub(super) fn duration(seconds: u64, nanos: u64) -> Builder {
     if nanos == 0 { duration } else { duration.number(2, nanos) }
 }
 
-/// `DynamicModuleConfig`: name = 1, `do_not_close` = 3, module = 6. All configurations share the module's state, so it stays loaded.
+/// `DynamicModuleConfig`: name = 1, `do_not_close` = 3, module = 6. All configurations share the module's
+/// state, so it stays loaded.
 pub(super) fn module(module: &Module) -> Builder {
     let stays = |config: Builder| config.number(3, 1);
     match module {

@@ -1,8 +1,10 @@
-//! The extension server of Envoy Gateway, which makes `HTTPRoute` → `InferencePool` work: Envoy Gateway calls its hooks while it
-//! translates the routes of a Gateway, and each route to a pool gets the filter's configuration of that pool.
+//! The extension server of Envoy Gateway, which makes `HTTPRoute` → `InferencePool` work: Envoy Gateway calls
+//! its hooks while it translates the routes of a Gateway, and each route to a pool gets the filter's
+//! configuration of that pool.
 //!
-//! [`hooks`] are pure; [`server`] calls them for Envoy Gateway. Everything that may change without a change of routes and pools reaches
-//! the module by the agent's API, not by xDS: Envoy Gateway translates again only when an object changes.
+//! [`hooks`] are pure; [`server`] calls them for Envoy Gateway. Everything that may change without a change
+//! of routes and pools reaches the module by the agent's API, not by xDS: Envoy Gateway translates again only
+//! when an object changes.
 //!
 //! [`object_reports`] writes the status of pools, and Events on refused objects, with and without Envoy
 //! Gateway.

@@ -1,4 +1,5 @@
-//! The pools of a route, as Envoy Gateway sends them, and the mark that keeps them on the route until the last hook.
+//! The pools of a route, as Envoy Gateway sends them, and the mark that keeps them on the route until the
+//! last hook.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ use super::wire::{Builder, Malformed, WireMessage};
 /// Maximum number of pools of one route. The Gateway API allows 16 backends in a rule.
 pub(super) const MAX_POOLS: usize = 64;
 
-/// Maximum length of a mark, in bytes. [`MAX_POOLS`] pools with the longest names and eight ports each have less.
+/// Maximum length of a mark, in bytes. [`MAX_POOLS`] pools with the longest names and eight ports each have
+/// less.
 const MAX_MARK_BYTES: usize = 128 * 1024;
 
 /// The API group of the pools that routes may name, up to the version.
@@ -117,7 +119,8 @@ struct PoolPort {
 }
 
 impl RoutePool {
-    /// Reads an object; `None`: it is not an `InferencePool`, or not one that the API server would have accepted.
+    /// Reads an object; `None`: it is not an `InferencePool`, or not one that the API server would have
+    /// accepted.
     pub fn read(json: &[u8], ownership: &Ownership) -> Option<Self> {
         serde_json::from_slice(json)
             .ok()

@@ -1,6 +1,8 @@
-//! Own pools whose `endpointPickerRef` names a Service that does not exist. As the API requires, their requests get 503.
+//! Own pools whose `endpointPickerRef` names a Service that does not exist. As the API requires, their
+//! requests get 503.
 //!
-//! The module learns it from the agent, not from xDS: Envoy Gateway does not translate again when a Service comes or goes.
+//! The module learns it from the agent, not from xDS: Envoy Gateway does not translate again when a Service
+//! comes or goes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -22,7 +22,8 @@ pub(super) fn find(route: &WireMessage<'_>, key: &str) -> Result<Option<Vec<u8>>
     Ok(found)
 }
 
-/// The route with a `google.protobuf.Struct` under this key in its metadata. Occurrences of a message are merged.
+/// The route with a `google.protobuf.Struct` under this key in its metadata. Occurrences of a message are
+/// merged.
 pub(super) fn add(route: Builder, key: &str, value: &[u8]) -> Builder {
     let entry = Builder::default().bytes(KEY, key).bytes(VALUE, value);
     route.bytes(ROUTE_METADATA, Builder::default().bytes(FILTER_METADATA, entry))

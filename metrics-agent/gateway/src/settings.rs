@@ -38,7 +38,8 @@ pub struct HookSettings {
     pub conformance: bool,
 }
 
-/// The module's configuration without a pool: the way to the agents, limits, and `failureMode` for pools that do not say it.
+/// The module's configuration without a pool: the way to the agents, limits, and `failureMode` for pools that
+/// do not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterConfig {
     fields: Map<String, Json>,
@@ -70,7 +71,8 @@ impl fmt::Display for FilterConfigError {
 impl core::error::Error for FilterConfigError {}
 
 impl FilterConfig {
-    /// Reads the text of `file`. The module checks the fields; those that depend on the route are refused here.
+    /// Reads the text of `file`. The module checks the fields; those that depend on the route are refused
+    /// here.
     pub fn read(file: &Path, text: &[u8]) -> Result<Self, FilterConfigError> {
         let refuse = |problem: String| FilterConfigError { file: file.to_owned(), problem };
         let mut fields: Map<String, Json> =
@@ -100,8 +102,8 @@ impl FilterConfig {
         Ok(Self { fields, body_routing, lists_models })
     }
 
-    /// The configuration of the filter in a chain whose routes lead to these pools: it is off, unless it reads bodies to find routes or
-    /// lists models.
+    /// The configuration of the filter in a chain whose routes lead to these pools: it is off, unless it
+    /// reads bodies to find routes or lists models.
     pub(super) fn of_chain(&self, pools: &BTreeSet<String>) -> String {
         let mut chain = Map::from_iter([("pool".to_owned(), Json::Null)]);
         let body_routing = self.body_routing.as_ref().filter(|it| **it != false);

@@ -21,7 +21,8 @@ use crate::object_reports::{StatusSource, changed, refused_objects};
 /// The controller in the parents that are written, by which replicas and later versions know them.
 pub const CONTROLLER: &str = "endpoint-picker/extension-server";
 
-/// The beginning of the names of Envoy Gateway's controllers. Routes of other gateways do not pass the extension server.
+/// The beginning of the names of Envoy Gateway's controllers. Routes of other gateways do not pass the
+/// extension server.
 pub const ENVOY_GATEWAY: &str = "gateway.envoyproxy.io/";
 
 const POOLS: &str = "inference.networking.k8s.io";
@@ -205,8 +206,8 @@ impl RouteParent {
 
 /// The status of a pool, if it has to change: all its parents are ours, and differ.
 ///
-/// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a parent, as Envoy AI
-/// Gateway does, there is nothing to write.
+/// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a
+/// parent, as Envoy AI Gateway does, there is nothing to write.
 fn patch(
     pool: &ClusterObject,
     gateways: &Gateways,

@@ -43,8 +43,8 @@ pub struct RuleWeights {
 }
 
 impl Weights {
-    /// Takes the weights out of a `ClusterLoadAssignment`: endpoints = 2, each a locality = 1 with the backend's name as region = 1,
-    /// `lb_endpoints` = 2, `load_balancing_weight` = 3, metadata = 9.
+    /// Takes the weights out of a `ClusterLoadAssignment`: endpoints = 2, each a locality = 1 with the
+    /// backend's name as region = 1, `lb_endpoints` = 2, `load_balancing_weight` = 3, metadata = 9.
     pub fn insert(&mut self, assignment: &[u8]) -> Result<(), Malformed> {
         for locality in WireMessage::read(assignment)?.all(2) {
             let locality = WireMessage::read(locality)?;

@@ -1,7 +1,8 @@
 //! Protobuf messages, read and edited field by field on the wire.
 //!
-//! Decoding a message with generated types loses the fields that these types do not have. Envoy Gateway may be newer than this agent, so
-//! its messages are edited in place: fields that are not named here stay, byte for byte. Nothing recurses, so a nested message costs no stack.
+//! Decoding a message with generated types loses the fields that these types do not have. Envoy Gateway may
+//! be newer than this agent, so its messages are edited in place: fields that are not named here stay, byte
+//! for byte. Nothing recurses, so a nested message costs no stack.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -47,7 +48,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A valid message. It takes no memory of its own: each use finds the fields again, because a field may have two bytes.
+/// A valid message. It takes no memory of its own: each use finds the fields again, because a field may have
+/// two bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct WireMessage<'a>(&'a [u8]);
 

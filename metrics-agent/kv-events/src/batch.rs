@@ -1,7 +1,8 @@
 //! The events of one message of a model server.
 //!
-//! A message is `[time, events, rank]`. An event is a map with its `type` and its fields, or, of older servers, an array of the type and the
-//! fields in a fixed order. Other fields and types are ignored, and an event that cannot be read spoils no other.
+//! A message is `[time, events, rank]`. An event is a map with its `type` and its fields, or, of older
+//! servers, an array of the type and the fields in a fixed order. Other fields and types are ignored, and an
+//! event that cannot be read spoils no other.
 
 use super::event::{Block, BlockHash, KvEvent, Removed, StorageTier, Stored};
 use super::msgpack::{Malformed, Value, Values};
@@ -15,8 +16,8 @@ pub struct Batch {
     pub unusable: usize,
 }
 
-/// Maximum number of blocks of a message, with its events without blocks. A block of one byte takes some 60 bytes once it is read. A million
-/// tokens have 62 500 blocks of 16.
+/// Maximum number of blocks of a message, with its events without blocks. A block of one byte takes some 60
+/// bytes once it is read. A million tokens have 62 500 blocks of 16.
 const MAX_BLOCKS: usize = 1 << 18;
 
 /// Kinds of KV caches whose blocks are of no use for every later token.
@@ -232,8 +233,8 @@ struct ExtraKeys {
 }
 
 impl ExtraKeys {
-    /// Reads a list, or nil, for each block, and ignores those after the first `max`. Its first text is the adapter if it is the adapter's
-    /// name, and another text is the salt.
+    /// Reads a list, or nil, for each block, and ignores those after the first `max`. Its first text is the
+    /// adapter if it is the adapter's name, and another text is the salt.
     fn read(bytes: Option<&[u8]>, adapter: Option<&[u8]>, max: usize) -> Result<Self, Malformed> {
         let mut keys = Self::default();
         let Some(bytes) = bytes else { return Ok(keys) };

@@ -18,10 +18,12 @@ use super::zmtp::{self, Decoder, ReceivedPart, Socket, ZmtpError};
 /// Maximum time to connect, with the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A host that does not respond for three times as long is gone. Otherwise a subscriber, which sends nothing, would not notice.
+/// A host that does not respond for three times as long is gone. Otherwise a subscriber, which sends nothing,
+/// would not notice.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// Time without reading after a command. Publishers send none or few, such as heartbeats, and a flood of them must not take a thread.
+/// Time without reading after a command. Publishers send none or few, such as heartbeats, and a flood of them
+/// must not take a thread.
 const COMMAND_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes that are read at once.

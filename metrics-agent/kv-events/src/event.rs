@@ -1,6 +1,7 @@
 //! Events of KV caches: blocks that a model server has stored and removed.
 
-/// A server's name of a block, 64 bits. Servers write it as an integer with or without a sign, or as bytes, the last eight of which count.
+/// A server's name of a block, 64 bits. Servers write it as an integer with or without a sign, or as bytes,
+/// the last eight of which count.
 pub type BlockHash = u64;
 
 /// A change of a server's KV cache.

@@ -21,7 +21,8 @@ use super::{CacheStatus, KvEvents};
 /// Time between two connections, and between the end of a replay and the next one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum time between two messages of a replay. vLLM looks for requests ten times a second, and between the steps of its engine.
+/// Maximum time between two messages of a replay. vLLM looks for requests ten times a second, and between the
+/// steps of its engine.
 const REPLAY_SILENCE: Duration = Duration::from_secs(5);
 
 /// Maximum time of a replay. By default servers keep 10 000 messages.
@@ -31,8 +32,8 @@ const REPLAY_TIME: Duration = Duration::from_secs(60);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(600);
 
-/// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a quarter of a thread at most.
-/// Meanwhile its messages wait at the server.
+/// After this time of reading messages a follower pauses for [`IDLE`] times as long, so that a flood takes a
+/// quarter of a thread at most. Meanwhile its messages wait at the server.
 const BUSY: Duration = Duration::from_millis(5);
 const IDLE: u32 = 3;
 
@@ -131,7 +132,8 @@ impl EventFollower {
         }
     }
 
-    /// Asks for a replay. If it fails, the cache counts as empty, unless the replay was to add to it; another one follows.
+    /// Asks for a replay. If it fails, the cache counts as empty, unless the replay was to add to it; another
+    /// one follows.
     async fn replay(&mut self, from: u64) {
         if let Some(pause) = self.last_replay.and_then(|last| PAUSE.checked_sub(last.elapsed())) {
             sleep(pause).await;
@@ -166,7 +168,8 @@ impl EventFollower {
         self.last_replay = Some(Instant::now());
     }
 
-    /// Returns false if the messages are of another process than those applied before. Then the cache has been emptied.
+    /// Returns false if the messages are of another process than those applied before. Then the cache has
+    /// been emptied.
     async fn replay_once(&mut self, from: u64) -> Result<bool, Failure> {
         let Some(address) = self.source.replay else { return Ok(true) };
         let mut connection =
@@ -283,7 +286,8 @@ impl EventFollower {
         self.status.stream.lock().problem = problem;
     }
 
-    /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain any waiting.
+    /// Counts the time since `started` as time of reading, and pauses if it is due. The time must not contain
+    /// any waiting.
     async fn pace(&mut self, started: Instant) {
         self.busy += started.elapsed();
         if self.busy >= BUSY {

@@ -1,12 +1,13 @@
 //! KV-cache events: the contents of each model server's KV caches, as it publishes them.
 //!
-//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for its models (`models`), and
-//! follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`, `zmtp`). Everything else is without I/O: [`sequence`]
-//! decides which messages are applied, [`batch`] reads their events ([`event`]), and [`index`] has the contents of all caches. They are
-//! [`prefixes`] of prompts, by their text with a model's [`tokenizer`], and by their token ids, which proxies read.
+//! [`subscribers`] keeps a task for each server, which asks the server where it publishes (`sources`) and for
+//! its models (`models`), and follows each of its data-parallel ranks (`follower`) over ZeroMQ (`connection`,
+//! `zmtp`). Everything else is without I/O: [`sequence`] decides which messages are applied, [`batch`] reads
+//! their events ([`event`]), and [`index`] has the contents of all caches. They are [`prefixes`] of prompts,
+//! by their text with a model's [`tokenizer`], and by their token ids, which proxies read.
 //!
-//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps hashes only, and the text and
-//! token ids of blocks whose parent is not known.
+//! Events are not authenticated, and carry the tokens of prompts and responses. Of these the agent keeps
+//! hashes only, and the text and token ids of blocks whose parent is not known.
 
 pub mod batch;
 mod connection;
@@ -270,7 +271,8 @@ pub struct KvEventMetrics {
 }
 
 impl KvEventMetrics {
-    /// Registers the counters. Kinds of events start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the counters. Kinds of events start at zero, because Prometheus sees no increase in the
+    /// first value of a new series.
     pub fn register(registry: &mut Registry) -> Self {
         let help = "Replays of KV-cache events, by result";
         let metrics = Self {

@@ -30,8 +30,9 @@ pub(super) struct ServedModel {
 }
 
 impl ServedModel {
-    /// The base model of a server's list; `None`: the list has none. The prefixes of the models `by_token_ids`, which are given by a name
-    /// or by the path that servers give for it, have keys by their token ids.
+    /// The base model of a server's list; `None`: the list has none. The prefixes of the models
+    /// `by_token_ids`, which are given by a name or by the path that servers give for it, have keys by their
+    /// token ids.
     pub(super) async fn of_list(
         list: Vec<ListedModel>,
         tokenizers: &Tokenizers,
@@ -97,8 +98,8 @@ impl ServedModel {
     }
 }
 
-/// The models of a pool's servers, whatever the order of the servers. Servers of one model together have all its names and adapters; of
-/// different tokenizers one counts.
+/// The models of a pool's servers, whatever the order of the servers. Servers of one model together have all
+/// its names and adapters; of different tokenizers one counts.
 pub(super) fn of_pool<'a>(servers: impl Iterator<Item = &'a Arc<ServedModel>>) -> Vec<Model> {
     let mut different: Vec<&ServedModel> = Vec::new();
     for server in servers {

@@ -1,7 +1,8 @@
 //! Which messages of a publisher are applied: gaps, replays and restarts.
 //!
-//! A publisher numbers its messages from 0 for each process. Some keep the last ones, and send them again from a number on. Without such
-//! a replay nothing is known about the messages before the first one, and after a gap about what the cache had lost, so it counts as empty.
+//! A publisher numbers its messages from 0 for each process. Some keep the last ones, and send them again
+//! from a number on. Without such a replay nothing is known about the messages before the first one, and
+//! after a gap about what the cache had lost, so it counts as empty.
 
 use bytes::Bytes;
 use xxhash_rust::xxh64::xxh64;
@@ -19,7 +20,8 @@ pub struct KvMessage {
 const END: u64 = u64::MAX;
 
 impl KvMessage {
-    /// The message of these frames, published or sent again: the last two are number and payload. `None`: they are not such a message.
+    /// The message of these frames, published or sent again: the last two are number and payload. `None`:
+    /// they are not such a message.
     pub fn of(frames: &[Bytes]) -> Option<Self> {
         let [.., sequence, payload] = frames else { return None };
         let sequence = u64::from_be_bytes(sequence.as_ref().try_into().ok()?);
@@ -36,7 +38,8 @@ impl KvMessage {
     }
 }
 
-/// A message by its number and its content. Another process has other content under the number, because a payload contains the time.
+/// A message by its number and its content. Another process has other content under the number, because a
+/// payload contains the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MessagePosition {
     sequence: u64,
@@ -54,7 +57,8 @@ pub enum Step {
     ClearAndApply,
     /// Ask for a replay from this number on, which has it too.
     Replay(u64),
-    /// Forget what the cache has, because it is another process; then ask for a replay from 0, which has it too.
+    /// Forget what the cache has, because it is another process; then ask for a replay from 0, which has it
+    /// too.
     ClearAndReplay,
 }
 
@@ -62,7 +66,8 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Sequence {
     can_replay: bool,
-    /// The last message that was applied; all messages before it were too, from the first one after a loss on.
+    /// The last message that was applied; all messages before it were too, from the first one after a loss
+    /// on.
     applied: Option<MessagePosition>,
     /// The last message that was published on this connection.
     live: Option<u64>,
@@ -91,12 +96,14 @@ impl Sequence {
         Self { can_replay, applied: None, live: None, replay: ReplayState::Ended, is_complete: false }
     }
 
-    /// Whether all that the cache has is known: all messages of the process were applied, or all since the cache was cleared.
+    /// Whether all that the cache has is known: all messages of the process were applied, or all since the
+    /// cache was cleared.
     pub fn is_complete(&self) -> bool {
         self.is_complete && matches!(self.replay, ReplayState::Ended | ReplayState::Failed)
     }
 
-    /// A connection was opened. Returns the number from which to ask for a replay; `None`: forget what the cache has.
+    /// A connection was opened. Returns the number from which to ask for a replay; `None`: forget what the
+    /// cache has.
     pub fn connected(&mut self) -> Option<u64> {
         self.live = None;
         if self.can_replay {
@@ -106,7 +113,8 @@ impl Sequence {
         None
     }
 
-    /// Begins a replay with the last message that was applied, so that its content shows whether the process is the same.
+    /// Begins a replay with the last message that was applied, so that its content shows whether the process
+    /// is the same.
     fn begin_replay(&mut self) -> u64 {
         self.replay = if self.applied.is_some() { ReplayState::Unverified } else { ReplayState::Verified };
         self.applied.map_or(0, |applied| applied.sequence)
@@ -174,8 +182,8 @@ impl Sequence {
         Step::Apply
     }
 
-    /// A replay has ended. Returns true if the publisher is another process, so that the cache has to be forgotten and a replay from 0
-    /// has to follow.
+    /// A replay has ended. Returns true if the publisher is another process, so that the cache has to be
+    /// forgotten and a replay from 0 has to follow.
     pub fn replay_ended(&mut self) -> bool {
         let is_other = self.replay == ReplayState::Unverified;
         self.replay = ReplayState::Ended;
@@ -196,8 +204,8 @@ impl Sequence {
         forgets
     }
 
-    /// Begins a replay of everything some time after one has failed. Returns the number from which to ask for it. What was applied since
-    /// stays until the replay has a message.
+    /// Begins a replay of everything some time after one has failed. Returns the number from which to ask for
+    /// it. What was applied since stays until the replay has a message.
     pub fn retry(&mut self) -> u64 {
         self.replay = ReplayState::Retried;
         0

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Maximum number of bytes that the connections to one server hold together, of messages that have not arrived completely or are applied.
+/// Maximum number of bytes that the connections to one server hold together, of messages that have not
+/// arrived completely or are applied.
 pub(super) const MAX_BYTES: usize = 32 << 20;
 
 /// The bytes and the turn that all connections to a server have together.

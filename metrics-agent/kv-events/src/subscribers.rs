@@ -51,12 +51,14 @@ struct SubscriberJob {
 }
 
 impl Subscribers {
-    /// Follows nothing until [`Self::set`] is called. `credentials` must have TLS if a pool is scraped over TLS.
+    /// Follows nothing until [`Self::set`] is called. `credentials` must have TLS if a pool is scraped over
+    /// TLS.
     pub fn new(events: Arc<KvEvents>, credentials: &Arc<ClientCredentials>, tasks: Tasks) -> Self {
         Self { events, credentials: Arc::clone(credentials), tasks, running: HashMap::new() }
     }
 
-    /// Follows the endpoints of these pools from now on, each as its pool is scraped. An endpoint that stays keeps its connection.
+    /// Follows the endpoints of these pools from now on, each as its pool is scraped. An endpoint that stays
+    /// keeps its connection.
     pub fn set<'a>(&mut self, pools: impl IntoIterator<Item = (&'a str, &'a [Member], &'a ScrapePlan)>) {
         let mut before = core::mem::take(&mut self.running);
         let mut servers = HashSet::new();
@@ -148,7 +150,8 @@ impl ServerTask {
         }
     }
 
-    /// Asks the server for its models. Returns the model by which its prefixes have keys, which stays while the server does not respond.
+    /// Asks the server for its models. Returns the model by which its prefixes have keys, which stays while
+    /// the server does not respond.
     async fn ask_for_model(&mut self) -> Option<Arc<KeyedModel>> {
         let list = self.ask("/v1/models").await.ok().and_then(|body| model_list::entries(&body));
         let before = self.server.model.lock().clone();

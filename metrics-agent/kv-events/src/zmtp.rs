@@ -1,4 +1,5 @@
-//! ZMTP 3.0, the protocol of ZeroMQ over TCP, as far as a subscriber needs it: the greeting, the READY command, and messages of frames.
+//! ZMTP 3.0, the protocol of ZeroMQ over TCP, as far as a subscriber needs it: the greeting, the READY
+//! command, and messages of frames.
 //!
 //! Source: <https://rfc.zeromq.org/spec/23/>. Security is NULL. A peer of a later version falls back to 3.0.
 
@@ -6,7 +7,8 @@ use core::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Maximum number of bytes of a message, all its frames together. One step of a model server has far less: a million tokens have 5 MB.
+/// Maximum number of bytes of a message, all its frames together. One step of a model server has far less: a
+/// million tokens have 5 MB.
 pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 
 /// Maximum number of frames of a message; those with events have three or four.
@@ -95,7 +97,8 @@ impl fmt::Display for ZmtpError {
 
 impl core::error::Error for ZmtpError {}
 
-/// Divides the bytes of a peer into greeting, commands and messages. It holds at most one message and the bytes of one read.
+/// Divides the bytes of a peer into greeting, commands and messages. It holds at most one message and the
+/// bytes of one read.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Bytes that were received and not yet divided.

@@ -78,7 +78,8 @@ pub fn read(json: &[u8]) -> Option<Arc<[ServedModel]>> {
     Some(entries(json)?.into_iter().map(served).collect())
 }
 
-/// The entries of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a list.
+/// The entries of a list in JSON: at most 1024, with names of at most 256 bytes. `None`: it is not such a
+/// list.
 pub fn entries(json: &[u8]) -> Option<Vec<ListedModel>> {
     let list: ServerModels = serde_json::from_slice(json).ok()?;
     let models = list.data.into_iter().filter(|model| model.id.len() <= MAX_NAME).take(MAX_MODELS);

@@ -24,8 +24,8 @@ pub struct File {
     pub bytes: Vec<u8>,
 }
 
-/// Reads a file, or the `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden files and
-/// subdirectories are skipped, so a mounted `ConfigMap` can be read as it is.
+/// Reads a file, or the `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden
+/// files and subdirectories are skipped, so a mounted `ConfigMap` can be read as it is.
 pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
     let is_directory =
         std::fs::metadata(path).map_err(|error| Problems::from(unreadable(path, &error)))?.is_dir();

@@ -24,7 +24,8 @@ pub(super) struct ExtensionServer {
     tls: Option<Watched<Config>>,
     hooks: Arc<HookSettings>,
     status: SharedStatus,
-    /// The objects of the cluster, which have to be read before the first call: Envoy Gateway does not repeat calls.
+    /// The objects of the cluster, which have to be read before the first call: Envoy Gateway does not repeat
+    /// calls.
     objects: Option<watch::Receiver<ObjectsResult>>,
 }
 
@@ -66,7 +67,8 @@ impl ExtensionServer {
     }
 }
 
-/// Begins to write the status of pools, if there is an extension server and a cluster. Returns the task, and the references of pools to Services.
+/// Begins to write the status of pools, if there is an extension server and a cluster. Returns the task, and
+/// the references of pools to Services.
 pub(super) fn start_status(
     settings: Option<&ServerSettings>,
     cluster: Option<&mut Cluster>,

@@ -72,12 +72,13 @@ pub struct Settings {
     /// The API's certificate, and the credentials that it requires of clients.
     pub credentials: Files,
     /// How the events of the servers' KV caches are followed; `None`: they are not.
-    pub kv_events: Option<kv_events::Settings>,
+    pub kv_events: Option<kv_events::KvEventSettings>,
     /// The extension server of Envoy Gateway, if the agent is it.
     pub extension: Option<ServerSettings>,
 }
 
-/// The counters, each for the stage that counts. None has a label whose values come from outside, so the number of series is fixed.
+/// The counters, each for the stage that counts. None has a label whose values come from outside, so the
+/// number of series is fixed.
 struct Metrics {
     registry: Registry,
     scrape: ScrapeMetrics,

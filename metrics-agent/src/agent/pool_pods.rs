@@ -68,7 +68,8 @@ impl Selectors {
     }
 }
 
-/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and pods whose address another endpoint has, are left out.
+/// Adds the endpoints of pods to a pool's others. Pods beyond the limit, and pods whose address another
+/// endpoint has, are left out.
 pub(super) fn add(members: &mut Vec<Member>, pods: Vec<Member>, max: usize) -> LeftOut {
     let mut admission = Admission::new(members.iter().map(|member| &member.endpoint), max);
     members.extend(pods.into_iter().filter(|pod| admission.admits(&pod.endpoint)));

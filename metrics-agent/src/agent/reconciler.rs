@@ -26,7 +26,8 @@ use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
 use crate::scrape::{ScrapedPool, Scraper};
 
-/// Time between two checks whether an EDS file has to be written again, because writing failed or the file is gone.
+/// Time between two checks whether an EDS file has to be written again, because writing failed or the file is
+/// gone.
 const EDS_CHECK: Duration = Duration::from_secs(1);
 
 /// Keeps scraped pools and EDS files equal to the newest plan and endpoint set.
@@ -223,7 +224,8 @@ impl Reconciler {
         members: Vec<Member>,
     ) -> Option<ServedPool> {
         let publisher = self.pools.publisher(&plan.name)?;
-        // An endpoint with several ranks counts once for each, so a pool may have more endpoints than discovery.
+        // An endpoint with several ranks counts once for each, so a pool may have more endpoints than
+        // discovery.
         if members.len() > self.max_endpoints {
             let (count, max) = (members.len(), self.max_endpoints);
             tracing::error!(
@@ -259,8 +261,8 @@ impl Reconciler {
         }
     }
 
-    /// Writes files without endpoints where there are none, because Envoy does not start without them. A file of an earlier run stays.
-    /// Returns false when writing one failed.
+    /// Writes files without endpoints where there are none, because Envoy does not start without them. A file
+    /// of an earlier run stays. Returns false when writing one failed.
     fn write_missing_eds(&mut self, plan: &Plan) -> bool {
         let Some(eds) = self.eds.clone() else { return true };
         let mut written = true;
@@ -270,8 +272,8 @@ impl Reconciler {
         written
     }
 
-    /// Writes the file without endpoints if there is none and it is the same for every pool, before the pools are known. Returns false when
-    /// writing failed.
+    /// Writes the file without endpoints if there is none and it is the same for every pool, before the pools
+    /// are known. Returns false when writing failed.
     fn write_missing_eds_of_any_pool(&mut self) -> bool {
         let is_missing = self.eds.as_ref().is_some_and(|eds| eds.is_of_any_pool() && !eds.path.exists());
         !is_missing || self.write_eds("", &[])

@@ -39,7 +39,8 @@ const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 /// Requests that are still in flight after this time are cut off.
 const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Serves on `listeners` until `stop` is cancelled, then drains. Ends at once with an error when one of its tasks ends.
+/// Serves on `listeners` until `stop` is cancelled, then drains. Ends at once with an error when one of its
+/// tasks ends.
 pub async fn run(
     settings: Settings,
     listeners: Listeners,

@@ -1,5 +1,5 @@
-//! `POST /v1/batch`: several requests of a proxy in one. A proxy with many pools sends it in place of a long poll for each pool, so that
-//! it needs neither a connection nor a thread for each.
+//! `POST /v1/batch`: several requests of a proxy in one. A proxy with many pools sends it in place of a long
+//! poll for each pool, so that it needs neither a connection nor a thread for each.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use super::{ApiState, PROTOBUF, Rejection, check_format, error_response, read_me
 /// Maximum size of a batch, in bytes. A proxy sends at most half of it.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Bytes of responses after which the batch's other polls get nothing: the next batch has them again. A proxy reads up to 16 MiB.
+/// Bytes of responses after which the batch's other polls get nothing: the next batch has them again. A proxy
+/// reads up to 16 MiB.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// Marks a part of a batch. It is answered at once, because the others would wait with it.

@@ -1,8 +1,9 @@
 //! `GET /v1/pools/{pool}/cached-prefixes?log=<u64>&version=<u64>&wait_ms=<n>`
 //!
-//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token ids. The client names the log and version of its last
-//! response, and the response has the changes since. It comes with the first change, or as 204 after `wait_ms` without one; in a batch, and while too
-//! many requests wait, it comes at once. Without log and version it has everything.
+//! The prefixes of prompts that the KV caches of a pool's endpoints have, by their text and by their token
+//! ids. The client names the log and version of its last response, and the response has the changes since. It
+//! comes with the first change, or as 204 after `wait_ms` without one; in a batch, and while too many
+//! requests wait, it comes at once. Without log and version it has everything.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::publish::pool_publisher::PoolPublisher;
 /// Maximum wait. A longer `wait_ms` is reduced to it.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Time for which changes are gathered before a client that waits gets them, so that it gets ten messages a second at most. Servers publish
-/// some changes at each step of their engines.
+/// Time for which changes are gathered before a client that waits gets them, so that it gets ten messages a
+/// second at most. Servers publish some changes at each step of their engines.
 const GATHER: Duration = Duration::from_millis(100);
 
 const ALLOWED: &str = "log, version and wait_ms, each at most once, decimal from 0 to 18446744073709551615";

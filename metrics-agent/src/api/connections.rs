@@ -33,11 +33,14 @@ const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of connections; for a new one the oldest of the busiest address is closed, unless its client may write.
+    /// Maximum number of connections; for a new one the oldest of the busiest address is closed, unless its
+    /// client may write.
     pub max_connections: usize,
-    /// Maximum number of connections of one address; for a new one its oldest is closed, unless its client may write.
+    /// Maximum number of connections of one address; for a new one its oldest is closed, unless its client
+    /// may write.
     pub max_connections_per_peer: usize,
-    /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it the status is 431.
+    /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it
+    /// the status is 431.
     pub max_header_bytes: usize,
     /// Maximum time for a handshake, and for the headers of the next request; then the connection is closed.
     pub idle_timeout: Duration,
@@ -52,7 +55,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of the listener for health checks. Each proxy keeps a connection open for them, and sends one a second.
+    /// The limits of the listener for health checks. Each proxy keeps a connection open for them, and sends
+    /// one a second.
     pub(crate) fn of_health_checks(self) -> Self {
         Self { idle_timeout: self.idle_timeout.min(HEALTH_IDLE_TIMEOUT), ..self }
     }

@@ -1,4 +1,5 @@
-//! The agent's HTTP API: snapshots for filters, changes that proxies share, reports of proxies, health checks, metrics and the live page.
+//! The agent's HTTP API: snapshots for filters, changes that proxies share, reports of proxies, health
+//! checks, metrics and the live page.
 
 pub mod access;
 mod batch;
@@ -206,14 +207,16 @@ const PROTOBUF: &str = "application/x-protobuf";
 /// The status and the problem of an error response.
 type Rejection = (StatusCode, String);
 
-/// Reads the message in a request's body. Errors call it `name`; `limit` is the most bytes that its route allows, with the flag that sets them.
+/// Reads the message in a request's body. Errors call it `name`; `limit` is the most bytes that its route
+/// allows, with the flag that sets them.
 async fn read_message<M: Message + Default>(
     state: &ApiState,
     request: Request,
     name: &str,
     limit: &str,
 ) -> Result<M, Rejection> {
-    // A browser does not let a web page send this type to another origin without a CORS preflight, which the agent never allows.
+    // A browser does not let a web page send this type to another origin without a CORS preflight, which the
+    // agent never allows.
     let is_protobuf = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == PROTOBUF);
     let body = tokio::time::timeout(state.body_timeout, Bytes::from_request(request, &())).await;
     if !is_protobuf {

@@ -1,4 +1,5 @@
-//! Places for requests that wait for news. Those of clients that may write are apart, so that others cannot take them.
+//! Places for requests that wait for news. Those of clients that may write are apart, so that others cannot
+//! take them.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -17,7 +18,8 @@ impl Waiters {
         Self { writers: Semaphore::new(max), readers: Semaphore::new(max) }
     }
 
-    /// A place for a request of a client with this right; `None`: all are taken, and the request must not wait.
+    /// A place for a request of a client with this right; `None`: all are taken, and the request must not
+    /// wait.
     pub(super) fn place(&self, right: Right) -> Option<SemaphorePermit<'_>> {
         let places = match right {
             Right::Write => &self.writers,

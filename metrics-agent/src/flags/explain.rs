@@ -43,7 +43,8 @@ pub struct ExplainFlags {
     #[arg(long, value_name = "ENDPOINTS")]
     subset: Option<String>,
 
-    /// A body that was sent to an endpoint before, with the same path and headers; may be repeated, in the order of sending.
+    /// A body that was sent to an endpoint before, with the same path and headers; may be repeated, in the
+    /// order of sending.
     #[arg(long, value_name = "FILE=IP:PORT", value_parser = body_and_endpoint)]
     after: Vec<(PathBuf, SocketAddr)>,
 

@@ -15,8 +15,9 @@ use super::values::{self, FlagError};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Extension server of Envoy Gateway")]
 pub(super) struct ExtensionFlags {
-    /// Be Envoy Gateway's extension server on this address, so that the native module picks for `HTTPRoute`s to an `InferencePool`. Except
-    /// on a loopback address it requires TLS with certificates of both sides. The address is printed.
+    /// Be Envoy Gateway's extension server on this address, so that the native module picks for `HTTPRoute`s
+    /// to an `InferencePool`. Except on a loopback address it requires TLS with certificates of both sides.
+    /// The address is printed.
     #[arg(long, value_name = "IP:PORT", requires = "extension_filter_config")]
     extension_server: Option<SocketAddr>,
 
@@ -32,17 +33,18 @@ pub(super) struct ExtensionFlags {
     #[arg(long, value_name = "PATH", requires = "extension_cert")]
     extension_client_ca: Option<PathBuf>,
 
-    /// A JSON file with the native module's configuration that each route gets, without `pool` and `steering`: the agents' addresses and
-    /// token as the proxies see them, and limits. Read at the start.
+    /// A JSON file with the native module's configuration that each route gets, without `pool` and
+    /// `steering`: the agents' addresses and token as the proxies see them, and limits. Read at the start.
     #[arg(long, value_name = "PATH", requires = "extension_server")]
     extension_filter_config: Option<PathBuf>,
 
-    /// Where Envoy finds the native module: the path of its file in the proxy's container, or its name in Envoy's search path.
+    /// Where Envoy finds the native module: the path of its file in the proxy's container, or its name in
+    /// Envoy's search path.
     #[arg(long, value_name = "PATH|NAME", requires = "extension_server", default_value = "endpoint_picker")]
     extension_module: String,
 
-    /// Pick for pools whose `endpointPickerRef` names this Service; may be repeated. With --kubernetes their requests get 503 while the
-    /// Service does not exist. Pools without a reference are always picked for.
+    /// Pick for pools whose `endpointPickerRef` names this Service; may be repeated. With --kubernetes their
+    /// requests get 503 while the Service does not exist. Pools without a reference are always picked for.
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "extension_server", value_parser = values::namespaced_object)]
     extension_picker_service: Vec<ObjectName>,
 
@@ -50,7 +52,8 @@ pub(super) struct ExtensionFlags {
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "extension_server", value_parser = values::namespaced_object)]
     extension_pool: Vec<ObjectName>,
 
-    /// Obey the headers of the conformance tests, which let every client choose a server, and pick for all pools.
+    /// Obey the headers of the conformance tests, which let every client choose a server, and pick for all
+    /// pools.
     #[arg(long, hide = true, requires = "extension_server")]
     extension_conformance: bool,
 }

@@ -44,8 +44,8 @@ pub struct Flags {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9095")]
     pub listen: SocketAddr,
 
-    /// A further address, for /healthz and /readyz alone, in plain HTTP and with connections of its own: clients of the API cannot
-    /// keep health checks from being answered. The address is printed as well.
+    /// A further address, for /healthz and /readyz alone, in plain HTTP and with connections of its own:
+    /// clients of the API cannot keep health checks from being answered. The address is printed as well.
     #[arg(long, value_name = "IP:PORT")]
     pub listen_health: Option<SocketAddr>,
 
@@ -53,8 +53,8 @@ pub struct Flags {
     #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub log: String,
 
-    /// Threads for scraping and the API. Use more than one only if one is always busy: threads wake one another, and a scrape then
-    /// takes up to 1.4 times the processor time.
+    /// Threads for scraping and the API. Use more than one only if one is always busy: threads wake one
+    /// another, and a scrape then takes up to 1.4 times the processor time.
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroU8,
 
@@ -101,14 +101,15 @@ pub enum Command {
         #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
         path: Option<PathBuf>,
 
-        /// Check a Kubernetes cluster: what would be in force and what would be refused, and what differs from the EPP of each pool. The
-        /// API server is the one of KUBECONFIG, otherwise of the pod's `ServiceAccount`, otherwise of ~/.kube/config.
+        /// Check a Kubernetes cluster: what would be in force and what would be refused, and what differs
+        /// from the EPP of each pool. The API server is the one of KUBECONFIG, otherwise of the pod's
+        /// `ServiceAccount`, otherwise of ~/.kube/config.
         #[arg(long)]
         cluster: bool,
 
         /// Check Envoy Gateway in this namespace, too: whether it has the agents as its extension server, as
-        /// docs/install/envoy-gateway.md has it, and whether routes to pools are served. Its configuration, the two Secrets that the
-        /// configuration names, routes and pools are read.
+        /// docs/install/envoy-gateway.md has it, and whether routes to pools are served. Its configuration,
+        /// the two Secrets that the configuration names, routes and pools are read.
         #[arg(long, value_name = "NAMESPACE", requires = "cluster", value_parser = values::one_namespace)]
         envoy_gateway: Option<String>,
 
@@ -136,13 +137,14 @@ pub enum Command {
         file: Option<PathBuf>,
     },
 
-    /// Decides a recorded request by a snapshot, as the filter does, and prints the reasons, and the decision of a shadow
-    /// configuration if there is one. Exit codes: 0 if the request is routed, 3 if it is not, 1 if an input cannot be read.
+    /// Decides a recorded request by a snapshot, as the filter does, and prints the reasons, and the decision
+    /// of a shadow configuration if there is one. Exit codes: 0 if the request is routed, 3 if it is not, 1
+    /// if an input cannot be read.
     Explain(ExplainFlags),
 
-    /// Reads the configuration and the statistics of a running Envoy, and the agent's pools, and prints each mistake that keeps requests
-    /// from the endpoints that the picker chooses, with its fix. Exit codes: 0 if there is none, 1 if there is one or an input cannot be
-    /// read.
+    /// Reads the configuration and the statistics of a running Envoy, and the agent's pools, and prints each
+    /// mistake that keeps requests from the endpoints that the picker chooses, with its fix. Exit codes: 0 if
+    /// there is none, 1 if there is one or an input cannot be read.
     Doctor {
         /// Envoy's admin interface, as a URL, or as HOST:PORT.
         #[arg(long, value_name = "URL|HOST:PORT", value_parser = values::admin)]

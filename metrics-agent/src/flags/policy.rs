@@ -15,14 +15,15 @@ use super::values::{self, FlagError, Rules, RulesFlag};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Pools and policies")]
 pub struct PolicyFlags {
-    /// The name of the pool when the manifests have no `InferencePool`, default by default; the filter's configuration names it. On a
-    /// cluster the only pool to serve, by default all of them.
+    /// The name of the pool when the manifests have no `InferencePool`, default by default; the filter's
+    /// configuration names it. On a cluster the only pool to serve, by default all of them.
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = values::pool)]
     pool: Option<String>,
 
-    /// The rules of pools without an `EndpointPickerConfig` in a manifest: expected-latency, which is recommended and the default; epp, the EPP's
-    /// default, which is also the default with --epp-rules of a version of the EPP; or a file with an `EndpointPickerConfig` for all pools,
-    /// which is read like --manifests, and again when it changes.
+    /// The rules of pools without an `EndpointPickerConfig` in a manifest: expected-latency, which is
+    /// recommended and the default; epp, the EPP's default, which is also the default with --epp-rules of a
+    /// version of the EPP; or a file with an `EndpointPickerConfig` for all pools, which is read like
+    /// --manifests, and again when it changes.
     #[arg(long, value_name = "expected-latency|epp|FILE", value_parser = values::rules)]
     rules: Option<Rules>,
 
@@ -34,13 +35,14 @@ pub struct PolicyFlags {
     #[arg(long)]
     emit_endpoint_scores: bool,
 
-    /// Age of metrics from which scorers give an endpoint a neutral score, such as 2s; so do endpoints that were never scraped.
-    /// Without it the last values are used, and an endpoint without values counts as idle, as in the EPP.
+    /// Age of metrics from which scorers give an endpoint a neutral score, such as 2s; so do endpoints that
+    /// were never scraped. Without it the last values are used, and an endpoint without values counts as
+    /// idle, as in the EPP.
     #[arg(long, alias = "no-opinion-after", value_name = "TIME", value_parser = values::duration)]
     neutral_score_after: Option<Duration>,
 
-    /// How long an endpoint is avoided after a failed request while there are others; twice as long with each further failure, up to
-    /// eight times. 0s: not at all, as in the EPP.
+    /// How long an endpoint is avoided after a failed request while there are others; twice as long with each
+    /// further failure, up to eight times. 0s: not at all, as in the EPP.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::duration_or_none)]
     avoid_failing: Duration,
 

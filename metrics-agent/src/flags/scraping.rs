@@ -33,7 +33,8 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "PATH", default_value = "/metrics", value_parser = path)]
     metrics_path: Uri,
 
-    /// Scheme of the scrapes; https requires --scrape-ca or --model-server-metrics-https-insecure-skip-verify.
+    /// Scheme of the scrapes; https requires --scrape-ca or
+    /// --model-server-metrics-https-insecure-skip-verify.
     #[arg(long, value_name = "SCHEME", default_value = "http")]
     model_server_metrics_scheme: SchemeName,
 
@@ -41,8 +42,8 @@ pub(super) struct ScrapeFlags {
     #[arg(long, conflicts_with = "scrape_ca")]
     model_server_metrics_https_insecure_skip_verify: bool,
 
-    /// Authorities of the model servers' certificates, in PEM. Read again when it changes, as are all files of
-    /// certificates, keys and tokens.
+    /// Authorities of the model servers' certificates, in PEM. Read again when it changes, as are all files
+    /// of certificates, keys and tokens.
     #[arg(long, value_name = "PATH")]
     scrape_ca: Option<PathBuf>,
 
@@ -82,8 +83,8 @@ pub(super) struct ScrapeFlags {
     #[arg(long, value_name = "N", default_value_t = TextLimits::default().engines, value_parser = count)]
     max_metrics_engines: usize,
 
-    /// Failed scrapes in a row after which an endpoint is not ready, until one succeeds and as long as other endpoints are ready.
-    /// Without it an endpoint that hangs stays a candidate, as in the EPP.
+    /// Failed scrapes in a row after which an endpoint is not ready, until one succeeds and as long as other
+    /// endpoints are ready. Without it an endpoint that hangs stays a candidate, as in the EPP.
     #[arg(long, value_name = "N")]
     unready_after_failed_scrapes: Option<NonZeroU32>,
 
@@ -97,25 +98,27 @@ pub(super) struct ScrapeFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "KV-cache events of model servers")]
 pub(super) struct KvEventFlags {
-    /// Follow the contents of each model server's KV caches, by the events that it publishes over ZeroMQ (vLLM and SGLang: --kv-events-config):
-    /// discover asks each server for its ports, and PORT or PORT,REPLAY-PORT is the same for all servers, plus the rank of the endpoint.
-    /// Events are not encrypted, not authenticated, and carry the tokens of prompts.
+    /// Follow the contents of each model server's KV caches, by the events that it publishes over ZeroMQ
+    /// (vLLM and SGLang: --kv-events-config): discover asks each server for its ports, and PORT or
+    /// PORT,REPLAY-PORT is the same for all servers, plus the rank of the endpoint. Events are not encrypted,
+    /// not authenticated, and carry the tokens of prompts.
     #[arg(long, value_name = "off|discover|PORT[,REPLAY-PORT]", default_value = "off", value_parser = kv_events)]
     kv_events: KvEventPorts,
 
-    /// Maximum number of cached blocks of all model servers together. Beyond it, the server with the most loses its oldest ones.
-    /// A million takes some 200 MB.
+    /// Maximum number of cached blocks of all model servers together. Beyond it, the server with the most
+    /// loses its oldest ones. A million takes some 200 MB.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = count)]
     max_kv_event_blocks: usize,
 
-    /// The tokenizer of a model, by which cached blocks are known by their text: a folder with tokenizer.json, tekken.json or tiktoken.model, or
-    /// such a file. MODEL is a name under which servers serve it, or the path or name that they have it from. May be repeated. Without it
-    /// the folder that a server has it from is used, if it exists here too.
+    /// The tokenizer of a model, by which cached blocks are known by their text: a folder with
+    /// tokenizer.json, tekken.json or tiktoken.model, or such a file. MODEL is a name under which servers
+    /// serve it, or the path or name that they have it from. May be repeated. Without it the folder that a
+    /// server has it from is used, if it exists here too.
     #[arg(long, value_name = "MODEL=PATH", value_parser = tokenizer)]
     tokenizer: Vec<(String, PathBuf)>,
 
-    /// A model whose cached blocks are known by their token ids, for requests that have these in place of text. It needs no tokenizer. MODEL is
-    /// as in --tokenizer, and may have one too. May be repeated.
+    /// A model whose cached blocks are known by their token ids, for requests that have these in place of
+    /// text. It needs no tokenizer. MODEL is as in --tokenizer, and may have one too. May be repeated.
     #[arg(long, value_name = "MODEL")]
     kv_events_token_ids: Vec<String>,
 
@@ -126,11 +129,16 @@ pub(super) struct KvEventFlags {
 
 impl KvEventFlags {
     /// How events are followed; `None`: they are not.
-    pub(super) fn settings(self) -> Option<kv_events::Settings> {
+    pub(super) fn settings(self) -> Option<kv_events::KvEventSettings> {
         let KvEventPorts(ports) = self.kv_events;
         let limits = Limits { blocks: self.max_kv_event_blocks, prefix_tokens: self.kv_events_node_tokens };
         let by_token_ids = self.kv_events_token_ids;
-        ports.map(|ports| kv_events::Settings { ports, limits, tokenizers: self.tokenizer, by_token_ids })
+        ports.map(|ports| kv_events::KvEventSettings {
+            ports,
+            limits,
+            tokenizers: self.tokenizer,
+            by_token_ids,
+        })
     }
 }
 

@@ -16,17 +16,18 @@ use crate::store::{NodeRole, StoreAddress};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Maximum number of requests that may wait for a newer snapshot or cached prefixes at the same time: this number of clients that may
-    /// write, and this number of others. Above it the response comes at once.
+    /// Maximum number of requests that may wait for a newer snapshot or cached prefixes at the same time:
+    /// this number of clients that may write, and this number of others. Above it the response comes at once.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     max_waiters: u16,
 
-    /// Maximum number of connections. For a new one the oldest of the address that has most is closed, unless its client may write.
+    /// Maximum number of connections. For a new one the oldest of the address that has most is closed, unless
+    /// its client may write.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
-    /// Maximum number of connections of one address (IPv6: of one network of 64 bits). For a new one its oldest is closed, unless its client
-    /// may write.
+    /// Maximum number of connections of one address (IPv6: of one network of 64 bits). For a new one its
+    /// oldest is closed, unless its client may write.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections_per_peer: u16,
 
@@ -34,7 +35,8 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
     max_header_bytes: usize,
 
-    /// Maximum time for a handshake, for the headers of the next request, and for the body of a report; then the connection is closed.
+    /// Maximum time for a handshake, for the headers of the next request, and for the body of a report; then
+    /// the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_timeout: Duration,
 
@@ -46,7 +48,8 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     answer_timeout: Duration,
 
-    /// Maximum number of bytes of a proxy's report; above it the status is 413. An endpoint takes about 30 bytes.
+    /// Maximum number of bytes of a proxy's report; above it the status is 413. An endpoint takes about 30
+    /// bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
     max_report_bytes: usize,
 
@@ -54,13 +57,14 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
     max_proxies: usize,
 
-    /// A host name or an IP address that requests may have as `host`, without a port; may be repeated. The agent's own address,
-    /// localhost on a loopback address, and metrics-agent, the name that filters use, are always allowed.
+    /// A host name or an IP address that requests may have as `host`, without a port; may be repeated. The
+    /// agent's own address, localhost on a loopback address, and metrics-agent, the name that filters use,
+    /// are always allowed.
     #[arg(long, value_name = "NAME", value_parser = allowed_host)]
     allowed_host: Vec<String>,
 
-    /// Certificate chain of the agent's API, in PEM, for TLS. Read again when it changes, like all files of certificates, keys and
-    /// tokens.
+    /// Certificate chain of the agent's API, in PEM, for TLS. Read again when it changes, like all files of
+    /// certificates, keys and tokens.
     #[arg(long, value_name = "PATH", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -83,7 +87,8 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "PATH", requires = "bearer_token_file")]
     read_token_file: Option<PathBuf>,
 
-    /// Leaves reading open to all clients, although writing takes a token of --bearer-token-file or a certificate.
+    /// Leaves reading open to all clients, although writing takes a token of --bearer-token-file or a
+    /// certificate.
     #[arg(long, conflicts_with = "read_token_file")]
     allow_unauthenticated_reads: bool,
 
@@ -146,7 +151,8 @@ pub(super) struct ShareFlags {
     #[arg(long, conflicts_with = "share_sentinel")]
     share_cluster: bool,
 
-    /// The URLs of --share name sentinels, and this is the service whose primary is the store. The servers have the sentinels' credentials.
+    /// The URLs of --share name sentinels, and this is the service whose primary is the store. The servers
+    /// have the sentinels' credentials.
     #[arg(long, value_name = "SERVICE")]
     share_sentinel: Option<String>,
 
@@ -154,7 +160,8 @@ pub(super) struct ShareFlags {
     #[arg(long, value_name = "PATH")]
     share_ca: Option<PathBuf>,
 
-    /// Agents with the same --share URLs scrape each server once for all of them, not once each. They need the same flags and manifests.
+    /// Agents with the same --share URLs scrape each server once for all of them, not once each. They need
+    /// the same flags and manifests.
     #[arg(long)]
     share_readings: bool,
 }

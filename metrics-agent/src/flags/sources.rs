@@ -23,14 +23,15 @@ pub(super) struct SourceFlags {
     #[arg(long, value_name = "PATH")]
     manifests: Option<PathBuf>,
 
-    /// Watch a Kubernetes cluster: `InferencePool` and the other kinds, and the pods of the pools. The API server is the one of
-    /// KUBECONFIG, otherwise of the pod's `ServiceAccount`, otherwise of ~/.kube/config. Manifests of --manifests are used too, such as a
-    /// mounted `EndpointPickerConfig`.
+    /// Watch a Kubernetes cluster: `InferencePool` and the other kinds, and the pods of the pools. The API
+    /// server is the one of KUBECONFIG, otherwise of the pod's `ServiceAccount`, otherwise of ~/.kube/config.
+    /// Manifests of --manifests are used too, such as a mounted `EndpointPickerConfig`.
     #[arg(long)]
     kubernetes: bool,
 
-    /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/HOST:PORT. A host name is resolved by DNS
-    /// again and again: each of its addresses is an endpoint, named default/HOST:PORT@ADDRESS.
+    /// A model server, with an IPv6 address in brackets; may be repeated. Its name is default/HOST:PORT. A
+    /// host name is resolved by DNS again and again: each of its addresses is an endpoint, named
+    /// default/HOST:PORT@ADDRESS.
     #[arg(long = "endpoint", value_name = "HOST:PORT", value_parser = values::server)]
     endpoint: Vec<ServerFlag>,
 
@@ -97,8 +98,8 @@ impl EndpointLimits {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Envoy")]
 pub(super) struct EdsFlags {
-    /// A file to write with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With several pools, `{pool}` in
-    /// it is replaced by the pool's name.
+    /// A file to write with a pool's endpoints, for the EDS (`path_config_source`) of Envoy's cluster. With
+    /// several pools, `{pool}` in it is replaced by the pool's name.
     #[arg(long, value_name = "PATH")]
     eds_file: Option<PathBuf>,
 
@@ -117,17 +118,19 @@ impl EdsFlags {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Kubernetes")]
 pub struct KubernetesFlags {
-    /// A namespace whose pools are served; may be repeated; `*`: all of them. By default the pod's own, or the one of the
-    /// kubeconfig's context. Pools of the only namespace may be named without it.
+    /// A namespace whose pools are served; may be repeated; `*`: all of them. By default the pod's own, or
+    /// the one of the kubeconfig's context. Pools of the only namespace may be named without it.
     #[arg(long, value_name = "NAMESPACE", value_parser = values::namespace)]
     kubernetes_namespace: Vec<String>,
 
-    /// A `ConfigMap` with picker configurations: each key that ends in .yaml, .yml or .json is read like a file of --manifests.
+    /// A `ConfigMap` with picker configurations: each key that ends in .yaml, .yml or .json is read like a
+    /// file of --manifests.
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = values::object)]
     picker_config_map: Option<(Option<String>, String)>,
 
-    /// Read the `ConfigMap`s with the label inference.networking.k8s.io/bbr-managed=true, of which each names a base model and its adapters,
-    /// for body-based routing. Requires the right to list `ConfigMap`s in these namespaces.
+    /// Read the `ConfigMap`s with the label inference.networking.k8s.io/bbr-managed=true, of which each names
+    /// a base model and its adapters, for body-based routing. Requires the right to list `ConfigMap`s in
+    /// these namespaces.
     #[arg(long)]
     base_model_config_maps: bool,
 }
@@ -147,7 +150,8 @@ impl KubernetesFlags {
         ClusterSettings { namespaces, picker_config_map, base_models, routes: None, limits }
     }
 
-    /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they need.
+    /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they
+    /// need.
     pub fn refuse(&self, requirement: &str) -> Result<(), FlagError> {
         let given = [
             (!self.kubernetes_namespace.is_empty(), "--kubernetes-namespace"),
@@ -169,8 +173,9 @@ pub(super) struct ObjectReportFlags {
     #[arg(long, requires = "kubernetes")]
     kubernetes_events: bool,
 
-    /// Write the conditions Accepted and `ResolvedRefs` of this Gateway into the status of pools, unless another controller reports on
-    /// their parents. Without a namespace the Gateway is in the pool's. Requires the right to patch inferencepools/status.
+    /// Write the conditions Accepted and `ResolvedRefs` of this Gateway into the status of pools, unless
+    /// another controller reports on their parents. Without a namespace the Gateway is in the pool's.
+    /// Requires the right to patch inferencepools/status.
     #[arg(long, value_name = "[NAMESPACE/]GATEWAY", requires = "kubernetes", value_parser = values::object)]
     kubernetes_status: Option<(Option<String>, String)>,
 }

@@ -15,8 +15,8 @@ const LOAD_ASSIGNMENT: &str = "type.googleapis.com/envoy.config.endpoint.v3.Clus
 /// The placeholder of the pool's name in a path or a cluster's name.
 const POOL: &str = "{pool}";
 
-/// An endpoint file and the Envoy cluster that reads it. `{pool}` in either is replaced by the pool's name; in the path, with `_` in
-/// the place of the `/` after a namespace.
+/// An endpoint file and the Envoy cluster that reads it. `{pool}` in either is replaced by the pool's name;
+/// in the path, with `_` in the place of the `/` after a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The file of Envoy's `path_config_source`.
@@ -73,10 +73,11 @@ impl EdsFile {
         Self { target, written: None }
     }
 
-    /// Writes the file if addresses or labels have changed, or the file is gone; returns whether it was written.
+    /// Writes the file if addresses or labels have changed, or the file is gone; returns whether it was
+    /// written.
     ///
-    /// `version` is Envoy's `version_info`. The file is moved into place, so Envoy reads the old file or the new one, never a
-    /// part.
+    /// `version` is Envoy's `version_info`. The file is moved into place, so Envoy reads the old file or the
+    /// new one, never a part.
     pub fn write(&mut self, endpoints: &[Endpoint], version: &str) -> Result<bool, EdsError> {
         let hosts: Value = endpoints.iter().map(host).collect();
         if self.written.as_ref() == Some(&hosts) && !self.is_gone() {
@@ -105,8 +106,9 @@ impl EdsFile {
     }
 }
 
-/// An endpoint as Envoy's `LbEndpoint`, with its labels and address as metadata for a subset load balancer. The address has the key of the
-/// picker's choice in a request's metadata; no label takes the place of a key of the picker.
+/// An endpoint as Envoy's `LbEndpoint`, with its labels and address as metadata for a subset load balancer.
+/// The address has the key of the picker's choice in a request's metadata; no label takes the place of a key
+/// of the picker.
 fn host(endpoint: &Endpoint) -> Value {
     let (ip, port) = (endpoint.address().ip().to_string(), endpoint.address().port());
     let labels = endpoint.labels().filter(|(key, _)| !LB_KEYS.contains(key));
@@ -207,7 +209,8 @@ mod tests {
     #[test]
     fn hosts_carry_their_labels_and_address_for_the_subset_load_balancer() {
         let labelled = |zone: &str| {
-            // A label cannot replace the address, nor match the mark of a request that must not leave its hint.
+            // A label cannot replace the address, nor match the mark of a request that must not leave its
+            // hint.
             let labels = [
                 ("zone", zone),
                 ("x-gateway-destination-endpoint", "10.9.9.9:1"),

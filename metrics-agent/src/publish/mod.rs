@@ -1,4 +1,5 @@
-//! Publishes pools: readings gathered into versioned snapshots for filters, and endpoint files for Envoy's EDS.
+//! Publishes pools: readings gathered into versioned snapshots for filters, and endpoint files for Envoy's
+//! EDS.
 
 pub mod eds;
 pub mod pool_publisher;
@@ -51,8 +52,8 @@ impl Pools {
         entries.iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.publisher))).collect()
     }
 
-    /// Serves the pools of these names and no others. Pools that stay keep their publisher. For other pools, waiting requests end
-    /// without a new version.
+    /// Serves the pools of these names and no others. Pools that stay keep their publisher. For other pools,
+    /// waiting requests end without a new version.
     pub fn keep(&self, names: &BTreeSet<&str>) {
         let mut entries = self.entries.lock();
         entries.retain(|name, _| names.contains(name.as_str()));

@@ -1,7 +1,7 @@
 //! Gathers the readings of a pool's endpoints and publishes them.
 //!
-//! Scrape tasks write their endpoint's [`Slot`]; the publisher gathers the slots into a [`PoolSnapshot`], at most
-//! every [`PUBLISH_INTERVAL`], however many slots change in between.
+//! Scrape tasks write their endpoint's [`Slot`]; the publisher gathers the slots into a [`PoolSnapshot`], at
+//! most every [`PUBLISH_INTERVAL`], however many slots change in between.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -56,7 +56,8 @@ pub struct EndpointCounts {
 impl PoolPublisher {
     /// A pool without an endpoint set.
     pub fn new(clock: Clock) -> Self {
-        // Versions are only compared for equality. Starting at the wall clock makes the versions of a restarted agent new.
+        // Versions are only compared for equality. Starting at the wall clock makes the versions of a
+        // restarted agent new.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = u64::try_from(since_epoch.as_micros()).unwrap_or(0).max(1);
         Self {
@@ -134,8 +135,8 @@ impl PoolPublisher {
         self.published.send_replace(Some(Arc::new(published)));
     }
 
-    /// Whether every endpoint of the first set was scraped successfully, or has been tried for [`FIRST_ROUND`]. It stays true when endpoints
-    /// join later.
+    /// Whether every endpoint of the first set was scraped successfully, or has been tried for
+    /// [`FIRST_ROUND`]. It stays true when endpoints join later.
     pub fn first_round_done(&self) -> bool {
         if self.first_round_done.load(Ordering::Acquire) {
             return true;
@@ -187,9 +188,9 @@ impl PoolPublisher {
     }
 }
 
-/// Which endpoints are ready: all that have the best health. Endpoints whose scrapes fail are ready while none is in good health, because the
-/// network or the agent is the likelier cause, and endpoints whose host name is denied while no other serves, because the name servers
-/// are.
+/// Which endpoints are ready: all that have the best health. Endpoints whose scrapes fail are ready while
+/// none is in good health, because the network or the agent is the likelier cause, and endpoints whose host
+/// name is denied while no other serves, because the name servers are.
 fn ready(slots: &[Arc<Slot>]) -> Vec<bool> {
     let healths: Vec<Health> = slots.iter().map(|slot| slot.health()).collect();
     let best = healths.iter().max().copied();

@@ -13,7 +13,7 @@ use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::scrape::slot::Origin;
+use crate::scrape::slot::ReadingOrigin;
 
 /// Bytes older than this are encoded again, because the ages in them are out of date.
 const MAX_BYTES_AGE: Duration = Duration::from_millis(5);
@@ -69,7 +69,7 @@ pub struct PoolSnapshot {
     versions: Versions,
     topology: Arc<Topology>,
     readings: Vec<Reading>,
-    origins: Vec<Origin>,
+    origins: Vec<ReadingOrigin>,
     with_topology: Mutex<Option<EncodedBytes>>,
     without_topology: Mutex<Option<EncodedBytes>>,
 }
@@ -88,7 +88,7 @@ impl PoolSnapshot {
         versions: Versions,
         topology: Arc<Topology>,
         readings: Vec<Reading>,
-        origins: Vec<Origin>,
+        origins: Vec<ReadingOrigin>,
     ) -> Self {
         let (with_topology, without_topology) = (Mutex::new(None), Mutex::new(None));
         Self { clock, versions, topology, readings, origins, with_topology, without_topology }
@@ -110,7 +110,7 @@ impl PoolSnapshot {
     }
 
     /// The origin of the reading of each endpoint of the topology.
-    pub fn origins(&self) -> &[Origin] {
+    pub fn origins(&self) -> &[ReadingOrigin] {
         &self.origins
     }
 
@@ -168,7 +168,7 @@ mod tests {
             Versions { topology: 1, readings: 2 },
             Arc::new(topology),
             vec![reading],
-            vec![Origin::default()],
+            vec![ReadingOrigin::default()],
         )
     }
 

@@ -1,5 +1,5 @@
-//! Data sources other than the servers' metrics, DCGM exporters and lists of models: each is read by a task of its own, for all endpoints
-//! that share it.
+//! Data sources other than the servers' metrics, DCGM exporters and lists of models: each is read by a task
+//! of its own, for all endpoints that share it.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use metrics_agent_catalogue::plan::members::Member;
 use metrics_agent_catalogue::scraping::{DataSource, ScrapeSettings, SourceKind};
 use metrics_agent_scrape::client::Client;
 use metrics_agent_scrape::download::BodyReader;
-use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadBody};
+use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadResponse};
 use metrics_agent_scrape::exposition::GpuReader;
 use metrics_agent_scrape::model_list::ModelListReader;
 use metrics_agent_support::client::credentials::ClientCredentials;
@@ -51,7 +51,8 @@ type Target = (Arc<str>, Arc<Slot>);
 
 struct SourceTask {
     targets: Vec<Target>,
-    /// Held while the task writes values; false: it no longer does. Aborting alone would not stop a task in the middle of a write.
+    /// Held while the task writes values; false: it no longer does. Aborting alone would not stop a task in
+    /// the middle of a write.
     writes: Arc<Mutex<bool>>,
     _task: AbortOnDropHandle<()>,
 }
@@ -168,7 +169,8 @@ fn key((pod, slot): &Target) -> (&str, *const Slot) {
 trait EndpointReader: BodyReader + Send + 'static {
     type Value;
 
-    /// Ends the body, and returns the value of each of the endpoints in their order; `None`: the body has none.
+    /// Ends the body, and returns the value of each of the endpoints in their order; `None`: the body has
+    /// none.
     fn values(&mut self, endpoints: usize) -> Vec<Option<Self::Value>>;
 
     /// Writes an endpoint's value.
@@ -259,7 +261,7 @@ impl<R: EndpointReader> SourceScrape<R> {
                 is_complete = false;
             }
         }
-        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics(UnreadBody::default())) }
+        if is_complete { Ok(()) } else { Err(ScrapeError::NoMetrics(UnreadResponse::default())) }
     }
 
     /// Plugins would take an old value for a new one, because only readings as a whole have an age.

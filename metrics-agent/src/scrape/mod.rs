@@ -1,5 +1,5 @@
-//! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM exporters and lists of models have
-//! tasks of their own.
+//! Scraping: one task for each endpoint polls its metrics and writes them into the endpoint's slot. DCGM
+//! exporters and lists of models have tasks of their own.
 
 mod data_sources;
 mod leases;
@@ -36,7 +36,8 @@ pub struct ScrapeMetrics {
 }
 
 impl ScrapeMetrics {
-    /// Registers the counters. Errors start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the counters. Errors start at zero, because Prometheus sees no increase in the first value
+    /// of a new series.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             scrapes: Counter::default(),

@@ -15,7 +15,8 @@ pub(crate) struct RestartWatch {
 }
 
 impl RestartWatch {
-    /// Watches an endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the agent started.
+    /// Watches an endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when
+    /// the agent started.
     pub(crate) fn new(joined: Option<Duration>) -> Self {
         Self { since: joined, ..Self::default() }
     }
@@ -31,10 +32,12 @@ impl RestartWatch {
         *self = Self { since: self.since.max(since), ..Self::default() };
     }
 
-    /// Evaluates a scrape at `now`, a time since the Unix epoch. Returns when the server's caches were last empty, if that is known.
+    /// Evaluates a scrape at `now`, a time since the Unix epoch. Returns when the server's caches were last
+    /// empty, if that is known.
     ///
-    /// A server that exports its start time has restarted when that time changes, and only then, so that all agents agree. Any other
-    /// server has restarted when its counter has decreased or when it has refused connections.
+    /// A server that exports its start time has restarted when that time changes, and only then, so that all
+    /// agents agree. Any other server has restarted when its counter has decreased or when it has refused
+    /// connections.
     pub(crate) fn scraped(&mut self, process: Process, now: Duration) -> Option<Duration> {
         let was_gone = core::mem::take(&mut self.was_gone);
         let last = core::mem::replace(&mut self.last, process);

@@ -32,7 +32,8 @@ pub struct ScrapedPool<'a> {
     pub changes: Arc<Notify>,
 }
 
-/// The scrape tasks of all pools. An endpoint that belongs to several pools has one task if they scrape it the same way.
+/// The scrape tasks of all pools. An endpoint that belongs to several pools has one task if they scrape it
+/// the same way.
 pub struct Scraper {
     clock: Clock,
     credentials: Arc<ClientCredentials>,
@@ -57,8 +58,8 @@ struct RunningTask {
 }
 
 impl Scraper {
-    /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped over TLS. With `leases`, agents
-    /// scrape for one another.
+    /// Scrapes nothing until [`Self::set_pools`] is called. `credentials` must have TLS if a pool is scraped
+    /// over TLS. With `leases`, agents scrape for one another.
     pub fn new(
         clock: Clock,
         credentials: Arc<ClientCredentials>,
@@ -80,8 +81,8 @@ impl Scraper {
         }
     }
 
-    /// Scrapes the endpoints of these pools from now on, and returns the slots of each pool, one for each endpoint in its order.
-    /// Endpoints that stay keep their task and their reading.
+    /// Scrapes the endpoints of these pools from now on, and returns the slots of each pool, one for each
+    /// endpoint in its order. Endpoints that stay keep their task and their reading.
     pub fn set_pools(&mut self, pools: Vec<ScrapedPool<'_>>) -> Vec<Vec<Arc<Slot>>> {
         let mut before = core::mem::take(&mut self.running);
         let pools_before = core::mem::take(&mut self.pools);
@@ -126,8 +127,8 @@ impl Scraper {
         slots
     }
 
-    /// Starts a task. An endpoint that joins a pool (`is_new`) may have been there before, but what proxies recorded about its
-    /// caches is out of date.
+    /// Starts a task. An endpoint that joins a pool (`is_new`) may have been there before, but what proxies
+    /// recorded about its caches is out of date.
     fn start(&mut self, pool: &str, job: &Job, is_new: bool) -> RunningTask {
         let joined = is_new.then(runtime::since_epoch);
         let slot = Slot::of_joined(joined);

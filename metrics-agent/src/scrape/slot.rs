@@ -52,7 +52,8 @@ impl Slot {
         Self::of_joined(None)
     }
 
-    /// An endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the agent started.
+    /// An endpoint that joined its pool at this time since the Unix epoch; `None`: it was there when the
+    /// agent started.
     pub fn of_joined(joined: Option<Duration>) -> Arc<Self> {
         let reading = Reading { ready: true, cached_since: joined, ..Reading::default() };
         Arc::new(Self {

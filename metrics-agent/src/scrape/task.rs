@@ -13,7 +13,7 @@ use metrics_agent_catalogue::plan::members::Member;
 use metrics_agent_catalogue::scraping::{ScrapePlan, ScrapeSettings};
 use metrics_agent_scrape::client::Client;
 use metrics_agent_scrape::download::shortened;
-use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadBody};
+use metrics_agent_scrape::error::{Reason, ScrapeError, UnreadResponse};
 use metrics_agent_scrape::exposition::{Doubt, Extraction, Reader};
 use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::runtime::{self, Clock};
@@ -25,11 +25,12 @@ use super::leases::SharedScrape;
 use super::restart::RestartWatch;
 use super::slot::{ReadingOrigin, Slot};
 
-/// Refused connections in a row after which the endpoint is not ready, and attempts to connect in a row without a response of its host after
-/// which it is not ready while others are.
+/// Refused connections in a row after which the endpoint is not ready, and attempts to connect in a row
+/// without a response of its host after which it is not ready while others are.
 const REFUSALS_TO_UNREADY: u32 = 3;
 
-/// Maximum pause after a scrape that timed out or was too large, without the random part of up to the same length.
+/// Maximum pause after a scrape that timed out or was too large, without the random part of up to the same
+/// length.
 const MAX_PAUSE: Duration = Duration::from_millis(2500);
 
 /// Scrapes one endpoint until dropped.
@@ -140,7 +141,8 @@ impl Task {
         let ended = self.clock.now();
         self.metrics.count_scrape(ended.saturating_sub(started));
         let is_costly = outcome.as_ref().is_err_and(|error| error.reason().is_costly());
-        // A refused connection has reached the server's host. After other failures another agent may have more success.
+        // A refused connection has reached the server's host. After other failures another agent may have
+        // more success.
         let is_released = outcome.as_ref().is_err_and(|error| error.reason() != Reason::Refused);
         let is_of_another = outcome.as_ref().is_err_and(ScrapeError::is_of_another_server);
         // A server whose metrics were never read may have none at this path.
@@ -189,7 +191,7 @@ impl Task {
         let content_type =
             self.client.content_type().map(|value| shortened(&String::from_utf8_lossy(value.as_bytes())));
         let is_named = names.len() == 1;
-        Err(ScrapeError::NoMetrics(UnreadBody { engines: names.join(", "), is_named, content_type }))
+        Err(ScrapeError::NoMetrics(UnreadResponse { engines: names.join(", "), is_named, content_type }))
     }
 
     fn succeeded(&mut self, extraction: Extraction, now: Duration) -> bool {

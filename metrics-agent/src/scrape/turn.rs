@@ -5,8 +5,8 @@ use core::time::Duration;
 /// Time between two turns. Waking up costs as much as a scrape, so all tasks of a turn wake up together.
 const TURN: Duration = Duration::from_millis(5);
 
-/// The nth task's offset within the interval. Steps of the golden ratio spread any number of tasks evenly, the first ones as
-/// well as later ones.
+/// The nth task's offset within the interval. Steps of the golden ratio spread any number of tasks evenly,
+/// the first ones as well as later ones.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -18,7 +18,8 @@ pub(super) fn nth_turn(nth: u32, interval: Duration) -> Duration {
     TURN * ((f64::from(nth) * GOLDEN).fract() * turns) as u32
 }
 
-/// The first time from `now` on that is `turn` after the start of an interval, all as times since the agent's start.
+/// The first time from `now` on that is `turn` after the start of an interval, all as times since the agent's
+/// start.
 pub(super) fn from_now_on(now: Duration, turn: Duration, interval: Duration) -> Duration {
     let intervals = now.saturating_sub(turn).as_nanos().div_ceil(interval.as_nanos());
     turn + interval.saturating_mul(u32::try_from(intervals).unwrap_or(u32::MAX))

@@ -126,8 +126,8 @@ impl PoolFeed {
         true
     }
 
-    /// Reads the messages of other proxies from the position that the reader has in this feed, if it has one, and the position behind
-    /// them. A position that was dropped meanwhile counts as the oldest.
+    /// Reads the messages of other proxies from the position that the reader has in this feed, if it has one,
+    /// and the position behind them. A position that was dropped meanwhile counts as the oldest.
     pub fn read(&self, sender: u64, proxy: &str, positions: &[Position]) -> (Position, Vec<Delivery>) {
         let now = self.clock.now();
         let mut state = self.state.lock();

@@ -37,8 +37,8 @@ pub enum Share {
     Store(StoreAddress),
 }
 
-/// The feeds by the pools' [qualified names](metrics_agent_catalogue::PoolPlan::qualified_name): two pools of one name in two namespaces have
-/// feeds of their own, also in agents that read files.
+/// The feeds by the pools' [qualified names](metrics_agent_catalogue::PoolPlan::qualified_name): two pools of
+/// one name in two namespaces have feeds of their own, also in agents that read files.
 #[derive(Debug)]
 pub struct Feeds {
     clock: Clock,

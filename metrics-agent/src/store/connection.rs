@@ -66,7 +66,8 @@ impl StoreConnection {
     }
 }
 
-/// The client of a service whose primary the sentinels name. Its servers have the sentinels' credentials and TLS.
+/// The client of a service whose primary the sentinels name. Its servers have the sentinels' credentials and
+/// TLS.
 fn sentinel(
     nodes: &[ConnectionInfo],
     service: &str,

@@ -53,7 +53,8 @@ impl StoreClock {
         Duration::from_millis(self.now(clock).saturating_sub(added_ms))
     }
 
-    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`] removes its stream.
+    /// Whether the number of an entry is so far ahead of the store's clock that [`remove_if_ahead`] removes
+    /// its stream.
     pub(crate) fn is_ahead(&self, added_ms: u64, clock: Clock) -> bool {
         added_ms > self.now(clock).saturating_add(MAX_AHEAD_MS)
     }
@@ -80,9 +81,9 @@ for i = 1, #info - 1, 2 do
 end
 return 0";
 
-/// Removes a stream whose last number is far ahead of the store's clock, which is `now`. The store gives out only higher numbers: after
-/// the highest of all it refuses every entry, and after others it removes none by age. A store that does not permit the commands keeps the
-/// stream.
+/// Removes a stream whose last number is far ahead of the store's clock, which is `now`. The store gives out
+/// only higher numbers: after the highest of all it refuses every entry, and after others it removes none by
+/// age. A store that does not permit the commands keeps the stream.
 pub(crate) async fn remove_if_ahead(store: &mut StoreConnection, key: &str, now: u64) {
     let mut remove = redis::cmd("EVAL");
     remove.arg(REMOVE).arg(1).arg(key).arg(now.saturating_add(MAX_AHEAD_MS));
@@ -138,8 +139,8 @@ impl fmt::Display for StoreAddress {
 }
 
 impl StoreAddress {
-    /// Parses URLs, separated by commas: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://…` for TLS. The error does not
-    /// contain the URL, which may have a password.
+    /// Parses URLs, separated by commas: `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, or `rediss://…` for TLS.
+    /// The error does not contain the URL, which may have a password.
     pub fn parse(urls: &str) -> Result<Self, String> {
         let node = |url: &str| {
             let url = url.trim();
@@ -154,8 +155,8 @@ impl StoreAddress {
         Ok(Self { nodes, kind: NodeRole::Single, authorities: None })
     }
 
-    /// The same nodes as nodes of this kind, with these authorities of their certificates. Refuses several servers that are not a
-    /// cluster or sentinels.
+    /// The same nodes as nodes of this kind, with these authorities of their certificates. Refuses several
+    /// servers that are not a cluster or sentinels.
     pub fn with(self, kind: NodeRole, authorities: Option<PathBuf>) -> Result<Self, String> {
         if kind == NodeRole::Single && self.nodes.len() > 1 {
             return Err(

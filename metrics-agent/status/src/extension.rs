@@ -1,5 +1,5 @@
-//! The status of the agent as Envoy Gateway's extension server, for `metrics-agent doctor`, and the marks that it
-//! leaves in Envoy's configuration.
+//! The status of the agent as Envoy Gateway's extension server, for `metrics-agent doctor`, and the marks
+//! that it leaves in Envoy's configuration.
 
 use serde::{Deserialize, Serialize};
 

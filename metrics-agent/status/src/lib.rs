@@ -1,6 +1,6 @@
-//! The status of a pool, which the agent shows as JSON and its commands read: its [endpoints and proxies](pool),
-//! their [queues], the [predictions] of cached tokens and the agent as an [extension] server. [`snapshot`] makes
-//! the status of endpoints of their readings.
+//! The status of a pool, which the agent shows as JSON and its commands read: its
+//! [endpoints and proxies](pool), their [queues], the [predictions] of cached tokens and the agent as an
+//! [extension] server. [`snapshot`] makes the status of endpoints of their readings.
 //!
 //! The commands print it as a table.
 

@@ -1,4 +1,5 @@
-//! The status of a pool: the JSON of `GET /v1/pools/{pool}`, which `metrics-agent snapshot` prints as a table.
+//! The status of a pool: the JSON of `GET /v1/pools/{pool}`, which `metrics-agent snapshot` prints as a
+//! table.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -66,9 +67,11 @@ pub struct PoolTraffic {
     /// Requests per second, as `<statistic>_per_second`; null until a proxy has reported twice.
     #[serde(flatten, with = "counts")]
     pub rates: Figures<f64>,
-    /// Time from the choice of the endpoint to the first byte of responses that are streams of tokens; absent: there were none.
+    /// Time from the choice of the endpoint to the first byte of responses that are streams of tokens;
+    /// absent: there were none.
     pub first_token_ms: Option<ResponseTimes>,
-    /// The share of the prompts' blocks that their endpoint had been sent before, 0..=1; absent: there were no prompts.
+    /// The share of the prompts' blocks that their endpoint had been sent before, 0..=1; absent: there were
+    /// no prompts.
     pub prefix_hits: Option<f64>,
 }
 
@@ -89,7 +92,8 @@ pub struct UnresolvedStatus {
     pub host: String,
     /// Addresses of the last successful lookup, which stay in use; 0: the name was never resolved.
     pub addresses: usize,
-    /// Whether name servers deny the name again and again: its addresses serve only while no other endpoint is ready.
+    /// Whether name servers deny the name again and again: its addresses serve only while no other endpoint
+    /// is ready.
     #[serde(default)]
     pub denied: bool,
     /// The reason.
@@ -214,7 +218,8 @@ pub enum StreamState {
     /// Not connected.
     #[default]
     Disconnected,
-    /// Messages were lost, or were published before the agent connected: the cache has blocks that are not known.
+    /// Messages were lost, or were published before the agent connected: the cache has blocks that are not
+    /// known.
     Partial,
     /// All that the cache has is known.
     Complete,
@@ -331,7 +336,8 @@ pub struct ProxyStatus {
     pub proxy: String,
     /// Age of the report.
     pub age_ms: u64,
-    /// The counts since the proxy started, by the names of the table of statistics. Objects of parts that it does not report are absent.
+    /// The counts since the proxy started, by the names of the table of statistics. Objects of parts that it
+    /// does not report are absent.
     #[serde(flatten, with = "counts")]
     pub counts: Figures<u64>,
     /// The filter's version; absent: an older filter does not report it.

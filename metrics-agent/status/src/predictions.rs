@@ -103,14 +103,15 @@ impl PredictionErrors {
         self.tokens
     }
 
-    /// Upper bounds in tokens, the last infinite, each with the number of errors up to it and above the bound before.
+    /// Upper bounds in tokens, the last infinite, each with the number of errors up to it and above the bound
+    /// before.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let bounds = ERROR_BOUNDS.iter().map(|&bound| bound as f64).chain([f64::INFINITY]);
         bounds.zip(self.counts).collect()
     }
 
-    /// The median of the errors in tokens; between two bounds it is estimated as in Prometheus. At most the last bound. `None` without
-    /// errors.
+    /// The median of the errors in tokens; between two bounds it is estimated as in Prometheus. At most the
+    /// last bound. `None` without errors.
     pub fn median(&self) -> Option<f64> {
         let rank = self.responses() as f64 / 2.0;
         if rank == 0.0 {

@@ -11,7 +11,8 @@ pub const MAX_NAME_BYTES: usize = 256;
 /// Maximum length of a filter's version, in bytes.
 pub const MAX_VERSION_BYTES: usize = 64;
 
-/// Maximum number of counts of a statistic by status or reason, and of all statistics without a field of their own.
+/// Maximum number of counts of a statistic by status or reason, and of all statistics without a field of
+/// their own.
 pub const MAX_COUNTS: usize = 32;
 
 /// Maximum length of a reason, in bytes.

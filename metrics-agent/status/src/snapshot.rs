@@ -99,7 +99,8 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that plugin's defaults.
+    /// The thresholds of the policy's saturation detector, if it is a `utilization-detector`; otherwise that
+    /// plugin's defaults.
     pub fn of_policy(policy: Option<&v1::Policy>) -> Self {
         let config = policy.and_then(|policy| policy.picker_config.as_ref());
         let detector = config.and_then(|config| {
@@ -119,7 +120,8 @@ impl Thresholds {
     }
 }
 
-/// Why an endpoint is in its state, in a few words; `None` for a ready endpoint. `failure` is why its last scrape failed.
+/// Why an endpoint is in its state, in a few words; `None` for a ready endpoint. `failure` is why its last
+/// scrape failed.
 pub fn reason(endpoint: &EndpointStatus, failure: Option<&str>, thresholds: Thresholds) -> Option<String> {
     let reason = match endpoint.state {
         EndpointState::NotReady | EndpointState::Stale => failure.unwrap_or("no new values").to_owned(),

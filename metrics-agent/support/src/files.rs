@@ -78,8 +78,8 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
-/// Time between two polls. A change is used when two polls agree on it, so a file that is being written in place is never used
-/// half written.
+/// Time between two polls. A change is used when two polls agree on it, so a file that is being written in
+/// place is never used half written.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Polls forever: calls `update` with the first content, and then with each change.

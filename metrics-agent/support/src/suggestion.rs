@@ -6,7 +6,8 @@ const MIN_SIMILARITY: f64 = 0.75;
 /// The maximum length of a name that is compared, in bytes: the time grows with the product of both lengths.
 const MAX_BYTES: usize = 128;
 
-/// The end of a message about an unknown name: a question for the most similar known name, empty if none is similar.
+/// The end of a message about an unknown name: a question for the most similar known name, empty if none is
+/// similar.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     if name.len() > MAX_BYTES {
         return String::new();

@@ -77,7 +77,8 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// Connects to a server on 127.0.0.1 that has a certificate of this authority. The client presents `client`.
+    /// Connects to a server on 127.0.0.1 that has a certificate of this authority. The client presents
+    /// `client`.
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,

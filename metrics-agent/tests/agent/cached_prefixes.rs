@@ -55,7 +55,7 @@ async fn follow_with_ids(
     tokenizers: &[&str],
     by_token_ids: &[&str],
 ) -> Agent {
-    let kv_events = kv_events::Settings {
+    let kv_events = kv_events::KvEventSettings {
         ports: ports(publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: tokenizers.iter().map(|model| ((*model).to_owned(), folder())).collect(),
@@ -170,7 +170,7 @@ async fn a_model_without_a_tokenizer_has_prefixes_by_token_ids() {
 async fn a_poll_without_a_place_to_wait_gets_what_there_is() {
     let publisher = Publisher::start().unwrap();
     let (server, _serving) = model_server(TINY).await;
-    let kv_events = kv_events::Settings {
+    let kv_events = kv_events::KvEventSettings {
         ports: ports(&publisher, true),
         limits: Limits { blocks: 1000, prefix_tokens: 64 },
         tokenizers: Vec::new(),

@@ -10,7 +10,8 @@ use crate::harness::{Agent, eventually, scraping, send};
 use crate::process::{command, started};
 use crate::scripted::{Behaviour, ScriptedServer, load};
 
-/// The age of a reading next to a costly server, as a multiple of its age without one: a busy machine makes both longer.
+/// The age of a reading next to a costly server, as a multiple of its age without one: a busy machine makes
+/// both longer.
 const MOST: f64 = 1.5;
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use metrics_agent_gateway::schema::{
     PostEndpointsModifyRequest, PostEndpointsModifyResponse, PostRouteModifyRequest, PostRouteModifyResponse,
     PostTranslateModifyRequest, PostTranslateModifyResponse,
 };
-use metrics_agent_gateway::wire::{Builder, Message};
+use metrics_agent_gateway::wire::{Builder, WireMessage};
 use metrics_agent_support::client::grpc::GrpcConnection;
 use s2n_tls::callbacks::VerifyHostNameCallback;
 use s2n_tls::config::Config;
@@ -115,11 +115,15 @@ async fn translated_weights(client: &mut Grpc<GrpcConnection>, route: &[u8]) -> 
     };
     let response: PostTranslateModifyResponse = call(client, "PostTranslateModify", request).await.unwrap();
     assert_eq!((response.secrets.len(), response.clusters.len()), (1, 2));
-    let first = |bytes: &[u8], number| Message::read(bytes).unwrap().message(number).unwrap().into_owned();
+    let first =
+        |bytes: &[u8], number| WireMessage::read(bytes).unwrap().message(number).unwrap().into_owned();
     let weighted =
         [2, 3, 2, 3].into_iter().fold(response.routes[0].to_vec(), |bytes, number| first(&bytes, number));
-    let weighted = Message::read(&weighted).unwrap();
-    weighted.all(1).map(|entry| Message::read(entry).unwrap().wrapped_number(2).unwrap().unwrap()).collect()
+    let weighted = WireMessage::read(&weighted).unwrap();
+    weighted
+        .all(1)
+        .map(|entry| WireMessage::read(entry).unwrap().wrapped_number(2).unwrap().unwrap())
+        .collect()
 }
 
 async fn send_weights(client: &mut Grpc<GrpcConnection>, weights: [u32; 2]) {

@@ -57,7 +57,8 @@ async fn model_server(sources: String) -> (SocketAddr, AbortOnDropHandle<()>) {
 
 fn following(address: SocketAddr, ports: Ports, max_blocks: usize) -> Settings {
     let limits = Limits { blocks: max_blocks, prefix_tokens: 32 };
-    let kv_events = kv_events::Settings { ports, limits, tokenizers: Vec::new(), by_token_ids: Vec::new() };
+    let kv_events =
+        kv_events::KvEventSettings { ports, limits, tokenizers: Vec::new(), by_token_ids: Vec::new() };
     Settings { kv_events: Some(kv_events), ..scraping(&[address]) }
 }
 

@@ -10,7 +10,8 @@ const GUIDE: &str = include_str!("../../../docs/install/from-the-epp.md");
 /// The flags that `epp --help` of v0.10.0 lists, and the flags that it refuses with a hint.
 const RECORDED: &str = include_str!("../captures/epp-0.10.0-flags.txt");
 
-/// Rows of the table of flags: the flag without dashes, what takes its place, and where that is. A row has the flags of one place.
+/// Rows of the table of flags: the flag without dashes, what takes its place, and where that is. A row has
+/// the flags of one place.
 fn rows() -> Vec<[&'static str; 3]> {
     let rows = GUIDE.lines().filter(|line| line.starts_with("| `--"));
     let of_row = |row: &'static str| {

@@ -1,4 +1,5 @@
-//! The files of docs/operate/observability and docs/reference/metrics.md match the agent's and the filter's metrics.
+//! The files of docs/operate/observability and docs/reference/metrics.md match the agent's and the filter's
+//! metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use endpoint_picker_wire::statistics::{self, Field};
 use serde_json::Value;
 
 use crate::changes::{send, sync};
@@ -44,7 +46,8 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
     agent.reading_where("a reading", |reading| reading.waiting == Some(3)).await;
     report_once(&agent, &server).await;
     send(&agent, &sync(1, &[], None)).await;
-    // Absent until the first such event, which does not happen here, without a cluster, a store, and servers that publish events.
+    // Absent until the first such event, which does not happen here, without a cluster, a store, and servers
+    // that publish events.
     let rare = "# TYPE metrics_agent_extract_errors counter\n# TYPE metrics_agent_refused_requests counter\n\
                 # TYPE metrics_agent_kubernetes_watches gauge\n# TYPE metrics_agent_kubernetes_objects gauge\n\
                 # TYPE metrics_agent_kubernetes_ignored_objects gauge\n# TYPE metrics_agent_kubernetes_lists counter\n\
@@ -57,6 +60,10 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
                 # TYPE endpoint_picker_index_error_tokens histogram\n# TYPE endpoint_picker_index_wrong_responses counter\n";
     let text = agent.get("/metrics").await.text() + rare;
     let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    // Absent until a proxy reports such a count.
+    let counts =
+        statistics::shown().filter(|(_, it)| it.shared.is_none() && !matches!(it.field, Field::Derived));
+    let counts = counts.map(|(row, _)| format!("endpoint_picker_{}_total", row.name));
     let known: BTreeSet<String> = described
         .flat_map(|(name, kind)| match kind {
             "counter" => vec![format!("{name}_total")],
@@ -64,13 +71,15 @@ async fn every_metric_of_alerts_dashboard_and_documentation_exists() {
             "info" => vec![format!("{name}_info")],
             _ => vec![name.to_owned()],
         })
+        .chain(counts)
         .collect();
     let dashboard = queries().join("\n");
     let read = |file: &str| fs::read_to_string(docs().join(file)).unwrap();
     let (alerts, tests, readme) = (read("alerts.yaml"), read("alerts-test.yaml"), read("README.md"));
     let metrics = read("../../reference/metrics.md");
     let (agents, envoys) = metrics.split_once("\n## Statistics of the filter\n").unwrap();
-    // The filter's metrics, whose presence in Envoy the end-to-end tests check. The dashboard and alerts use them.
+    // The filter's metrics, whose presence in Envoy the end-to-end tests check. The dashboard and alerts use
+    // them.
     let envoys = names(envoys);
     let is_envoys = |name: &str| {
         let whole = HISTOGRAM_SUFFIXES.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);

@@ -25,8 +25,8 @@ const WAITERS: u16 = 64;
 
 const TOKEN: &str = "authorization: Bearer full\r\n";
 
-/// An agent that all may read and clients with a token may write to. Its server has been scraped once and then fails, so that there is no
-/// newer snapshot.
+/// An agent that all may read and clients with a token may write to. Its server has been scraped once and
+/// then fails, so that there is no newer snapshot.
 async fn agent() -> (Agent, ScriptedServer, v1::Snapshot, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let server = ScriptedServer::start(Behaviour::Text(load(1, 1))).await;

@@ -37,7 +37,8 @@ fn write_endpoints(path: &Path, servers: &[&ScriptedServer]) {
     std::fs::write(path, format!("endpoints:\n{}", entries.collect::<String>())).unwrap();
 }
 
-/// Changes the endpoints file twice, with a log line each time, and waits until the agent scrapes the file's endpoints.
+/// Changes the endpoints file twice, with a log line each time, and waits until the agent scrapes the file's
+/// endpoints.
 async fn keeps_working(mut agent: Command) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("endpoints.yaml");

@@ -27,7 +27,7 @@ fn valid_manifests_are_summarized() {
         format!(
             "valid: 2 documents in 1 file\n\
              pool \"p\": namespace default, labels app=a, target ports 8000\n  \
-             the default configuration; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n  \
+             the rules expected-latency; the filter's failure mode; 0 objectives, 0 rewrite rules, 0 models\n  \
              endpoints without an engine label are recognised by their metrics: vllm, sglang, trtllm-serve, triton-tensorrt-llm, triton\n\
              warning: {path}: document 2: kind: Service of v1 is not read by the agent; the document is skipped\n"
         )

@@ -95,7 +95,8 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Sends one request and reads the whole response. `None`: the picker refused it, because its limit would not be kept.
+    /// Sends one request and reads the whole response. `None`: the picker refused it, because its limit would
+    /// not be kept.
     async fn send(&self, request: &SimulatedRequest) -> Result<Option<Served>> {
         let mut prompt = Vec::new();
         request.write_prompt(self.texts, &mut prompt);

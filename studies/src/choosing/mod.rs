@@ -1,8 +1,10 @@
-//! Ways to choose compared in a real Envoy, with the workloads and servers of [`make simulate`](endpoint_picker_simulation::cell): the
-//! configurations of `examples/choosing`, round robin, an omniscient picker as the yardstick and, where it is there, the EPP.
+//! Ways to choose compared in a real Envoy, with the workloads and servers of
+//! [`make simulate`](endpoint_picker_simulation::cell): the configurations of `examples/choosing`, round
+//! robin, an omniscient picker as the yardstick and, where it is there, the EPP.
 //!
-//! A run is one way in front of servers with empty caches. Requests come as in the simulation, sessions wait for their responses, and those sent after
-//! the warm-up are measured. The ways take turns, with equal requests.
+//! A run is one way in front of servers with empty caches. Requests come as in the simulation, sessions wait
+//! for their responses, and those sent after the warm-up are measured. The ways take turns, with equal
+//! requests.
 
 mod clients;
 mod figures;

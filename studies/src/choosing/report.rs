@@ -36,7 +36,8 @@ struct Condition {
     load: f64,
 }
 
-/// Aims of expected latency: this part of the default's p90 with [`AIM_WORKLOADS`] workloads at one of the loads, and at most [`MAX`] with all.
+/// Aims of expected latency: this part of the default's p90 with [`AIM_WORKLOADS`] workloads at one of the
+/// loads, and at most [`MAX`] with all.
 const AIM: f64 = 0.85;
 const AIM_WORKLOADS: usize = 4;
 const MAX: f64 = 1.05;
@@ -63,7 +64,8 @@ impl Choices {
         own.into_iter().zip(other).map(|(own, other)| own / other).collect()
     }
 
-    /// The quartiles of the first token's time as a percentage of what the picker expected, medians of the seeds.
+    /// The quartiles of the first token's time as a percentage of what the picker expected, medians of the
+    /// seeds.
     fn of_expected(&self, condition: Condition, way: Way) -> String {
         let quartile = |at: usize| {
             let seeds = self.figures(condition, way, |run| run.of_expected.map_or(f64::NAN, |all| all[at]));

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Tokens in a chunk of a response after the first one. With one token in each, the clients would need more processor time than the proxies.
+/// Tokens in a chunk of a response after the first one. With one token in each, the clients would need more
+/// processor time than the proxies.
 const STREAM_INTERVAL: u64 = 16;
 
 /// Starts the servers of a workload, with empty caches.

@@ -75,7 +75,8 @@ impl fmt::Display for CostCell {
     }
 }
 
-/// Connections under saturation: few where a request takes long, so that those in flight at the end hardly count.
+/// Connections under saturation: few where a request takes long, so that those in flight at the end hardly
+/// count.
 pub(crate) fn connections(traffic: Traffic) -> u32 {
     match traffic {
         Traffic::Chat(bytes) if bytes <= 8 * KB => 32,

@@ -10,7 +10,8 @@ use std::fmt;
 /// Bounds of our whole cost, Envoy's included, divided by the EPP's.
 const MAX_AT_1_KB: f64 = 1.0 / 5.0;
 const MAX_STREAMED_OR_IDLE: f64 = 1.0 / 10.0;
-/// Bounds of what the native module adds, divided by what the EPP adds: processor time of 1 KB, and the median's time.
+/// Bounds of what the native module adds, divided by what the EPP adds: processor time of 1 KB, and the
+/// median's time.
 const MAX_ADDED_CPU: f64 = 1.0 / 25.0;
 const MAX_ADDED_TIME: f64 = 1.0 / 20.0;
 

@@ -63,8 +63,8 @@ impl RunningVariant {
         Ok(Memory { envoy: taken(self.envoy.process_id())?, picker: picker.unwrap_or_default() })
     }
 
-    /// The times to the first chunk as percentages of what the picker expected: a quarter, half and three quarters of the responses have at most
-    /// these. `None`: it expects none.
+    /// The times to the first chunk as percentages of what the picker expected: a quarter, half and three
+    /// quarters of the responses have at most these. `None`: it expects none.
     pub(crate) async fn first_chunk_of_expected(&self) -> Result<Option<[f64; 3]>> {
         let path = "/stats?format=json&filter=first_chunk_of_expected_percent";
         let text = self.envoy.admin_text(path).await?;

@@ -1,7 +1,9 @@
-//! Ways to choose measured with the field's own tools: llm-d-inference-sim as servers, and inference-perf, guidellm and `vllm bench serve` as clients.
+//! Ways to choose measured with the field's own tools: llm-d-inference-sim as servers, and inference-perf,
+//! guidellm and `vllm bench serve` as clients.
 //!
-//! A run is one client with one workload against one proxy, in front of servers with empty caches. The client's own report is kept as a file, and the
-//! table is made from these reports and from the servers' metrics.
+//! A run is one client with one workload against one proxy, in front of servers with empty caches. The
+//! client's own report is kept as a file, and the table is made from these reports and from the servers'
+//! metrics.
 
 mod clients;
 mod report;

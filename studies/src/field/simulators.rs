@@ -17,7 +17,8 @@ pub(super) const ADAPTERS: [&str; 8] =
 /// Adapters that a server has loaded at once.
 const LOADED_ADAPTERS: &str = "4";
 const SERVERS: usize = 4;
-/// Prompts are split into words, without any download. A token of a prompt that is not cached takes 0.1 ms, one of a response 5 ms; 16 requests run at once, and more wait.
+/// Prompts are split into words, without any download. A token of a prompt that is not cached takes 0.1 ms,
+/// one of a response 5 ms; 16 requests run at once, and more wait.
 const TIMES: [&str; 12] = [
     "--latency-calculator=per-token",
     "--prefill-overhead=10ms",

@@ -1,4 +1,5 @@
-//! The clients: each sends the next question of a conversation when it has read the whole response to the last one.
+//! The clients: each sends the next question of a conversation when it has read the whole response to the
+//! last one.
 
 use super::conversations::{Conversation, Conversations};
 use super::prediction::Prediction;

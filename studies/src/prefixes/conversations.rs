@@ -54,7 +54,8 @@ impl Conversations {
         (at < self.waiting.len()).then(|| self.waiting.swap_remove(at))
     }
 
-    /// Continues a conversation that was taken, whose prompt has this number of tokens, or begins another one in its place.
+    /// Continues a conversation that was taken, whose prompt has this number of tokens, or begins another one
+    /// in its place.
     pub(super) fn continue_with(&mut self, mut conversation: Conversation, response: &str, prompt: u64) {
         if prompt + RESPONSE_TOKENS >= MAX_TOKENS {
             self.begin();

@@ -1,8 +1,9 @@
-//! Prefixes in the caches of real servers: vLLM with KV-cache events, conversations that fill the caches, LoRA adapters, resets of caches, a server
-//! that is killed, and data-parallel ranks.
+//! Prefixes in the caches of real servers: vLLM with KV-cache events, conversations that fill the caches,
+//! LoRA adapters, resets of caches, a server that is killed, and data-parallel ranks.
 //!
-//! Each way to choose is measured with the same servers, whose caches are emptied before. Each request that our picker routed has a prediction of its
-//! cached tokens by three indices in its explanation, which is compared with the number in its response.
+//! Each way to choose is measured with the same servers, whose caches are emptied before. Each request that
+//! our picker routed has a prediction of its cached tokens by three indices in its explanation, which is
+//! compared with the number in its response.
 
 mod clients;
 mod conversations;
@@ -29,7 +30,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// A file for each run with a line for each request, and the servers' logs, relative to the repository's root.
+/// A file for each run with a line for each request, and the servers' logs, relative to the repository's
+/// root.
 pub(crate) const REPORTS: &str = "target/prefixes";
 /// Predictions have to be exact this long after a server was started again.
 pub(crate) const EXACT_WITHIN: Duration = Duration::from_secs(5);

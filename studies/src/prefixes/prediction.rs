@@ -65,7 +65,8 @@ impl Prediction {
         self.is_by_events
     }
 
-    /// Whether an index is wrong by more than a block, of a prompt of which the server had this number of tokens cached.
+    /// Whether an index is wrong by more than a block, of a prompt of which the server had this number of
+    /// tokens cached.
     pub(super) fn is_off(&self, index: Index, prompt: u64, cached: u64) -> bool {
         self.predicted(index).abs_diff(cached * self.total / prompt.max(1)) > 1
     }

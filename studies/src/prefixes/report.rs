@@ -24,7 +24,8 @@ impl Outcomes {
     }
 }
 
-/// Requests with a prediction for which an index is off by more than a block, as a part of all with a prediction; `None` of nothing.
+/// Requests with a prediction for which an index is off by more than a block, as a part of all with a
+/// prediction; `None` of nothing.
 fn off<'a>(served: impl IntoIterator<Item = &'a Served>, index: Index) -> Option<f64> {
     part(served, |served| Some(served.prediction.as_ref()?.is_off(index, served.prompt, served.cached)))
 }

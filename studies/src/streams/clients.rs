@@ -33,8 +33,8 @@ pub(crate) struct Outcomes {
     pub(crate) failures: BTreeMap<String, usize>,
 }
 
-/// Sends this many requests as fast as they are accepted and reads each response to its end, or for twice as long as one should last. While they
-/// are open, calls `sample` with their number.
+/// Sends this many requests as fast as they are accepted and reads each response to its end, or for twice as
+/// long as one should last. While they are open, calls `sample` with their number.
 pub(super) async fn hold(
     proxy: SocketAddr,
     streams: usize,

@@ -121,7 +121,8 @@ impl HeldSample {
         self.each(self.held.envoy.saturating_sub(self.before.envoy))
     }
 
-    /// All bytes of Envoy, those of before the first stream too, in addition to another Envoy's with the same number of streams, for each stream.
+    /// All bytes of Envoy, those of before the first stream too, in addition to another Envoy's with the same
+    /// number of streams, for each stream.
     pub(crate) fn envoy_bytes_more_than(&self, other: &Self) -> f64 {
         (self.held.envoy as f64 - other.held.envoy as f64) / self.open.max(1) as f64
     }

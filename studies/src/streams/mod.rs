@@ -1,5 +1,5 @@
-//! The load of a gateway of a large pool, which benchmarks of short requests lack: thousands of streams that are open at once, tens of thousands of
-//! chunks in a second, and prompts of a hundred thousand tokens.
+//! The load of a gateway of a large pool, which benchmarks of short requests lack: thousands of streams that
+//! are open at once, tens of thousands of chunks in a second, and prompts of a hundred thousand tokens.
 
 mod clients;
 pub(crate) mod held;

@@ -9,7 +9,8 @@ use endpoint_picker_harness::config::Config;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Files that a process has open in addition to the connections of streams: libraries, logs, idle connections.
+/// Files that a process has open in addition to the connections of streams: libraries, logs, idle
+/// connections.
 const OTHER_FILES: usize = 500;
 
 const SERVERS_PROTOCOL: &str = "/static_resources/clusters/0/typed_extension_protocol_options/\
@@ -23,7 +24,8 @@ pub(crate) enum HeldProxy {
     Epp(CircuitBreakers),
 }
 
-/// The circuit breakers of Envoy's cluster of the EPP. Each request is a stream there for as long as its response lasts.
+/// The circuit breakers of Envoy's cluster of the EPP. Each request is a stream there for as long as its
+/// response lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CircuitBreakers {
     /// Envoy's own, if a cluster names none: 1 024 requests.

@@ -20,8 +20,8 @@ const ENDPOINTS: usize = 10;
 const CHUNKS_OF_RESPONSE: f64 = 1_000.0;
 /// No chunk, for the processor time that each proxy takes at rest.
 const AT_REST: CostCell = CostCell { endpoints: ENDPOINTS, traffic: Traffic::None, rate: None };
-/// Chunks at the highest rate; 100 000 in a second, of which Envoy reads many at a time; and those of 16 responses with a chunk every 2 ms,
-/// which Envoy reads one by one.
+/// Chunks at the highest rate; 100 000 in a second, of which Envoy reads many at a time; and those of 16
+/// responses with a chunk every 2 ms, which Envoy reads one by one.
 const CHUNK_CELLS: [CostCell; 3] = [
     CostCell { endpoints: ENDPOINTS, traffic: Traffic::Streamed, rate: None },
     CostCell { endpoints: ENDPOINTS, traffic: Traffic::Streamed, rate: Some(100) },
@@ -29,7 +29,8 @@ const CHUNK_CELLS: [CostCell; 3] = [
 ];
 /// The first is the one with which the other is compared.
 const CHUNK_VARIANTS: [Variant; 2] = [Variant::NoPicker, Variant::Filter(Filter::Native)];
-/// Bounds of chunks in a second with the native module, and of Envoy's processor time for a chunk, divided by those without.
+/// Bounds of chunks in a second with the native module, and of Envoy's processor time for a chunk, divided by
+/// those without.
 const MIN_CHUNKS: f64 = 0.98;
 const MAX_CPU: f64 = 1.02;
 
@@ -75,7 +76,8 @@ pub(crate) async fn measure(plan: TrafficPlan, epp: &Path, progress: &Progress) 
     Ok(TrafficTables { at_rest, chunks, prompts })
 }
 
-/// Both proxies run all the time, because an Envoy is as much faster or slower than another one as the aim allows.
+/// Both proxies run all the time, because an Envoy is as much faster or slower than another one as the aim
+/// allows.
 async fn measure_chunks(plan: TrafficPlan, progress: &Progress) -> Result<(Rounds, Vec<(CostCell, Rounds)>)> {
     let mut dir = RunDir::new()?;
     let upstreams = Upstreams::start(ENDPOINTS).await?;

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The faults are begun within 30 s; the last one may take half a minute to recover from, and Envoys some seconds to start.
+/// The faults are begun within 30 s; the last one may take half a minute to recover from, and Envoys some
+/// seconds to start.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs chaos with these flags.

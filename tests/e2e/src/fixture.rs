@@ -28,8 +28,8 @@ pub const TEXT: &str = "/v1/completions";
 /// The member of a chat's body that the picker needs in addition to the model.
 pub const MESSAGES: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
-/// Requests in a row that go to one server only because it is the best: with three servers and random choice this happens once
-/// in 59 049 times.
+/// Requests in a row that go to one server only because it is the best: with three servers and random choice
+/// this happens once in 59 049 times.
 const IN_A_ROW: usize = 10;
 
 /// Envoy's counter of VMs that were restarted.
@@ -78,8 +78,8 @@ pub async fn until_all_go_to(stack: &Stack, best: usize) {
     panic!("requests do not all go to server {best} within {SOON:?}; they went to {served:?}");
 }
 
-/// Waits until twenty requests in a row, each on a connection of its own, pass `meets`: one worker may have a change
-/// a moment before another.
+/// Waits until twenty requests in a row, each on a connection of its own, pass `meets`: one worker may have a
+/// change a moment before another.
 pub async fn until_every_worker<E: Display>(what: &str, mut meets: impl AsyncFnMut() -> Result<(), E>) {
     eventually(&format!("every worker {what}"), async || {
         for _ in 0..20 {
@@ -134,8 +134,8 @@ pub fn openai_error(status: StatusCode, body: &str) -> String {
     message.to_owned()
 }
 
-/// The name of the stack's proxy in reports: the id of the node in the shipped configurations, or the names of host and process, since Envoy
-/// does not give the id to a native module.
+/// The name of the stack's proxy in reports: the id of the node in the shipped configurations, or the names
+/// of host and process, since Envoy does not give the id to a native module.
 pub fn proxy_name(stack: &Stack) -> String {
     match stack.filter() {
         Filter::Wasm => "endpoint-picker".to_owned(),
@@ -157,8 +157,8 @@ pub async fn assert_no_endpoints(response: Response, case: &str) {
     assert_eq!(message, "failed to find endpoint candidates for serving the request", "{case}");
 }
 
-/// The faults that the filter has survived so far: in wasm, a trap ends a VM and the next request of its worker starts another; the
-/// native module counts panics.
+/// The faults that the filter has survived so far: in wasm, a trap ends a VM and the next request of its
+/// worker starts another; the native module counts panics.
 pub async fn faults(stack: &Stack) -> BTreeMap<&'static str, u64> {
     // Envoy does not reload a VM that is younger than a second, but counts that it was to be reloaded.
     let vms = [

@@ -18,7 +18,8 @@ pub async fn statistics(stack: &Stack) -> PickerStatistics {
     PickerStatistics::of(stack.envoy()).await.unwrap()
 }
 
-/// Waits until the statistics have every request that Envoy has completed, all of which must have come to the picker.
+/// Waits until the statistics have every request that Envoy has completed, all of which must have come to the
+/// picker.
 pub async fn complete_statistics(stack: &Stack) -> PickerStatistics {
     eventually("the statistics have all requests", async || {
         let active = stack.envoy().stat("http.inference.downstream_rq_active").await?;
@@ -32,8 +33,8 @@ pub async fn complete_statistics(stack: &Stack) -> PickerStatistics {
     .await
 }
 
-/// Waits until every worker has added what it has counted so far, which takes a second: snapshots are counted all the time, so two
-/// changes of their number are a second apart.
+/// Waits until every worker has added what it has counted so far, which takes a second: snapshots are counted
+/// all the time, so two changes of their number are a second apart.
 pub async fn published_statistics(stack: &Stack) -> PickerStatistics {
     const SNAPSHOTS: &str = r#"snapshots{pool="default"}"#;
     let mut last = statistics(stack).await;

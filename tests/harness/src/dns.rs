@@ -18,8 +18,8 @@ pub trait Zone: Send + Sync + Unpin + 'static {
     /// Seconds for which a reply holds.
     const TTL: u32;
 
-    /// The addresses of a name, which is without a dot at its end, or the error of a query for records of this type. Addresses of another
-    /// type are left out.
+    /// The addresses of a name, which is without a dot at its end, or the error of a query for records of
+    /// this type. Addresses of another type are left out.
     fn addresses(&self, name: &str, record_type: RecordType) -> Result<Vec<IpAddr>, ResponseCode>;
 }
 

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// Writes the agent's endpoints file. Pools can select endpoints by the label `side`: the first is `left`, the second `right`,
-/// and so on by turns.
+/// Writes the agent's endpoints file. Pools can select endpoints by the label `side`: the first is `left`,
+/// the second `right`, and so on by turns.
 pub fn write_discovery(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
     let endpoints: Vec<Value> = endpoints
         .iter()
@@ -39,7 +39,8 @@ pub fn write_eds(path: &Path, endpoints: &[SocketAddr]) -> Result<()> {
     replace(path, &json!({"resources": [assignment]}).to_string())
 }
 
-/// Replaces a file in one step: readers see the old or the new one, and Envoy's watch sees the move. JSON is YAML too.
+/// Replaces a file in one step: readers see the old or the new one, and Envoy's watch sees the move. JSON is
+/// YAML too.
 pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
     let folder = path.parent().context("a file has a folder")?;
     let mut file = NamedTempFile::new_in(folder)?;

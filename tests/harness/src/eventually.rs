@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Effects in another process, such as a changed reading or a line in the access log, show within this time even on a slow
-/// machine.
+/// Effects in another process, such as a changed reading or a line in the access log, show within this time
+/// even on a slow machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(10);

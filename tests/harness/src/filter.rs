@@ -7,7 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A form of the filter. What is started, tested and measured is the form that the environment variable `FILTER` names.
+/// A form of the filter. What is started, tested and measured is the form that the environment variable
+/// `FILTER` names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filter {
     /// The wasm module, which Envoy runs in a VM for each worker.
@@ -34,7 +35,8 @@ impl Filter {
         }
     }
 
-    /// The built filter. `NATIVE_MODULE` names another file of the native module, such as one of `make dist-native`.
+    /// The built filter. `NATIVE_MODULE` names another file of the native module, such as one of
+    /// `make dist-native`.
     pub fn module(self) -> Result<PathBuf> {
         match self {
             Self::Wasm => built(self.shipped_path(), "wasm"),

@@ -6,7 +6,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Passes TCP connections on to a server. While it is cut nothing passes, and connections stay open, as when packets are lost.
+/// Passes TCP connections on to a server. While it is cut nothing passes, and connections stay open, as when
+/// packets are lost.
 #[derive(Debug)]
 pub struct Gate {
     address: SocketAddr,
@@ -41,7 +42,8 @@ impl Gate {
     }
 }
 
-/// Passes one connection on while the gate is open. What was cut is not resumed: the connection ends when the gate opens again.
+/// Passes one connection on while the gate is open. What was cut is not resumed: the connection ends when the
+/// gate opens again.
 async fn pass(mut client: TcpStream, server: SocketAddr, mut is_open: watch::Receiver<bool>) {
     if *is_open.borrow()
         && let Ok(mut server) = TcpStream::connect(server).await

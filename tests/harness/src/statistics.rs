@@ -1,4 +1,5 @@
-//! The picker's statistics. Their names and labels in Envoy's text for Prometheus do not depend on the filter's form.
+//! The picker's statistics. Their names and labels in Envoy's text for Prometheus do not depend on the
+//! filter's form.
 
 use crate::program::Envoy;
 use anyhow::Result;
@@ -31,7 +32,8 @@ impl PickerStatistics {
         Self(lines.filter_map(|(series, value)| Some((Series::parse(series)?, value.to_owned()))).collect())
     }
 
-    /// The value of a counter or gauge such as `picks{pool="default",endpoint="10.0.0.1:80"}`; 0 while there is none.
+    /// The value of a counter or gauge such as `picks{pool="default",endpoint="10.0.0.1:80"}`; 0 while there
+    /// is none.
     pub fn count(&self, series: &str) -> u64 {
         self.value(series).unwrap_or(0)
     }

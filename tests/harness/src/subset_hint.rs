@@ -1,7 +1,7 @@
 //! A filter before the picker that sets the subset hint, per request.
 //!
-//! A test sends the hint in a header; Envoy's own `header_to_metadata` filter turns it into the metadata a gateway would set,
-//! with its exact type, and takes the header away.
+//! A test sends the hint in a header; Envoy's own `header_to_metadata` filter turns it into the metadata a
+//! gateway would set, with its exact type, and takes the header away.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

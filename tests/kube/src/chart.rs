@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The objects of a release `picker` in the namespace `inference` with these values, in addition to the chart's own.
+/// The objects of a release `picker` in the namespace `inference` with these values, in addition to the
+/// chart's own.
 pub fn render(values: &Value) -> Result<Vec<Value>> {
     let mut command = Command::new(program("helm")?);
     command.args(["template", "picker"]).arg(root().join("deploy/chart"));

@@ -1,5 +1,5 @@
-//! Envoy Gateway with the agents of a release as its extension server, installed as docs/install/envoy-gateway.md has it: routes lead to `InferencePool`s, and
-//! proxies are pods.
+//! Envoy Gateway with the agents of a release as its extension server, installed as
+//! docs/install/envoy-gateway.md has it: routes lead to `InferencePool`s, and proxies are pods.
 
 use crate::cluster::{Cluster, Crds};
 use crate::gateway::{EnvoyGateway, SYSTEM};
@@ -185,7 +185,8 @@ async fn helm(cluster: &Cluster, command: &str, chart: &[String], values: &Value
     Ok(())
 }
 
-/// The images of proxies, of the conformance suite, of Envoy AI Gateway, and of the next version, as far as they are built.
+/// The images of proxies, of the conformance suite, of Envoy AI Gateway, and of the next version, as far as
+/// they are built.
 fn further_images() -> Result<Vec<Image>> {
     let mut images = vec![
         Image::new("envoy", tools::envoy()?, "/usr/local/bin/envoy"),

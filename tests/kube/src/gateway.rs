@@ -1,4 +1,5 @@
-//! Envoy Gateway: it reads the API server, writes its status there, and runs an Envoy for each Gateway: as its child, or as a pod.
+//! Envoy Gateway: it reads the API server, writes its status there, and runs an Envoy for each Gateway: as
+//! its child, or as a pod.
 
 use crate::cluster::{Cluster, Crds};
 use crate::namespace::Namespace;
@@ -26,7 +27,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// The version of Envoy that proxies ask for. It names a folder: what is in it is the Envoy of `make tools`.
 const ENVOY_VERSION: &str = "1.40.0";
 
-/// A running Envoy Gateway; it ends when dropped, and Envoys that are its children with it. Those need [`EnvoyGateway::proxy_settings`].
+/// A running Envoy Gateway; it ends when dropped, and Envoys that are its children with it. Those need
+/// [`EnvoyGateway::proxy_settings`].
 ///
 /// Its ports and the folder of its certificates are fixed, so there is one in each [`Namespace`].
 #[derive(Debug)]
@@ -39,7 +41,8 @@ pub struct EnvoyGateway {
 }
 
 impl EnvoyGateway {
-    /// Fields of `spec` that an `EnvoyProxy` needs where Envoy is a process of this machine: several of them share no memory for hot restarts.
+    /// Fields of `spec` that an `EnvoyProxy` needs where Envoy is a process of this machine: several of them
+    /// share no memory for hot restarts.
     pub fn proxy_settings() -> Value {
         json!({
             "provider": {"type": "Host", "host": {"envoyVersion": ENVOY_VERSION}},
@@ -66,7 +69,8 @@ impl EnvoyGateway {
         Self::run(cluster, folder, &json!({"provider": provider})).await
     }
 
-    /// Starts it with Envoys as pods, and with these values of its own chart. [`EnvoyGateway::prepare`] comes before.
+    /// Starts it with Envoys as pods, and with these values of its own chart. [`EnvoyGateway::prepare`] comes
+    /// before.
     pub async fn start_with_values(cluster: &Cluster, values: &Value) -> Result<Self> {
         let values = values.as_object().into_iter().flatten();
         let mut config = json!({"provider": {

@@ -124,7 +124,8 @@ pub(crate) async fn start_cluster(logs: &Path) -> Result<Cluster> {
     Cluster::start(logs).await
 }
 
-/// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the Inference Extension.
+/// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the
+/// Inference Extension.
 pub(crate) fn images() -> Result<Vec<Image>> {
     let image =
         |name, package, path| -> Result<Image> { Ok(Image::new(name, tools::built(name, package)?, path)) };

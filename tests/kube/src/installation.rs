@@ -1,4 +1,5 @@
-//! The chart, installed by helm as a user installs it, with model servers, a Gateway and one form of the filter.
+//! The chart, installed by helm as a user installs it, with model servers, a Gateway and one form of the
+//! filter.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
@@ -21,13 +22,16 @@ pub const POOL: &str = "chat";
 /// The label of the model servers' pods, which the pool selects.
 const SERVERS: &str = "app=model-server";
 
-/// From the installation to the first pick. An Envoy that could not fetch the wasm module from Envoy Gateway tries again after up to 30 s.
+/// From the installation to the first pick. An Envoy that could not fetch the wasm module from Envoy Gateway
+/// tries again after up to 30 s.
 const FIRST_PICK: Duration = Duration::from_secs(180);
 
-/// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the programs.
+/// The readiness gate of the model servers' pods: tests make them unready by it, without an effect on the
+/// programs.
 const GATE: &str = "test/serves";
 
-/// An installed chart, in a Kubernetes namespace of its own. Its methods panic when the cluster does not do what they ask for.
+/// An installed chart, in a Kubernetes namespace of its own. Its methods panic when the cluster does not do
+/// what they ask for.
 #[derive(Debug)]
 pub struct Installation<'a> {
     ground: &'a Ground,
@@ -221,7 +225,8 @@ impl<'a> Installation<'a> {
         .await;
     }
 
-    /// Waits until an agent has taken a report of the proxy, which only the token allows, and checks that it takes none without.
+    /// Waits until an agent has taken a report of the proxy, which only the token allows, and checks that it
+    /// takes none without.
     pub async fn until_reported(&self) {
         let urls = self.agents().await;
         eventually("an agent takes the proxy's reports", async || -> Result<()> {

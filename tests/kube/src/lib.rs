@@ -1,16 +1,20 @@
-//! A Kubernetes cluster without containers, for tests: everything that the product touches is real, and pods are processes.
+//! A Kubernetes cluster without containers, for tests: everything that the product touches is real, and pods
+//! are processes.
 //!
-//! - [`Cluster`]: etcd, the API server and the controllers that make pods of Deployments and `EndpointSlices` of Services.
-//! - [`Node`]: a kubelet. It starts the programs of pods, each pod in a network namespace with an address of its own.
+//! - [`Cluster`]: etcd, the API server and the controllers that make pods of Deployments and `EndpointSlices`
+//!   of Services.
+//! - [`Node`]: a kubelet. It starts the programs of pods, each pod in a network namespace with an address of
+//!   its own.
 //! - [`EnvoyGateway`]: Envoy Gateway on that API server, with Envoy as its child.
-//! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's extension server.
+//! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's
+//!   extension server.
 //! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
 //! - [`Ground`]: all three, shared by the tests of a run. [`Namespace`]: the network in which they run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
 //!
-//! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives each test program a network
-//! namespace of its own with `tools/kube/namespace`.
+//! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives
+//! each test program a network namespace of its own with `tools/kube/namespace`.
 
 mod ai_gateway;
 pub mod chart;

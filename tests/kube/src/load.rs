@@ -32,7 +32,8 @@ pub struct Answer {
 pub struct Answers(Vec<Answer>);
 
 impl Load {
-    /// Starts clients, each of which sends chat requests to `url` with this pause between a response and the next request.
+    /// Starts clients, each of which sends chat requests to `url` with this pause between a response and the
+    /// next request.
     pub fn start(url: &str, clients: usize, pause: Duration) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();

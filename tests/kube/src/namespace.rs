@@ -5,7 +5,8 @@ use std::env;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// The address of the namespace in the network of the pods, 10.200.0.0/16; the API server and the DNS server listen there.
+/// The address of the namespace in the network of the pods, 10.200.0.0/16; the API server and the DNS server
+/// listen there.
 pub const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 /// The bridge of that network.
 pub(crate) const BRIDGE: &str = "pods";

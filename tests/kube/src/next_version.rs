@@ -1,4 +1,5 @@
-//! The next version of the product, which `tools/test/upgrade` builds: this source with a higher version and other formats between agent and filter.
+//! The next version of the product, which `tools/test/upgrade` builds: this source with a higher version and
+//! other formats between agent and filter.
 
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::tools::root;

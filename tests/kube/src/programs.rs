@@ -14,7 +14,8 @@ pub(crate) fn crds(folder: &str) -> Result<PathBuf> {
     installed(&format!("crds/{folder}"))
 }
 
-/// Programs that `tools/conformance/setup` installs: the program of the suite, those of its pods, and its version of `InferencePool`'s definition.
+/// Programs that `tools/conformance/setup` installs: the program of the suite, those of its pods, and its
+/// version of `InferencePool`'s definition.
 pub(crate) fn conformance(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/conformance").join(path);
     ensure!(path.exists(), "no {}: run `tools/conformance/setup`", path.display());

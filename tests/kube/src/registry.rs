@@ -46,7 +46,8 @@ impl Registry {
         self.address
     }
 
-    /// Pushes an image whose only layer has this file at its root under the name `name`, like `FROM scratch` and one `COPY`.
+    /// Pushes an image whose only layer has this file at its root under the name `name`, like `FROM scratch`
+    /// and one `COPY`.
     pub async fn push(&self, image: &str, file: &Path, name: &str) -> Result<()> {
         let folder = TempDir::new_in(self.folder.path())?;
         fs::copy(file, folder.path().join(name)).with_context(|| format!("copy {}", file.display()))?;
@@ -59,7 +60,8 @@ impl Registry {
         run(append.arg("--new_layer").arg(&layer)).await
     }
 
-    /// Packs the chart of a folder, as `tools/release/publish` does, and pushes it to `charts/` below a path such as `inference`.
+    /// Packs the chart of a folder, as `tools/release/publish` does, and pushes it to `charts/` below a path
+    /// such as `inference`.
     pub async fn push_chart(&self, path: &str, chart: &Path) -> Result<PublishedChart> {
         let folder = TempDir::new_in(self.folder.path())?;
         let mut package = AsyncCommand::new(program("helm")?);

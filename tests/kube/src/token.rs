@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A Secret with the agents' token, as the documentation describes it, and the files that proxies read of it: Envoy is a process of this machine, into which no
-/// Secret is mounted.
+/// A Secret with the agents' token, as the documentation describes it, and the files that proxies read of it:
+/// Envoy is a process of this machine, into which no Secret is mounted.
 #[derive(Debug)]
 pub struct ProxyToken {
     folder: TempDir,

@@ -169,8 +169,9 @@ impl Completion {
         }
     }
 
-    /// The words of the text. Each follows from everything before it, as those of a real model with a temperature of 0, so a text that
-    /// another server continues is the same only if nothing is lost and nothing is added.
+    /// The words of the text. Each follows from everything before it, as those of a real model with a
+    /// temperature of 0, so a text that another server continues is the same only if nothing is lost and
+    /// nothing is added.
     fn words(&self) -> impl Iterator<Item = &'static str> + use<> {
         let count = usize::try_from(self.max_tokens).unwrap_or(usize::MAX);
         let mut context = self.context.clone();

@@ -51,7 +51,8 @@ impl Connection {
 pub(crate) async fn accept(listener: TcpListener, shared: Arc<State>) {
     let mut connections = JoinSet::new();
     loop {
-        // A connection that was closed before it was accepted, or a moment without descriptors: neither ends the server.
+        // A connection that was closed before it was accepted, or a moment without descriptors: neither ends
+        // the server.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
@@ -62,7 +63,8 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<State>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<State>) {
-    // A second handle on the socket, kept longer than the server's own: the last handle to close decides between FIN and RST.
+    // A second handle on the socket, kept longer than the server's own: the last handle to close decides
+    // between FIN and RST.
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else { return };
     let socket = Arc::new(socket);
     if stream.set_nodelay(true).is_err() {

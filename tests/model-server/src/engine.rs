@@ -1,7 +1,8 @@
-//! How long a model server takes: a model of vLLM's continuous batching, for the demo and for the comparison of pickers.
+//! How long a model server takes: a model of vLLM's continuous batching, for the demo and for the comparison
+//! of pickers.
 //!
-//! It is a model, not a measurement: it claims only that waiting, prefill, decoding, KV cache, prefix cache and adapters act
-//! on each other as they do in a real server, and that the metrics move with them.
+//! It is a model, not a measurement: it claims only that waiting, prefill, decoding, KV cache, prefix cache
+//! and adapters act on each other as they do in a real server, and that the metrics move with them.
 
 mod adapters;
 mod batch;
@@ -111,8 +112,8 @@ impl EngineState {
     }
 }
 
-/// One step after another. Steps follow each other without a gap, however late the timer is: what it loses in one it does not
-/// lose in the next.
+/// One step after another. Steps follow each other without a gap, however late the timer is: what it loses in
+/// one it does not lose in the next.
 async fn run(shared: Arc<EngineState>, interval: u64) {
     let mut end = Instant::now();
     loop {

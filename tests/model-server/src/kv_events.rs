@@ -1,4 +1,5 @@
-//! Publishers of KV-cache events over ZeroMQ, as vLLM has them: a PUB socket for new messages, and a ROUTER socket for replays.
+//! Publishers of KV-cache events over ZeroMQ, as vLLM has them: a PUB socket for new messages, and a ROUTER
+//! socket for replays.
 //!
 //! The tokens of their model are the bytes of ASCII text, so the blocks of a text are its bytes.
 
@@ -153,7 +154,8 @@ pub(crate) fn sources(publishers: &[&Publisher]) -> Value {
     ranks.map(|(rank, publisher)| (rank.to_string(), source(publisher))).collect::<Map<_, _>>().into()
 }
 
-/// The event that a cache has stored all whole blocks of a text. A block has the hash of the text up to its end.
+/// The event that a cache has stored all whole blocks of a text. A block has the hash of the text up to its
+/// end.
 pub fn stored(text: &str) -> Value {
     let hashes: Vec<u64> = hashes(text).collect();
     let tokens = text.get(..hashes.len() * BLOCK).unwrap_or_default().as_bytes();

@@ -1,8 +1,9 @@
 //! A model server for tests, over real sockets. A test sets how it responds and which metrics it reports.
 //!
-//! It serves the OpenAI API (chat and text completions and responses, plain and streamed, the list of models), Anthropic's messages
-//! and vLLM's `/metrics` and `/kv_event_sources`, over HTTP/1.1 and HTTP/2 with prior knowledge, and records every request. Answers depend on
-//! the request alone, so the same request sent past Envoy gets the same bytes.
+//! It serves the OpenAI API (chat and text completions and responses, plain and streamed, the list of
+//! models), Anthropic's messages and vLLM's `/metrics` and `/kv_event_sources`, over HTTP/1.1 and HTTP/2 with
+//! prior knowledge, and records every request. Answers depend on the request alone, so the same request sent
+//! past Envoy gets the same bytes.
 
 mod answer;
 mod body;

@@ -13,6 +13,6 @@ pub const CLAIM_ENCODING: &str = "x-test-claim-encoding";
 /// A request header, any number of times, whose value names a header of the response, itself with that value.
 pub const CLAIM_HEADER: &str = "x-test-claim-header";
 
-/// A request header that sets the behaviour for its request: `hang`, `reset`, `slow` (10 ms before every chunk), or
-/// a status.
+/// A request header that sets the behaviour for its request: `hang`, `reset`, `slow` (10 ms before every
+/// chunk), or a status.
 pub const BEHAVE: &str = "x-test-behave";

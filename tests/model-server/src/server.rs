@@ -30,15 +30,16 @@ pub struct ModelServer {
 enum Door {
     /// Connections are taken until the guard goes, and end with it.
     Open(#[expect(dead_code, reason = "held for its drop")] DropGuard),
-    /// The port is held but not listened on: the kernel refuses connections, and no other program can take it.
+    /// The port is held but not listened on: the kernel refuses connections, and no other program can take
+    /// it.
     Closed(TcpSocket),
     /// Between the two.
     Moving,
 }
 
 impl ModelServer {
-    /// Starts a server on a free port of loopback that responds at once and shows idle metrics, in the runtime it is called
-    /// in.
+    /// Starts a server on a free port of loopback that responds at once and shows idle metrics, in the
+    /// runtime it is called in.
     pub fn start() -> Result<Self> {
         Self::start_at(Ipv4Addr::LOCALHOST)
     }
@@ -124,8 +125,8 @@ impl ModelServer {
         std::mem::take(&mut lock(&self.shared.requests))
     }
 
-    /// Response times of [`Self::requests`]: from the moment at which the request had come whole until its response was ready to
-    /// be sent, streamed ones until their beginning.
+    /// Response times of [`Self::requests`]: from the moment at which the request had come whole until its
+    /// response was ready to be sent, streamed ones until their beginning.
     pub fn busy_times(&self) -> Vec<Range<Instant>> {
         lock(&self.shared.busy).clone()
     }

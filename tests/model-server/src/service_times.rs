@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The service times of one server.
 ///
-/// A step takes `step + decoding requests · step_per_sequence + their tokens of context · step_per_context_token + tokens read ·
-/// prefill_per_token + adapters loaded · lora_load`.
+/// A step takes `step` + decoding requests · `step_per_sequence` + their tokens of context ·
+/// `step_per_context_token` + tokens read · `prefill_per_token` + adapters loaded · `lora_load`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceTimes {
     /// Requests in a batch (vLLM's `max-num-seqs`), at least 1; the others wait.
@@ -18,8 +18,8 @@ pub struct ServiceTimes {
     pub step_per_context_token: Duration,
     /// Time for each prompt token that the prefix cache does not hold.
     pub prefill_per_token: Duration,
-    /// Tokens of context behind which a prompt token takes twice this time, because it attends to all of them; the time grows
-    /// linearly. `None`: the context has no effect.
+    /// Tokens of context behind which a prompt token takes twice this time, because it attends to all of
+    /// them; the time grows linearly. `None`: the context has no effect.
     pub doubling_context: Option<u32>,
     /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`).
     pub max_batched_tokens: u32,
@@ -38,17 +38,19 @@ pub struct ServiceTimes {
 /// How requests get the blocks of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// A request takes the blocks of its whole response when it begins, and its response is not cached. No request is ever put back, and
-    /// decoding takes nothing of the step's budget of tokens.
+    /// A request takes the blocks of its whole response when it begins, and its response is not cached. No
+    /// request is ever put back, and decoding takes nothing of the step's budget of tokens.
     #[default]
     AtOnce,
-    /// As vLLM: a request takes blocks when it needs them. When none is left, the request that began last is put back to the beginning
-    /// of the queue, and is read again later. Answers stay in the cache. A token that is made takes one of the step's budget.
+    /// As vLLM: a request takes blocks when it needs them. When none is left, the request that began last is
+    /// put back to the beginning of the queue, and is read again later. Answers stay in the cache. A token
+    /// that is made takes one of the step's budget.
     AsNeeded,
 }
 
 impl Default for ServiceTimes {
-    /// Slow enough to watch: a 4 kB prompt takes 80 ms, or next to nothing when cached; a token takes 15 ms or a little more.
+    /// Slow enough to watch: a 4 kB prompt takes 80 ms, or next to nothing when cached; a token takes 15 ms
+    /// or a little more.
     fn default() -> Self {
         Self {
             max_running: 4,

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 const WORDS: [&str; 3] = ["The", " quick", " fox"];
 
-/// Counts a token for each byte of the prompt, half of them cached, and one for each word of the response. The
-/// events that announce a stream come at once, as vLLM sends them, and the others when the engine has read
-/// the prompt, each after a pause.
+/// Counts a token for each byte of the prompt, half of them cached, and one for each word of the response.
+/// The events that announce a stream come at once, as vLLM sends them, and the others when the engine has
+/// read the prompt, each after a pause.
 pub(crate) fn answer(
     shared: Arc<State>,
     path: &str,

@@ -1,7 +1,7 @@
 //! The maximum rate of requests that servers can serve, computed from the model of their service times.
 //!
-//! The servers are always full, and each request goes where it ends first. The picker is omniscient: it knows the caches of all servers and the
-//! length of each response. Time is simulated.
+//! The servers are always full, and each request goes where it ends first. The picker is omniscient: it knows
+//! the caches of all servers and the length of each response. Time is simulated.
 
 use crate::workload::Workload;
 use endpoint_picker_model_server::{Batch, BatchRequest, ServiceTimes};

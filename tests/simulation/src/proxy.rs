@@ -69,7 +69,8 @@ impl Proxy {
         self.peer.apply(changes);
     }
 
-    /// Decides by these readings, without effect on the ledger. `deferred` replaces the ledger's deferred loads.
+    /// Decides by these readings, without effect on the ledger. `deferred` replaces the ledger's deferred
+    /// loads.
     pub fn pick(
         &mut self,
         pipeline: &Pipeline,

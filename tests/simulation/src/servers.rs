@@ -90,7 +90,8 @@ impl<T> BatchServer<T> {
     }
 }
 
-/// Servers that work on [`PLACES`](Self::PLACES) requests at a time, for a time that the simulation determines.
+/// Servers that work on [`PLACES`](Self::PLACES) requests at a time, for a time that the simulation
+/// determines.
 #[derive(Debug)]
 pub struct PlaceServers<T> {
     working: Vec<usize>,

@@ -66,8 +66,9 @@ impl Workload {
     /// All workloads.
     pub const ALL: [Self; 3] = [Self::SystemPrompts, Self::Conversations, Self::Adapters];
 
-    /// The servers it is sent to. Times are those of a model of 8 billion parameters on one large accelerator, as orders of
-    /// magnitude: a step of some 10 ms, 20 000 prompt tokens a second. Caches are small, as the prompts are few.
+    /// The servers it is sent to. Times are those of a model of 8 billion parameters on one large
+    /// accelerator, as orders of magnitude: a step of some 10 ms, 20 000 prompt tokens a second. Caches are
+    /// small, as the prompts are few.
     pub fn service_times(self) -> ServiceTimes {
         let times = ServiceTimes {
             max_running: 16,
@@ -148,7 +149,8 @@ impl Requests {
         ChatSpec { model, messages, response_tokens, session }
     }
 
-    /// The number of a conversation and its next turn. It is one of the half that has rested longest; after its last turn a new one begins.
+    /// The number of a conversation and its next turn. It is one of the half that has rested longest; after
+    /// its last turn a new one begins.
     fn next_turn(&mut self) -> (usize, Vec<Value>) {
         let rng = &mut self.rng;
         let chosen = rng.below(self.conversations.len() / 2);
@@ -221,7 +223,8 @@ fn message(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }
 
-/// One of these ranks, the first most often: the frequency falls with the rank to the power of `steepness` (Zipf's law).
+/// One of these ranks, the first most often: the frequency falls with the rank to the power of `steepness`
+/// (Zipf's law).
 fn ranked(rng: &mut SplitMix64, ranks: usize, steepness: f64) -> usize {
     let weight = |rank: usize| (rank as f64 + 1.0).powf(-steepness);
     let mut left = rng.unit() * (0..ranks).map(weight).sum::<f64>();

@@ -50,7 +50,8 @@ impl<E> World<E> {
         }
     }
 
-    /// Lets the first proxy begin to share after a time, and each of the others this much later than the one before it. Their times are exact.
+    /// Lets the first proxy begin to share after a time, and each of the others this much later than the one
+    /// before it. Their times are exact.
     pub fn share_evenly(&mut self, first: Duration, apart: Duration) {
         let mut phase = Duration::ZERO;
         for proxy in 0..self.proxies.len() {
@@ -60,7 +61,8 @@ impl<E> World<E> {
         }
     }
 
-    /// Lets each proxy begin to share at a random time. Like real timers, its times are not exact, so proxies drift apart.
+    /// Lets each proxy begin to share at a random time. Like real timers, its times are not exact, so proxies
+    /// drift apart.
     pub fn share(&mut self, response_delay: Duration) {
         self.response_delay = response_delay;
         self.jitter = Duration::from_millis(1);

@@ -1,5 +1,5 @@
-//! Bodies of every API that has a prompt, with what prompts are made of: each of few bodies comes again and again, so that
-//! a picker that takes one apart differently from the other does not find it again.
+//! Bodies of every API that has a prompt, with what prompts are made of: each of few bodies comes again and
+//! again, so that a picker that takes one apart differently from the other does not find it again.
 
 use super::Draw;
 use crate::parity::case::Request;

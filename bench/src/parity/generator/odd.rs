@@ -67,8 +67,8 @@ impl Draw {
         }
     }
 
-    /// A request to an API other than chat and text completions, or to a path that is not known. Version v0.10.0 of the
-    /// EPP refuses the last two, so they must not leave traces that matter.
+    /// A request to an API other than chat and text completions, or to a path that is not known. Version
+    /// v0.10.0 of the EPP refuses the last two, so they must not leave traces that matter.
     fn other_api(&mut self) -> Request {
         let prompt = self.prompt();
         let message = json!([{"role": "user", "content": prompt}]);

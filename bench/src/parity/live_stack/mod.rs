@@ -30,8 +30,8 @@ const SCRAPES_UNTIL_READ: usize = 2;
 const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
 /// The agent's counter of snapshots that it has sent to the filter.
 const SNAPSHOTS: &str = r#"metrics_agent_snapshots_total{outcome="snapshot"}"#;
-/// The first snapshot after a change may be an older one, the second has the change, and the third is requested when the filter
-/// has read the second.
+/// The first snapshot after a change may be an older one, the second has the change, and the third is
+/// requested when the filter has read the second.
 const SNAPSHOTS_UNTIL_READ: f64 = 3.0;
 
 /// The running programs; they end when dropped.
@@ -98,8 +98,8 @@ impl LiveStack {
         })
     }
 
-    /// Sets every server's state of a case, waits until both pickers have read it, and keeps the servers busy until the result
-    /// is dropped.
+    /// Sets every server's state of a case, waits until both pickers have read it, and keeps the servers busy
+    /// until the result is dropped.
     pub async fn set(&mut self, case: &Case) -> Result<HeldRequests> {
         self.wait("both pickers are idle", async |stack: &Self| {
             for cluster in ["model-servers", ext_proc::CLUSTER] {
@@ -131,8 +131,8 @@ impl LiveStack {
         self.hold(case).await
     }
 
-    /// Waits until the worker decides by the newest snapshot that the filter has: it takes that over at every tick, before it adds the
-    /// requests that it has counted to the statistics.
+    /// Waits until the worker decides by the newest snapshot that the filter has: it takes that over at every
+    /// tick, before it adds the requests that it has counted to the statistics.
     async fn wait_for_worker(&mut self) -> Result<()> {
         let (answer, _) = self.send(Picker::Filter, &Request::without_candidate()).await?;
         ensure!(matches!(answer, Answer::Refused(_)), "a request without a candidate: {answer}");

@@ -17,11 +17,12 @@ const MOST_BEHIND_MS: u64 = 500;
 /// Requests are over by then, except those at servers that hang.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
-/// A prompt that comes later may be found no more: the large ones of the mix soon take its place in the index.
+/// A prompt that comes later may be found no more: the large ones of the mix soon take its place in the
+/// index.
 const FOUND_DEADLINE: Duration = Duration::from_millis(500);
 
-/// The time until each proxy finds new prompts that were sent through each other one in the servers' caches; [`GIVE_UP`] if it does not,
-/// or if a proxy misses another one or an agent stays behind.
+/// The time until each proxy finds new prompts that were sent through each other one in the servers' caches;
+/// [`GIVE_UP`] if it does not, or if a proxy misses another one or an agent stays behind.
 pub(super) async fn until_agreed(proxies: &Proxies) -> Duration {
     let begin = Instant::now();
     let agreed = within(GIVE_UP, async || {

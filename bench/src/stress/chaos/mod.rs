@@ -1,22 +1,26 @@
-//! Steady load while one thing after another breaks, for `make chaos`: which requests were lost, and how soon the full rules are
-//! back.
+//! Steady load while one thing after another breaks, for `make chaos`: which requests were lost, and how soon
+//! the full rules are back.
 //!
 //! A request is **servable** if a working server could have served it:
 //!
-//! - one that reaches a server which dies, closes its port or resets it is servable as long as no byte of a response has come,
-//!   because Envoy then tries another server; after the first byte it is not, because the client has a part of the response; a stream is
-//!   then servable all the same where streams are resumed;
-//! - one that a server has accepted and never responds to is not: a server that hangs looks like one that computes;
-//! - one whose proxy is killed is servable as long as no byte of a response has come, because the client, in the place of a load balancer,
-//!   then sends it to another proxy; after the first byte it is not;
-//! - with flow control, one that the queue refuses with a documented status and reason is not, because the queue has no room for it;
-//! - every other one is servable, whatever happens to other servers, agents, their files, the store, other clients or Envoy.
+//! - one that reaches a server which dies, closes its port or resets it is servable as long as no byte of a
+//!   response has come, because Envoy then tries another server; after the first byte it is not, because the
+//!   client has a part of the response; a stream is then servable all the same where streams are resumed;
+//! - one that a server has accepted and never responds to is not: a server that hangs looks like one that
+//!   computes;
+//! - one whose proxy is killed is servable as long as no byte of a response has come, because the client, in
+//!   the place of a load balancer, then sends it to another proxy; after the first byte it is not;
+//! - with flow control, one that the queue refuses with a documented status and reason is not, because the
+//!   queue has no room for it;
+//! - every other one is servable, whatever happens to other servers, agents, their files, the store, other
+//!   clients or Envoy.
 //!
 //! At least two servers work at any time, and one proxy. A servable request that was not served is *lost*.
 //!
-//! The **full rules** are back when fresh requests to every proxy go where the metrics point: after each fault the server that it concerned
-//! becomes the best one, and the time is taken until five requests in a row go there. Several proxies **agree** when each finds what was sent
-//! through another one in the servers' caches.
+//! The **full rules** are back when fresh requests to every proxy go where the metrics point: after each
+//! fault the server that it concerned becomes the best one, and the time is taken until five requests in a
+//! row go there. Several proxies **agree** when each finds what was sent through another one in the servers'
+//! caches.
 
 pub(super) mod agreement;
 mod breakage;
@@ -52,7 +56,8 @@ pub(crate) struct ChaosPlan {
     pub(crate) lasting: Duration,
     /// The longest fault, unless its kind sets the duration; at least half a second.
     pub(crate) longest: Duration,
-    /// Determines the order of faults, how long each lasts, which server and proxy it concerns, and the mix of requests.
+    /// Determines the order of faults, how long each lasts, which server and proxy it concerns, and the mix
+    /// of requests.
     pub(crate) seed: u64,
     /// Several share through a store.
     pub(crate) proxies: usize,
@@ -79,7 +84,8 @@ pub(crate) struct ChaosOutcome {
     pub(crate) is_idle: bool,
 }
 
-/// Runs the plan and prints what happened. Panics when a stack cannot be started, or a file of it cannot be written.
+/// Runs the plan and prints what happened. Panics when a stack cannot be started, or a file of it cannot be
+/// written.
 pub(crate) async fn run(plan: ChaosPlan) -> Result<ChaosOutcome> {
     let ChaosPlan { lasting, longest, seed, proxies, has_flow_control, resumes_streams, workers, rate } =
         plan;

@@ -1,4 +1,5 @@
-//! Chaos with flow control: more requests than the servers have places for, so that some of every band wait whenever something breaks.
+//! Chaos with flow control: more requests than the servers have places for, so that some of every band wait
+//! whenever something breaks.
 
 use metrics_agent_status::pool::PoolStatus;
 
@@ -20,9 +21,11 @@ const MANIFESTS: &str = "bench/flow-control/chaos.yaml";
 const PLACES: usize = 2;
 /// Requests per second, as a multiple of what the servers have places for.
 const OVERLOAD: f64 = 1.4;
-/// The pauses of a server for one request of the mix: 19 in a streamed response, 11 of 39 requests with a body, and one in another.
+/// The pauses of a server for one request of the mix: 19 in a streamed response, 11 of 39 requests with a
+/// body, and one in another.
 const PAUSES_PER_REQUEST: f64 = (11.0 * 19.0 + 28.0) / 39.0;
-/// Number of each band in [`PARTS`] requests, the highest first: the two upper bands together ask for nearly all places.
+/// Number of each band in [`PARTS`] requests, the highest first: the two upper bands together ask for nearly
+/// all places.
 const BAND_PARTS: [usize; 3] = [5, 2, 3];
 const PARTS: usize = 10;
 
@@ -47,7 +50,8 @@ pub(super) fn calm(rate: u32) -> Result<Calm> {
     })
 }
 
-/// The pause before each chunk of a response with which this many requests per second ask for this multiple of the servers' places.
+/// The pause before each chunk of a response with which this many requests per second ask for this multiple
+/// of the servers' places.
 pub(in crate::stress) fn pause(load: f64, places: usize, rate: u32) -> Duration {
     Duration::from_secs_f64(load * places as f64 / (PAUSES_PER_REQUEST * f64::from(rate)))
 }

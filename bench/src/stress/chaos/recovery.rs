@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Fresh prompts in a row that prove a choice: by chance alone, five go to one of four servers once in a thousand times.
+/// Fresh prompts in a row that prove a choice: by chance alone, five go to one of four servers once in a
+/// thousand times.
 const IN_A_ROW: usize = 5;
 /// How long to wait for the full rules.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(30);
@@ -17,8 +18,8 @@ pub(crate) const GIVE_UP: Duration = Duration::from_secs(30);
 pub(super) const URGENT: Sender = Sender { band: 0, tenant: 0 };
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes this server the best by its metrics. Returns the time until the first of five requests in a row to each proxy that went there was
-/// answered, at most [`GIVE_UP`].
+/// Makes this server the best by its metrics. Returns the time until the first of five requests in a row to
+/// each proxy that went there was answered, at most [`GIVE_UP`].
 pub(super) async fn until_preferred(proxies: &Proxies, best: usize) -> Duration {
     let begin = Instant::now();
     set_queues(proxies, |server| if server == best { 0 } else { 5 });

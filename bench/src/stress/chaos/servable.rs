@@ -6,7 +6,8 @@ use endpoint_picker_model_server::ModelServer;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-/// The statuses and reasons with which a queue that evicts nothing may refuse a request, as docs/operate/flow-control.md lists them.
+/// The statuses and reasons with which a queue that evicts nothing may refuse a request, as
+/// docs/operate/flow-control.md lists them.
 const REFUSALS: [(u16, &str); 3] =
     [(429, "rejected-saturated"), (429, "rejected-ttl-expired"), (503, "rejected-no-endpoints")];
 

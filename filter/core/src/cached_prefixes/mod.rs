@@ -1,11 +1,15 @@
-//! The prompt prefixes in the caches of servers, as the servers' KV-cache events show them: an index of texts and of token ids.
+//! The prompt prefixes in the caches of servers, as the servers' KV-cache events show them: an index of texts
+//! and of token ids.
 //!
-//! A *node* is a block of tokens that a cache holds, given by the text that these tokens stand for, or by their ids. Its key is the XXH64 of
-//! these bytes with the parent's key as the seed, so it identifies the whole prompt up to the block's end. The parent of a prompt's
-//! first block is a root, which stands for a model, a cache salt, and the [kind](PromptKind) of the bytes. A prompt is matched by its text,
-//! without a tokenizer, or by the ids that the client has sent: at each node, over the few lengths that its children have.
+//! A *node* is a block of tokens that a cache holds, given by the text that these tokens stand for, or by
+//! their ids. Its key is the XXH64 of these bytes with the parent's key as the seed, so it identifies the
+//! whole prompt up to the block's end. The parent of a prompt's first block is a root, which stands for a
+//! model, a cache salt, and the [kind](PromptKind) of the bytes. A prompt is matched by its text, without a
+//! tokenizer, or by the ids that the client has sent: at each node, over the few lengths that its children
+//! have.
 //!
-//! Memory: 28 bytes for each node and 5 to 10 for its place in the table, and 4 to 8 for each further endpoint that holds it.
+//! Memory: 28 bytes for each node and 5 to 10 for its place in the table, and 4 to 8 for each further
+//! endpoint that holds it.
 
 mod nodes;
 mod prompts;
@@ -121,8 +125,8 @@ impl CachedPrefixes {
         self.places.get(&endpoint).copied().map(Holder)
     }
 
-    /// Adds a block to the cache of an endpoint, or moves it to another tier or other ranks. A block that contradicts others, or is beyond the
-    /// bounds of the index, is left out.
+    /// Adds a block to the cache of an endpoint, or moves it to another tier or other ranks. A block that
+    /// contradicts others, or is beyond the bounds of the index, is left out.
     pub fn store(&mut self, holder: Holder, tier: Tier, ranks: Ranks, block: &Block) {
         self.nodes.store(Cached { holder, tier, ranks }, block);
     }
@@ -132,7 +136,8 @@ impl CachedPrefixes {
         self.nodes.remove(holder, key);
     }
 
-    /// Forgets all blocks. The endpoints stay. The result frees the memory when it is dropped, which takes long for many blocks.
+    /// Forgets all blocks. The endpoints stay. The result frees the memory when it is dropped, which takes
+    /// long for many blocks.
     #[must_use = "it frees the memory, which a lock may outlast"]
     pub fn clear(&mut self) -> impl Sized + use<> {
         self.is_whole = false;

@@ -8,7 +8,8 @@ use crate::request::cached_prompt::PromptKind;
 use crate::request::prompt::{List, Piece};
 use crate::state::prefix::key;
 
-/// Maximum number of prompts of a request. The search of a further one costs time of its own, and no client sends this number.
+/// Maximum number of prompts of a request. The search of a further one costs time of its own, and no client
+/// sends this number.
 const MAX_PROMPTS: usize = 64;
 
 impl PromptKind {
@@ -30,12 +31,14 @@ pub struct PromptBytes {
     pub prompts: Vec<Vec<u8>>,
 }
 
-/// The texts of a model's prompts. A shell makes them, because not every shell includes the library for chat templates.
+/// The texts of a model's prompts. A shell makes them, because not every shell includes the library for chat
+/// templates.
 pub trait PromptTexts: Debug + Send + Sync {
     /// Whether chats can have texts.
     fn has_chats(&self) -> bool;
 
-    /// The text of a chat that came by this API, of at most `max_bytes` bytes; `None`: not known. `body` is the body of the request.
+    /// The text of a chat that came by this API, of at most `max_bytes` bytes; `None`: not known. `body` is
+    /// the body of the request.
     fn chat(&self, api: Api, body: &[u8], max_bytes: usize) -> Option<String>;
 
     /// The text of a prompt of a completion request, as the server will tokenize it.
@@ -71,8 +74,8 @@ impl MatchedPrompts {
         }
     }
 
-    /// The prompts of a request, as its server will have them; `None`: not known. `bytes` is the whole body. A text of a chat has at most
-    /// `max_bytes` bytes.
+    /// The prompts of a request, as its server will have them; `None`: not known. `bytes` is the whole body.
+    /// A text of a chat has at most `max_bytes` bytes.
     pub fn of_request(
         &self,
         api: Api,

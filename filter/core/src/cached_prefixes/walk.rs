@@ -5,15 +5,16 @@ use super::nodes::Slot;
 use crate::request::cached_prompt::{CachedPrompt, CachedRun, PromptKind, Ranks, Tier};
 use crate::state::prefix::key;
 
-/// Maximum number of keys that are looked up for the prompts of one request. A node has one length of children almost always; a root has some hundred.
+/// Maximum number of keys that are looked up for the prompts of one request. A node has one length of
+/// children almost always; a root has some hundred.
 const MAX_LOOKUPS: usize = 1 << 13;
 
-/// Maximum number of bytes of which keys are made for the prompts of one request: some milliseconds. Almost always they are the bytes of the
-/// prompts, and some hundred blocks that begin at a root.
+/// Maximum number of bytes of which keys are made for the prompts of one request: some milliseconds. Almost
+/// always they are the bytes of the prompts, and some hundred blocks that begin at a root.
 const MAX_HASHED: usize = 1 << 25;
 
-/// Maximum number of times that a prompt is followed over children of several lengths at once. The same text may be cut into blocks in two
-/// ways: as a model has generated it, and as a tokenizer has read it.
+/// Maximum number of times that a prompt is followed over children of several lengths at once. The same text
+/// may be cut into blocks in two ways: as a model has generated it, and as a tokenizer has read it.
 const MAX_FORKS: usize = 16;
 
 /// The way of one prompt down the tree.
@@ -42,7 +43,8 @@ struct Run {
 }
 
 impl CachedPrefixes {
-    /// Finds prompts of a kind, given by their bytes. `root` is the key of the model and the cache salt, of this kind.
+    /// Finds prompts of a kind, given by their bytes. `root` is the key of the model and the cache salt, of
+    /// this kind.
     pub fn find<'p>(
         &self,
         root: u64,
@@ -94,7 +96,8 @@ impl CachedPrefixes {
 }
 
 impl Walk<'_> {
-    /// Follows `prompt` from the [children](Self::children) of the last of `nodes`, as far as the runs that are open there go.
+    /// Follows `prompt` from the [children](Self::children) of the last of `nodes`, as far as the runs that
+    /// are open there go.
     fn follow(
         &mut self,
         mut children: crate::Few<(Slot, usize)>,

@@ -17,7 +17,8 @@ use crate::plugin::{
 };
 use crate::request::body::{Parser, Parsers};
 
-/// The plugins so far, and the errors. After an error a method returns a stand-in, so that the rest is checked too.
+/// The plugins so far, and the errors. After an error a method returns a stand-in, so that the rest is
+/// checked too.
 pub(super) struct Plugins {
     pub(super) all: Vec<Declared>,
     /// How many of them the configuration has; the rest are defaults.
@@ -114,7 +115,8 @@ impl Plugins {
         Slot { name: instance.name.as_str().into(), key: instance.key(), inputs, plugin }
     }
 
-    /// The producers that a plugin reads. Without a name it reads the default prefix producer, if there is one.
+    /// The producers that a plugin reads. Without a name it reads the default prefix producer, if there is
+    /// one.
     fn inputs(&self, plugin: &AnyPlugin) -> Inputs {
         let mut inputs =
             Inputs { prefix_producer: self.prefix_producer(PREFIX_PRODUCER), ..Inputs::default() };
@@ -156,8 +158,8 @@ impl Plugins {
         u16::try_from(in_role.position(|declared| declared.instance.name == name)?).ok()
     }
 
-    /// The profile when none is declared: every filter, scorer and picker, at weight 1. The EPP runs them in random order, this
-    /// picker in the order of their declaration.
+    /// The profile when none is declared: every filter, scorer and picker, at weight 1. The EPP runs them in
+    /// random order, this picker in the order of their declaration.
     pub(super) fn profile_of_all(&self) -> ProfileConfig {
         let plugins = self.all.iter().filter(|declared| declared.roles.is_for_profiles());
         let plugins =
@@ -243,7 +245,8 @@ impl Plugins {
         self.add_missing(MmEmbeddingsCacheProducer::default(), NeedKind::MediaProducer);
     }
 
-    /// Replaces scorers that are producers too by a scorer each, and adds a producer where none of its type is declared.
+    /// Replaces scorers that are producers too by a scorer each, and adds a producer where none of its type
+    /// is declared.
     fn split_precise_scorers(&mut self) {
         for index in 0..self.all.len() {
             let Some(Declared {
@@ -310,7 +313,8 @@ impl Plugins {
                     NeedKind::PromptLoadProducer => {
                         self.problem_with_load(need.name).or_else(|| self.problem_with_output())
                     }
-                    // The agent, which reads the metrics, checks that they are published. Without places all are equally far.
+                    // The agent, which reads the metrics, checks that they are published. Without places all
+                    // are equally far.
                     NeedKind::CustomMetric | NeedKind::Topology => None,
                 };
                 if let Some(problem) = problem {

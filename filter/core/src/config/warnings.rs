@@ -14,7 +14,8 @@ impl Pipeline {
             .collect()
     }
 
-    /// Warns of a plugin that weighs prompts without the part that KV-cache events show as cached, and tokens in flight with it.
+    /// Warns of a plugin that weighs prompts without the part that KV-cache events show as cached, and tokens
+    /// in flight with it.
     fn load_warning(&self, index: usize, needs: &[Need<'_>]) -> Option<ConfigError> {
         let find = |kind| needs.iter().find(|need| need.kind == kind);
         let load = find(NeedKind::LoadProducer).or_else(|| find(NeedKind::PromptLoadProducer));

@@ -27,7 +27,8 @@ pub struct Explanation {
 pub struct EndpointExplanation {
     /// Its address.
     pub address: String,
-    /// Its predicted latency by each predictor, and the source of its matches by each prefix producer that has several.
+    /// Its predicted latency by each predictor, and the source of its matches by each prefix producer that
+    /// has several.
     pub predictions: Vec<String>,
     /// Its part in the decision.
     pub verdict: Verdict,
@@ -74,8 +75,8 @@ impl Explanation {
         ranked.into_iter()
     }
 
-    /// The explanation as text of at most `max_bytes` bytes: the outcome, then the endpoints that fit, in [ranked](Self::ranked)
-    /// order.
+    /// The explanation as text of at most `max_bytes` bytes: the outcome, then the endpoints that fit, in
+    /// [ranked](Self::ranked) order.
     pub fn within(&self, max_bytes: usize) -> String {
         let mut text = match &self.outcome {
             Outcome::Route(_) => "routed".to_owned(),

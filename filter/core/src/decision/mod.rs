@@ -28,14 +28,15 @@ pub enum Outcome {
     Abstain {
         /// Why.
         reason: Abstention,
-        /// The addresses that the subset hint names, in the order in which the proxy tries them, never empty; `None` without a hint:
-        /// the proxy balances.
+        /// The addresses that the subset hint names, in the order in which the proxy tries them, never empty;
+        /// `None` without a hint: the proxy balances.
         within: Option<Vec<SocketAddr>>,
     },
 }
 
 impl Outcome {
-    /// Leaves a request to the proxy. A hint is obeyed all the same: its addresses in random order, and 503 if it has none.
+    /// Leaves a request to the proxy. A hint is obeyed all the same: its addresses in random order, and 503
+    /// if it has none.
     pub fn abstain(reason: Abstention, subset: &Subset, rng: &mut dyn Rng) -> Self {
         match subset.shuffled(rng) {
             Some(addresses) if addresses.is_empty() => Self::Reject(Rejection::no_candidates()),
@@ -95,13 +96,16 @@ pub struct Decision {
     pub runs: Vec<ProfileRun>,
     /// Which of `runs` named the destination.
     pub primary: Option<usize>,
-    /// The rank that was picked at each endpoint of the outcome, where the ranks of a server share a port; else empty.
+    /// The rank that was picked at each endpoint of the outcome, where the ranks of a server share a port;
+    /// else empty.
     pub ranks: Vec<usize>,
     /// The readings were too old to be used.
     pub is_stale: bool,
-    /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none without one.
+    /// Blocks of the prompt that were sent to the destination before, by the first prefix producer; none
+    /// without one.
     pub prompt: PromptBlocks,
-    /// Images, videos and audio that were sent to the destination before, by the first producer that remembers them; none without one.
+    /// Images, videos and audio that were sent to the destination before, by the first producer that
+    /// remembers them; none without one.
     pub media: MediaCount,
     /// The effects of filters by lists of models.
     pub served_models: Vec<ServedModelRun>,
@@ -109,14 +113,16 @@ pub struct Decision {
     pub cache_source: Option<CacheSource>,
     /// Request headers that name the endpoints of other stages to the destination.
     pub headers: Vec<(&'static str, String)>,
-    /// Headers for the response that name the endpoints of stages to the client. Headers that name the endpoint that responds are
-    /// made when it does ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
+    /// Headers for the response that name the endpoints of stages to the client. Headers that name the
+    /// endpoint that responds are made when it does
+    /// ([`Pipeline::response_headers`](crate::pipeline::Pipeline::response_headers)).
     pub response_headers: Vec<(String, String)>,
     /// The records of plugins that remember where requests went.
     pub records: Records,
     /// Limits that the response has to keep.
     pub limits: Option<ResponseLimits>,
-    /// Predicted latencies, and sources of prefix matches, by endpoint in words, if the decision is [explained](crate::pipeline::Pipeline::add_details).
+    /// Predicted latencies, and sources of prefix matches, by endpoint in words, if the decision is
+    /// [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,

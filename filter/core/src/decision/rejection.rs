@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use crate::grpc::Status;
 use crate::request::body::BodyError;
 
-/// Maximum length of a name that is repeated to the client, in characters; names come from clients and may have the length of a body.
+/// Maximum length of a name that is repeated to the client, in characters; names come from clients and may
+/// have the length of a body.
 const MAX_NAME_LENGTH: usize = 256;
 
 /// The EPP's error codes that a decision can end in, and one of our own.
@@ -85,8 +86,8 @@ pub enum DroppedReason {
     HeldBodies,
 }
 
-/// Time after which a client may retry when there is no endpoint: a server takes longer to start than the pause of a second that clients
-/// make by themselves.
+/// Time after which a client may retry when there is no endpoint: a server takes longer to start than the
+/// pause of a second that clients make by themselves.
 const RETRY_WITHOUT_ENDPOINTS: Duration = Duration::from_secs(10);
 
 /// Time after which a client may retry when the bodies of others leave no room: most bodies arrive within it.

@@ -3,8 +3,8 @@
 use crate::decision::{Decision, Outcome};
 use crate::pool::Endpoints;
 
-/// The endpoints that another picker has chosen for a request, as indices in the pool. One that the pool lacks is left out, and with
-/// it all destinations behind it.
+/// The endpoints that another picker has chosen for a request, as indices in the pool. One that the pool
+/// lacks is left out, and with it all destinations behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherPick {
     /// The endpoints that the request may go to, in the order in which they are tried.
@@ -18,8 +18,9 @@ pub struct OtherPick {
 /// A decision that does not act, compared with the decision that does.
 #[derive(Clone, Debug)]
 pub struct ShadowDecision {
-    /// The decision. Its events are about the endpoint to which the request goes. The caller applies them. It applies the reservations
-    /// only when another picker routes; otherwise the reservations of the acting decision count.
+    /// The decision. Its events are about the endpoint to which the request goes. The caller applies them. It
+    /// applies the reservations only when another picker routes; otherwise the reservations of the acting
+    /// decision count.
     pub decision: Decision,
     /// Whether both do the same.
     pub agreement: Agreement,
@@ -47,7 +48,8 @@ impl ShadowDecision {
 pub enum Agreement {
     /// Both pick the same endpoint first, or reject with the same status and reason.
     Same,
-    /// The acting pick has the shadow's highest total too: the shadow's picker leaves no more than such ties to chance.
+    /// The acting pick has the shadow's highest total too: the shadow's picker leaves no more than such ties
+    /// to chance.
     EqualScore,
     /// The shadow picks a better endpoint, rejects for another reason, or routes a request that is rejected.
     Different,

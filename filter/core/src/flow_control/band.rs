@@ -23,7 +23,8 @@ pub(super) struct Band {
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
-    /// The requests in the order of arrival, where bands have different times to live; `None`: the order of all bands is enough.
+    /// The requests in the order of arrival, where bands have different times to live; `None`: the order of
+    /// all bands is enough.
     arrivals: Option<BTreeSet<(u64, Slot)>>,
     drain: Drain,
     /// Waits that have ended, in the order of [`Outcome::ALL`].
@@ -39,7 +40,8 @@ struct QueuePosition {
 }
 
 impl Band {
-    /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's state, if it has one.
+    /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's
+    /// state, if it has one.
     pub(super) fn new(priority: i32, config: BandConfig, has_own_end: bool, programs: Option<usize>) -> Self {
         let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
         let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);

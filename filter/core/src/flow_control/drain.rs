@@ -1,4 +1,5 @@
-//! The rate at which the requests of a band are dispatched, and the estimate of `Retry-After` that follows from it.
+//! The rate at which the requests of a band are dispatched, and the estimate of `Retry-After` that follows
+//! from it.
 
 use core::time::Duration;
 
@@ -37,8 +38,8 @@ impl Drain {
         self.last = now;
     }
 
-    /// `Retry-After` for a client that is rejected while `waiting` requests wait: their time, and the time of the clients that were
-    /// rejected before. `None`: the rate is not known yet.
+    /// `Retry-After` for a client that is rejected while `waiting` requests wait: their time, and the time of
+    /// the clients that were rejected before. `None`: the rate is not known yet.
     pub(super) fn retry_after(&mut self, waiting: u64, now: Nanos) -> Option<Duration> {
         let mean = self.interval?;
         // If nothing is dispatched any more, the mean of the past is too short.

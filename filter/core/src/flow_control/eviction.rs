@@ -1,4 +1,5 @@
-//! Eviction: the requests in flight, and how many of them make room for waiting requests of a higher priority.
+//! Eviction: the requests in flight, and how many of them make room for waiting requests of a higher
+//! priority.
 
 use core::cmp::Reverse;
 use core::time::Duration;

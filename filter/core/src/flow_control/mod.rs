@@ -1,8 +1,9 @@
 //! Flow control: requests wait in front of a pool until it has capacity for them.
 //!
-//! A [`Machine`] is the queue of one pool. A *flow* has the requests of one fairness id and one priority, a *band* has all flows of one
-//! priority. Requests are dispatched by the EPP's rules: the highest band first, unless the pool is too saturated for it; in the band
-//! the flow that the fairness policy chooses; in the flow the request that the ordering policy puts first.
+//! A [`Machine`] is the queue of one pool. A *flow* has the requests of one fairness id and one priority, a
+//! *band* has all flows of one priority. Requests are dispatched by the EPP's rules: the highest band first,
+//! unless the pool is too saturated for it; in the band the flow that the fairness policy chooses; in the
+//! flow the request that the ordering policy puts first.
 
 mod band;
 mod drain;
@@ -84,7 +85,8 @@ impl Config {
         self.bands.iter().any(|(_, band)| matches!(band.fairness, Fairness::ProgramAware(_)))
     }
 
-    /// Adds a band for each priority that has none, up to [`MAX_BANDS`]. Requests of other priorities fall back to priority 0.
+    /// Adds a band for each priority that has none, up to [`MAX_BANDS`]. Requests of other priorities fall
+    /// back to priority 0.
     #[must_use]
     pub fn with_priorities(mut self, priorities: impl IntoIterator<Item = i32>) -> Self {
         for priority in [FALLBACK_PRIORITY].into_iter().chain(priorities) {

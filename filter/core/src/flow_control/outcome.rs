@@ -35,7 +35,8 @@ pub enum Event {
         /// How long it waited.
         waited: Duration,
     },
-    /// The request in flight is aborted to make room. [`finish`](super::Machine::finish) confirms that it has ended.
+    /// The request in flight is aborted to make room. [`finish`](super::Machine::finish) confirms that it has
+    /// ended.
     Evict {
         /// The request.
         ticket: Ticket,

@@ -26,7 +26,8 @@ pub struct Cycle<'a> {
     pub(crate) input: &'a DecisionInput<'a>,
     /// Empty while the agent's readings are too old to be used.
     pub(crate) readings: &'a [Reading],
-    /// Blocks of the prompt that were sent to endpoints before, by each prefix producer; empty without a prompt.
+    /// Blocks of the prompt that were sent to endpoints before, by each prefix producer; empty without a
+    /// prompt.
     pub(crate) prefixes: &'a [PrefixMatch],
     /// The session of the request by each session producer.
     pub(crate) sessions: &'a [Option<&'a str>],
@@ -71,7 +72,8 @@ impl<'a> Cycle<'a> {
         self.pool.endpoint(endpoint)
     }
 
-    /// The endpoint's newest reading; an empty one if it was never scraped or the readings are too old to be used.
+    /// The endpoint's newest reading; an empty one if it was never scraped or the readings are too old to be
+    /// used.
     pub fn reading(&self, endpoint: usize) -> &'a Reading {
         self.readings.get(endpoint).unwrap_or(&NO_READING)
     }
@@ -124,7 +126,8 @@ impl<'a> Cycle<'a> {
         nth(self.prefixes, producer).unwrap_or(&NO_MATCH)
     }
 
-    /// The session by each session producer that the plugin at work reads, in the order of its needs; `None`: the request has none.
+    /// The session by each session producer that the plugin at work reads, in the order of its needs; `None`:
+    /// the request has none.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = Option<&'a str>> {
         let Self { inputs, sessions, .. } = *self;
         inputs.session_producers.iter().map(move |&producer| nth(sessions, producer).copied().flatten())
@@ -145,14 +148,16 @@ impl<'a> Cycle<'a> {
         self.providers.agent_identity(self.request.headers).map(|(_, id)| id)
     }
 
-    /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor that the plugin at work reads;
-    /// `None`: there is no such endpoint or extractor, or the endpoint's places are not known.
+    /// The distance of endpoints to the endpoint that an earlier stage picked, by the topology extractor that
+    /// the plugin at work reads; `None`: there is no such endpoint or extractor, or the endpoint's places are
+    /// not known.
     pub(crate) fn peer_topology(&self) -> Option<PeerTopology<'a>> {
         let topology = nth(&self.providers.topologies, self.inputs.topology)?;
         topology.peer(self.pool, self.endpoint(self.peer?))
     }
 
-    /// The number of the request's images, videos and audio that the endpoint was sent before, by the producer that the plugin at work reads.
+    /// The number of the request's images, videos and audio that the endpoint was sent before, by the
+    /// producer that the plugin at work reads.
     pub(crate) fn media_matched(&self, endpoint: usize) -> u32 {
         let matched = nth(self.media.matched, self.inputs.media_cache);
         matched.and_then(|matched| matched.get(endpoint)).copied().unwrap_or(0)

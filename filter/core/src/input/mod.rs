@@ -1,4 +1,5 @@
-//! The input of a decision: the state of a pool, the endpoints that a request may be sent to, and both as plugins see them.
+//! The input of a decision: the state of a pool, the endpoints that a request may be sent to, and both as
+//! plugins see them.
 
 pub mod cycle;
 pub mod load_estimator;
@@ -15,8 +16,8 @@ use crate::pool::reading::Reading;
 use crate::request::Request;
 use crate::state::PluginStates;
 
-/// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at the end count
-/// as unknown or idle.
+/// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at
+/// the end count as unknown or idle.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
     /// The endpoints.
@@ -48,8 +49,9 @@ impl DecisionInput<'_> {
         !request.failed.is_empty() && request.failed.contains(&self.pool.endpoint(endpoint).address())
     }
 
-    /// The groups of these candidates that come before all of them, the better one first: candidates that failed neither recently nor this
-    /// request, and candidates that did not fail this request. None of them is empty, or has all candidates.
+    /// The groups of these candidates that come before all of them, the better one first: candidates that
+    /// failed neither recently nor this request, and candidates that did not fail this request. None of them
+    /// is empty, or has all candidates.
     pub(crate) fn preferred(
         &self,
         request: &Request<'_>,
@@ -74,7 +76,8 @@ impl DecisionInput<'_> {
     }
 }
 
-/// Ready endpoints, and scores that depend on readings only: computed once for all requests that are decided by these readings.
+/// Ready endpoints, and scores that depend on readings only: computed once for all requests that are decided
+/// by these readings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrecomputedScores {
     /// The endpoints that are ready, in the pool's order.

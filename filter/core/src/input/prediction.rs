@@ -25,7 +25,8 @@ pub struct LatencyLimits {
 }
 
 impl LatencyLimits {
-    /// Reads the limits from the headers of a request. A header whose value is not a number above 0 is ignored.
+    /// Reads the limits from the headers of a request. A header whose value is not a number above 0 is
+    /// ignored.
     pub fn read(headers: Headers<'_>) -> Self {
         let limit = |names| {
             let number = headers.get_either(names).and_then(|text| text.parse::<f64>().ok());
@@ -55,7 +56,8 @@ impl LatencyLimits {
 pub struct ResponseLimits {
     /// The client's limits.
     pub limits: LatencyLimits,
-    /// Whether the time to the end of the response has to keep the limit for the first token, and tokens have none.
+    /// Whether the time to the end of the response has to keep the limit for the first token, and tokens have
+    /// none.
     pub is_whole: bool,
 }
 
@@ -71,8 +73,8 @@ impl ResponseLimits {
         if self.is_whole { self.limits.keeps_ttft(response.whole.as_secs_f64() * 1e3) } else { None }
     }
 
-    /// Whether the tokens after the first one of a complete response keep their limit; `None`: they have no limit, or the response is not
-    /// a stream of several tokens.
+    /// Whether the tokens after the first one of a complete response keep their limit; `None`: they have no
+    /// limit, or the response is not a stream of several tokens.
     pub fn keeps_tokens(&self, response: &CompleteResponse) -> Option<bool> {
         if self.is_whole { None } else { self.limits.keeps_tpot(response.token_milliseconds()?) }
     }
@@ -87,7 +89,8 @@ pub struct Prediction {
     pub tpot: f64,
     /// The limit of the time to the first token minus `ttft`; a missing limit counts as 0.
     pub ttft_headroom: f64,
-    /// The limit of the time of each further token minus `tpot`, in the same way; 0 where `tpot` is not predicted.
+    /// The limit of the time of each further token minus `tpot`, in the same way; 0 where `tpot` is not
+    /// predicted.
     pub tpot_headroom: f64,
     /// Whether each limit that the client has would be kept.
     pub is_valid: bool,
@@ -115,7 +118,8 @@ impl fmt::Display for Prediction {
 pub(crate) struct Predictions<'a> {
     /// The producer's name in the configuration.
     pub(crate) producer: &'a str,
-    /// The prediction for each endpoint by its index in the pool; `None` for endpoints that are not candidates.
+    /// The prediction for each endpoint by its index in the pool; `None` for endpoints that are not
+    /// candidates.
     pub(crate) by_endpoint: Vec<Option<Prediction>>,
 }
 

@@ -9,7 +9,8 @@ use crate::headers::Headers;
 use crate::input::load_estimator::LoadEstimator;
 use crate::pool::{Endpoint, Endpoints};
 
-/// The parts of a pipeline that plugins of other roles read: one field of a cycle, which is copied for each plugin.
+/// The parts of a pipeline that plugins of other roles read: one field of a cycle, which is copied for each
+/// plugin.
 #[derive(Clone, Debug)]
 pub(crate) struct Providers {
     pub(crate) load_estimator: LoadEstimator,
@@ -27,7 +28,8 @@ impl Providers {
     }
 }
 
-/// The headers by which agents name their session, in the order in which they count. An empty name matches none.
+/// The headers by which agents name their session, in the order in which they count. An empty name matches
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSessionHeaders(pub(crate) Vec<String>);
 
@@ -59,8 +61,8 @@ pub enum TopologyLevel {
 pub struct Topology(pub(crate) [(TopologyLevel, String); 4]);
 
 impl Topology {
-    /// The closest place that both endpoints share; `None`: they share none. Each label counts by itself: endpoints on one host are
-    /// close even if their zones differ.
+    /// The closest place that both endpoints share; `None`: they share none. Each label counts by itself:
+    /// endpoints on one host are close even if their zones differ.
     pub fn level(&self, one: &Endpoint, other: &Endpoint) -> Option<TopologyLevel> {
         let shares =
             |(_, label): &&(_, String)| place(one, label).is_some_and(|own| place(other, label) == Some(own));

@@ -15,8 +15,8 @@ pub(crate) struct Slot<T: ?Sized> {
     pub(crate) plugin: Arc<T>,
 }
 
-/// The producers and deciders that a plugin reads, each as an index among the pipeline's plugins of its kind. `None`: it reads none, or there is none of
-/// the name.
+/// The producers and deciders that a plugin reads, each as an index among the pipeline's plugins of its kind.
+/// `None`: it reads none, or there is none of the name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) prefix_producer: Option<u16>,

@@ -33,14 +33,16 @@ pub(crate) type Result<T> = core::result::Result<T, Malformed>;
 pub(crate) const MAX_NESTED: usize = 127;
 
 /// Reads the whole of `text`. Refuses text that is not JSON, anything but blanks after the value, and nesting
-/// deeper than [`MAX_NESTED`], each with the message of `serde_json`. Half a surrogate pair is read as U+FFFD.
+/// deeper than [`MAX_NESTED`], each with the message of `serde_json`. Half a surrogate pair is read as
+/// U+FFFD.
 pub(crate) fn read<'a, R: Reader<'a>>(text: &'a str, reader: R) -> core::result::Result<R::Value, String> {
     let mut parser = Parser::new(text);
     let read = parser.value(reader).and_then(|value| parser.end().map(|()| value));
     read.map_err(|Malformed| parser.message())
 }
 
-/// Maximum length of a number that is written: it has a sign, 17 digits, a point, and five zeros behind it or an exponent of three digits.
+/// Maximum length of a number that is written: it has a sign, 17 digits, a point, and five zeros behind it or
+/// an exponent of three digits.
 pub(crate) const MAX_NUMBER_LENGTH: usize = 32;
 
 /// Writes a finite double into `buffer` with the fewest digits; returns the part that it takes.
@@ -57,8 +59,8 @@ pub(crate) fn quoted(text: &str) -> Vec<u8> {
     serde_json::Value::from(text).to_string().into_bytes()
 }
 
-/// The offsets of the value of the member whose key is `name`. `None` if `name` is a copy and not the part of `text` between
-/// the key's quotes.
+/// The offsets of the value of the member whose key is `name`. `None` if `name` is a copy and not the part of
+/// `text` between the key's quotes.
 pub(crate) fn span_of_member(text: &str, name: &str) -> Option<Range<usize>> {
     // A name without escapes is borrowed from `text`, so its address gives its offset.
     let offset = (name.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;

@@ -14,7 +14,8 @@ pub(crate) enum Number {
     Negative(i64),
     /// A number with a fraction or an exponent.
     Decimal(Decimal),
-    /// An integer beyond 64 bits, -0, or a number that is not a [`Decimal`] for its size or for its many digits.
+    /// An integer beyond 64 bits, -0, or a number that is not a [`Decimal`] for its size or for its many
+    /// digits.
     Float(f64),
 }
 
@@ -30,8 +31,9 @@ impl Number {
     }
 }
 
-/// A number as it is spelled: `integer` times ten to the power of `exponent`, with up to 15 digits and a size from
-/// 1e-300 to 1e308, or 0. In these bounds, no other number of so few digits is the same double: its digits are the fewest.
+/// A number as it is spelled: `integer` times ten to the power of `exponent`, with up to 15 digits and a size
+/// from 1e-300 to 1e308, or 0. In these bounds, no other number of so few digits is the same double: its
+/// digits are the fewest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Decimal {
     pub(crate) is_negative: bool,
@@ -40,7 +42,8 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// The number, if it is in these bounds; `digits` is the number of digits with which `integer` is written.
+    /// The number, if it is in these bounds; `digits` is the number of digits with which `integer` is
+    /// written.
     fn new(is_negative: bool, integer: u64, digits: usize, exponent: i32) -> Option<Self> {
         let end = i32::try_from(digits).ok()?.saturating_add(exponent);
         let is_within = digits <= FITTING_DIGITS && integer < 1_000_000_000_000_000;
@@ -67,8 +70,8 @@ impl Decimal {
 /// Maximum number of digits that always fit into 64 bits.
 const FITTING_DIGITS: usize = 19;
 
-/// The digits that `text` begins with: the integer that they are, unless there are more than [`FITTING_DIGITS`],
-/// and their number. `before` is the integer before them.
+/// The digits that `text` begins with: the integer that they are, unless there are more than
+/// [`FITTING_DIGITS`], and their number. `before` is the integer before them.
 #[inline]
 fn digits(text: &[u8], before: u64) -> (u64, usize) {
     let (mut integer, mut count) = (before, 0);
@@ -83,8 +86,8 @@ fn digits(text: &[u8], before: u64) -> (u64, usize) {
     (integer, count)
 }
 
-/// The integer that `text` begins with, and its length, if it certainly fits into 64 bits. A point or an exponent may
-/// follow.
+/// The integer that `text` begins with, and its length, if it certainly fits into 64 bits. A point or an
+/// exponent may follow.
 #[inline]
 pub(super) fn short_integer(text: &[u8]) -> Option<(u64, usize)> {
     let (integer, count) = digits(text, 0);

@@ -1,6 +1,7 @@
 //! The scan of a string for its end: no byte of a body is looked at alone but those of its last few.
 
-/// Whether a byte of a string stands for itself: the others end the string, begin an escape, or are not allowed.
+/// Whether a byte of a string stands for itself: the others end the string, begin an escape, or are not
+/// allowed.
 fn is_plain(byte: u8) -> bool {
     byte >= 0x20 && byte != b'"' && byte != b'\\'
 }
@@ -58,8 +59,8 @@ const WORD: usize = size_of::<u64>();
 fn not_plain(word: [u8; WORD]) -> u64 {
     const ONES: u64 = u64::MAX / 255;
     let bytes = u64::from_le_bytes(word);
-    // A byte becomes 0 where it is the one that is looked for. A subtraction sets the highest bit of a byte that is
-    // too small for it, and may change bytes behind it.
+    // A byte becomes 0 where it is the one that is looked for. A subtraction sets the highest bit of a byte
+    // that is too small for it, and may change bytes behind it.
     let quotes = (bytes ^ (ONES * u64::from(b'"'))).wrapping_sub(ONES);
     let backslashes = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
     let controls = bytes.wrapping_sub(ONES * 0x20);

@@ -49,7 +49,8 @@ pub(crate) struct OpenString {
 }
 
 impl OpenString {
-    /// Reads the next chunk. Returns the offset behind the closing quote; `None` if the string continues in the next chunk.
+    /// Reads the next chunk. Returns the offset behind the closing quote; `None` if the string continues in
+    /// the next chunk.
     pub(crate) fn end(&mut self, chunk: &[u8]) -> Option<usize> {
         // An empty chunk has no byte that the backslash escapes, so the flag stays.
         if chunk.is_empty() {
@@ -114,8 +115,8 @@ pub(crate) fn without_lone_surrogates(json: &str) -> Option<String> {
     String::from_utf8(replaced?).ok()
 }
 
-/// Replaces each number that is not finite (`NaN`, `Infinity`, `-Infinity`, `1e999`), as Python writes and reads them, by a fraction and
-/// blanks of the same length. `None` if there are none.
+/// Replaces each number that is not finite (`NaN`, `Infinity`, `-Infinity`, `1e999`), as Python writes and
+/// reads them, by a fraction and blanks of the same length. `None` if there are none.
 pub(crate) fn with_finite_numbers(json: &str) -> Option<String> {
     let bytes = json.as_bytes();
     let mut replaced: Option<Vec<u8>> = None;
@@ -166,7 +167,8 @@ pub(crate) enum Match {
 
 /// Whether `json`, which begins with a quote, begins with a JSON string that spells `text`.
 ///
-/// Reads no further than the first difference, so a [`Match::Beginning`] has at most six times the length of `text`, and a quote.
+/// Reads no further than the first difference, so a [`Match::Beginning`] has at most six times the length of
+/// `text`, and a quote.
 pub(crate) fn match_literal(json: &[u8], text: &str) -> Match {
     let mut left = text.chars();
     let mut at = 1;
@@ -180,8 +182,8 @@ pub(crate) fn match_literal(json: &[u8], text: &str) -> Match {
     }
 }
 
-/// The length of the character `expected` at the beginning of `json`; 0 for the closing quote, where no character is
-/// expected.
+/// The length of the character `expected` at the beginning of `json`; 0 for the closing quote, where no
+/// character is expected.
 fn match_char(json: &[u8], expected: Option<char>) -> Result<usize, Match> {
     let Some(&first) = json.first() else { return Err(Match::Beginning) };
     let Some(expected) = expected else { return if first == b'"' { Ok(0) } else { Err(Match::None) } };

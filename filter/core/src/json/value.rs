@@ -1,8 +1,9 @@
 //! Reading a JSON value of any type.
 //!
-//! A [`Reader`] has a method for each type of value that it accepts; a value of another type is read past, and then
-//! [`Reader::other`] is called. So a value of the wrong type does not end the reading: a syntax error behind it is
-//! found too, and takes precedence as it does in the EPP, which decodes the whole text first.
+//! A [`Reader`] has a method for each type of value that it accepts; a value of another type is read past,
+//! and then [`Reader::other`] is called. So a value of the wrong type does not end the reading: a syntax
+//! error behind it is found too, and takes precedence as it does in the EPP, which decodes the whole text
+//! first.
 
 use std::borrow::Cow;
 
@@ -201,8 +202,8 @@ impl<'a> Object<'_, 'a> {
 /// this rest with commas and that bracket, without blanks; `reader` returns the lengths of keys and of the
 /// values without brackets.
 ///
-/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return from
-/// each of many levels would take longer than the rest of the work for a bracket.
+/// A loop and not a recursion: a processor predicts the returns of the innermost calls only, and a return
+/// from each of many levels would take longer than the rest of the work for a bracket.
 fn length_of_rest<'a, R>(
     parser: &mut Parser<'a>,
     is_object: bool,
@@ -341,7 +342,8 @@ pub(crate) fn next_number<'a, R: Reader<'a>>(
     }
 }
 
-/// The text of the value of the member whose key was just read, with U+FFFD in the place of half a surrogate pair.
+/// The text of the value of the member whose key was just read, with U+FFFD in the place of half a surrogate
+/// pair.
 pub(crate) fn raw_value<'a>(object: &mut Object<'_, 'a>) -> Result<Cow<'a, str>> {
     let (text, has_lone_surrogates) = object.at_value()?.text_of(Pass)?;
     let repaired = if has_lone_surrogates { without_lone_surrogates(text) } else { None };

@@ -49,8 +49,8 @@ impl Pipeline {
         }
     }
 
-    /// Adds predicted latencies, and what the scores of a decision consist of, for its explanation. The request was prepared with this
-    /// input, and decided by it.
+    /// Adds predicted latencies, and what the scores of a decision consist of, for its explanation. The
+    /// request was prepared with this input, and decided by it.
     pub fn add_details(&self, decision: &mut Decision, prepared: &Prepared<'_>, input: &DecisionInput<'_>) {
         let cycle = self.cycle(prepared.request, input, prepared.now);
         let lookup = self.look_up(&cycle, prepared, &mut Scratch::default());
@@ -72,7 +72,8 @@ impl Pipeline {
         decision.details = details.collect();
     }
 
-    /// The blocks of the prompt that each candidate has and their source, by each producer with several sources, in words.
+    /// The blocks of the prompt that each candidate has and their source, by each producer with several
+    /// sources, in words.
     fn match_sources<'a>(
         &'a self,
         cycle: &'a Cycle<'a>,

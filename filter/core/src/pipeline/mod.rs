@@ -1,8 +1,9 @@
 //! From a request and the state of a pool to a decision.
 //!
-//! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has six steps then:
-//! [`shed`](Pipeline::shed), [`look_up`](Pipeline::look_up), [`predict`](Pipeline::predict), [`admit`](Pipeline::admit),
-//! [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An acting pipeline and a [shadow] take the same steps.
+//! A decision is [prepared](Pipeline::prepare) from the request and the readings alone, and has six steps
+//! then: [`shed`](Pipeline::shed), [`look_up`](Pipeline::look_up), [`predict`](Pipeline::predict),
+//! [`admit`](Pipeline::admit), [`schedule`](Pipeline::schedule) and [`record`](Pipeline::record). An acting
+//! pipeline and a [shadow] take the same steps.
 
 mod explanation;
 mod precomputed_scores;
@@ -49,7 +50,8 @@ use crate::request::prompt::{Media, VideoHints};
 use crate::rng::{Rng, shuffle};
 use crate::state::PluginState;
 
-/// Everything that decides for one pool, ready to run. Compiled from a [`PickerConfig`](crate::config::PickerConfig).
+/// Everything that decides for one pool, ready to run. Compiled from a
+/// [`PickerConfig`](crate::config::PickerConfig).
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     pub(crate) plugins: Vec<Instance>,
@@ -61,7 +63,8 @@ pub struct Pipeline {
     pub(crate) prefix_producers: Vec<Slot<dyn PrefixProducer>>,
     pub(crate) session_producers: Vec<Slot<dyn SessionProducer>>,
     pub(crate) latency_predictors: Vec<Slot<dyn LatencyPredictor>>,
-    /// Whether limits for the first token are limits for whole responses, by the predictor that decides about admission.
+    /// Whether limits for the first token are limits for whole responses, by the predictor that decides about
+    /// admission.
     pub(crate) limits_are_for_whole_responses: bool,
     pub(crate) media_caches: Vec<Slot<MmEmbeddingsCacheProducer>>,
     /// The index of the prefix producer under its default name, by which preferences for cached prompts go.
@@ -81,8 +84,9 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Gives endpoints whose readings are older than this, or that were never scraped, a neutral score by all scorers that
-    /// use readings. `None`, the EPP's rule: the last values count however old they are, and missing ones count as idle.
+    /// Gives endpoints whose readings are older than this, or that were never scraped, a neutral score by all
+    /// scorers that use readings. `None`, the EPP's rule: the last values count however old they are, and
+    /// missing ones count as idle.
     #[must_use]
     pub fn with_neutral_score_after(self, age: Option<Duration>) -> Self {
         Self { neutral_score_after: age, ..self }
@@ -144,8 +148,8 @@ impl Pipeline {
         if self.providers.epp_rules.is_v011() { arrival.with_ttl_of_client(headers) } else { arrival }
     }
 
-    /// How the body of a request with these headers is read: how much of its prompt is kept, how its images, videos and audio are
-    /// counted, and of what type it is.
+    /// How the body of a request with these headers is read: how much of its prompt is kept, how its images,
+    /// videos and audio are counted, and of what type it is.
     pub fn body_options<'h>(&self, headers: Headers<'h>) -> Options<'h> {
         let video = VideoHints::from_headers(
             headers.get("x-llm-d-video-fps"),
@@ -180,8 +184,9 @@ impl Pipeline {
         self.decide_prepared(&prepared, Acting::Own, input, &mut Scratch::default(), rng)
     }
 
-    /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and readings. Plugins record where
-    /// the acting decision routes the request. Where another picker acts, reservations and prompt are about its endpoints, too.
+    /// Decides for a request with a body that was [prepared](Self::prepare) with the same endpoints and
+    /// readings. Plugins record where the acting decision routes the request. Where another picker acts,
+    /// reservations and prompt are about its endpoints, too.
     ///
     /// `scratch` is memory of earlier decisions. Steps whose roles have no plugin are not taken, and their
     /// code is out of line: most pipelines have few of them.
@@ -235,7 +240,8 @@ impl Pipeline {
         decision
     }
 
-    /// Decides for a request without a body: any candidate, at random. The subset hint is obeyed here too, unlike in the EPP.
+    /// Decides for a request without a body: any candidate, at random. The subset hint is obeyed here too,
+    /// unlike in the EPP.
     pub fn decide_without_body(
         &self,
         request: &Request<'_>,

@@ -6,7 +6,8 @@ use crate::input::{DecisionInput, PrecomputedScores, ready};
 use crate::request::Request;
 
 impl Pipeline {
-    /// Finds the ready endpoints of this input, and scores them by those scorers of the pipelines that need only readings.
+    /// Finds the ready endpoints of this input, and scores them by those scorers of the pipelines that need
+    /// only readings.
     pub fn precompute<'p>(
         input: &DecisionInput<'_>,
         pipelines: impl IntoIterator<Item = &'p Self>,

@@ -28,7 +28,8 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Fills in a run of the profile over the candidates that the run has. It has nothing else but the profile's index.
+    /// Fills in a run of the profile over the candidates that the run has. It has nothing else but the
+    /// profile's index.
     pub(crate) fn run(&self, mut run: ProfileRun, cycle: Cycle<'_>, rng: &mut dyn Rng) -> ProfileRun {
         let mut candidates = core::mem::take(&mut run.scored);
         for (index, slot) in self.filters.iter().enumerate() {
@@ -80,7 +81,8 @@ impl Profile {
     }
 }
 
-/// The endpoints that the filter of this index filtered in a run: also those that it, or a later filter, dropped.
+/// The endpoints that the filter of this index filtered in a run: also those that it, or a later filter,
+/// dropped.
 fn filtered(run: &ProfileRun, filter: usize) -> impl Iterator<Item = usize> {
     let dropped = run.dropped.iter().filter(move |&&(_, by)| by >= filter);
     run.scored.iter().copied().chain(dropped.map(|&(endpoint, _)| endpoint))
@@ -100,8 +102,8 @@ pub(super) fn without(mut all: Vec<usize>, kept: &[usize], pool: usize) -> Vec<u
 
 /// Appends one score, 0..=1, for each of `candidates` to `scores`. Returns the new ones.
 ///
-/// Endpoints whose readings are [too old](Cycle::is_known) are left out of the comparison, and get the mean of the others' scores:
-/// neither better nor worse than a random endpoint of those that are compared.
+/// Endpoints whose readings are [too old](Cycle::is_known) are left out of the comparison, and get the mean
+/// of the others' scores: neither better nor worse than a random endpoint of those that are compared.
 fn append_scores<'s>(
     scorer: &dyn Scorer,
     cycle: &Cycle<'_>,

@@ -15,9 +15,9 @@ impl Pipeline {
         Stages::new(input.pool, candidates(&Request::default(), input))
     }
 
-    /// The saturation of these endpoints, with `pending` requests that go to one of them and are in no load yet. When the agent's
-    /// readings are too old to be used, nothing counts as saturated: requests are dispatched as without flow control, so that none waits
-    /// for an agent that has stopped.
+    /// The saturation of these endpoints, with `pending` requests that go to one of them and are in no load
+    /// yet. When the agent's readings are too old to be used, nothing counts as saturated: requests are
+    /// dispatched as without flow control, so that none waits for an agent that has stopped.
     pub fn saturation(
         &self,
         stages: &Stages,
@@ -34,7 +34,8 @@ impl Pipeline {
         stages.measure(|stage, endpoints| detector.saturation(&Cycle { stage, ..cycle }, endpoints, pending))
     }
 
-    /// How long [`Self::saturation`] stays valid while no reading changes (inclusive); `None`: it changes with every request.
+    /// How long [`Self::saturation`] stays valid while no reading changes (inclusive); `None`: it changes
+    /// with every request.
     pub fn saturation_holds_until(
         &self,
         stages: &Stages,

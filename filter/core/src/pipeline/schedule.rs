@@ -125,9 +125,9 @@ impl Pipeline {
         Outcome::Reject(if is_ineligible { Rejection::no_candidates() } else { rejection })
     }
 
-    /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none: no endpoint could serve the
-    /// request, however idle it is. The EPP's v0.11 (#2631) responds with 503 then, also where the filters
-    /// are by labels.
+    /// Whether the filters by eligibility alone leave none of the candidates to the profile that picked none:
+    /// no endpoint could serve the request, however idle it is. The EPP's v0.11 (#2631) responds with 503
+    /// then, also where the filters are by labels.
     fn is_ineligible(
         &self,
         decision: &Decision,
@@ -230,11 +230,12 @@ impl Pipeline {
         Some((DATA_PARALLEL_RANK, rank.to_string()))
     }
 
-    /// The endpoints of a subset hint that this run did not choose: first the candidates that its filters kept, best first, then the
-    /// avoided endpoints that it left out, rated among themselves.
+    /// The endpoints of a subset hint that this run did not choose: first the candidates that its filters
+    /// kept, best first, then the avoided endpoints that it left out, rated among themselves.
     ///
-    /// Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it must not leave the hint,
-    /// so it gets all of the hint's endpoints as a list, in the order in which it tries them.
+    /// Without a hint the proxy balances over the whole pool when all chosen endpoints fail. With a hint it
+    /// must not leave the hint, so it gets all of the hint's endpoints as a list, in the order in which it
+    /// tries them.
     #[cold]
     #[inline(never)]
     fn rest_of_hint(&self, run: &ProfileRun, cycle: &Cycle<'_>, rng: &mut dyn Rng) -> Vec<usize> {
@@ -296,8 +297,9 @@ fn not_picked(run: &ProfileRun, rng: &mut dyn Rng) -> Vec<usize> {
     MaxScorePicker::of(NonZeroUsize::MAX).pick(&endpoints, &totals, rng).into_vec()
 }
 
-/// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of each. All ranks of a server
-/// share one endpoint, which is listed once, for its first rank: another attempt would go to the same server.
+/// The endpoints at this port of the ranks' servers, or the rank where the pool has none, and the rank of
+/// each. All ranks of a server share one endpoint, which is listed once, for its first rank: another attempt
+/// would go to the same server.
 #[cold]
 #[inline(never)]
 fn through_port(port: NonZeroU16, ranks: &[usize], cycle: &Cycle<'_>) -> (Few<usize>, Vec<usize>) {

@@ -2,7 +2,8 @@
 
 use crate::decision::ProfileRun;
 
-/// Memory of the last decision for the next one: a decision that has it allocates nothing that grows with the pool.
+/// Memory of the last decision for the next one: a decision that has it allocates nothing that grows with the
+/// pool.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// Runs of profiles, with nothing in them.

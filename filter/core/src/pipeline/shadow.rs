@@ -29,8 +29,8 @@ pub enum Acting<'a> {
 
 /// A second configuration, which decides on the requests of the acting one.
 ///
-/// Both decide by the same readings and loads. Plugins of the same name, type and parameters have one state in common. The
-/// shadow's other plugins record, too, where requests really went.
+/// Both decide by the same readings and loads. Plugins of the same name, type and parameters have one state
+/// in common. The shadow's other plugins record, too, where requests really went.
 #[derive(Clone, Debug)]
 pub struct Shadow(Pipeline);
 
@@ -145,8 +145,8 @@ impl Pipeline {
         }
     }
 
-    /// The other picker's choice as stages of this pipeline's profiles, the destinations first. The profile of the destinations is that
-    /// of the own decision, or else the first one.
+    /// The other picker's choice as stages of this pipeline's profiles, the destinations first. The
+    /// destinations have the profile of the own decision, or else the first one.
     fn stages_of<'a>(&'a self, pick: &'a OtherPick, own: &Decision) -> Few<Stage<'a>> {
         let primary = own.primary_run().map(|run| self.profile_of(run)).or(self.profiles.first());
         let primary = primary.map_or("", |profile| &profile.name);

@@ -1,4 +1,5 @@
-//! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit, record.
+//! The steps of a decision around [scheduling](super::schedule): prepare, shed, look up, predict, admit,
+//! record.
 
 use core::time::Duration;
 use std::borrow::Cow;
@@ -25,7 +26,8 @@ use crate::state::prefix::PrefixMatch;
 pub struct Prepared<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) now: Duration,
-    /// The endpoints that the request may go to; `None`: all that are ready by the precomputed scores of the input.
+    /// The endpoints that the request may go to; `None`: all that are ready by the precomputed scores of the
+    /// input.
     candidates: Option<Vec<usize>>,
     /// The prompt's blocks for each prefix producer; empty without a prompt.
     prompts: Few<PromptHashes>,
@@ -79,8 +81,8 @@ impl Lookup<'_> {
 impl Pipeline {
     /// Prepares the decision for a request with a body. Of the input, only endpoints and readings count.
     ///
-    /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the lock, because hashing a
-    /// prompt is a large part of a decision.
+    /// This part needs neither loads nor the state of plugins. Where those are locked, it comes before the
+    /// lock, because hashing a prompt is a large part of a decision.
     pub fn prepare<'a>(
         &self,
         request: &'a Request<'a>,
@@ -166,8 +168,9 @@ impl Pipeline {
         limits.is_any().then_some(ResponseLimits { limits, is_whole: self.limits_are_for_whole_responses })
     }
 
-    /// The prompt's matches for each prefix producer, the request's session for each session producer, its limits if a predictor reads
-    /// them, and the matches of its images, videos and audio for each producer of these.
+    /// The prompt's matches for each prefix producer, the request's session for each session producer, its
+    /// limits if a predictor reads them, and the matches of its images, videos and audio for each producer of
+    /// these.
     pub(super) fn look_up<'a>(
         &'a self,
         cycle: &Cycle<'a>,
@@ -226,7 +229,8 @@ impl Pipeline {
         runs.iter().rev().find_map(|run| self.profile_of(run).rated(plugin, run))
     }
 
-    /// The records of a request that was routed by the primary one of these stages. `runs` are this pipeline's own.
+    /// The records of a request that was routed by the primary one of these stages. `runs` are this
+    /// pipeline's own.
     pub(super) fn record(
         &self,
         cycle: &Cycle<'_>,

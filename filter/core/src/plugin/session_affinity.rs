@@ -1,5 +1,5 @@
-//! The affinity of sessions, for `session-affinity-scorer` and `session-affinity-filter`: a session's requests go to the endpoint
-//! that its earlier requests went to.
+//! The affinity of sessions, for `session-affinity-scorer` and `session-affinity-filter`: a session's
+//! requests go to the endpoint that its earlier requests went to.
 
 use core::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::state::{PluginState, SessionBindings};
 
 /// How the endpoint of a session is found.
 ///
-/// - `encoded_endpoint_header`: the response carries the endpoint's name in a header, in base64, and the client sends it
-///   back with its next request.
-/// - `session_id`: the client names its session, and the endpoint is remembered here. The session is bound to the endpoint
-///   that its first request went to, and to another when that endpoint is not a candidate any more, or the session was not used
-///   for `evictionTtlSeconds`.
+/// - `encoded_endpoint_header`: the response carries the endpoint's name in a header, in base64, and the
+///   client sends it back with its next request.
+/// - `session_id`: the client names its session, and the endpoint is remembered here. The session is bound to
+///   the endpoint that its first request went to, and to another when that endpoint is not a candidate any
+///   more, or the session was not used for `evictionTtlSeconds`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SessionAffinity {

@@ -1,5 +1,5 @@
-//! Writes the model and the priority of a request into its body. Other bytes stay as they are: the EPP encodes the whole body again
-//! instead, with sorted members and rounded numbers.
+//! Writes the model and the priority of a request into its body. Other bytes stay as they are: the EPP
+//! encodes the whole body again instead, with sorted members and rounded numbers.
 
 use core::ops::Range;
 
@@ -10,7 +10,8 @@ use crate::pool::Endpoint;
 #[derive(Clone, Debug)]
 pub struct Member {
     name: &'static str,
-    /// The value in the body. `None`: a member is added at the end, because of several with one name the last counts.
+    /// The value in the body. `None`: a member is added at the end, because of several with one name the last
+    /// counts.
     span: Option<Range<usize>>,
     value: Vec<u8>,
 }
@@ -21,8 +22,9 @@ impl Member {
         Self { name: "model", span, value: quoted(model) }
     }
 
-    /// The priority, for the server of an endpoint. `span` is the [`priority_span`](crate::request::body::Body::priority_span) of the
-    /// body. vLLM serves lower numbers first, other servers, as an `InferenceObjective` means it, higher ones. As for metrics, a server
+    /// The priority, for the server of an endpoint. `span` is the
+    /// [`priority_span`](crate::request::body::Body::priority_span) of the body. vLLM serves lower numbers
+    /// first, other servers, as an `InferenceObjective` means it, higher ones. As for metrics, a server
     /// without the label of its engine counts as vLLM.
     pub fn priority(span: Option<Range<usize>>, priority: i32, endpoint: &Endpoint) -> Self {
         let is_vllm = endpoint.label(ENGINE).is_none_or(|engine| engine == "vllm");
@@ -34,7 +36,8 @@ impl Member {
 /// The label with the engine of a server.
 const ENGINE: &str = "llm-d.ai/engine-type";
 
-/// The form with `model` as the value of its field, which is at `span`. Without a span the form has no such field, and stays as it is.
+/// The form with `model` as the value of its field, which is at `span`. Without a span the form has no such
+/// field, and stays as it is.
 pub fn name_model_in_form(form: &[u8], span: Option<Range<usize>>, model: &str) -> Vec<u8> {
     let replace =
         |Range { start, end }| Some([form.get(..start)?, model.as_bytes(), form.get(end..)?].concat());

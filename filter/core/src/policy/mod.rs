@@ -1,13 +1,15 @@
-//! The operator's policy for a pool: priorities, models in place of the clients' models, and which models exist.
+//! The operator's policy for a pool: priorities, models in place of the clients' models, and which models
+//! exist.
 //!
 //! Objects of two generations define it. They combine in this order, the newer generation first:
 //!
-//! - **Model.** The target of the [rewrite rule](RewriteRule) for the client's model; else the model that the header
-//!   `x-llm-d-model-name-rewrite` names; else a target of the client's [`InferenceModel`]; else the client's model.
-//! - **Existence.** With any [`InferenceModel`], the client's model or the one it became by rule or header must be one
-//!   of them, otherwise the request is answered 404. Without any, every model exists.
-//! - **Priority.** The priority of the objective that the header `x-llm-d-inference-objective` names; else the priority of the
-//!   [`InferenceModel`]; else 0.
+//! - **Model.** The target of the [rewrite rule](RewriteRule) for the client's model; else the model that the
+//!   header `x-llm-d-model-name-rewrite` names; else a target of the client's [`InferenceModel`]; else the
+//!   client's model.
+//! - **Existence.** With any [`InferenceModel`], the client's model or the one it became by rule or header
+//!   must be one of them, otherwise the request is answered 404. Without any, every model exists.
+//! - **Priority.** The priority of the objective that the header `x-llm-d-inference-objective` names; else
+//!   the priority of the [`InferenceModel`]; else 0.
 
 mod body;
 mod models;
@@ -42,12 +44,13 @@ pub struct Policy {
     pub requires_model: bool,
     /// Write the endpoints' scores to the request's metadata, for later filters.
     pub emit_endpoint_scores: bool,
-    /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it is not avoided.
+    /// The time for which an endpoint is [avoided](crate::state::avoidance) after its first failure; zero: it
+    /// is not avoided.
     pub avoid_failing: Duration,
     /// Reason for which every request is rejected; `None`: requests are decided.
     pub refusal: Option<String>,
-    /// The names of other pools that take requests for which this pool has no room, in their order, where the proxy is not configured
-    /// with such a list.
+    /// The names of other pools that take requests for which this pool has no room, in their order, where the
+    /// proxy is not configured with such a list.
     pub fallback: Vec<String>,
 }
 
@@ -59,8 +62,8 @@ impl Policy {
 
     /// The resolution of a request to an API whose bodies name models; its body names `asked`.
     ///
-    /// Rejects with 400 without a model where one is required or there are [`InferenceModels`], and with 404 if the model is not one of
-    /// these. Else a server without a model in the request serves its own.
+    /// Rejects with 400 without a model where one is required or there are [`InferenceModels`], and with 404
+    /// if the model is not one of these. Else a server without a model in the request serves its own.
     pub fn resolve<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -87,8 +90,8 @@ impl Policy {
         Ok(ModelResolution { model, priority: objective.unwrap_or(entry.priority()), rewrite })
     }
 
-    /// The resolution of a request to any API. Without a model in the body, where the API does not require one, no model takes its
-    /// place.
+    /// The resolution of a request to any API. Without a model in the body, where the API does not require
+    /// one, no model takes its place.
     pub fn resolve_at<'a>(
         &'a self,
         api: Api,
@@ -107,8 +110,8 @@ impl Policy {
         Ok(ModelResolution { model: asked.unwrap_or_default(), priority, rewrite: None })
     }
 
-    /// The resolution of a request that another picker has routed, and whose model it has named. Models that do not exist
-    /// are not refused.
+    /// The resolution of a request that another picker has routed, and whose model it has named. Models that
+    /// do not exist are not refused.
     pub fn resolve_routed<'a>(&'a self, headers: Headers<'a>, model: Option<&'a str>) -> ModelResolution<'a> {
         let model = model.unwrap_or_default();
         let of_model = || self.inference_models.get(model).map(models::ModelPolicy::priority);
@@ -121,8 +124,8 @@ impl Policy {
         self.objectives.priority(headers).or_else(|| self.inference_models.is_empty().then_some(0))
     }
 
-    /// The models that clients may name, in no order and maybe more than once: the models of rewrite rules and of [`InferenceModel`]s, and
-    /// without the latter also the servers' models, `served`.
+    /// The models that clients may name, in no order and maybe more than once: the models of rewrite rules
+    /// and of [`InferenceModel`]s, and without the latter also the servers' models, `served`.
     pub fn listed_models<'a>(
         &'a self,
         served: impl Iterator<Item = &'a str>,
@@ -136,8 +139,8 @@ impl Policy {
         self.objectives.priorities().chain(self.inference_models.priorities())
     }
 
-    /// Whether the decision for a request needs its body. A body of which only the model is read is not needed if nothing
-    /// depends on models.
+    /// Whether the decision for a request needs its body. A body of which only the model is read is not
+    /// needed if nothing depends on models.
     pub fn needs_body(&self, api: Api, headers: Headers<'_>) -> bool {
         if api.reads_only_model() {
             return self.depends_on_models(headers);
@@ -150,8 +153,8 @@ impl Policy {
         api.names_model() && (!api.may_lack_model() || self.depends_on_models(headers))
     }
 
-    /// Whether a body that cannot be read is passed on as a body without a model. It is refused where models must exist or may be
-    /// replaced, because the server might read a model that the picker cannot.
+    /// Whether a body that cannot be read is passed on as a body without a model. It is refused where models
+    /// must exist or may be replaced, because the server might read a model that the picker cannot.
     pub fn passes_unread(&self, api: Api, headers: Headers<'_>) -> bool {
         api.may_lack_model() && !self.depends_on_models(headers)
     }

@@ -1,4 +1,5 @@
-//! Models that take the place of the clients' models: by rewrite rules and headers, and by the models of the early API.
+//! Models that take the place of the clients' models: by rewrite rules and headers, and by the models of the
+//! early API.
 
 use hashbrown::HashMap;
 
@@ -16,8 +17,8 @@ pub struct RewriteRule {
     pub resource: String,
     /// The client's models that the rule applies to; empty: every model, also a missing one.
     pub models: Vec<String>,
-    /// The models that take their place, by weight; a target without a weight has weight 0. If all weights are 0, all targets
-    /// are equal. Without targets, the request has no model.
+    /// The models that take their place, by weight; a target without a weight has weight 0. If all weights
+    /// are 0, all targets are equal. Without targets, the request has no model.
     pub targets: Vec<Target>,
 }
 
@@ -79,8 +80,8 @@ impl Rewrites {
             || headers.get_either(REWRITE_HEADERS).is_some_and(|named| named != asked)
     }
 
-    /// The model that takes the place of the client's model `asked`: by the rule for it, else by the rule for every model, else by
-    /// header.
+    /// The model that takes the place of the client's model `asked`: by the rule for it, else by the rule for
+    /// every model, else by header.
     pub(super) fn target<'a>(
         &'a self,
         headers: Headers<'a>,
@@ -102,7 +103,8 @@ pub struct InferenceModel {
     pub name: String,
     /// The priority of its criticality; below zero: sheddable.
     pub priority: i32,
-    /// The models that serve it, by weight; all are equal if the first has no weight. Empty: the model itself.
+    /// The models that serve it, by weight; all are equal if the first has no weight. Empty: the model
+    /// itself.
     pub targets: Vec<Target>,
 }
 
@@ -158,7 +160,8 @@ impl ModelPolicy {
         self.priority
     }
 
-    /// The model that serves requests for `asked`; `None` if all targets have weight 0, or the drawn target has no name.
+    /// The model that serves requests for `asked`; `None` if all targets have weight 0, or the drawn target
+    /// has no name.
     pub(super) fn target<'a>(&'a self, asked: &'a str, rng: &mut dyn Rng) -> Option<&'a str> {
         match &self.targets {
             Some(targets) => targets.draw(rng).filter(|target| !target.is_empty()),

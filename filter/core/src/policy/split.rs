@@ -25,7 +25,8 @@ impl Split {
         Self::new(targets, is_even)
     }
 
-    /// If the first target has no weight, all have the same share. Otherwise a target without a weight has no share.
+    /// If the first target has no weight, all have the same share. Otherwise a target without a weight has no
+    /// share.
     pub(super) fn weighted_unless_first_is_not(targets: Vec<Target>) -> Self {
         let is_even = targets.first().is_some_and(|target| target.weight.is_none());
         Self::new(targets, is_even)

@@ -9,7 +9,8 @@ use core::net::SocketAddr;
 use hashbrown::{HashMap, HashSet};
 use xxhash_rust::xxh64::xxh64;
 
-/// Maximum number of endpoints one pool may have. State that is kept per endpoint stores its index in two bytes.
+/// Maximum number of endpoints one pool may have. State that is kept per endpoint stores its index in two
+/// bytes.
 pub const MAX_ENDPOINTS: usize = u16::MAX as usize;
 
 /// One model-server rank that can be sent a request.
@@ -108,7 +109,8 @@ impl Endpoints {
     ///
     /// # Panics
     ///
-    /// On an index that is not of this pool. Indices come only from a decision on this pool, or are remapped when it changes.
+    /// On an index that is not of this pool. Indices come only from a decision on this pool, or are remapped
+    /// when it changes.
     #[expect(
         clippy::indexing_slicing,
         reason = "decisions and their changes are about one pool; the only place that counts on it"
@@ -117,8 +119,8 @@ impl Endpoints {
         &self.endpoints[index]
     }
 
-    /// Where the endpoints of this pool are in `newer`: for each, the index of the endpoint of the same name and
-    /// address, or `None` if it left.
+    /// Where the endpoints of this pool are in `newer`: for each, the index of the endpoint of the same name
+    /// and address, or `None` if it left.
     pub fn moves_to(&self, newer: &Self) -> Vec<Option<usize>> {
         self.endpoints.iter().map(|old| newer.index_of(old.key)).collect()
     }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-/// Name of the attribute with the share of time in which an endpoint's busiest GPU computes: 0..=1, and absent unless the agent reads it
-/// from a DCGM exporter.
+/// Name of the attribute with the share of time in which an endpoint's busiest GPU computes: 0..=1, and
+/// absent unless the agent reads it from a DCGM exporter.
 pub const GPU_UTILIZATION: &str = "GPUUtilization/dcgm-extractor";
 
 /// Name of the list of models that a server serves, by which plugins and the agent refer to it.
@@ -34,7 +34,8 @@ pub struct Reading {
     /// Tokens that the server's KV cache holds, where it reports them. Of a model with several kinds of
     /// attention, blocks times block size are not the tokens.
     pub cache_tokens: Option<u64>,
-    /// Age mark of the server's caches, since the Unix epoch: when its process started, or when it came back. `None`: unknown.
+    /// Age mark of the server's caches, since the Unix epoch: when its process started, or when it came back.
+    /// `None`: unknown.
     pub cached_since: Option<Duration>,
     /// Custom metrics, by attribute name.
     pub attributes: Vec<(String, f64)>,

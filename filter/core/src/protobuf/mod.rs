@@ -1,6 +1,7 @@
 //! Messages of Protocol Buffers, read without a schema, without a tree and without a copy.
 //!
-//! A message may have arrived in part: then its fields are those that have arrived, and the last one may be cut. Groups are refused.
+//! A message may have arrived in part: then its fields are those that have arrived, and the last one may be
+//! cut. Groups are refused.
 
 mod scanner;
 

@@ -1,6 +1,7 @@
 //! The part of a request's prompts that servers have cached.
 
-/// The kind of prompts, and of the cached prefixes that they can begin with. A model has a tree of prefixes for each kind.
+/// The kind of prompts, and of the cached prefixes that they can begin with. A model has a tree of prefixes
+/// for each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PromptKind {
     /// Texts, in UTF-8.
@@ -26,7 +27,8 @@ impl Tier {
     pub const ALL: [Self; 3] = [Self::Gpu, Self::Cpu, Self::Other];
 }
 
-/// The data-parallel ranks of an endpoint that have a block in their caches: bit n for rank n. None for an endpoint without ranks.
+/// The data-parallel ranks of an endpoint that have a block in their caches: bit n for rank n. None for an
+/// endpoint without ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ranks(pub u8);
 
@@ -68,7 +70,8 @@ impl CachedPrompt {
         self.runs.iter().find(|run| run.endpoint == endpoint)
     }
 
-    /// The part of the prompts that the run covers, a byte counting as the weight of its tier; `total` for the whole, cut to an integer.
+    /// The part of the prompts that the run covers, a byte counting as the weight of its tier; `total` for
+    /// the whole, cut to an integer.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -83,7 +86,8 @@ impl CachedPrompt {
         (weighted * f64::from(total) / self.bytes as f64) as u32
     }
 
-    /// The only rank of the run's endpoint that has cached half of the prompt, or more, and more than the other ranks.
+    /// The only rank of the run's endpoint that has cached half of the prompt, or more, and more than the
+    /// other ranks.
     pub fn rank_of(&self, run: &CachedRun) -> Option<u32> {
         let Ranks(ranks) = run.ranks;
         (ranks.is_power_of_two() && 2 * run.ranked >= self.bytes).then(|| ranks.trailing_zeros())

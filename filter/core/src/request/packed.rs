@@ -7,9 +7,10 @@ pub fn strings(bytes: &[u8]) -> Option<Vec<&str>> {
 
 /// Reads the items of a metadata list value.
 ///
-/// Envoy writes pairs, each item a key with an empty value: a little-endian `u32` count, then for each pair the sizes of
-/// key and value (`u32` each), then for each pair key and value, each followed by a zero byte. The whole may be padded
-/// with zero bytes. An item that is a number, a boolean or a nested value is its bytes. `None` if the bytes are not such a list.
+/// Envoy writes pairs, each item a key with an empty value: a little-endian `u32` count, then for each pair
+/// the sizes of key and value (`u32` each), then for each pair key and value, each followed by a zero byte.
+/// The whole may be padded with zero bytes. An item that is a number, a boolean or a nested value is its
+/// bytes. `None` if the bytes are not such a list.
 pub fn items(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let (count, rest) = split_u32(bytes)?;
     if count > rest.len() / 8 {

@@ -33,8 +33,9 @@ impl Subset {
         Self::from_items(text.split(','))
     }
 
-    /// From the value of the hint in Envoy's metadata, as a filter is handed it: a list of texts, or the bytes of a text. Whatever else it
-    /// may be, such as a number or a list with a number in it, names no endpoint.
+    /// From the value of the hint in Envoy's metadata, as a filter is handed it: a list of texts, or the
+    /// bytes of a text. Whatever else it may be, such as a number or a list with a number in it, names no
+    /// endpoint.
     pub fn from_metadata(value: &[u8]) -> Self {
         let Some(items) = packed::items(value) else {
             return text(value).map_or_else(|| Self::from_items([]), Self::from_comma_separated);
@@ -67,7 +68,8 @@ impl Subset {
     }
 }
 
-/// The text of an item. Numbers, booleans and nested values come as bytes of their representation, which have control characters.
+/// The text of an item. Numbers, booleans and nested values come as bytes of their representation, which have
+/// control characters.
 fn text(item: &[u8]) -> Option<&str> {
     let is_binary = |c: char| c.is_control() && !c.is_whitespace();
     core::str::from_utf8(item).ok().filter(|text| !text.contains(is_binary))

@@ -33,7 +33,8 @@ pub enum RequestKind {
     WithoutBody,
 }
 
-/// Segments of paths at which an engine works, of APIs of whose bodies only the model is read: OpenAI's for audio and images.
+/// Segments of paths at which an engine works, of APIs of whose bodies only the model is read: OpenAI's for
+/// audio and images.
 const GENERATING: [&str; 2] = ["/audio/", "/images/"];
 
 impl RequestKind {

@@ -1,9 +1,10 @@
 //! The token counts in a response.
 //!
-//! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat, completions and
-//! responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`, `cached_tokens` of their details) or of
-//! Anthropic's messages (`cache_read_input_tokens`); in events also the usage of `response` and of `message`. Later numbers that
-//! are not zero replace earlier ones. Unlike in the EPP, usage is found wherever the response is cut into chunks.
+//! As in the EPP: `usage` of a plain response, and of each event of a streamed one, with the names of chat,
+//! completions and responses (`prompt_tokens` or `input_tokens`, `completion_tokens` or `output_tokens`,
+//! `cached_tokens` of their details) or of Anthropic's messages (`cache_read_input_tokens`); in events also
+//! the usage of `response` and of `message`. Later numbers that are not zero replace earlier ones. Unlike in
+//! the EPP, usage is found wherever the response is cut into chunks.
 
 use core::time::Duration;
 
@@ -20,7 +21,8 @@ pub struct Usage {
     pub total: u64,
     /// Tokens of the request that the server took from its prefix cache.
     pub cached: Option<u64>,
-    /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the cache or written to it.
+    /// Tokens of the request that `input` does not include: in Anthropic's messages, those read from the
+    /// cache or written to it.
     pub beyond_input: u64,
 }
 
@@ -30,8 +32,8 @@ impl Usage {
         self.input.saturating_add(self.beyond_input)
     }
 
-    /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`. `None` without
-    /// tokens.
+    /// The mean time of a token, from the time of the whole request: the EPP's `request_ntpot_seconds`.
+    /// `None` without tokens.
     pub fn time_per_token(&self, whole: Duration) -> Option<Duration> {
         mean(whole, self.output)
     }

@@ -50,7 +50,8 @@ struct Failing {
 }
 
 impl Avoidance {
-    /// Follows a change of the pool or its policy. An endpoint is avoided for `first` after its first failure; zero: not at all.
+    /// Follows a change of the pool or its policy. An endpoint is avoided for `first` after its first
+    /// failure; zero: not at all.
     pub fn adopt(&mut self, pool: &Endpoints, first: Duration) {
         self.first = first;
         let endpoints = pool.as_slice().iter().enumerate();
@@ -60,7 +61,8 @@ impl Avoidance {
         self.order();
     }
 
-    /// An endpoint failed at this time. A request that fails while the endpoint is avoided was sent before, and does not count.
+    /// An endpoint failed at this time. A request that fails while the endpoint is avoided was sent before,
+    /// and does not count.
     pub fn failed(&mut self, endpoint: u64, at: Duration) {
         if self.first.is_zero() || !self.places.contains_key(&endpoint) {
             return;
@@ -117,7 +119,8 @@ impl Avoidance {
         avoided.map(|(&key, _)| key)
     }
 
-    /// When each endpoint is avoided, in the order of the pool adopted last; those missing at the end are not.
+    /// When each endpoint is avoided, in the order of the pool adopted last; those missing at the end are
+    /// not.
     pub fn avoided(&self) -> &[Period] {
         &self.avoided
     }

@@ -10,10 +10,11 @@ use super::{PluginState, Words};
 /// Maximum number of prompts in one of the two generations, 4096 in all.
 const PROMPTS: usize = 2048;
 
-/// Groups of requests with the same prompt that came within one window. A prompt is given by its hash, an endpoint by its index.
+/// Groups of requests with the same prompt that came within one window. A prompt is given by its hash, an
+/// endpoint by its index.
 ///
-/// The words of a change are the prompt, the nanoseconds since its group began, and the number of requests that the group has with this
-/// one.
+/// The words of a change are the prompt, the nanoseconds since its group began, and the number of requests
+/// that the group has with it.
 #[derive(Clone, Debug)]
 pub struct Bursts(Generations<Group>);
 
@@ -66,7 +67,8 @@ impl PluginState for Bursts {
         }
     }
 
-    /// The group of the latest request counts: proxies that begin one at a time agree, whichever change arrives first.
+    /// The group of the latest request counts: proxies that begin one at a time agree, whichever change
+    /// arrives first.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         let Some((prompt, group)) = read(endpoint, at, words) else { return };
         let order = |group: &Group| (group.at, group.endpoint, group.requests, group.began);

@@ -16,14 +16,16 @@ const HALF_LIFE: Duration = Duration::from_millis(700);
 /// The age of the loads of other proxies, at most, in half-lives: two syncs of 20 ms over [`HALF_LIFE`].
 const AGE: f64 = 0.04 / 0.7;
 
-/// Requests by which the load of an endpoint changes unread with which half of a change is deferred. The simulation in
-/// `tests/simulation/tests/simulation/herds` has few herds with it where much changes, and current loads where little does.
+/// Requests by which the load of an endpoint changes unread with which half of a change is deferred. The
+/// simulation in `tests/simulation/tests/simulation/herds` has few herds with it where much changes, and
+/// current loads where little does.
 const HALF_DEFERRED: f64 = 0.05;
 
 /// Fewer requests and tokens count as zero.
 const NOTHING: FractionalLoad = FractionalLoad { requests: 0.01, tokens: 1.0 };
 
-/// The parts of changes that do not count yet, by the places of endpoints. A part is negative while a load has become smaller.
+/// The parts of changes that do not count yet, by the places of endpoints. A part is negative while a load
+/// has become smaller.
 #[derive(Clone, Debug, Default)]
 pub struct DeferredLoads {
     /// Missing places at the end have none; empty: none has.

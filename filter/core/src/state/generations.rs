@@ -6,9 +6,9 @@ use hashbrown::HashMap;
 
 /// Values about endpoints by a hash, in two generations.
 ///
-/// A value that is inserted, or inserted again, goes into the young one; when that is full or as old as values live, it becomes the old
-/// one, and the previous old one is forgotten. So memory is bounded without a sweep, and no value in use is lost before `size` others
-/// were used.
+/// A value that is inserted, or inserted again, goes into the young one; when that is full or as old as
+/// values live, it becomes the old one, and the previous old one is forgotten. So memory is bounded without a
+/// sweep, and no value in use is lost before `size` others were used.
 #[derive(Clone, Debug)]
 pub(super) struct Generations<V> {
     /// Maximum number of values in one generation.
@@ -44,7 +44,8 @@ impl<V: Copy> Generations<V> {
         self.young.insert(key, value);
     }
 
-    /// Follows a change of the pool, as [`PluginState::remap`](super::PluginState::remap). `endpoint` is the index in a value.
+    /// Follows a change of the pool, as [`PluginState::remap`](super::PluginState::remap). `endpoint` is the
+    /// index in a value.
     pub(super) fn remap(&mut self, moves: &[Option<usize>], endpoint: impl Fn(&mut V) -> &mut usize) {
         for generation in [&mut self.young, &mut self.old] {
             generation.retain(|_, value| {

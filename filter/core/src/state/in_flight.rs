@@ -21,11 +21,12 @@ pub const fn is_other_proxy(sender: u64) -> bool {
     sender & OTHER_PROXY != 0
 }
 
-/// The loads that several *senders* (the workers of one proxy, and other proxies) put on the endpoints, and how often they chose them.
+/// The loads that several *senders* (the workers of one proxy, and other proxies) put on the endpoints, and
+/// how often they chose them.
 ///
-/// Senders are counted separately, so that the loads of one that vanishes can be removed. Endpoints are named by
-/// [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight there: they may be back
-/// before it ends.
+/// Senders are counted separately, so that the loads of one that vanishes can be removed. Endpoints are named
+/// by [key](crate::pool::Endpoint::key). Those that left the pool are kept while something is in flight
+/// there: they may be back before it ends.
 ///
 /// Every VM applies every VM's changes, so an update must be cheap: one hash lookup, then array accesses.
 #[derive(Clone, Debug, Default)]
@@ -86,8 +87,8 @@ impl InFlight {
         self.deferred.pass(time);
     }
 
-    /// The loads of this proxy's workers together, at each endpoint where they have any: also where it has left the pool. The
-    /// endpoints' keys are in no order.
+    /// The loads of this proxy's workers together, at each endpoint where they have any: also where it has
+    /// left the pool. The endpoints' keys are in no order.
     pub fn own(&self) -> impl Iterator<Item = (u64, Load)> {
         let own = self.keys.iter().zip(self.own_sums());
         own.filter(|(_, load)| *load != Load::default()).map(|(&endpoint, load)| (endpoint, load))
@@ -137,7 +138,8 @@ impl InFlight {
         self.add(sender, to, load);
     }
 
-    /// Replaces the load of `sender` at one endpoint. A change of another proxy's load is deferred, but not its first one.
+    /// Replaces the load of `sender` at one endpoint. A change of another proxy's load is deferred, but not
+    /// its first one.
     pub fn set_at(&mut self, sender: u64, endpoint: u64, load: Load) {
         let is_deferred = is_other_proxy(sender) && self.senders.contains_key(&sender);
         let all = Load { requests: u64::MAX, tokens: u64::MAX };

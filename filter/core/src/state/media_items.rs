@@ -5,8 +5,8 @@ use core::time::Duration;
 use super::prefix::{Capacity, PrefixIndex};
 use super::{PluginState, Words};
 
-/// Items of content that each endpoint was sent, by their hashes: the most recent ones, up to a capacity, as the
-/// [prefix index](PrefixIndex) has blocks. The words of a change are the capacity and the items.
+/// Items of content that each endpoint was sent, by their hashes: the most recent ones, up to a capacity, as
+/// the [prefix index](PrefixIndex) has blocks. The words of a change are the capacity and the items.
 #[derive(Debug, Default)]
 pub struct MediaItems(PrefixIndex);
 

@@ -1,8 +1,9 @@
 //! The state of a pool that changes with requests.
 //!
-//! A plugin's state changes only by a [`StateChange`] that is recorded when a request is routed. Changes are values: a shell that
-//! decides in several places passes them on, and all places have the same state. Only the plugin knows what the words of its changes
-//! mean: it encodes them when it [records](crate::plugin::Recorder::record) a request, and its [`PluginState`] applies them.
+//! A plugin's state changes only by a [`StateChange`] that is recorded when a request is routed. Changes are
+//! values: a shell that decides in several places passes them on, and all places have the same state. Only
+//! the plugin knows what the words of its changes mean: it encodes them when it
+//! [records](crate::plugin::Recorder::record) a request, and its [`PluginState`] applies them.
 
 pub mod avoidance;
 mod bursts;
@@ -33,11 +34,12 @@ use crate::pool::Endpoints;
 use crate::pool::load::Load;
 use crate::pool::reading::Reading;
 
-/// The changes that follow from one decision, which take no allocation for the usual two plugins with a state.
+/// The changes that follow from one decision, which take no allocation for the usual two plugins with a
+/// state.
 pub type StateChanges = SmallVec<[StateChange; 2]>;
 
-/// The words of a change. Up to four take no allocation: more name blocks of a prompt, or learn from times that
-/// were predicted.
+/// The words of a change. Up to four take no allocation: more name blocks of a prompt, or learn from times
+/// that were predicted.
 pub type Words = SmallVec<[u64; 4]>;
 
 /// A change of the state of one plugin: something about an endpoint, which only the plugin can read. `W` is a
@@ -64,8 +66,8 @@ impl<W: AsRef<[u64]>> StateChange<W> {
 
 /// The state of one plugin. Endpoints are given by their index in the pool.
 ///
-/// The words of a change may come from another proxy, so no words do harm: those that the state does not [read](Self::can_read) have no
-/// effect.
+/// The words of a change may come from another proxy, so no words do harm: those that the state does not
+/// [read](Self::can_read) have no effect.
 pub trait PluginState: Any + Debug + Send + Sync {
     /// Whether a change of this state has such words.
     fn can_read(&self, words: &[u64]) -> bool;
@@ -79,7 +81,8 @@ pub trait PluginState: Any + Debug + Send + Sync {
     /// Applies a change of this proxy, which is the newest.
     fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]);
 
-    /// Applies a change of another proxy. It may arrive late, twice, or behind a later one, which then stays in force.
+    /// Applies a change of another proxy. It may arrive late, twice, or behind a later one, which then stays
+    /// in force.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]);
 
     /// Follows a change of the pool: `moves[old index]` is the endpoint's new index, or `None` if it left.
@@ -90,11 +93,13 @@ pub trait PluginState: Any + Debug + Send + Sync {
         let _ = observation;
     }
 
-    /// A replica has missed changes: those that would be left out, because others have them already, are recorded again.
+    /// A replica has missed changes: those that would be left out, because others have them already, are
+    /// recorded again.
     fn resend(&mut self) {}
 }
 
-/// New readings, and what is in flight when they arrive. All in the pool's order; those missing at the end count as unknown or idle.
+/// New readings, and what is in flight when they arrive. All in the pool's order; those missing at the end
+/// count as unknown or idle.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     /// Each endpoint's newest reading.
@@ -105,7 +110,8 @@ pub struct Observation<'a> {
     pub others: &'a [Load],
 }
 
-/// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in common share its state.
+/// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in
+/// common share its state.
 #[derive(Debug, Default)]
 pub struct PluginStates(Vec<(u64, Box<dyn PluginState>)>);
 
@@ -155,7 +161,8 @@ impl PluginStates {
         state.is_some_and(|(_, state)| state.is_shared(&change.words))
     }
 
-    /// Applies a change of this proxy. One of a plugin without state here, or about an endpoint that the pool lacks, has no effect.
+    /// Applies a change of this proxy. One of a plugin without state here, or about an endpoint that the pool
+    /// lacks, has no effect.
     pub fn apply(&mut self, change: &StateChange<impl AsRef<[u64]>>, pool: &Endpoints) {
         if let Some((state, endpoint)) = self.find(change, pool) {
             state.apply(endpoint, change.at, change.words.as_ref());
@@ -188,7 +195,8 @@ impl PluginStates {
         self.0.iter_mut().for_each(|(_, state)| state.resend());
     }
 
-    /// Drops everything about one endpoint of a pool of this many: it has restarted, and its caches are empty.
+    /// Drops everything about one endpoint of a pool of this many: it has restarted, and its caches are
+    /// empty.
     pub fn forget(&mut self, endpoint: usize, endpoints: usize) {
         let moves: Vec<_> = (0..endpoints).map(|other| (other != endpoint).then_some(other)).collect();
         self.remap(&moves);

@@ -12,7 +12,8 @@ use core::time::Duration;
 
 use hashbrown::HashMap;
 
-/// Marks that differ by less are of one restart: two agents that watch a server return do not see it at the same moment.
+/// Marks that differ by less are of one restart: two agents that watch a server return do not see it at the
+/// same moment.
 const SAME_RESTART: Duration = Duration::from_secs(5);
 
 /// Endpoints that left are remembered until there are this many more than in the pool.
@@ -108,7 +109,8 @@ mod tests {
         let mut restarts = Restarts::default();
         restarts.read(SERVER, at(1_000), true);
         assert!(restarts.read(SERVER, at(2_000), true));
-        // The other agent saw the server return a moment later, knows only of its first start, or has not scraped it.
+        // The other agent saw the server return a moment later, knows only of its first start, or has not
+        // scraped it.
         for mark in [at(2_001), at(2_000), at(1_000), None, at(2_000)] {
             assert!(!restarts.read(SERVER, mark, true), "{mark:?}");
         }

@@ -1,6 +1,7 @@
 //! Any key and any string of a body may be spelled with escapes, and nothing that is read of it changes.
 //!
-//! Alone the values of a tool's `input_schema` and of a call's `input` are read as the client wrote them, as the EPP does.
+//! Alone the values of a tool's `input_schema` and of a call's `input` are read as the client wrote them, as
+//! the EPP does.
 
 use core::cell::Cell;
 use core::fmt::Write;

@@ -4,7 +4,8 @@ use crate::fixture::{Queue, config, dispatches, evicting, evictions};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
-/// Requests of these priorities in flight, in front of a pool that is saturated now. Their tickets count from 1.
+/// Requests of these priorities in flight, in front of a pool that is saturated now. Their tickets count from
+/// 1.
 fn busy(priorities: &[i32]) -> Queue {
     let mut queue = Queue::new(evicting());
     queue.saturation(0.0);

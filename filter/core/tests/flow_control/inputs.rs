@@ -8,7 +8,8 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use crate::fixture::{config, policy};
 use crate::oracle::{BandRules, GRACE, HALF_LIFE, Limit, Order, PROGRAM_TTL, Rules, Share};
 
-/// Something that happens to a queue. Requests are named by their number modulo the number of those there are.
+/// Something that happens to a queue. Requests are named by their number modulo the number of those there
+/// are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Offer {

@@ -14,8 +14,9 @@ use crate::test;
 /// The servers take a request every 100 ms.
 const PACE: u64 = 100;
 
-/// A queue of 20 requests in front of servers that take 10 in a second. `fresh` clients come in a second all the time, and 100 more
-/// within the third second. All come again once, in whole seconds. Returns how many came a second time, and how many of those waited.
+/// A queue of 20 requests in front of servers that take 10 in a second. `fresh` clients come in a second all
+/// the time, and 100 more within the third second. All come again once, in whole seconds. Returns how many
+/// came a second time, and how many of those waited.
 fn second_tries(fresh: u64) -> (usize, usize) {
     let mut config = config();
     config.bands[0].1.max_requests = 20;

@@ -17,7 +17,8 @@ pub const CONTENT_TYPE: &str = "application/x-protobuf";
 /// Bytes of the reason for a refusal that are logged.
 const MAX_REASON: usize = 256;
 
-/// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one segment.
+/// A path of a pool in the agent's API. The slash of `namespace/name` is encoded, so that the pool is one
+/// segment.
 pub(crate) fn path_of_pool(pool: &str, resource: &str) -> String {
     format!("/v1/pools/{}/{resource}", pool.replace('/', "%2F"))
 }

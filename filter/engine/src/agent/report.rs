@@ -1,4 +1,5 @@
-//! Reports to the agent: picks, loads and counters, for its page and its metrics. No decision depends on them.
+//! Reports to the agent: picks, loads and counters, for its page and its metrics. No decision depends on
+//! them.
 
 use core::fmt;
 use core::time::Duration;
@@ -54,7 +55,8 @@ pub struct Reporter {
     /// Whether a report is in flight.
     is_in_flight: bool,
     errors: RecentErrors,
-    /// Endpoints that were avoided at any time since the last report: a pause between reports is longer than most avoidance.
+    /// Endpoints that were avoided at any time since the last report: a pause between reports is longer than
+    /// most avoidance.
     avoided: HashSet<u64>,
 }
 
@@ -73,9 +75,9 @@ impl Reporter {
         }
     }
 
-    /// The report to send now, if there is one. None is due until [`Self::finish`] is called, also with the error of a proxy that
-    /// refuses to send it. To be called often: a report names the endpoints that were avoided at any call since the last one.
-    /// `totals` returns the counts of all workers.
+    /// The report to send now, if there is one. None is due until [`Self::finish`] is called, also with the
+    /// error of a proxy that refuses to send it. To be called often: a report names the endpoints that were
+    /// avoided at any call since the last one. `totals` returns the counts of all workers.
     pub fn next_report(
         &mut self,
         store: &impl PoolStore,

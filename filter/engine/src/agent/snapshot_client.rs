@@ -98,7 +98,8 @@ pub enum PollError {
 }
 
 impl PollError {
-    /// Whether the agent has responded in another format than this build's, or refused a request because of it: it is of another version.
+    /// Whether the agent has responded in another format than this build's, or refused a request because of
+    /// it: it is of another version.
     pub fn is_of_other_format(&self) -> bool {
         matches!(
             self,
@@ -165,7 +166,8 @@ impl SnapshotClient {
         self.pause.left(now)
     }
 
-    /// The versions that this worker has. A refused topology is among them, so that the agent sends another one or none.
+    /// The versions that this worker has. A refused topology is among them, so that the agent sends another
+    /// one or none.
     fn query(&self, have: Option<Versions>) -> String {
         let refused = self.refused.as_ref().map(|refused| refused.version);
         let topology = refused.or(have.map(|have| have.topology));

@@ -16,7 +16,8 @@ const MAX_VERSIONS: usize = 8;
 /// differ. Fewer returns may be an operator's who reverts a change.
 const MANY_RETURNS: u32 = 3;
 
-/// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them change with every poll.
+/// The log of changes of a pool's endpoints and policy. Two agents of one cluster that differ make them
+/// change with every poll.
 #[derive(Debug, Default)]
 pub struct TopologyLog {
     recent: Vec<(u64, Period)>,

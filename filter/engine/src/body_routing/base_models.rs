@@ -59,7 +59,8 @@ impl BaseModels {
         format!("/v1/models?version={}", self.version)
     }
 
-    /// Reads the agent's response to a request for [its list](Self::path); `None`: the models have not changed.
+    /// Reads the agent's response to a request for [its list](Self::path); `None`: the models have not
+    /// changed.
     ///
     /// # Errors
     /// The agent refuses the request, or its list is not one that this build reads.

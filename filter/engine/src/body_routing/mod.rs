@@ -1,4 +1,5 @@
-//! Body-based routing: the model in a request's body becomes request headers, by which the proxy finds the request's route again.
+//! Body-based routing: the model in a request's body becomes request headers, by which the proxy finds the
+//! request's route again.
 //!
 //! The Gateway API Inference Extension has these rules in an external processor of its own. Here the body is
 //! read once: the [reading](Reading) also serves the decision in the pool of the route that results.
@@ -28,7 +29,8 @@ pub use base_models::{BaseModels, BaseModelsError};
 /// The request header with the body's model.
 pub const MODEL_NAME: &str = "x-gateway-model-name";
 
-/// The request header with the base model of the body's model, if one is known. Envoy lets no module set an empty header.
+/// The request header with the base model of the body's model, if one is known. Envoy lets no module set an
+/// empty header.
 pub const BASE_MODEL_NAME: &str = "x-gateway-base-model-name";
 
 /// Maximum length of a model in a header, in bytes. Manifests allow names of 256 bytes.
@@ -86,8 +88,8 @@ impl<M: MetricSink> BodyRouter<M> {
         Self { held_bodies: self.limits.budget(Arc::clone(used)), ..self }
     }
 
-    /// Begins with the head of a request that has a body, and removes the headers that only a body sets. `None`: its body names no model
-    /// because it is a tunnel or gRPC, so it has its route already.
+    /// Begins with the head of a request that has a body, and removes the headers that only a body sets.
+    /// `None`: its body names no model because it is a tunnel or gRPC, so it has its route already.
     ///
     /// # Errors
     /// The proxy refuses a call.
@@ -109,8 +111,9 @@ impl<M: MetricSink> BodyRouter<M> {
         Ok(Some(AwaitedBody { headers, api, until: self.limits.peek_bytes, held }))
     }
 
-    /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are set, and `route` finds the
-    /// request's route, with the reading if there is one. `None`: the request is held, or the router has responded to it.
+    /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are
+    /// set, and `route` finds the request's route, with the reading if there is one. `None`: the request is
+    /// held, or the router has responded to it.
     pub fn request_body<P: Proxy, T>(
         &self,
         awaited: &mut AwaitedBody,

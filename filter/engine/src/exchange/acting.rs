@@ -125,7 +125,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(Flow::Continue)
     }
 
-    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later picker picks again.
+    /// Sends a request to these destinations, and with `is_hint` to no other. Marks it, so that no later
+    /// picker picks again.
     fn direct(&mut self, destinations: &str, is_hint: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         proxy.set_request_header(headers::DESTINATION, destinations)?;
@@ -168,8 +169,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         Ok(Flow::Hold)
     }
 
-    /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another picker has routed
-    /// passes in any case. Nothing reads the headers of a decided request.
+    /// The flow after an event. After a refused call, the pool's failure mode decides. A request that another
+    /// picker has routed passes in any case. Nothing reads the headers of a decided request.
     pub(super) fn settle(&mut self, result: Result<Flow>) -> Flow {
         let flow = self.flow(result);
         let flow = self.account_for_body(flow);
@@ -239,7 +240,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         self.act(outcome.into()).unwrap_or(Flow::Continue)
     }
 
-    /// Takes the head of a response in: its load, the endpoints that failed before it, and the changes of its headers.
+    /// Takes the head of a response in: its load, the endpoints that failed before it, and the changes of its
+    /// headers.
     pub(super) fn begin_response(&mut self, has_body: bool) -> Result<()> {
         let Self { exchange, pool, proxy } = self;
         let mode = pool.config.mode;
@@ -314,7 +316,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             b"grpc-status" => is_grpc = true,
             _ => {}
         })?;
-        // The filter's own rejection is JSON, the proxy's response is not. Of two responses of gRPC, the filter's stays.
+        // The filter's own rejection is JSON, the proxy's response is not. Of two responses of gRPC, the
+        // filter's stays.
         let is_overflow = if is_grpc { !exchange.is_rejected() } else { has_body && is_413 && !is_json };
         if !is_overflow || !exchange.is_rejected() && proxy.response_details()? != BUFFER_OVERFLOW {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The steps of a request before its decision: the move to another pool, the entry into the queue, and the early rejection.
+//! The steps of a request before its decision: the move to another pool, the entry into the queue, and the
+//! early rejection.
 
 use core::time::Duration;
 
@@ -13,8 +14,8 @@ use crate::queue::Entry;
 use crate::worker_pool::store::PoolStore;
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
-    /// Has another pool of the list take a request of this priority, if this pool has no room for it. A subset hint names endpoints of
-    /// this pool, so its requests stay.
+    /// Has another pool of the list take a request of this priority, if this pool has no room for it. A
+    /// subset hint names endpoints of this pool, so its requests stay.
     #[inline]
     pub(super) fn move_on(&mut self, priority: i32) -> Result<Option<Decided>> {
         if self.pool.fallback.is_empty() { Ok(None) } else { self.move_to_other(priority) }

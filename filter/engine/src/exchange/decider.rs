@@ -148,7 +148,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that serves.
+    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that
+    /// serves.
     pub(super) fn by_whole_body(
         &mut self,
         reading: Option<&Reading<'_>>,
@@ -223,13 +224,14 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         (!members.is_empty()).then(|| Box::new(NewBody { body: with_members(bytes, members), restore }))
     }
 
-    /// Whether the priority of a request to this API is written into its body. The body of a request of another picker stays unchanged.
+    /// Whether the priority of a request to this API is written into its body. The body of a request of
+    /// another picker stays unchanged.
     fn propagates_priority(&self, api: Api) -> bool {
         self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
     }
 
-    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A malformed body is refused
-    /// when it has arrived completely, if it is held that long.
+    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A
+    /// malformed body is refused when it has arrived completely, if it is held that long.
     pub(super) fn by_beginning(&mut self, length: usize, reading: Option<&Reading<'_>>) -> Result<Peek> {
         let api = self.head.api;
         if api.reads_first_message() {
@@ -286,8 +288,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         self.by_beginning_of_body(body, length).map(Peek::Decided)
     }
 
-    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is not awaited: the client
-    /// may send it in reply to messages of the response. A long message is decided by its beginning.
+    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is
+    /// not awaited: the client may send it in reply to messages of the response. A long message is decided by
+    /// its beginning.
     fn by_first_message(&mut self, length: usize) -> Result<Peek> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
@@ -390,7 +393,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Has the request wait, or decides for it. `whole` are the bytes of its body if it was read completely; `arrived` of them have arrived.
+    /// Has the request wait, or decides for it. `whole` are the bytes of its body if it was read completely;
+    /// `arrived` of them have arrived.
     fn route_or_wait(
         &mut self,
         body: &Body<'_>,
@@ -463,7 +467,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &prompts))
     }
 
-    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole prompt.
+    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole
+    /// prompt.
     fn awaits_prompt(&self, length: usize) -> Result<bool> {
         let max = self.pool.config.limits.max_held_bytes;
         let may_fit = self.head.content_length().is_none_or(|length| length <= max as u64);

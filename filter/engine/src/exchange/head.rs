@@ -129,7 +129,8 @@ impl RequestHead {
         Ok(api)
     }
 
-    /// The error of a body that is read and has a content encoding; `None`: it has none, or is one of gRPC, whose messages have their own.
+    /// The error of a body that is read and has a content encoding; `None`: it has none, or is one of gRPC,
+    /// whose messages have their own.
     pub(super) fn encoding_error(&self) -> Option<BodyError> {
         let encoding = content_encoding(self.headers()).filter(|_| !self.api.reads_first_message())?;
         Some(BodyError::Encoded { encoding: encoding.to_owned() })
@@ -239,7 +240,8 @@ pub(super) fn subset_hint(proxy: &impl Proxy) -> Subset {
     };
     match proxy.metadata(HINT_NAMESPACE, HINT_KEY) {
         Ok(Some(value)) => Subset::from_metadata(&value),
-        // Envoy returns an empty string like an absent value. The namespace's keys distinguish the two, if they can be read.
+        // Envoy returns an empty string like an absent value. The namespace's keys distinguish the two, if
+        // they can be read.
         Ok(None) => match namespace.as_deref().and_then(packed::strings) {
             Some(keys) if !keys.contains(&HINT_KEY) => Subset::All,
             _ => Subset::from_items([]),

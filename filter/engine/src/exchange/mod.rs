@@ -49,14 +49,15 @@ pub enum Flow {
     Wait,
     /// Let the request pass, with all of its body that has arrived.
     Continue,
-    /// Have the pool at this place among the other pools [take the request over](Exchange::continue_in), in the same event. Only pools
-    /// with [a list](WorkerPool::set_fallback) of such pools move requests.
+    /// Have the pool at this place among the other pools [take the request over](Exchange::continue_in), in
+    /// the same event. Only pools with [a list](WorkerPool::set_fallback) of such pools move requests.
     Move(usize),
 }
 
 /// One request on its way through the filter.
 ///
-/// The proxy calls a method for each event, in their order, and [`Self::end`] when the request is over in any way.
+/// The proxy calls a method for each event, in their order, and [`Self::end`] when the request is over in any
+/// way.
 #[derive(Debug)]
 pub struct Exchange {
     head: RequestHead,
@@ -120,8 +121,8 @@ impl Exchange {
         self.is_undecided() && self.other.is_none()
     }
 
-    /// Whether the proxy holds the request for its body, and the queue has not been asked. Until then the exchange has changed nothing
-    /// outside of the request, so another one may begin in its place.
+    /// Whether the proxy holds the request for its body, and the queue has not been asked. Until then the
+    /// exchange has changed nothing outside of the request, so another one may begin in its place.
     pub fn is_reading(&self) -> bool {
         self.is_held() && self.place.is_before()
     }
@@ -251,7 +252,8 @@ impl Exchange {
         turn.settle(result)
     }
 
-    /// The queue has resumed the request. `size` are the bytes of its body that have arrived. `None`: there is nothing to do.
+    /// The queue has resumed the request. `size` are the bytes of its body that have arrived. `None`: there
+    /// is nothing to do.
     pub fn resumed(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
@@ -265,9 +267,9 @@ impl Exchange {
         Some(turn.settle(result))
     }
 
-    /// Continues in the pool that takes the request, after [`Flow::Move`]. That pool decides by its own rules, from the request's
-    /// beginning. `size` are the bytes of its body that have arrived, and `reading` is that of a body which was read before the request had
-    /// its route.
+    /// Continues in the pool that takes the request, after [`Flow::Move`]. That pool decides by its own
+    /// rules, from the request's beginning. `size` are the bytes of its body that have arrived, and `reading`
+    /// is that of a body which was read before the request had its route.
     pub fn continue_in(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
@@ -339,7 +341,8 @@ impl Exchange {
         }
     }
 
-    /// Whether nothing reads the next chunks of the response, up to the last one: they need only be [counted](Self::count_chunks).
+    /// Whether nothing reads the next chunks of the response, up to the last one: they need only be
+    /// [counted](Self::count_chunks).
     pub fn only_counts_chunks(&self) -> bool {
         self.assignment.has_begun() && self.response.is_read()
     }
@@ -360,7 +363,8 @@ impl Exchange {
         self.complete(pool, proxy);
     }
 
-    /// The proxy responds itself, with these details. If the response of a server has begun, the server has cut it, and is avoided.
+    /// The proxy responds itself, with these details. If the response of a server has begun, the server has
+    /// cut it, and is avoided.
     pub fn local_reply(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
@@ -372,7 +376,8 @@ impl Exchange {
         }
     }
 
-    /// The response has ended before its end marker, so its server has failed: it is avoided, and the request is over.
+    /// The response has ended before its end marker, so its server has failed: it is avoided, and the request
+    /// is over.
     pub fn cut(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
         self.avoid_server(pool, proxy);
         self.end(pool);

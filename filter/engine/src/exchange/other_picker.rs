@@ -1,4 +1,5 @@
-//! Requests that another picker has routed: they pass unchanged, and its choice is compared with the own decision.
+//! Requests that another picker has routed: they pass unchanged, and its choice is compared with the own
+//! decision.
 
 use core::net::{AddrParseError, SocketAddr};
 
@@ -13,7 +14,8 @@ use crate::proxy::{Proxy, Result};
 use crate::worker_pool::decision::PickAddresses;
 use crate::worker_pool::store::PoolStore;
 
-/// Maximum number of addresses of a list that are read. Each is searched for in the pool, and a client may have written the list.
+/// Maximum number of addresses of a list that are read. Each is searched for in the pool, and a client may
+/// have written the list.
 const MAX_ADDRESSES: usize = 16;
 
 /// Maximum length of an `ip:port`, in bytes.
@@ -38,8 +40,8 @@ impl RoutedRequest {
 }
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
-    /// Reads the head of a request, and compares the choice or waits for the body. Requests without a body are not compared: they
-    /// go to any endpoint.
+    /// Reads the head of a request, and compares the choice or waits for the body. Requests without a body
+    /// are not compared: they go to any endpoint.
     pub(super) fn begin_to_compare(&mut self, has_body: bool) -> Result<Flow> {
         let Self { exchange, pool, proxy } = self;
         // Decided until the choice can be compared, so that after an early return no body is read.

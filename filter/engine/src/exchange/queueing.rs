@@ -11,7 +11,8 @@ use crate::proxy::{Proxy, Result, headers};
 use crate::queue::Verdict;
 use crate::worker_pool::store::PoolStore;
 
-/// The request's place in the queue. Nothing of its body is kept: it stays with the proxy, and is read again when the request is dispatched.
+/// The request's place in the queue. Nothing of its body is kept: it stays with the proxy, and is read again
+/// when the request is dispatched.
 #[derive(Debug, Default)]
 pub(super) struct QueuePlace {
     /// The ticket, from its entry to its end.

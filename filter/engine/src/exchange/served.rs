@@ -219,8 +219,9 @@ impl Assignment {
         self.usage_predictions.iter().any(UsagePrediction::is_learning)
     }
 
-    /// Adds the changes that the usage in the response of this endpoint makes: samples for plugins that learn, and the counts of its cached
-    /// tokens. Returns these tokens, as the acting rules predicted them; `None` if nothing was predicted, or the response has no cached tokens.
+    /// Adds the changes that the usage in the response of this endpoint makes: samples for plugins that
+    /// learn, and the counts of its cached tokens. Returns these tokens, as the acting rules predicted them;
+    /// `None` if nothing was predicted, or the response has no cached tokens.
     fn learn_from_usage(&mut self, usage: &Usage, by: u64, changes: &mut ChangeList) -> Option<CachedTokens> {
         let mut acting = None;
         let predictions = core::mem::take(&mut self.usage_predictions);
@@ -240,8 +241,8 @@ impl Assignment {
     }
 
     /// The request is over, however it ended: none of its load is in flight any more. `served` is the change
-    /// that its response makes to the counts of the endpoint, and `usage` the tokens of its response, with the endpoint that sent it.
-    /// Returns the cached tokens that the usage shows, where they were predicted.
+    /// that its response makes to the counts of the endpoint, and `usage` the tokens of its response, with
+    /// the endpoint that sent it. Returns the cached tokens that the usage shows, where they were predicted.
     pub(super) fn end(
         &mut self,
         store: &mut impl PoolStore,

@@ -63,7 +63,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
     }
 
-    /// Decides from the start, with the part of the body that has arrived: `size` bytes, or a reading of them.
+    /// Decides from the start, with the part of the body that has arrived: `size` bytes, or a reading of
+    /// them.
     pub(super) fn decide_again(&mut self, size: usize, reading: Option<&Reading<'_>>) -> Result<Flow> {
         let flow = self.decide_by_head(self.exchange.has_body)?;
         if flow != Flow::Hold || !self.exchange.is_held() {

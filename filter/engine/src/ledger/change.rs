@@ -80,7 +80,8 @@ impl Change {
     }
 }
 
-/// The changes that follow from a decision: those of its plugins' states, which are moved out of it, and the load of its reservations.
+/// The changes that follow from a decision: those of its plugins' states, which are moved out of it, and the
+/// load of its reservations.
 pub fn changes_of(decision: &mut Decision, pool: &Endpoints) -> ChangeList {
     let states = core::mem::take(&mut decision.records.changes);
     let mut changes: ChangeList = states.into_iter().map(Change::State).collect();

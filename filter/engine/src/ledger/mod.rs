@@ -1,8 +1,8 @@
 //! The state that changes with every request: plugin states, loads in flight, failures and restarts.
 //!
-//! A decision borrows the [`Ledger`] and returns [`Change`]s. They name endpoints and plugins by their keys, so they mean the
-//! same to a copy with another list of endpoints. A [`LedgerStore`] applies them to the ledger, and to all of its copies in one
-//! order, so all copies are equal.
+//! A decision borrows the [`Ledger`] and returns [`Change`]s. They name endpoints and plugins by their keys,
+//! so they mean the same to a copy with another list of endpoints. A [`LedgerStore`] applies them to the
+//! ledger, and to all of its copies in one order, so all copies are equal.
 
 mod change;
 mod store;
@@ -28,8 +28,9 @@ use endpoint_picker::state::{Observation, PluginStates};
 
 /// Everything that changes with requests, for the endpoints of one pool.
 ///
-/// Loads are kept per *sender*: each worker of the proxy is one, and each [other proxy](endpoint_picker::state::in_flight::sender_of_proxy)
-/// that shares its changes. A sender that vanishes takes its loads with it.
+/// Loads are kept per *sender*: each worker of the proxy is one, and each
+/// [other proxy](endpoint_picker::state::in_flight::sender_of_proxy) that shares its changes. A sender that
+/// vanishes takes its loads with it.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pool: Arc<Endpoints>,
@@ -47,7 +48,8 @@ const _: () = assert_send_and_sync::<Ledger>();
 impl Ledger {
     /// Follows a change of the pool or the policy. State of endpoints and plugins that stay is kept.
     ///
-    /// `avoid_failing` is the time for which an endpoint is avoided after its first failure; zero switches that off.
+    /// `avoid_failing` is the time for which an endpoint is avoided after its first failure; zero switches
+    /// that off.
     pub fn adopt<'a>(
         &mut self,
         pool: Arc<Endpoints>,
@@ -116,7 +118,8 @@ impl Ledger {
         self.states.observe(&Observation { readings, in_flight, others });
     }
 
-    /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not applied yet.
+    /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not
+    /// applied yet.
     pub fn restarts_in(&mut self, readings: &[Reading]) -> ChangeList {
         let mut restarted = ChangeList::new();
         for (endpoint, reading) in self.pool.as_slice().iter().zip(readings) {
@@ -132,7 +135,8 @@ impl Ledger {
         restarted
     }
 
-    /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found them too.
+    /// Removes restarts that were applied since [`Self::restarts_in`] returned them: another sender found
+    /// them too.
     pub fn keep_unapplied_restarts(&self, changes: &mut ChangeList) {
         changes.retain(|change| match *change {
             Change::Endpoint { endpoint, kind: ChangeKind::Restarted { since } } => {
@@ -236,7 +240,8 @@ impl Ledger {
         &self.responses.endpoints
     }
 
-    /// How long clients of this proxy waited for the first byte of each stream of tokens, from the choice of the endpoint on.
+    /// How long clients of this proxy waited for the first byte of each stream of tokens, from the choice of
+    /// the endpoint on.
     pub fn first_token(&self) -> &Waits {
         &self.responses.first_token
     }
@@ -266,7 +271,8 @@ impl Ledger {
         self.routed
     }
 
-    /// All that a decision borrows: the ledger, and readings in the pool's order with the time of their arrival.
+    /// All that a decision borrows: the ledger, and readings in the pool's order with the time of their
+    /// arrival.
     pub fn input<'a>(&'a self, readings: &'a [Reading], readings_arrived: Duration) -> DecisionInput<'a> {
         DecisionInput {
             pool: &self.pool,

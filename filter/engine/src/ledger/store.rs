@@ -26,8 +26,8 @@ pub trait LedgerStore {
     /// Applies changes; with none it costs nothing.
     fn apply(&mut self, changes: ChangeList);
 
-    /// Takes in new readings, in the pool's order: has plugins learn from them, and applies the restarts that they show, unless another
-    /// copy has done so.
+    /// Takes in new readings, in the pool's order: has plugins learn from them, and applies the restarts that
+    /// they show, unless another copy has done so.
     fn observe(&mut self, readings: &[Reading]);
 
     /// Follows a change of the pool or the policy, as [`Ledger::adopt`].

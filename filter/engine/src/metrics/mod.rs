@@ -188,7 +188,8 @@ impl<M: MetricSink> Metrics<M> {
         self.first_chunk_of_expected.record(percent as u128);
     }
 
-    /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes arrive.
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of those whose changes
+    /// arrive.
     pub fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
         let SharingCounts { sent, received, unreadable, failed } = counts;
         self.add(Count::SharingSent, sent);

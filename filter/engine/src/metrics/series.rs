@@ -254,7 +254,8 @@ impl<M: MetricSink> LabelledGauge<M> {
         }
     }
 
-    /// Sets the gauges of these values to zero, also those that only another worker has set, and forgets them.
+    /// Sets the gauges of these values to zero, also those that only another worker has set, and forgets
+    /// them.
     pub(crate) fn remove<'a>(&mut self, values: impl Iterator<Item = &'a str>) {
         for labels in values.map(|value| Labels::new(&[value])) {
             self.0.get_or_make(&labels, Gauge::new).set(0);

@@ -23,7 +23,8 @@ pub const OTHER: &str = "other";
 /// Maximum length of a value, in characters.
 const MAX_VALUE_LENGTH: usize = 128;
 
-/// The values of a series' labels, in their order. They may come from outside: endpoints, models, names of objects.
+/// The values of a series' labels, in their order. They may come from outside: endpoints, models, names of
+/// objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(String);
 
@@ -137,8 +138,8 @@ impl<M: MetricSink> PoolSink<'_, M> {
     }
 }
 
-/// A counter; does nothing if the proxy refused it. Counts are kept here until they are flushed, so that a request costs no call to
-/// the proxy.
+/// A counter; does nothing if the proxy refused it. Counts are kept here until they are flushed, so that a
+/// request costs no call to the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Counter<M: MetricSink> {
     sink: M,

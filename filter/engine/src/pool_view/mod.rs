@@ -91,8 +91,8 @@ impl Topology {
         if waits && !HAS_QUEUE { Err(TopologyRefusal::NoQueue) } else { Ok(()) }
     }
 
-    /// Compiles endpoints and policy. A shadow configuration that cannot be used is logged and left out, because a newer agent may
-    /// have plugins that this build does not know.
+    /// Compiles endpoints and policy. A shadow configuration that cannot be used is logged and left out,
+    /// because a newer agent may have plugins that this build does not know.
     pub fn compile(message: v1::Topology) -> Result<Self, TopologyRefusal> {
         let (pool, pipeline, mut policy) = compile(message)?;
         if !HAS_QUEUE && !policy.fallback.is_empty() {

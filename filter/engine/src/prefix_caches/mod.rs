@@ -1,7 +1,8 @@
 //! The caches of a pool's servers and the models that they serve, as the agent publishes them.
 //!
-//! They are part of neither the [view](crate::pool_view) nor the [ledger](crate::ledger): they change many times a second, and no request changes
-//! them. A shell that includes the library for chat templates keeps them behind a lock of their own, which a decision takes before the ledger's.
+//! They are part of neither the [view](crate::pool_view) nor the [ledger](crate::ledger): they change many
+//! times a second, and no request changes them. A shell that includes the library for chat templates keeps
+//! them behind a lock of their own, which a decision takes before the ledger's.
 
 mod models;
 mod update;
@@ -24,7 +25,8 @@ pub struct PrefixCaches {
 }
 
 impl PrefixCaches {
-    /// Applies a step of an update. The result frees the memory of forgotten blocks when it is dropped, which takes long for many blocks.
+    /// Applies a step of an update. The result frees the memory of forgotten blocks when it is dropped, which
+    /// takes long for many blocks.
     #[must_use = "it frees the memory, which a lock may outlast"]
     pub fn apply(&mut self, step: &Step<'_>) -> impl Sized + use<> {
         let mut forgotten = None;
@@ -68,7 +70,8 @@ impl PrefixCaches {
         self.index.mark_updated(now);
     }
 
-    /// Whether the caches are known, and prompts of requests to this API can be matched, for one model or more.
+    /// Whether the caches are known, and prompts of requests to this API can be matched, for one model or
+    /// more.
     pub fn can_match(&self, api: Api, now: Duration) -> bool {
         self.index.is_known(now) && self.models.can_match(api)
     }

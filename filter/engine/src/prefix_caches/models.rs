@@ -16,7 +16,8 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// The name in the root keys of the model's cached prefixes: the first of a base model's names, or an adapter's own.
+    /// The name in the root keys of the model's cached prefixes: the first of a base model's names, or an
+    /// adapter's own.
     pub fn root(&self) -> &str {
         &self.root
     }
@@ -36,7 +37,8 @@ pub struct ServedModels {
 }
 
 impl ServedModels {
-    /// The models whose prefixes are known, with keys that are made as here. Of two with one name the first counts.
+    /// The models whose prefixes are known, with keys that are made as here. Of two with one name the first
+    /// counts.
     pub fn new(models: &[Model], texts_of: impl Fn(&Model) -> Arc<dyn PromptTexts>) -> Self {
         let mut served = Self::default();
         for model in models {

@@ -1,4 +1,5 @@
-//! A message of the agent about cached prefixes, in steps. A step of blocks takes little time; the first step takes longer if it forgets blocks of some endpoints.
+//! A message of the agent about cached prefixes, in steps. A step of blocks takes little time; the first step
+//! takes longer if it forgets blocks of some endpoints.
 
 use core::fmt;
 use std::sync::Arc;
@@ -142,7 +143,8 @@ fn is_regular(blocks: &Blocks, is_stored: bool) -> bool {
 }
 
 impl<'a> BlocksOfStep<'a> {
-    /// The endpoint and the key of each removed block. A block of an endpoint that the message does not name is left out.
+    /// The endpoint and the key of each removed block. A block of an endpoint that the message does not name
+    /// is left out.
     pub(super) fn removed(&self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let Self { blocks, endpoints, from, to } = *self;
         (from..to).filter_map(move |at| Some((endpoint(blocks, endpoints, at)?, *blocks.keys.get(at)?)))

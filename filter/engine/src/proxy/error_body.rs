@@ -1,4 +1,5 @@
-//! Rejections as responses: the JSON error objects that OpenAI clients read, and the statuses that clients of gRPC read.
+//! Rejections as responses: the JSON error objects that OpenAI clients read, and the statuses that clients of
+//! gRPC read.
 
 use endpoint_picker::decision::rejection::{Code, Rejection};
 use serde::Serialize;

@@ -42,9 +42,10 @@ pub enum Metadata<'a> {
 }
 
 impl Metadata<'_> {
-    /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata` filter copies the header into
-    /// metadata. `None` for the destination, whose own header is copied, for a shadow, which sets no header, for other pools, which such a
-    /// proxy does not have, and for numbers of responses, which come too late for a request header.
+    /// A request header with the value, for a proxy that cannot write metadata: its `header_to_metadata`
+    /// filter copies the header into metadata. `None` for the destination, whose own header is copied, for a
+    /// shadow, which sets no header, for other pools, which such a proxy does not have, and for numbers of
+    /// responses, which come too late for a request header.
     pub fn as_header(&self) -> Option<(&'static str, Cow<'_, str>)> {
         match *self {
             Self::Destination(_) | Self::RetryIn(_) | Self::ShadowExplanation(_) | Self::Attribute(_) => None,

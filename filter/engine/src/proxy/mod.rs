@@ -37,11 +37,12 @@ pub const REJECTED_DETAILS: &str = "endpoint_picker_rejected";
 /// The result of a call to the proxy.
 pub type Result<T> = core::result::Result<T, ProxyError>;
 
-/// Has the proxy call [`Exchange::resumed`](crate::exchange::Exchange::resumed) on the request's own thread. The [queue](crate::queue)
-/// calls it from any thread, while it is locked; so it must not call the queue.
+/// Has the proxy call [`Exchange::resumed`](crate::exchange::Exchange::resumed) on the request's own thread.
+/// The [queue](crate::queue) calls it from any thread, while it is locked; so it must not call the queue.
 pub type Resume = Box<dyn Fn() + Send>;
 
-/// The address in a text of the proxy. Comparing it with the address of the `likely` endpoint takes less than parsing it.
+/// The address in a text of the proxy. Comparing it with the address of the `likely` endpoint takes less than
+/// parsing it.
 pub fn parse_address(text: &[u8], likely: Option<&Endpoint>) -> Option<SocketAddr> {
     match likely {
         Some(likely) if likely.printed_address().as_bytes() == text => Some(likely.address()),
@@ -51,7 +52,7 @@ pub fn parse_address(text: &[u8], likely: Option<&Endpoint>) -> Option<SocketAdd
 
 /// One request in a proxy, from its head to the end of its response.
 pub trait Proxy {
-    /// Time since an origin that all workers of the proxy share. All calls of one event may return one time.
+    /// Time since an origin that all workers of the proxy share. It may be the time of the whole event.
     fn now(&self) -> Result<Duration>;
 
     /// The time since then, by a clock that is read now.
@@ -85,7 +86,8 @@ pub trait Proxy {
     /// All of a namespace of the request's filter metadata, in the proxy's encoding.
     fn metadata_namespace(&self, namespace: &str) -> Result<Option<Vec<u8>>>;
 
-    /// One value of the request's filter metadata: a [packed](endpoint_picker::request::packed) list, or the bytes of a string.
+    /// One value of the request's filter metadata: a [packed](endpoint_picker::request::packed) list, or the
+    /// bytes of a string.
     fn metadata(&self, namespace: &str, key: &str) -> Result<Option<Vec<u8>>>;
 
     /// Leaves a value in the request's metadata, for the cluster and the access log.
@@ -100,7 +102,8 @@ pub trait Proxy {
     /// Responds to the request instead of a server.
     fn send_response(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> Result<()>;
 
-    /// The address of the server that was tried last; `None` if none was. Nearly always it is the address of the `likely` endpoint.
+    /// The address of the server that was tried last; `None` if none was. Nearly always it is the address of
+    /// the `likely` endpoint.
     fn upstream_address(&self, likely: Option<&Endpoint>) -> Result<Option<SocketAddr>>;
 
     /// The number of attempts so far, the last one included; `None` if the proxy does not know it.

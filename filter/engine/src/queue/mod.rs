@@ -231,7 +231,8 @@ impl Queue {
         self.pending.remove(&ticket);
     }
 
-    /// A request is over, however it ended, and is never resumed after this. `tokens` were served to it, as far as they are known.
+    /// A request is over, however it ended, and is never resumed after this. `tokens` were served to it, as
+    /// far as they are known.
     pub fn leave(&mut self, ticket: Ticket, tokens: Option<Tokens>) {
         // Envoy gives no time here. Zero is before the last call, so the machine keeps the time of that call.
         const LAST: Duration = Duration::ZERO;

@@ -21,7 +21,8 @@ pub(super) struct ClientResponse {
     progress: ResponseProgressOfClient,
     /// Tokens before the response that is received now; `None` during the first one.
     before: Option<TokensBefore>,
-    /// Blanks at the end of the text that the server generates again: templates remove them from the last message.
+    /// Blanks at the end of the text that the server generates again: templates remove them from the last
+    /// message.
     repeated: String,
 }
 
@@ -38,8 +39,8 @@ enum ResponseProgressOfClient {
 }
 
 impl ClientResponse {
-    /// Writes an event with this data for the client: unchanged if it is of the first response, and otherwise as a part of that response.
-    /// Returns the text that is new to the client.
+    /// Writes an event with this data for the client: unchanged if it is of the first response, and otherwise
+    /// as a part of that response. Returns the text that is new to the client.
     pub(super) fn add<'e>(
         &mut self,
         event: &[u8],
@@ -155,8 +156,8 @@ impl ClientResponse {
         self.blank_tokens = 0;
     }
 
-    /// The end of a response whose text is complete: the marker of the end, and before it the client's limit as the reason, unless the
-    /// client has a reason.
+    /// The end of a response whose text is complete: the marker of the end, and before it the client's limit
+    /// as the reason, unless the client has a reason.
     pub(super) fn last_events(&self, api: StreamApi) -> Vec<u8> {
         let is_chat = api == StreamApi::Chat;
         let finish = self.identity.as_ref().filter(|_| !self.is_whole_text());

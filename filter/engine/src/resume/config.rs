@@ -4,7 +4,8 @@ use core::fmt;
 
 use serde::Deserialize;
 
-/// The bytes that the request and the text of one stream may take. Reading a list of short messages takes up to twenty times its bytes.
+/// The bytes that the request and the text of one stream may take. Reading a list of short messages takes up
+/// to twenty times its bytes.
 const KEPT_BYTES: core::ops::RangeInclusive<usize> = 1024..=8 << 20;
 
 /// The number of times that a stream may be resumed.
@@ -17,7 +18,8 @@ const PAUSE_SECONDS: core::ops::RangeInclusive<u64> = 1..=3600;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResumeConfig {
-    /// The proxy's cluster that connects to the address in the header [`DESTINATION`](crate::proxy::headers::DESTINATION).
+    /// The proxy's cluster that connects to the address in the header
+    /// [`DESTINATION`](crate::proxy::headers::DESTINATION).
     pub cluster: String,
     /// The number of times that a stream may be resumed.
     #[serde(default = "default_resumptions")]
@@ -28,12 +30,12 @@ pub struct ResumeConfig {
     /// Bytes that the requests and texts of all streams of the pool may take.
     #[serde(default = "default_kept_bytes_in_all")]
     pub max_kept_bytes_in_all: usize,
-    /// Bytes of a response that the proxy holds for a client that reads slower than the server writes, in addition to its
-    /// connection's buffer. Envoy gives a module no way to slow the server down.
+    /// Bytes of a response that the proxy holds for a client that reads slower than the server writes, in
+    /// addition to its connection's buffer. Envoy gives a module no way to slow the server down.
     #[serde(default = "default_unread_bytes")]
     pub max_unread_bytes: usize,
-    /// Seconds without a byte of a response after which its server has failed; absent: no limit. Longer than the longest wait for a
-    /// first token.
+    /// Seconds without a byte of a response after which its server has failed; absent: no limit. Longer than
+    /// the longest wait for a first token.
     pub max_pause_seconds: Option<u64>,
 }
 

@@ -93,7 +93,8 @@ impl<'e> Event<'e> {
         }
     }
 
-    /// Its text as a part of its data, if it has text without escapes and nothing else that a resumption depends on.
+    /// Its text as a part of its data, if it has text without escapes and nothing else that a resumption
+    /// depends on.
     pub(super) fn plain_text(&self) -> Option<&'e str> {
         let is_plain = self.usage.is_none() && !self.is_finish() && self.other_output().is_none();
         match self.text_of_choice()? {
@@ -154,7 +155,8 @@ pub(super) struct TokensBefore {
 }
 
 impl TokensBefore {
-    /// The usage of the whole response. `part` is the usage in the continuation, whose prompt has the text before.
+    /// The usage of the whole response. `part` is the usage in the continuation, whose prompt has the text
+    /// before.
     fn sum(self, part: EventUsage) -> EventUsage {
         EventUsage {
             prompt_tokens: self
@@ -174,9 +176,9 @@ impl Identity {
         Some(Self { members, object: event.get("object").cloned().unwrap_or_default() })
     }
 
-    /// The event as part of the response with this identity: without the role, with this text in place of its own, and with the usage of the
-    /// whole. `None` if nothing is left of it. An event that [`Value`] cannot represent, such as one with
-    /// a number beyond all floats, is unchanged.
+    /// The event as part of the response with this identity: without the role, with this text in place of its
+    /// own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`] cannot
+    /// represent, such as one with a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
         data: &[u8],

@@ -60,8 +60,8 @@ fn length_of_event(bytes: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-/// The data of an event. `None` if it has none, such as a comment. Of several lines of data only the first is read: no server of this API
-/// sends more.
+/// The data of an event. `None` if it has none, such as a comment. Of several lines of data only the first is
+/// read: no server of this API sends more.
 pub(super) fn data(event: &[u8]) -> Option<&[u8]> {
     event.split(|&byte| byte == b'\n').find_map(|line| Some(line.strip_prefix(b"data:")?.trim_ascii()))
 }

@@ -10,7 +10,8 @@ pub(super) struct PlainEvent {
 }
 
 impl PlainEvent {
-    /// The event of these bytes, in which `read` was read; `None` if it has more than text, or its text is written with escapes.
+    /// The event of these bytes, in which `read` was read; `None` if it has more than text, or its text is
+    /// written with escapes.
     pub(super) fn of(event: &[u8], read: &Event<'_>) -> Option<Self> {
         let text = read.plain_text()?;
         let from = text.as_ptr().addr().checked_sub(event.as_ptr().addr())?;
@@ -19,8 +20,8 @@ impl PlainEvent {
         Some(Self { before, after })
     }
 
-    /// The text of an event that is equal but for its text; `None` for any other event, and for one whose text is empty or written
-    /// with escapes.
+    /// The text of an event that is equal but for its text; `None` for any other event, and for one whose
+    /// text is empty or written with escapes.
     pub(super) fn text_of<'e>(&self, event: &'e [u8]) -> Option<&'e str> {
         let text = event.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         let is_plain = |&byte: &u8| byte >= b' ' && byte != b'"' && byte != b'\\';

@@ -31,17 +31,20 @@ impl StreamApi {
 /// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unresumable {
-    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the text continues.
+    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the
+    /// text continues.
     Unreadable,
     /// The request asks for several responses.
     SeveralChoices,
-    /// The request asks for log probabilities or tokens, which the continuation would count from its own beginning.
+    /// The request asks for log probabilities or tokens, which the continuation would count from its own
+    /// beginning.
     TokenDetails,
     /// The response has to follow a grammar, which a server would begin again.
     StructuredOutput,
     /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
     OtherField,
-    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count again in the continuation.
+    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count
+    /// again in the continuation.
     NoLimit,
     /// Request and text are larger than a stream may keep, or all streams together.
     TooLarge,
@@ -167,7 +170,8 @@ impl ResumableRequest {
         self.has_usage
     }
 
-    /// The body of the request that continues a response of which the client has this text, of this many tokens.
+    /// The body of the request that continues a response of which the client has this text, of this many
+    /// tokens.
     pub fn continuation(&self, text: &str, tokens: u64) -> Result<Vec<u8>, Unresumable> {
         if text.is_empty() {
             return Ok(self.body.clone());
@@ -249,7 +253,8 @@ impl Serialize for OrderedObject<'_> {
     }
 }
 
-/// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree which of the values counts.
+/// The members of the object that is the whole text. A name that is repeated is refused: servers do not agree
+/// which of the values counts.
 fn members(json: &[u8]) -> Result<Members<'_>, Unresumable> {
     struct MembersVisitor;
     impl<'de> serde::de::Visitor<'de> for MembersVisitor {
@@ -294,8 +299,8 @@ fn messages(list: &RawValue, continues: bool) -> Result<(Vec<&RawValue>, Option<
     Ok((messages, last))
 }
 
-/// The messages with the text of the response: at the end of the last message if the client has it continued, and as one more message
-/// otherwise.
+/// The messages with the text of the response: at the end of the last message if the client has it continued,
+/// and as one more message otherwise.
 fn with_text<'a>(list: &'a RawValue, text: &str, continues: bool) -> Result<Cow<'a, RawValue>, Unresumable> {
     let (mut messages, last) = messages(list, continues)?;
     let message = if let Some(last) = last {

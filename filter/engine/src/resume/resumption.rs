@@ -77,15 +77,15 @@ impl Cut {
     ];
 }
 
-/// Maximum number of servers that get a request one after another without serving it; the retries of the shipped routes reach the same
-/// number.
+/// Maximum number of servers that get a request one after another without serving it; the retries of the
+/// shipped routes reach the same number.
 const MAX_SERVERS: u32 = 4;
 
 /// Number of servers that may die at the same text.
 const MAX_DEATHS: u32 = 2;
 
-/// Statuses with which a server refuses a request before it works on it, so that another one may serve it: its queue is full, or it starts
-/// or stops. The shipped routes retry the same.
+/// Statuses with which a server refuses a request before it works on it, so that another one may serve it:
+/// its queue is full, or it starts or stops. The shipped routes retry the same.
 pub const REFUSALS: [u16; 2] = [429, 503];
 
 /// The next step when a server's response has ended.

@@ -55,7 +55,8 @@ impl Exporter {
         self.has_resync = true;
     }
 
-    /// The next message; `None` while nothing has changed and no heartbeat is due. `own` has the loads of this proxy, not zero.
+    /// The next message; `None` while nothing has changed and no heartbeat is due. `own` has the loads of
+    /// this proxy, not zero.
     pub(super) fn next(
         &mut self,
         changes: Vec<Change>,

@@ -35,7 +35,8 @@ pub trait PeerLedger {
 /// some seconds.
 const MAX_WORDS: usize = 1 << 16;
 
-/// This proxy's own changes, until they are sent to the agent. Loads are not among them: their sums are read from the ledger.
+/// This proxy's own changes, until they are sent to the agent. Loads are not among them: their sums are read
+/// from the ledger.
 #[derive(Debug, Default)]
 pub struct Outbox {
     is_open: bool,
@@ -135,7 +136,8 @@ pub struct LocalPeer {
 }
 
 impl LocalPeer {
-    /// A ledger of this pool for the plugins of this pipeline. An endpoint that fails is first avoided for `avoid_failing`.
+    /// A ledger of this pool for the plugins of this pipeline. An endpoint that fails is first avoided for
+    /// `avoid_failing`.
     pub fn new(pool: Arc<Endpoints>, pipeline: &Pipeline, avoid_failing: Duration) -> Self {
         let mut peer = Self::default();
         peer.ledger.adopt(pool, [pipeline], avoid_failing);

@@ -1,6 +1,7 @@
 //! Which messages of a sender have arrived.
 
-/// The newest sequence numbers of a sender's messages, and which of them have arrived: the last 128, at least two and a half seconds.
+/// The newest sequence numbers of a sender's messages, and which of them have arrived: the last 128, at least
+/// two and a half seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     /// Zero: none has arrived.

@@ -1,4 +1,5 @@
-//! This proxy as a sender: its identity, and how far it has read the feeds of agents. A worker that takes over continues with both.
+//! This proxy as a sender: its identity, and how far it has read the feeds of agents. A worker that takes
+//! over continues with both.
 
 use endpoint_picker_wire::changes;
 
@@ -14,7 +15,8 @@ pub struct Identity {
 /// Maximum number of feeds whose positions are kept: an agent that restarts has a new one.
 const MAX_FEEDS: usize = 8;
 
-/// Positions up to which a proxy has read the feeds that it got lately. A balancer may send its requests to several agents in turn.
+/// Positions up to which a proxy has read the feeds that it got lately. A balancer may send its requests to
+/// several agents in turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions(Vec<FeedPosition>);
 

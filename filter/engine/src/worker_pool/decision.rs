@@ -61,7 +61,8 @@ impl PickAddresses {
     }
 }
 
-/// The random numbers of a worker. A shadow draws its own, so that it does not change the draws of the acting rules.
+/// The random numbers of a worker. A shadow draws its own, so that it does not change the draws of the acting
+/// rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {
     pub(crate) acting: SplitMix64,
@@ -75,7 +76,8 @@ impl Draws {
     }
 }
 
-/// The part of a decision that follows from the request and the readings alone: it is computed before the ledger is read.
+/// The part of a decision that follows from the request and the readings alone: it is computed before the
+/// ledger is read.
 #[derive(Debug)]
 pub(crate) struct PreparedRequest<'a> {
     own: Prepared<'a>,

@@ -123,7 +123,8 @@ impl Route {
 pub struct Assignment {
     /// Keys of the endpoints that the request may go to, in the order in which they are tried.
     pub destinations: Few<u64>,
-    /// The key of the rank that was picked at each of the destinations, where the ranks of a server share a port; else empty.
+    /// The key of the rank that was picked at each of the destinations, where the ranks of a server share a
+    /// port; else empty.
     pub ranks: Few<u64>,
     /// The load that it has in flight.
     pub loads: Few<AssignedLoad>,
@@ -137,7 +138,8 @@ pub struct Assignment {
     pub sent_prompts: Few<SentPrompt>,
     /// The time of the decision.
     pub at: Duration,
-    /// The place among the other pools of the one that has its load, after [a retry there](crate::worker_pool::WorkerPool::hand_over).
+    /// The place among the other pools of the one that has its load, after
+    /// [a retry there](crate::worker_pool::WorkerPool::hand_over).
     pub(crate) handed_over: Option<usize>,
     /// The progress of its response.
     pub(crate) progress: ResponseProgress,

@@ -38,7 +38,8 @@ pub(crate) struct OtherResponse {
 }
 
 impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
-    /// The place, among the other pools, of the pool that [takes](fallback::other_pool) a request of this priority in place of this pool.
+    /// The place, among the other pools, of the pool that [takes](fallback::other_pool) a request of this
+    /// priority in place of this pool.
     pub(crate) fn other_pool(
         &self,
         headers: Headers<'_>,
@@ -66,8 +67,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         priority < 0 && self.view().topology().pipeline.flow_control().is_none()
     }
 
-    /// The names of the other pools that can serve a request which was sent to this pool with this model: those that neither
-    /// replace the model nor refuse it. Its body stays the same for all attempts.
+    /// The names of the other pools that can serve a request which was sent to this pool with this model:
+    /// those that neither replace the model nor refuse it. Its body stays the same for all attempts.
     pub(crate) fn retry_pools(&self, api: Api, headers: Headers<'_>, model: &str) -> Vec<Arc<str>> {
         let mut rng = self.draws.acting.clone();
         let can_serve = |other: &&OtherPool<S>| {
@@ -81,8 +82,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         self.listed().map(|(_, other)| other).filter(can_serve).map(|other| Arc::clone(&other.name)).collect()
     }
 
-    /// Moves the load of a request to the other pool that responds to it, if one has the endpoint. Returns the endpoint's key. The
-    /// destinations of this pool have failed before, and are avoided from now on.
+    /// Moves the load of a request to the other pool that responds to it, if one has the endpoint. Returns
+    /// the endpoint's key. The destinations of this pool have failed before, and are avoided from now on.
     pub(crate) fn hand_over(&mut self, assignment: &mut Assignment, response: OtherResponse) -> Option<u64> {
         let OtherResponse { address, outcome, is_elsewhere, at } = response;
         let mut others = self.others.iter_mut().enumerate();

@@ -104,8 +104,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         Self { held_bodies: self.config.limits.budget(Arc::clone(used)), ..self }
     }
 
-    /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools, and `list` are places among
-    /// all that were ever added. Requests move only where the stores have queues.
+    /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools,
+    /// and `list` are places among all that were ever added. Requests move only where the stores have queues.
     pub fn set_fallback(&mut self, new: impl IntoIterator<Item = OtherPool<S>>, list: Vec<usize>) {
         self.others.extend(new);
         self.fallback = list;

@@ -13,11 +13,11 @@ use crate::queue::Queue;
 
 /// Keeps the view and the ledger of a pool.
 ///
-/// A worker has its own copy of both ([`PoolCopy`]), or all workers share them. The ledger is read inside closures, so that a
-/// lock can implement this trait too.
+/// A worker has its own copy of both ([`PoolCopy`]), or all workers share them. The ledger is read inside
+/// closures, so that a lock can implement this trait too.
 pub trait PoolStore {
-    /// A view while it is read. Where workers share it, it is not counted among its owners: every worker would
-    /// write the count for each request.
+    /// A view while it is read. Where workers share it, it is not counted among its owners: every worker
+    /// would write the count for each request.
     type View: Deref<Target = Arc<PoolView>>;
 
     /// The newest view.
@@ -31,10 +31,11 @@ pub trait PoolStore {
         self.read(|ledger| ledger.is_failing(endpoint))
     }
 
-    /// Runs `decide` with a view and a ledger that are up to date and have the same endpoints, and applies the changes that it returns.
+    /// Runs `decide` with a view and a ledger that are up to date and have the same endpoints, and applies
+    /// the changes that it returns.
     ///
-    /// When another worker routed a request at the same time, `decide` may be called a second time, and only its second result
-    /// counts.
+    /// When another worker routed a request at the same time, `decide` may be called a second time, and only
+    /// its second result counts.
     fn transact<T>(&mut self, decide: impl FnMut(&Arc<PoolView>, &Ledger) -> (T, ChangeList)) -> T;
 
     /// Applies changes; with none it costs nothing.
@@ -46,7 +47,8 @@ pub trait PoolStore {
         None
     }
 
-    /// Runs with the queue in front of the pool. Inside, view and ledger can be read. `None`: requests do not wait in this proxy.
+    /// Runs with the queue in front of the pool. Inside, view and ledger can be read. `None`: requests do not
+    /// wait in this proxy.
     fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
         let _ = run;
         None
@@ -70,7 +72,8 @@ pub trait PoolStore {
     }
 }
 
-/// A keeper whose view its worker replaces. Where workers share a view, the thread that polls the agent replaces it.
+/// A keeper whose view its worker replaces. Where workers share a view, the thread that polls the agent
+/// replaces it.
 pub trait OwnStore: PoolStore {
     /// Replaces the view and has the ledger follow it. Returns the older view.
     fn adopt(&mut self, newer: Arc<PoolView>) -> Arc<PoolView>;

@@ -176,7 +176,8 @@ fn conversations_by_the_responses_api_stay_and_teach_as_chats_do() {
     let (chats, responses) = (hold(CHATS), hold(RESPONSES));
     assert!(chats.0 >= 95, "{chats:?}");
     assert_eq!(responses, chats);
-    // Events that announce a stream come after 17 ms. No server can read these prompts in that time, so as outputs they would teach nothing.
+    // Events that announce a stream come after 17 ms. No server can read these prompts in that time, so as
+    // outputs they would teach nothing.
     let (_, announced) = hold(Client { announcement: DELTA, ..RESPONSES });
     assert!((announced - responses.1).abs() > 0.01, "{announced} and {responses:?} ms per token");
 }

@@ -67,7 +67,8 @@ impl OwnStore for SharedStore {
     }
 }
 
-/// The pools `a`, `b` and `c`; `b` and `c` may take requests of `a`. Each has two endpoints, numbered 1 and 2, 3 and 4, 5 and 6.
+/// The pools `a`, `b` and `c`; `b` and `c` may take requests of `a`. Each has two endpoints, numbered 1 and
+/// 2, 3 and 4, 5 and 6.
 struct Pools {
     /// `a`, and the others as the configuration of `a` uses them.
     pools: Vec<(WorkerPool<SharedStore, FakeSink>, FakeSink)>,
@@ -122,7 +123,8 @@ impl Pools {
         })
     }
 
-    /// The servers of a pool report these numbers of waiting requests; without numbers the pool has no endpoints.
+    /// The servers of a pool report these numbers of waiting requests; without numbers the pool has no
+    /// endpoints.
     fn read(&mut self, pool: usize, waiting: &[u64]) {
         let numbers = numbers(pool).map(u16::from).into_iter().take(waiting.len());
         let topology = testing::topology(["a", "b", "c"][pool], numbers, self.policies[pool].clone());
@@ -432,7 +434,8 @@ fn a_pool_that_leaves_the_list_ends_the_requests_that_it_has() {
     assert_eq!(pools.in_flight(), [0, 0, 1]);
 }
 
-/// Random states of the pools, and requests that fail, are answered by their own or by another pool, or end without a response.
+/// Random states of the pools, and requests that fail, are answered by their own or by another pool, or end
+/// without a response.
 #[test]
 fn each_request_counts_once_and_no_load_is_left() {
     for seed in 0..40 {

@@ -52,7 +52,8 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A pool before its first snapshot. `fields` is added to the configuration, which has an agent unless they list endpoints.
+    /// A pool before its first snapshot. `fields` is added to the configuration, which has an agent unless
+    /// they list endpoints.
     pub(crate) fn without_snapshot(fields: &Value) -> Self {
         let agent =
             if fields.get("endpoints").is_some() { json!({}) } else { json!({"agentCluster": "agent"}) };

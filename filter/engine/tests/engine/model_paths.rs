@@ -1,4 +1,5 @@
-//! Paths whose requests name a model, next to those with prompts: rerank and its like, uploads, and `/invocations`.
+//! Paths whose requests name a model, next to those with prompts: rerank and its like, uploads, and
+//! `/invocations`.
 
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_wire::v1;

@@ -95,7 +95,8 @@ fn whole(log: u64, stored: Blocks) -> CachedPrefixes {
     }
 }
 
-/// A pool of three endpoints whose scorer of precise matches decides; with equal scores the second one has the fewest waiting requests.
+/// A pool of three endpoints whose scorer of precise matches decides; with equal scores the second one has
+/// the fewest waiting requests.
 fn fixture() -> Fixture {
     with_config(&json!({"limits": {"peekBytes": 1024, "maxHeldBytes": 4096}}))
 }

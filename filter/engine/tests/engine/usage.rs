@@ -71,7 +71,8 @@ fn counts(fixture: &Fixture) -> (u64, u64) {
     (sum(|it| it.predicted_cached_tokens), sum(|it| it.cached_tokens))
 }
 
-/// Predictions by events and by prompts, of all endpoints together: responses, the sum of their errors, and those that are wrong.
+/// Predictions by events and by prompts, of all endpoints together: responses, the sum of their errors, and
+/// those that are wrong.
 pub(crate) fn errors(fixture: &Fixture) -> [(u64, u64, u64); 2] {
     let endpoints = reported(fixture);
     let sum = |of: fn(EndpointReport) -> Option<PredictionErrors>| {

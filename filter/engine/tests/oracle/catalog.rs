@@ -1,4 +1,5 @@
-//! Plugins as configurations declare them: each type with parameters that change what it does. Those of scorers are next to their rules.
+//! Plugins as configurations declare them: each type with parameters that change what it does. Those of
+//! scorers are next to their rules.
 
 use serde_json::{Value, json};
 
@@ -151,7 +152,8 @@ pub(crate) const BURSTS: &str = "burst-prefix-cache-producer";
 /// The name that some of these plugins know a session producer by.
 pub(crate) const SESSIONS: &str = "sessions";
 
-/// The attribute that some of these plugins know an agent session by, and the type of the plugin that publishes it.
+/// The attribute that some of these plugins know an agent session by, and the type of the plugin that
+/// publishes it.
 pub(crate) const AGENTS: &str = "agent-identity";
 
 /// Declared if another plugin speaks of them.

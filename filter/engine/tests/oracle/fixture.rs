@@ -128,7 +128,8 @@ impl Fixture {
         self.ledger.ledger().pool()
     }
 
-    /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is `at` here.
+    /// Takes over what `other` has, whose endpoints are the same; `order[at]` is the place there of what is
+    /// `at` here.
     pub(crate) fn look_like(&mut self, other: &Self, order: &[usize]) {
         self.now = other.now;
         self.readings_arrived = other.readings_arrived;

@@ -1,7 +1,7 @@
 //! A slow and obvious second implementation of the whole decision must agree with the core.
 //!
-//! Random choices, ties and draws, are not predicted: the oracle gets the choice and checks whether it is one of those
-//! the rules allow.
+//! Random choices, ties and draws, are not predicted: the oracle gets the choice and checks whether it is one
+//! of those the rules allow.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

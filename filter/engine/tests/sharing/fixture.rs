@@ -45,7 +45,8 @@ impl Proxy {
         Self { peer, client: client(sender, 1), pipeline }
     }
 
-    /// Decides for a prompt that is this text many times. Returns the endpoint and the matched blocks, and the reservation.
+    /// Decides for a prompt that is this text many times. Returns the endpoint and the matched blocks, and
+    /// the reservation.
     pub(crate) fn decide(&mut self, text: &str, now: Duration) -> Decided {
         let body = format!(r#"{{"model": "llama", "prompt": "{}"}}"#, text.repeat(200));
         let options = self.pipeline.body_options(Headers::default());

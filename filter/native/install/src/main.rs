@@ -1,6 +1,8 @@
-//! Copies the native module of its image into the folder that is its argument, for an init container: `install-module /opt/endpoint-picker`.
+//! Copies the native module of its image into the folder that is its argument, for an init container:
+//! `install-module /opt/endpoint-picker`.
 //!
-//! An Envoy may run with a file of this name, and a change of that file would change the code that Envoy runs. So the copy gets another name first and is then renamed.
+//! An Envoy may run with a file of this name, and a change of that file would change the code that Envoy
+//! runs. So the copy gets another name first and is then renamed.
 
 use std::env;
 use std::fmt::Display;
@@ -27,7 +29,8 @@ fn fail(reason: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Copies a file into a folder that exists. Another file of the same name there stays whole until the copy takes its place.
+/// Copies a file into a folder that exists. Another file of the same name there stays whole until the copy
+/// takes its place.
 fn install(module: &Path, folder: &Path) -> Result<(), String> {
     let name = module.file_name().ok_or_else(|| format!("{} is not a file", module.display()))?;
     let target = folder.join(name);

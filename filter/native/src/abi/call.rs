@@ -14,8 +14,8 @@ fn headers(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<Header> {
     pairs.iter().map(|(name, value)| Header::of_bytes(name, value)).collect()
 }
 
-/// Envoy may call other hooks of the request inside each of these calls, so nothing may borrow its state. After the last chunk and after a reset
-/// the request may be destroyed.
+/// Envoy may call other hooks of the request inside each of these calls, so nothing may borrow its state.
+/// After the last chunk and after a reset the request may be destroyed.
 impl RequestHandle<'_> {
     /// Sends a whole request to a cluster. Returns its number; `None` if Envoy does not send it.
     pub(crate) fn start_call(

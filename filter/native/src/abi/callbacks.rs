@@ -46,7 +46,8 @@ callbacks! {
     fn http_drain_body(filter: EnvoyPtr, part: u32, bytes: usize) -> bool;
     /// Appends to a part of the body.
     fn http_append_body(filter: EnvoyPtr, part: u32, data: Buffer) -> bool;
-    /// Whether the received part is the one that an earlier filter had buffered, so that both parts are the same bytes.
+    /// Whether the received part is the one that an earlier filter had buffered, so that both parts are the
+    /// same bytes.
     fn http_received_buffered_request_body(filter: EnvoyPtr) -> bool;
     /// The bytes that Envoy buffers for this stream; 0 is without a limit.
     fn http_get_buffer_limit(filter: EnvoyPtr) -> u64;
@@ -64,15 +65,15 @@ callbacks! {
         details: Buffer,
     );
 
-    /// Sends the head of a response in place of the router's. Inside this call, and inside the next two, Envoy may call other hooks of the
-    /// same filter, also the hook that destroys it.
+    /// Sends the head of a response in place of the router's. Inside this call, and inside the next two,
+    /// Envoy may call other hooks of the same filter, also the hook that destroys it.
     fn http_send_response_headers(filter: EnvoyPtr, headers: *const Header, headers_count: usize, end_of_stream: bool);
     /// Sends a chunk of that response's body.
     fn http_send_response_data(filter: EnvoyPtr, data: Buffer, end_of_stream: bool);
     /// Resets the client's stream; reason 0 is a reset by the proxy.
     fn http_filter_reset_stream(filter: EnvoyPtr, reason: u32, details: Buffer);
-    /// Sends a request of the filter's own to a cluster, and writes its number. Its response comes in hooks, also inside this call. A
-    /// timeout of 0 is none. 0 is success.
+    /// Sends a request of the filter's own to a cluster, and writes its number. Its response comes in hooks,
+    /// also inside this call. A timeout of 0 is none. 0 is success.
     fn http_filter_start_http_stream(
         filter: EnvoyPtr,
         number: *mut u64,
@@ -108,7 +109,8 @@ callbacks! {
     fn http_set_dynamic_metadata_string(filter: EnvoyPtr, namespace: Buffer, key: Buffer, value: Buffer);
     /// Sets a number of the request's dynamic metadata.
     fn http_set_dynamic_metadata_number(filter: EnvoyPtr, namespace: Buffer, key: Buffer, value: f64);
-    /// Sets a value that filters of this request share. A value is set once: Envoy refuses a second one under the same key.
+    /// Sets a value that filters of this request share. A value is set once: Envoy refuses a second one under
+    /// the same key.
     fn http_set_filter_state_bytes(filter: EnvoyPtr, key: Buffer, value: Buffer) -> bool;
     /// Reads such a value; false if there is none.
     fn http_get_filter_state_bytes(filter: EnvoyPtr, key: Buffer, value: *mut Buffer) -> bool;
@@ -117,8 +119,8 @@ callbacks! {
     fn http_filter_get_attribute_string(filter: EnvoyPtr, attribute: u32, value: *mut Buffer) -> bool;
     /// An attribute that is a number; as [`http_filter_get_attribute_string`].
     fn http_filter_get_attribute_int(filter: EnvoyPtr, attribute: u32, value: *mut u64) -> bool;
-    /// Prefers a host, an `ip:port`, for the next attempts; strictly: to the balancer, for the first attempt. False if it is not an
-    /// address.
+    /// Prefers a host, an `ip:port`, for the next attempts; strictly: to the balancer, for the first attempt.
+    /// False if it is not an address.
     fn http_set_upstream_override_host(filter: EnvoyPtr, host: Buffer, strict: bool) -> bool;
     /// The worker that runs the request, from 0; the main thread has the next number.
     fn http_filter_get_worker_index(filter: EnvoyPtr) -> u32;
@@ -129,7 +131,8 @@ callbacks! {
 
     /// A scheduler of a request; the module deletes it. On the request's worker.
     fn http_filter_scheduler_new(filter: EnvoyPtr) -> EnvoyPtr;
-    /// Has Envoy call `on_http_filter_scheduled` on the request's worker, unless the request is gone. Any thread, while the worker runs.
+    /// Has Envoy call `on_http_filter_scheduled` on the request's worker, unless the request is gone. Any
+    /// thread, while the worker runs.
     fn http_filter_scheduler_commit(scheduler: EnvoyPtr, event: u64);
     /// Deletes a scheduler. Any thread.
     fn http_filter_scheduler_delete(scheduler: EnvoyPtr);
@@ -187,8 +190,8 @@ callbacks! {
         amount: u64,
     ) -> u32;
 
-    /// Adds hosts of this priority. All arrays but `metadata` have `count` values; `hosts` gets the new ones in the same order. Main
-    /// thread only.
+    /// Adds hosts of this priority. All arrays but `metadata` have `count` values; `hosts` gets the new ones
+    /// in the same order. Main thread only.
     fn cluster_add_hosts(
         cluster: EnvoyPtr,
         priority: u32,
@@ -215,7 +218,8 @@ callbacks! {
 
     /// A scheduler of a configuration; the module deletes it. Main thread only.
     fn http_filter_config_scheduler_new(config: EnvoyPtr) -> EnvoyPtr;
-    /// Has Envoy call `on_http_filter_config_scheduled` on the main thread, unless the configuration is gone. Any thread.
+    /// Has Envoy call `on_http_filter_config_scheduled` on the main thread, unless the configuration is gone.
+    /// Any thread.
     fn http_filter_config_scheduler_commit(scheduler: EnvoyPtr, event: u64);
     /// Deletes a scheduler. Any thread.
     fn http_filter_config_scheduler_delete(scheduler: EnvoyPtr);

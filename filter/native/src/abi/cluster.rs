@@ -58,7 +58,8 @@ impl ClusterHandle<'_> {
         let weights = vec![1; count];
         let no_locality = vec![Buffer::of(b""); count];
         let mut hosts = vec![ptr::null_mut(); count];
-        // SAFETY: the pointer is valid during the hook; every array has `count` values and lives during the call.
+        // SAFETY: the pointer is valid during the hook; every array has `count` values and lives during the
+        // call.
         let is_added = unsafe {
             callbacks::cluster_add_hosts(
                 self.cluster,
@@ -81,7 +82,8 @@ impl ClusterHandle<'_> {
     /// Removes hosts.
     pub(crate) fn remove_hosts(&mut self, hosts: &[Host]) {
         let hosts: Vec<EnvoyPtr> = hosts.iter().map(|host| host.as_ptr()).collect();
-        // SAFETY: the pointer is valid during the hook; the hosts are this cluster's and were not removed before.
+        // SAFETY: the pointer is valid during the hook; the hosts are this cluster's and were not removed
+        // before.
         unsafe { callbacks::cluster_remove_hosts(self.cluster, hosts.as_ptr(), hosts.len()) };
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct DefinedMetric {
 
 /// Changes metrics of one configuration.
 pub(crate) trait MetricWriter {
-    /// Adds to a counter, sets a gauge, or adds a value to a histogram. `values` has one for each label of the metric. False if Envoy
-    /// refuses.
+    /// Adds to a counter, sets a gauge, or adds a value to a histogram. `values` has one for each label of
+    /// the metric. False if Envoy refuses.
     fn change(&mut self, metric: DefinedMetric, values: &[&str], amount: u64) -> bool;
 }
 

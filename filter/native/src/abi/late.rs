@@ -1,5 +1,5 @@
-//! Envoy's functions that 1.38 or 1.39 lack. They are looked up at their first use, so that the module loads without them: the linker
-//! binds all others when it loads the module.
+//! Envoy's functions that 1.38 or 1.39 lack. They are looked up at their first use, so that the module loads
+//! without them: the linker binds all others when it loads the module.
 
 use core::ffi::{CStr, c_void};
 use core::mem;
@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 use super::types::{Buffer, EnvoyPtr};
 
-/// Changes a metric outside of requests: configuration, metric, values of its labels and their number, amount. 0 is success.
+/// Changes a metric outside of requests: configuration, metric, values of its labels and their number,
+/// amount. 0 is success.
 pub(super) type ChangeMetric = unsafe extern "C" fn(EnvoyPtr, usize, *const Buffer, usize, u64) -> u32;
 
 /// Merges an encoded `google.protobuf.Struct` into a namespace of the request's dynamic metadata.
@@ -31,7 +32,8 @@ macro_rules! late {
                 const NAME: &str = concat!("envoy_dynamic_module_callback_", stringify!($name), "\0");
                 *FOUND.get_or_init(|| {
                     let found = symbol(CStr::from_bytes_with_nul(NAME.as_bytes()).ok()?)?;
-                    // SAFETY: Envoy exports the function under this name with these arguments since the version below.
+                    // SAFETY: Envoy exports the function under this name with these arguments since the
+                    // version below.
                     Some(unsafe { mem::transmute::<NonNull<c_void>, $type>(found) })
                 })
             }

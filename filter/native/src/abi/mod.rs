@@ -1,4 +1,5 @@
-//! Envoy's C interface for dynamic modules, bound by hand. With the [hooks](crate::hooks) the only code with `unsafe`.
+//! Envoy's C interface for dynamic modules, bound by hand. With the [hooks](crate::hooks) the only code with
+//! `unsafe`.
 //!
 //! [`callbacks`] and [`late`] declare Envoy's functions. [`RequestHandle`] and [`ConfigHandle`] wrap them for
 //! the current hook, and [`Scheduler`] for any thread.

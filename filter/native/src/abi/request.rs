@@ -54,7 +54,8 @@ pub(crate) struct LocalReply {
     pub(crate) details: &'static str,
 }
 
-/// One request during one hook. Bytes of Envoy borrow the handle, and every call that may free them needs it mutably.
+/// One request during one hook. Bytes of Envoy borrow the handle, and every call that may free them needs it
+/// mutably.
 ///
 /// ```
 /// use endpoint_picker_native::{BodyPart, HeaderMap, RequestHandle};
@@ -130,7 +131,8 @@ impl RequestHandle<'_> {
             return;
         }
         for header in headers {
-            // SAFETY: the bytes live until the request is changed, and `each` cannot change it: this method borrows the handle.
+            // SAFETY: the bytes live until the request is changed, and `each` cannot change it: this method
+            // borrows the handle.
             let (name, value) = unsafe { header.bytes() };
             each(name, value);
         }
@@ -228,8 +230,8 @@ impl RequestHandle<'_> {
 
     /// The way back to this request from any thread.
     pub(crate) fn scheduler(&self) -> Option<Scheduler> {
-        // SAFETY: the pointer is valid during the hook. The queue drops what holds the scheduler when the request leaves it, which a
-        // stream does before it is destroyed.
+        // SAFETY: the pointer is valid during the hook. The queue drops what holds the scheduler when the
+        // request leaves it, which a stream does before it is destroyed.
         unsafe { Scheduler::new(Kind::Request, self.filter) }
     }
 
@@ -326,7 +328,8 @@ impl RequestHandle<'_> {
         }
     }
 
-    /// Merges an encoded `google.protobuf.Struct` into dynamic metadata. False before Envoy 1.40, which cannot.
+    /// Merges an encoded `google.protobuf.Struct` into dynamic metadata. False before Envoy 1.40, which
+    /// cannot.
     pub fn merge_metadata(&mut self, namespace: &str, encoded: &[u8]) -> bool {
         let Some(set_struct) = late::http_set_dynamic_metadata_struct() else { return false };
         // SAFETY: the pointer is valid during the hook, the buffers during the call.
@@ -395,7 +398,8 @@ impl RequestHandle<'_> {
 
     /// Has Envoy find the request's route again, by its headers as they are now.
     pub fn clear_route_cache(&mut self) {
-        // SAFETY: the pointer is valid during the hook. The old route's configuration is borrowed from the handle.
+        // SAFETY: the pointer is valid during the hook. The old route's configuration is borrowed from the
+        // handle.
         unsafe { callbacks::http_clear_route_cache(self.filter) }
     }
 

@@ -22,16 +22,16 @@ pub(super) enum Kind {
     Request,
 }
 
-// SAFETY: Envoy's scheduler has a weak reference to its owner and posts to the dispatcher of its thread, which is made for calls from any
-// thread.
+// SAFETY: Envoy's scheduler has a weak reference to its owner and posts to the dispatcher of its thread,
+// which is made for calls from any thread.
 unsafe impl Send for Scheduler {}
 // SAFETY: as above; a commit does not change the scheduler.
 unsafe impl Sync for Scheduler {}
 
 impl Scheduler {
     /// # Safety
-    /// `owner` is Envoy's pointer of the object of this kind whose hook runs, and the scheduler of a request is not used any more when the
-    /// request is destroyed: its worker may end then.
+    /// `owner` is Envoy's pointer of the object of this kind whose hook runs, and the scheduler of a request
+    /// is not used any more when the request is destroyed: its worker may end then.
     pub(super) unsafe fn new(kind: Kind, owner: EnvoyPtr) -> Option<Self> {
         // SAFETY: as the caller promises.
         let scheduler = unsafe {

@@ -51,8 +51,8 @@ impl AgentConnection {
         }
     }
 
-    /// Sends a request to the agent of this index and waits for the response, for the time that the request and a poll may take: a longer
-    /// wait would keep the next poll back.
+    /// Sends a request to the agent of this index and waits for the response, for the time that the request
+    /// and a poll may take: a longer wait would keep the next poll back.
     pub(super) fn send(
         &mut self,
         agent: usize,

@@ -81,8 +81,8 @@ impl CredentialFiles {
         Self { tls: tls.clone(), token: token.clone(), pause: Period::default(), contents: None }
     }
 
-    /// Credentials, if the files have others than at the last call, or became unusable since. To be called often; the files are read
-    /// once a second.
+    /// Credentials, if the files have others than at the last call, or became unusable since. To be called
+    /// often; the files are read once a second.
     pub(super) fn changed(&mut self, now: Duration) -> Option<Result<Credentials, CredentialError>> {
         if self.contents.is_some() && self.pause.contains(now) {
             return None;

@@ -1,5 +1,5 @@
-//! A thread that sends the requests of links to the same agents, over connections of its own: one pool's long polls, or the requests of
-//! several pools in batches.
+//! A thread that sends the requests of links to the same agents, over connections of its own: one pool's long
+//! polls, or the requests of several pools in batches.
 
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
@@ -52,9 +52,9 @@ struct PoolLink {
 }
 
 impl LinkThread {
-    /// Starts a thread of this name without links; without a way to agents it only adopts views. `each_round` runs after each request, and after `max_pause` while none is sent. The
-    /// thread's end takes up to a second if it is connecting to an agent; anything else is
-    /// interrupted.
+    /// Starts a thread of this name without links; without a way to agents it only adopts views. `each_round`
+    /// runs after each request, and after `max_pause` while none is sent. The thread's end takes up to a
+    /// second if it is connecting to an agent; anything else is interrupted.
     pub(super) fn start(
         name: &str,
         access: Option<&AgentAccess>,
@@ -126,8 +126,8 @@ impl Links {
         has_calls
     }
 
-    /// The requests that are due, and whether there is one pool alone. Of one pool it is one request, because a
-    /// poll that the agent holds keeps a report back.
+    /// The requests that are due, and whether there is one pool alone. Of one pool it is one request, because
+    /// a poll that the agent holds keeps a report back.
     fn due(&self) -> (Vec<PoolCall>, bool) {
         let links = &mut *self.links.lock();
         let is_one_pool = links.len() == 1;
@@ -150,8 +150,8 @@ impl Links {
         }
     }
 
-    /// Waits until the next round. Polls of one pool that the agent holds follow one another without a pause; rounds of several pools are at a
-    /// fixed distance, so that their polls come due together.
+    /// Waits until the next round. Polls of one pool that the agent holds follow one another without a pause;
+    /// rounds of several pools are at a fixed distance, so that their polls come due together.
     fn pause(&self, has_sent: bool, begun: Duration, stop: &Stop) {
         if let Some(pause) = self.pause_of_one_pool() {
             if !has_sent {

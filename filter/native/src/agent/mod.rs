@@ -1,12 +1,13 @@
-//! The pools of the process, and the way to their agents: snapshots come from an agent, reports go to it, and changes are exchanged through
-//! it with other proxies.
+//! The pools of the process, and the way to their agents: snapshots come from an agent, reports go to it, and
+//! changes are exchanged through it with other proxies.
 //!
-//! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way to the agent, three
-//! [threads](link_thread) send the requests over connections of their own: one polls and reports, one polls for cached prefixes, and one exchanges
-//! changes, which a poll would keep back. The requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by workers. A filter
-//! configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is kept up to date. Pools without an agent have one thread,
-//! which adopts their views and wakes the filters. [`models`] are polled by a thread of
-//! their own where requests are routed by their bodies.
+//! The engine's [`Link`] decides which request is due and takes its response. For all pools with the same way
+//! to the agent, three [threads](link_thread) send the requests over connections of their own: one polls and
+//! reports, one polls for cached prefixes, and one exchanges changes, which a poll would keep back. The
+//! requests of several pools travel in [batches](batch). Snapshots are decoded and compiled there, not by
+//! workers. A filter configuration, a route or a cluster has a [`PoolHandle`], its part in a pool that is
+//! kept up to date. Pools without an agent have one thread, which adopts their views and wakes the filters.
+//! [`models`] are polled by a thread of their own where requests are routed by their bodies.
 
 mod batch;
 mod connection;
@@ -41,11 +42,12 @@ use crate::pool::{SharedPool, watchers};
 use crate::process::clock;
 use crate::process::registry::ProcessRegistry;
 
-/// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is asked.
+/// Times of a poll. The wait is short, so that a poll that hangs is soon known as such, and the next agent is
+/// asked.
 const POLL: PollTimes = PollTimes { wait: Duration::from_millis(250), timeout: Duration::from_millis(1250) };
 
-/// Maximum pause of the threads that poll for snapshots, which wake the filters, and exchange changes, which drop the loads of proxies that have
-/// vanished.
+/// Maximum pause of the threads that poll for snapshots, which wake the filters, and exchange changes, which
+/// drop the loads of proxies that have vanished.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// Maximum pause of the thread that polls for cached prefixes: it has nothing else to do.
@@ -127,7 +129,8 @@ impl PoolRuntime {
             prefix_polls.start_prefixes(PrefixClient::new(name, POLL));
             prefixes.add(number, prefix_polls, updated());
             let mut syncs = Link::new(agents);
-            // The pool is a sender of its own to the other proxies. The standard library seeds its maps at random.
+            // The pool is a sender of its own to the other proxies. The standard library seeds its maps at
+            // random.
             let identity = Identity { sender: RandomState::new().hash_one(clock::now()), epoch: 1 };
             syncs.start_sync(SharingClient::new(name, proxy.to_owned(), identity, Positions::default()));
             sync.add(number, syncs, updated());
@@ -153,18 +156,19 @@ pub(crate) fn pools_of_name(name: &str) -> Vec<Arc<SharedPool>> {
     POOLS.find(|(other, _)| other == name).iter().map(|runtime| Arc::clone(&runtime.pool)).collect()
 }
 
-/// A filter configuration's part in a pool. Configurations of the same pool and the same way to the agent share one state, also an
-/// older one and the one that replaces it.
+/// A filter configuration's part in a pool. Configurations of the same pool and the same way to the agent
+/// share one state, also an older one and the one that replaces it.
 ///
-/// When the last part is dropped, the pool's requests to the agent end, and the threads with the last pool of the agent. Stores may outlive it: they keep the state, which then gets no snapshots.
+/// When the last part is dropped, the pool's requests to the agent end, and the threads with the last pool of
+/// the agent. Stores may outlive it: they keep the state, which then gets no snapshots.
 #[derive(Debug)]
 pub struct PoolHandle {
     runtime: Arc<PoolRuntime>,
 }
 
 impl PoolHandle {
-    /// Attaches a filter configuration to its pool; without a way to the agent, the pool has endpoints when it is [set](Self::set). `proxy` is
-    /// the proxy's name in reports. The error is one of the system: no
+    /// Attaches a filter configuration to its pool; without a way to the agent, the pool has endpoints when
+    /// it is [set](Self::set). `proxy` is the proxy's name in reports. The error is one of the system: no
     /// thread can be started.
     pub fn new(name: &str, access: Option<&AgentAccess>, proxy: &str) -> io::Result<Self> {
         let mut is_new = false;
@@ -178,8 +182,8 @@ impl PoolHandle {
         Ok(Self { runtime })
     }
 
-    /// Decides by the endpoints and the rules of this configuration from now on, in all configurations of the pool: an update has them before
-    /// the older one ends. The state of endpoints that stay is kept.
+    /// Decides by the endpoints and the rules of this configuration from now on, in all configurations of the
+    /// pool: an update has them before the older one ends. The state of endpoints that stay is kept.
     pub fn set(&self, pool: &StaticPool) {
         let PoolRuntime { number, threads, .. } = &*self.runtime;
         threads.polls.with_pool(*number, |updated| updated.set(pool, clock::now()));

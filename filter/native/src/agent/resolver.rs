@@ -15,8 +15,8 @@ const KEPT: Duration = Duration::from_secs(1);
 
 /// Looks a name up at most once a second.
 ///
-/// ureq asks for the addresses with every request, also if it has a connection, and starts a thread for each lookup with a timeout. Polls
-/// come 50 times a second.
+/// ureq asks for the addresses with every request, also if it has a connection, and starts a thread for each
+/// lookup with a timeout. Polls come 50 times a second.
 #[derive(Debug, Default)]
 pub(super) struct CachedResolver {
     lookup: DefaultResolver,

@@ -1,5 +1,5 @@
-//! Wakes of filter configurations, which write the metrics of all pools into Envoy. A configuration may have no pool of its own, so
-//! the threads of any pool wake all of them.
+//! Wakes of filter configurations, which write the metrics of all pools into Envoy. A configuration may have
+//! no pool of its own, so the threads of any pool wake all of them.
 
 use core::time::Duration;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::process::subscribers::{Subscribers, Subscription};
 
-/// Has Envoy's main thread call a filter configuration's scheduled hook soon. It is called from threads of the module.
+/// Has Envoy's main thread call a filter configuration's scheduled hook soon. It is called from threads of
+/// the module.
 pub type Wake = Box<dyn Fn() + Send>;
 
 /// Time between two wakes.

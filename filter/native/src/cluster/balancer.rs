@@ -1,6 +1,8 @@
-//! Chooses the host of every attempt, on one worker, from pools and hosts that the main thread replaces as a whole.
+//! Chooses the host of every attempt, on one worker, from pools and hosts that the main thread replaces as a
+//! whole.
 //!
-//! Envoy accepts a host on every worker as soon as the main thread has added it, also before the worker's own list has it.
+//! Envoy accepts a host on every worker as soon as the main thread has added it, also before the worker's own
+//! list has it.
 
 use core::cell::Cell;
 use core::net::SocketAddr;
@@ -29,9 +31,10 @@ impl Balancer {
         Self { members: Arc::clone(members), key: filter_state_key(pool), turn: Cell::default() }
     }
 
-    /// The host of the next attempt: the next destination of the request's pick that is still ready, and behind the list, unless a hint
-    /// forbids it, any endpoint of the pick's pool that is ready and not avoided. While no such endpoint is a host, any host of the pool.
-    /// A pick that may leave its pool goes to one more endpoint of it at most, and then to one of the next pool.
+    /// The host of the next attempt: the next destination of the request's pick that is still ready, and
+    /// behind the list, unless a hint forbids it, any endpoint of the pick's pool that is ready and not
+    /// avoided. While no such endpoint is a host, any host of the pool. A pick that may leave its pool goes
+    /// to one more endpoint of it at most, and then to one of the next pool.
     pub(crate) fn choose(&self, handle: &BalancerHandle<'_>) -> Option<Host> {
         let members = self.members.load();
         let pick = handle.filter_state(&self.key).and_then(Reference::from_bytes);
@@ -102,8 +105,9 @@ impl Members {
         found.map_or(&[], |(_, pools)| pools)
     }
 
-    /// A host for a request without a destination, in turn: of a ready endpoint of the pool of this name, without
-    /// avoided endpoints if others are left. If it has no such host, it is any host that is of no other pool.
+    /// A host for a request without a destination, in turn: of a ready endpoint of the pool of this name,
+    /// without avoided endpoints if others are left. If it has no such host, it is any host that is of no
+    /// other pool.
     pub(super) fn any(&self, name: Option<&str>, turn: usize) -> Option<(SocketAddr, Host)> {
         let own = self.of_name(name);
         let ready = own.iter().find_map(|pool| {
@@ -121,7 +125,8 @@ impl Members {
         })
     }
 
-    /// A host of an endpoint of the pool of this name that is ready and not avoided, and that no attempt has gone to.
+    /// A host of an endpoint of the pool of this name that is ready and not avoided, and that no attempt has
+    /// gone to.
     pub(super) fn untried(
         &self,
         name: &str,

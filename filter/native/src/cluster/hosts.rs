@@ -54,7 +54,8 @@ impl RemovalStage {
 }
 
 impl Hosts {
-    /// Adds hosts for new endpoints, and notes which endpoints have left. Returns the addresses that Envoy refuses and did not refuse before.
+    /// Adds hosts for new endpoints, and notes which endpoints have left. Returns the addresses that Envoy
+    /// refuses and did not refuse before.
     pub(super) fn follow(
         &mut self,
         handle: &mut ClusterHandle<'_>,

@@ -36,8 +36,8 @@ const WAKE: u64 = 0;
 /// The maximum time for which Envoy waits for the pool's first snapshot before it uses the cluster.
 const INIT_WAIT: Duration = Duration::from_secs(2);
 
-/// The same after an agent of another format has responded: agents are being upgraded or rolled back, and a proxy that starts before they all are waits for one of
-/// its own format.
+/// The same after an agent of another format has responded: agents are being upgraded or rolled back, and a
+/// proxy that starts before they all are waits for one of its own format.
 const UPGRADE_WAIT: Duration = Duration::from_secs(60);
 
 /// A cluster's configuration, checked.
@@ -89,7 +89,8 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     hosts: Hosts,
-    /// The cluster's pool, and the other pools that are or were on its list. They stay, because requests may be on their way to them.
+    /// The cluster's pool, and the other pools that are or were on its list. They stay, because requests may
+    /// be on their way to them.
     pools: Vec<ListedPool>,
     /// When the cluster's initialization began; `None` after its end.
     init_since: Option<Duration>,
@@ -119,7 +120,8 @@ impl Cluster {
         Self { pool: pool.into(), fallback, agent, members: Arc::default(), state: Mutex::default() }
     }
 
-    /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after [`INIT_WAIT`] or [`UPGRADE_WAIT`].
+    /// Begins to follow the pool. The initialization ends with the pool's first snapshot, or after
+    /// [`INIT_WAIT`] or [`UPGRADE_WAIT`].
     pub(crate) fn init(&self, handle: &mut ClusterHandle<'_>) {
         let wake = handle.scheduler().map(|scheduler| -> Wake { Arc::new(move || scheduler.commit(WAKE)) });
         let mut state = self.state.lock();
@@ -133,8 +135,8 @@ impl Cluster {
         self.update(handle);
     }
 
-    /// Follows the pool of this name, if it is new. Uses it as a filter configuration does, so that it is there before the first listener
-    /// and stays behind the last one.
+    /// Follows the pool of this name, if it is new. Uses it as a filter configuration does, so that it is
+    /// there before the first listener and stays behind the last one.
     fn follow(&self, state: &mut State, name: &str) {
         if state.pools.iter().any(|pool| *pool.name == *name) {
             return;
@@ -149,7 +151,8 @@ impl Cluster {
         state.pools.push(ListedPool { name, endpoints: Vec::new(), watcher, _handle: handle });
     }
 
-    /// Follows the pools of the cluster's names: there are several of one name while the way to the agent changes.
+    /// Follows the pools of the cluster's names: there are several of one name while the way to the agent
+    /// changes.
     pub(crate) fn update(&self, handle: &mut ClusterHandle<'_>) {
         // Read before the pools: a change that comes after this line wakes the cluster once more.
         let change = watchers::last_change();
@@ -198,8 +201,8 @@ impl Cluster {
 }
 
 impl State {
-    /// Notes the endpoints of these pools, in the order of the listed ones. Without a snapshot nothing is known of a pool, so its earlier
-    /// endpoints stay. Returns whether the first pool has a snapshot.
+    /// Notes the endpoints of these pools, in the order of the listed ones. Without a snapshot nothing is
+    /// known of a pool, so its earlier endpoints stay. Returns whether the first pool has a snapshot.
     fn describe(&mut self, pools: &[(Arc<str>, Vec<Arc<SharedPool>>)]) -> bool {
         let mut has_snapshot = None;
         for (listed, (_, pools)) in self.pools.iter_mut().zip(pools) {
@@ -213,7 +216,8 @@ impl State {
         has_snapshot.unwrap_or(false)
     }
 
-    /// Whether the initialization ends now. `is_upgrade`: an agent of another format has responded. Sets the timer.
+    /// Whether the initialization ends now. `is_upgrade`: an agent of another format has responded. Sets the
+    /// timer.
     fn ends_init(&mut self, has_snapshot: bool, is_upgrade: bool, now: Duration) -> bool {
         let Some(since) = self.init_since else {
             self.set_timer(None, now);
@@ -245,7 +249,8 @@ impl State {
     }
 }
 
-/// A timer, because clusters of modules have none on Envoy's main thread. Wakes its owner once, unless it is dropped before.
+/// A timer, because clusters of modules have none on Envoy's main thread. Wakes its owner once, unless it is
+/// dropped before.
 #[derive(Debug)]
 struct Timer {
     due: Duration,

@@ -1,6 +1,7 @@
 //! A request's destinations, which the balancer of its cluster takes one by one.
 //!
-//! Filter and balancer run on the same worker. They meet at a number in filter state, so no pointer can outlive the request.
+//! Filter and balancer run on the same worker. They meet at a number in filter state, so no pointer can
+//! outlive the request.
 
 use core::cell::RefCell;
 use core::net::SocketAddr;
@@ -137,8 +138,8 @@ impl Reference {
         self.with(|progress| Arc::clone(&progress.pool))
     }
 
-    /// Where an attempt behind the list may go; `None` if it must not leave its pool. Only the first of them stays in the pick's own
-    /// pool.
+    /// Where an attempt behind the list may go; `None` if it must not leave its pool. Only the first of them
+    /// stays in the pick's own pool.
     pub(super) fn retry(self) -> Option<Retry> {
         let retry = |progress: &mut ListProgress| {
             let has_left = core::mem::replace(&mut progress.has_left, true);

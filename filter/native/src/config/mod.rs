@@ -64,8 +64,8 @@ impl ModuleConfig {
     }
 }
 
-/// The JSON of the configuration in the filter chain: a picker for routes without a configuration, and the part that acts before a
-/// request has its route.
+/// The JSON of the configuration in the filter chain: a picker for routes without a configuration, and the
+/// part that acts before a request has its route.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainConfig {
     /// `None`: the picker is off, unless a route has one.
@@ -97,7 +97,8 @@ pub(crate) struct ModelListConfig {
 /// The way to the agent: the module's own connections to one of several equal agents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AgentAccess {
-    /// `http://host:port` or `https://host:port` of each agent, in the order in which they are tried; at least one.
+    /// `http://host:port` or `https://host:port` of each agent, in the order in which they are tried; at
+    /// least one.
     pub addresses: Vec<AgentAddress>,
     /// The files for TLS; present if an address begins with `https`.
     pub tls: Option<TlsFiles>,
@@ -138,7 +139,8 @@ pub enum Steering {
     /// A list of addresses in dynamic metadata, for the cluster's `override_host` policy.
     #[default]
     Metadata,
-    /// One address as Envoy's upstream override host, for any cluster. Retries are balanced; a request with a subset hint has none.
+    /// One address as Envoy's upstream override host, for any cluster. Retries are balanced; a request with a
+    /// subset hint has none.
     OverrideHost,
     /// A list of endpoints for a cluster of this module.
     Cluster,
@@ -280,7 +282,8 @@ struct RemovedFields {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ConfigFields {
-    // Read by a function, so that a configuration without the field is refused: only `null` switches the picker off.
+    // Read by a function, so that a configuration without the field is refused: only `null` switches the
+    // picker off.
     #[serde(deserialize_with = "Option::deserialize")]
     pool: Option<String>,
     fallback: Option<Vec<String>>,
@@ -323,8 +326,8 @@ struct TlsFields {
 }
 
 impl ModuleConfig {
-    /// Reads and checks a configuration. Files that it names are read later. `None`: its pool is `null`, so the picker is off, and
-    /// its other fields have no effect.
+    /// Reads and checks a configuration. Files that it names are read later. `None`: its pool is `null`, so
+    /// the picker is off, and its other fields have no effect.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, ConfigError> {
         let fields = ConfigFields::parse(json)?;
         if fields.body_based_routing.is_some() {

@@ -47,8 +47,8 @@ impl WorkerRouter {
         awaited
     }
 
-    /// A part of the body, or its end. `route` runs once the headers are set. Returns its result, or the response to send; neither while the
-    /// body is awaited.
+    /// A part of the body, or its end. `route` runs once the headers are set. Returns its result, or the
+    /// response to send; neither while the body is awaited.
     pub(super) fn request_body<T>(
         &self,
         awaited: &mut AwaitedBody,

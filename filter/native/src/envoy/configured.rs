@@ -1,7 +1,8 @@
 //! The configurations of the process: what a request may leave out because no other one is there.
 //!
-//! Nearly every process has one filter with the pool and no route with a picker of its own. Such a filter asks for no route, and leaves no mark
-//! for a second picker, which costs Envoy some five thousand instructions of a request.
+//! Nearly every process has one filter with the pool and no route with a picker of its own. Such a filter
+//! asks for no route, and leaves no mark for a second picker, which costs Envoy some five thousand
+//! instructions of a request.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -37,8 +38,8 @@ impl PickersOfPool {
         pickers.unwrap_or_else(|error| match error {})
     }
 
-    /// Whether one chain may have two of them. A route configures the filters of one name, of which a chain has several only where the
-    /// process has.
+    /// Whether one chain may have two of them. A route configures the filters of one name, of which a chain
+    /// has several only where the process has.
     pub(super) fn may_share_chain(&self) -> bool {
         self.filters.load(Ordering::Relaxed) > 1
             || self.routes.load(Ordering::Relaxed) > 0 && FILTERS.load(Ordering::Relaxed) > 1

@@ -42,8 +42,8 @@ pub(crate) struct WorkerConfig {
     pub(super) models: Option<Arc<PoolModels>>,
 }
 
-/// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an update of the routes has them
-/// again.
+/// The pickers of the process, by their configurations: hundreds of routes may have the same one, and an
+/// update of the routes has them again.
 static PICKERS: LazyLock<ProcessRegistry<Box<[u8]>, ConfiguredPicker>> = LazyLock::new(ProcessRegistry::new);
 
 /// The picker of a configuration.
@@ -54,7 +54,8 @@ struct ConfiguredPicker {
 }
 
 impl ConfiguredPicker {
-    /// Takes the configuration of this text into use; `None` if the picker is off. The error is the reason of a refusal.
+    /// Takes the configuration of this text into use; `None` if the picker is off. The error is the reason of
+    /// a refusal.
     fn new(json: &[u8], config: Option<ModuleConfig>) -> Result<Option<Arc<Self>>, String> {
         let Some(config) = config else { return Ok(None) };
         let start = || {

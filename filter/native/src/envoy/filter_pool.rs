@@ -57,7 +57,8 @@ pub(crate) struct Worker {
     steering: SteeringKeys,
     /// `None`: streams are not resumed.
     resumer: Option<Arc<Resumer>>,
-    /// The other pools that may take its requests, as the same worker uses them, at their places in the engine's list.
+    /// The other pools that may take its requests, as the same worker uses them, at their places in the
+    /// engine's list.
     others: Mutex<Vec<Arc<Self>>>,
 }
 
@@ -84,8 +85,8 @@ impl Worker {
         }
     }
 
-    /// Sets the list of other pools that may take requests: places among `others`, to which pools are only added. `index` is the number
-    /// of this worker.
+    /// Sets the list of other pools that may take requests: places among `others`, to which pools are only
+    /// added. `index` is the number of this worker.
     fn set_fallback(&self, index: u32, others: &[OtherFilterPool], list: &[usize]) {
         let mut known = self.others.lock();
         let new = others.get(known.len()..).unwrap_or_default();
@@ -276,8 +277,8 @@ impl Drop for FilterPool {
     }
 }
 
-/// Defines all metrics that any pool has: Envoy lets a filter define metrics only while it is configured. A route's pool may have them all, and
-/// cannot define them.
+/// Defines all metrics that any pool has: Envoy lets a filter define metrics only while it is configured. A
+/// route's pool may have them all, and cannot define them.
 pub(super) fn define_metrics() {
     panics(&DefinitionsOnly, "");
     Metrics::new(&DefinitionsOnly, "", Form::Native, true);

@@ -169,8 +169,8 @@ impl<'a, 'hook> Envoy<'a, 'hook> {
         buffered + received.unwrap_or(0)
     }
 
-    /// The first `max_bytes` bytes of these parts of a body, which have `size` bytes. A single chunk, as in most bodies, is not
-    /// copied.
+    /// The first `max_bytes` bytes of these parts of a body, which have `size` bytes. A single chunk, as in
+    /// most bodies, is not copied.
     fn join(&self, parts: &[BodyPart], max_bytes: usize, size: impl Fn() -> usize) -> Cow<'_, [u8]> {
         let mut all = Cow::Borrowed(&[][..]);
         for &part in parts {

@@ -29,7 +29,8 @@ impl PoolModels {
         Ok(Self { pools: pools.collect::<io::Result<_>>()?, list: Mutex::default() })
     }
 
-    /// The response to a request without a body that asks for the list. `None`: it has another purpose, or there is no list yet.
+    /// The response to a request without a body that asks for the list. `None`: it has another purpose, or
+    /// there is no list yet.
     pub(super) fn response(&self, request: &RequestHandle<'_>) -> Option<LocalReply> {
         let list = ModelList::is_requested(Headers(&request_headers(request, HeaderList::EMPTY)))
             .then(|| self.list())??;

@@ -243,8 +243,8 @@ impl Stream {
     }
 }
 
-/// Restores the head from before a decision. Otherwise the next one would take its headers for the client's, and its destination for that of
-/// another picker.
+/// Restores the head from before a decision. Otherwise the next one would take its headers for the client's,
+/// and its destination for that of another picker.
 fn restore_head(request: &mut RequestHandle<'_>, head: &HeaderList) {
     let current = request_headers(request, HeaderList::EMPTY);
     let names = current.iter().chain(head.iter()).filter_map(|(name, _)| str::from_utf8(name).ok());

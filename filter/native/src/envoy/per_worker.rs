@@ -13,7 +13,8 @@ pub(super) struct PerWorker<T> {
 }
 
 impl<T> PerWorker<T> {
-    /// Makes a value for each worker by its number, and for the main thread by another number. To be called on the main thread.
+    /// Makes a value for each worker by its number, and for the main thread by another number. To be called
+    /// on the main thread.
     pub(super) fn new(mut make: impl FnMut(u32) -> T) -> Self {
         let workers = (0..concurrency()).map(|index| Arc::new(make(index))).collect();
         Self { workers, main: Arc::new(make(u32::MAX)) }

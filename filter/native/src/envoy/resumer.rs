@@ -1,4 +1,5 @@
-//! Requests that the module sends itself, in place of Envoy's router, so that another server can continue their streams.
+//! Requests that the module sends itself, in place of Envoy's router, so that another server can continue
+//! their streams.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,8 +27,8 @@ const CUT_DETAILS: &str = "endpoint_picker_stream_not_resumed";
 /// Bytes that Envoy may buffer above the limit of a request: room for the chunk with which a body exceeds it.
 const BUFFER_MARGIN: u64 = 1 << 20;
 
-/// Request headers that belong to one connection or one body. Without `accept-encoding`, servers do not compress the text, which could not
-/// be read.
+/// Request headers that belong to one connection or one body. Without `accept-encoding`, servers do not
+/// compress the text, which could not be read.
 const NOT_SENT: [&str; 6] =
     ["content-length", "transfer-encoding", "connection", "expect", "accept-encoding", DESTINATION];
 
@@ -37,7 +38,8 @@ const NOT_PASSED: [&str; 4] = ["content-length", "transfer-encoding", "connectio
 /// The header that Envoy adds to each response of a server, and not to its own.
 const OF_SERVER: &[u8] = b"x-envoy-upstream-service-time";
 
-/// The header that Envoy adds to its own response when a limit of the cluster kept the request from the server.
+/// The header that Envoy adds to its own response when a limit of the cluster kept the request from the
+/// server.
 const OVERLOADED: &[u8] = b"x-envoy-overloaded";
 
 /// The setting `resumeStreams` in use: what the streams of one pool's requests share.
@@ -105,8 +107,8 @@ impl Resumer {
         KeptBytes::new(&self.held)
     }
 
-    /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower limit sends again only below
-    /// half of this limit.
+    /// Bytes that Envoy has to be able to buffer for a request. A client that was slowed down at a lower
+    /// limit sends again only below half of this limit.
     pub(super) fn buffer_limit(&self) -> u64 {
         let max_kept = u64::try_from(self.config.max_kept_bytes).unwrap_or(u64::MAX);
         max_kept.saturating_mul(2).saturating_add(BUFFER_MARGIN)
@@ -193,7 +195,8 @@ pub(crate) struct OwnStream {
     /// The current request.
     pub(super) request: OwnRequest,
     has_sent_head: bool,
-    /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the stream.
+    /// Number of Envoy's buffers for the client that are full: of the connection and, with HTTP/2, of the
+    /// stream.
     full_buffers: u32,
     /// Bytes sent since a buffer is full; 0 while none is.
     unread: KeptBytes,
@@ -326,7 +329,8 @@ impl OwnStream {
         }
     }
 
-    /// Keeps the head of a response for the picker. False if it is a response of Envoy, because the server has sent none.
+    /// Keeps the head of a response for the picker. False if it is a response of Envoy, because the server
+    /// has sent none.
     pub(super) fn keep_head<'h>(&mut self, headers: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> bool {
         self.request.head = headers.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
         let has = |name: &[u8]| self.request.head.iter().any(|(other, _)| other == name);
@@ -362,7 +366,8 @@ impl OwnStream {
         Ok(false)
     }
 
-    /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the client are among the actions.
+    /// A chunk of a response has arrived. True if the client gets it as it is; otherwise the bytes for the
+    /// client are among the actions.
     pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
         let replacement = self.request.replacement.take();
         let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));

@@ -110,7 +110,8 @@ impl Picking {
         worker.with(request, event, pick, own, |pool, envoy| part(exchange, pool, envoy))
     }
 
-    /// Has the pool at this place among the other pools take the request over, with the reading of its body if there is one.
+    /// Has the pool at this place among the other pools take the request over, with the reading of its body
+    /// if there is one.
     fn move_to(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -196,7 +197,8 @@ impl Stream {
         outcome
     }
 
-    /// Finds the route of a request whose body has grown: by the body if the route depends on it. `Some`: this event is over.
+    /// Finds the route of a request whose body has grown: by the body if the route depends on it. `Some`:
+    /// this event is over.
     fn route(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -227,8 +229,8 @@ impl Stream {
         }
     }
 
-    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading of its body if there is one.
-    /// `None`: the pool has yet to read the body.
+    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading
+    /// of its body if there is one. `None`: the pool has yet to read the body.
     fn begin_on_route(
         &mut self,
         request: &mut RequestHandle<'_>,
@@ -253,8 +255,8 @@ impl Stream {
         }
     }
 
-    /// Follows the route of a request that is held for its body, which a filter before the picker may have changed with the body. `Some`: this
-    /// event is over.
+    /// Follows the route of a request that is held for its body, which a filter before the picker may have
+    /// changed with the body. `Some`: this event is over.
     fn follow_route(&mut self, request: &mut RequestHandle<'_>, route_of: RouteOf) -> Option<Outcome> {
         let reads_body = self.picking.as_ref().is_some_and(|picking| picking.exchange.is_reading());
         if self.part != ModulePart::Active || !reads_body || !has_routes() {
@@ -356,7 +358,8 @@ impl Stream {
         })
     }
 
-    /// Envoy sends a response of its own with these details, or resets the client's stream if the response of a server has begun.
+    /// Envoy sends a response of its own with these details, or resets the client's stream if the response of
+    /// a server has begun.
     pub(crate) fn local_reply(&mut self, request: &mut RequestHandle<'_>, details: &[u8]) -> Outcome {
         self.in_response(request, Event::Other, |exchange, pool, envoy| {
             exchange.local_reply(pool, envoy, details);

@@ -13,7 +13,8 @@ use crate::envoy::stream::{Outcome, Stream};
 /// finds the state borrowed and does nothing.
 pub(super) struct RequestCell {
     state: RefCell<Stream>,
-    /// The chunks of the response since the last hook, while nothing reads them; `None`: each is for the state.
+    /// The chunks of the response since the last hook, while nothing reads them; `None`: each is for the
+    /// state.
     chunks: Cell<Option<u64>>,
     is_destroyed: Cell<bool>,
 }
@@ -24,8 +25,8 @@ pub(super) struct RequestCell {
 /// `stream` is the pointer that Envoy gave to the hook.
 pub(super) unsafe fn cell(stream: ModulePtr) -> Rc<RequestCell> {
     let stream = stream.cast::<RequestCell>();
-    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there until
-    // `on_http_filter_destroy`.
+    // SAFETY: the pointer came from `Rc::into_raw` in `on_http_filter_new`, and Envoy's own count is there
+    // until `on_http_filter_destroy`.
     unsafe {
         Rc::increment_strong_count(stream);
         Rc::from_raw(stream)
@@ -49,8 +50,9 @@ impl RequestCell {
         self.is_destroyed.set(true);
     }
 
-    /// Runs a hook's body, and then the calls to Envoy that it has left: Envoy calls further hooks of the request inside some of them, so
-    /// nothing borrows the state then. `None` inside another hook of the request.
+    /// Runs a hook's body, and then the calls to Envoy that it has left: Envoy calls further hooks of the
+    /// request inside some of them, so nothing borrows the state then. `None` inside another hook of the
+    /// request.
     ///
     /// # Safety
     /// `filter` is the pointer that Envoy gave to the hook of this request.
@@ -79,7 +81,8 @@ impl RequestCell {
         unsafe { self.act(filter) };
         Some(match outcome {
             Outcome::Reply(reply) => {
-                // SAFETY: as the caller promises. A request that is to get this response has left no other calls.
+                // SAFETY: as the caller promises. A request that is to get this response has left no other
+                // calls.
                 unsafe { RequestHandle::new(filter) }.send_response(&reply);
                 Outcome::Answered
             }
@@ -87,8 +90,8 @@ impl RequestCell {
         })
     }
 
-    /// As [`run`](Self::run), with a chunk of the response to a request of the module, which the client gets if the body returns true.
-    /// Does nothing for a request that Envoy has destroyed.
+    /// As [`run`](Self::run), with a chunk of the response to a request of the module, which the client gets
+    /// if the body returns true. Does nothing for a request that Envoy has destroyed.
     ///
     /// # Safety
     /// As [`run`](Self::run).
@@ -110,7 +113,8 @@ impl RequestCell {
             });
         }
         if passes {
-            // SAFETY: as the caller promises. A request whose chunk passes has left no calls, in which Envoy could have destroyed it.
+            // SAFETY: as the caller promises. A request whose chunk passes has left no calls, in which Envoy
+            // could have destroyed it.
             unsafe { RequestHandle::new(filter) }.send_chunk(chunk, false);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Each catches panics: an unwinding `extern "C"` function would end Envoy with all of its connections. Envoy
 //! calls the hooks of one request on one worker, one after another; but inside
-//! [`send_response`](crate::abi::RequestHandle::send_response) it calls further hooks of the same request, so a
-//! hook sends its response last, when nothing borrows the request's state.
+//! [`send_response`](crate::abi::RequestHandle::send_response) it calls further hooks of the same request, so
+//! a hook sends its response last, when nothing borrows the request's state.
 
 #![expect(unsafe_code, reason = "Envoy's interface is C")]
 
@@ -19,7 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::abi::log;
 use crate::abi::types::{Buffer, EnvoyPtr, Header, ModulePtr};
 
-/// The version of the interface that this module is written for: the one of Envoy 1.40. Another Envoy warns and loads it all the same.
+/// The version of the interface that this module is written for: the one of Envoy 1.40. Another Envoy warns
+/// and loads it all the same.
 const VERSION: &CStr = c"v0.2.0";
 
 /// Called when Envoy has loaded the library.
@@ -35,7 +36,8 @@ fn caught<T>(body: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
-// Hooks that Envoy requires and this module has no use for. Its only calls through Envoy are streams of requests.
+// Hooks that Envoy requires and this module has no use for. Its only calls through Envoy are streams of
+// requests.
 macro_rules! unused {
     ($(fn $name:ident($($type:ty),*);)*) => {
         $(

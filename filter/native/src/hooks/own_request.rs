@@ -1,4 +1,5 @@
-//! Hooks of the requests that the module sends itself, and of the client's connection that gets their responses.
+//! Hooks of the requests that the module sends itself, and of the client's connection that gets their
+//! responses.
 
 use super::cell::cell;
 use super::stream::run;

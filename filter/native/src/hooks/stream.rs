@@ -57,8 +57,8 @@ unsafe fn read_chunk(filter: EnvoyPtr, stream: ModulePtr, end_of_stream: bool) {
 
 /// The configuration of the route that the request has now.
 fn route_config<'r>(request: &'r RequestHandle<'_>) -> Option<&'r RouteConfig> {
-    // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it until the request gets another
-    // route, which takes the handle mutably.
+    // SAFETY: a route's pointer is of a configuration that this module has accepted, and Envoy keeps it until
+    // the request gets another route, which takes the handle mutably.
     unsafe { request.route_config().cast::<RouteConfig>().as_ref() }
 }
 
@@ -153,7 +153,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
     stream: ModulePtr,
     end_of_stream: bool,
 ) -> u32 {
-    // SAFETY: the pointer came from `on_http_filter_new`, and nothing destroys the request while its chunk is counted.
+    // SAFETY: the pointer came from `on_http_filter_new`, and nothing destroys the request while its chunk is
+    // counted.
     if !end_of_stream && unsafe { &*stream.cast::<RequestCell>() }.counts_chunk() {
         return CONTINUE;
     }

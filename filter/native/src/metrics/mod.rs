@@ -1,7 +1,7 @@
 //! Envoy's metrics, with labels.
 //!
-//! All workers and configurations count into one [registry] of the process, in memory. Once a second a [`Flusher`](flusher::Flusher)
-//! writes what has changed into Envoy. Requests call Envoy for no metric.
+//! All workers and configurations count into one [registry] of the process, in memory. Once a second a
+//! [`Flusher`](flusher::Flusher) writes what has changed into Envoy. Requests call Envoy for no metric.
 
 pub(crate) mod flusher;
 mod registry;
@@ -122,7 +122,8 @@ pub(crate) fn report_resumptions(
     RESUMERS.add((pool.to_owned(), Arc::clone(metrics)))
 }
 
-/// The streams of the filter that names this pool; `None` without such a filter. Several filters of one pool have the same counters.
+/// The streams of the filter that names this pool; `None` without such a filter. Several filters of one pool
+/// have the same counters.
 pub(crate) fn resumptions_of(pool: &str) -> Option<Figures<u64>> {
     let mut totals = None;
     RESUMERS.for_each(|(name, metrics)| {

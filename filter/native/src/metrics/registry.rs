@@ -35,7 +35,8 @@ pub(crate) struct SeriesCell {
     amount: AtomicU64,
     /// The part of `amount` that Envoy has.
     flushed: AtomicU64,
-    /// Envoy has it. A series is written once even if nothing was counted, so that its first count is seen as a change.
+    /// Envoy has it. A series is written once even if nothing was counted, so that its first count is seen as
+    /// a change.
     is_known: AtomicBool,
 }
 
@@ -181,8 +182,9 @@ impl Registry {
         })
     }
 
-    /// All series, by their places. Series that no worker uses any more, and of which Envoy has everything, are forgotten: of endpoints that
-    /// left, and of pools that ended. Envoy keeps their last values until its configuration changes.
+    /// All series, by their places. Series that no worker uses any more, and of which Envoy has everything,
+    /// are forgotten: of endpoints that left, and of pools that ended. Envoy keeps their last values until
+    /// its configuration changes.
     pub(super) fn all_series(&self) -> BTreeMap<usize, Arc<SeriesCell>> {
         let Tables { series, places, counts, .. } = &mut *self.tables.lock();
         series.retain(|_, cell| {

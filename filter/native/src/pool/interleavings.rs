@@ -19,7 +19,8 @@ use crate::process::subscribers::Subscribers;
 
 const ONE: Load = Load { requests: 1, tokens: 100 };
 
-/// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a debug build.
+/// Words of a thread's stack. loom's own 4 096 are too few for a pool that is made or adopts a view in a
+/// debug build.
 const STACK: usize = 1 << 15;
 
 /// Starts a thread with enough stack for work with a pool.

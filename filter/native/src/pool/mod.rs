@@ -1,8 +1,9 @@
 //! One state of a pool for all threads of the process.
 //!
-//! A [`SharedPool`] is a [view](endpoint_picker_engine::pool_view) that never changes and is replaced as a whole, and a
-//! [ledger](endpoint_picker_engine::ledger) behind a lock. Each worker decides through a [`SharedStore`](store::SharedStore). There are no copies of
-//! the ledger, so nothing has to be carried between workers.
+//! A [`SharedPool`] is a [view](endpoint_picker_engine::pool_view) that never changes and is replaced as a
+//! whole, and a [ledger](endpoint_picker_engine::ledger) behind a lock. Each worker decides through a
+//! [`SharedStore`](store::SharedStore). There are no copies of the ledger, so nothing has to be carried
+//! between workers.
 
 #[cfg(test)]
 #[cfg(feature = "loom")]
@@ -41,7 +42,8 @@ pub struct SharedPool {
     /// The endpoints of a view that is adopted next.
     announced: Mutex<Option<Arc<Endpoints>>>,
     ledger: Mutex<Ledger>,
-    /// Whether an endpoint is failing: nearly every response asks, and nearly always none is. Written with the ledger.
+    /// Whether an endpoint is failing: nearly every response asks, and nearly always none is. Written with
+    /// the ledger.
     has_failing: AtomicBool,
     /// Requests that wait for the pool. Lock order: the queue before the ledger.
     queue: Mutex<Queue>,
@@ -164,7 +166,8 @@ impl SharedPool {
         drop(ledger);
     }
 
-    /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the older view.
+    /// Decides by a newer view from now on, and applies the restarts that its readings show. Returns the
+    /// older view.
     pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
         let known = self.view();
         // Compares all endpoints, so it runs before the lock is taken.
@@ -243,7 +246,8 @@ impl SharedPool {
         Polls { published: take(published), failed: take(failed), topologies: take(topologies) }
     }
 
-    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose changes arrive.
+    /// Counts messages that were exchanged with other proxies. `proxies` is the number of proxies whose
+    /// changes arrive.
     pub(crate) fn count_sharing(&self, counts: SharingCounts, proxies: usize) {
         let mut totals = self.sharing.lock();
         totals.counts += counts;
@@ -261,7 +265,8 @@ impl SharedPool {
         read(&self.caches.read())
     }
 
-    /// Applies an update of the caches, step by step, so that a decision waits for a single step. `None`: they have not changed.
+    /// Applies an update of the caches, step by step, so that a decision waits for a single step. `None`:
+    /// they have not changed.
     pub(crate) fn update_caches(
         &self,
         update: Option<&CachesUpdate>,
@@ -286,7 +291,8 @@ impl SharedPool {
         *self.totals.lock() = totals;
     }
 
-    /// Decides by a view and a ledger of the same endpoints, and applies the changes that follow before anything else is decided.
+    /// Decides by a view and a ledger of the same endpoints, and applies the changes that follow before
+    /// anything else is decided.
     fn transact<T>(
         &self,
         sender: u64,

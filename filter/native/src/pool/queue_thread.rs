@@ -56,8 +56,8 @@ impl Ticker {
             while !stop.is_stopped() {
                 match tick_all(&ticked) {
                     Some(pause) => thread::park_timeout(pause),
-                    // A request that began to wait after the tick has unparked this thread, and `park` returns at
-                    // once.
+                    // A request that began to wait after the tick has unparked this thread, and `park`
+                    // returns at once.
                     None => thread::park(),
                 }
             }

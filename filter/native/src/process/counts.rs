@@ -1,6 +1,7 @@
 //! Counts of what hooks do besides computing, for the test that holds the budget of a request.
 //!
-//! Each thread counts for itself. Only a build with debug assertions counts: a module that serves has none of it.
+//! Each thread counts for itself. Only a build with debug assertions counts: a module that serves has none of
+//! it.
 
 #![cfg_attr(feature = "loom", allow(dead_code, reason = "the locks of the scheduler are not counted"))]
 
@@ -14,7 +15,8 @@ thread_local! {
     static HELD_LEDGERS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Takes what this thread has counted since the last call: the lock of each type, copies of shared pointers, and reads of the clock.
+/// Takes what this thread has counted since the last call: the lock of each type, copies of shared pointers,
+/// and reads of the clock.
 pub fn take() -> Vec<(String, u64)> {
     COUNTS.with_borrow_mut(|counts| {
         let taken = counts.iter().filter(|(_, count)| *count > 0).cloned().collect();

@@ -6,8 +6,8 @@ use std::process;
 /// The flag of Envoy that sets `node.id`. Envoy Gateway and Istio start their proxies with it.
 const NODE_FLAG: &str = "--service-node";
 
-/// The name of this proxy in reports to the agent: the node's id, where it is a flag of Envoy, or else the host's name and the process's
-/// id. Envoy does not give the node to modules while they are configured.
+/// The name of this proxy in reports to the agent: the node's id, where it is a flag of Envoy, or else the
+/// host's name and the process's id. Envoy does not give the node to modules while they are configured.
 pub(crate) fn proxy_name() -> String {
     let command_line = fs::read("/proc/self/cmdline").unwrap_or_default();
     node_id(&command_line).unwrap_or_else(|| {

@@ -46,7 +46,8 @@ impl<T> Subscribers<T> {
     }
 }
 
-/// A subscriber's place in the list, which it has until this value is dropped. It is not called any more when the drop returns.
+/// A subscriber's place in the list, which it has until this value is dropped. It is not called any more when
+/// the drop returns.
 pub(crate) struct Subscription<T> {
     subscribers: Arc<Subscribers<T>>,
     number: u64,

@@ -1,4 +1,5 @@
-//! The requests whose cost is budgeted: usual chats, by the rules of the EPP and by the shipped ones, in a small and in a large pool.
+//! The requests whose cost is budgeted: usual chats, by the rules of the EPP and by the shipped ones, in a
+//! small and in a large pool.
 
 use endpoint_picker_engine::testing::{busy_reading, picker_config, plugin, snapshot, topology};
 use endpoint_picker_wire::{Message as _, v1};

@@ -1,4 +1,5 @@
-//! The budget of a request: what the module allocates, calls, locks and reads for it, exactly as `numbers.md` has it.
+//! The budget of a request: what the module allocates, calls, locks and reads for it, exactly as `numbers.md`
+//! has it.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
@@ -29,7 +30,8 @@ const HEADING: &str = "## Exact\n";
 /// The column of a later chunk.
 const CHUNK: &str = "chunk";
 
-/// Measured requests. The smallest number of each kind counts, because a table of hashes may grow in any of them.
+/// Measured requests. The smallest number of each kind counts, because a table of hashes may grow in any of
+/// them.
 const MEASURED: usize = 10;
 
 /// Numbers by their names.

@@ -14,7 +14,8 @@ fn chat(model: &Value) -> Vec<u8> {
     json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string().into_bytes()
 }
 
-/// A filter in the chain that routes by bodies, and an agent with one pool. The adapter `lora` has the base model `llama`.
+/// A filter in the chain that routes by bodies, and an agent with one pool. The adapter `lora` has the base
+/// model `llama`.
 struct Fixture {
     config: Config,
     route: Route,

@@ -28,8 +28,8 @@ unsafe extern "C" {
 /// Has Envoy respond to the request. `details` are for `%RESPONSE_CODE_DETAILS%` of the access log.
 pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: &str) -> Result<()> {
     let headers = packed(headers);
-    // SAFETY: the signature is that of proxy-wasm 0.2.1. Each pointer and length are of one slice that outlives the call, and Envoy keeps
-    // none of them. A status may have any value.
+    // SAFETY: the signature is that of proxy-wasm 0.2.1. Each pointer and length are of one slice that
+    // outlives the call, and Envoy keeps none of them. A status may have any value.
     let status = unsafe {
         proxy_send_local_response(
             status.into(),

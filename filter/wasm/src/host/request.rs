@@ -146,7 +146,8 @@ impl Proxy for Envoy {
     }
 }
 
-/// Whether the metadata of the request's route names this pool, under `endpoint-picker` and `pool`. False if Envoy refuses the call.
+/// Whether the metadata of the request's route names this pool, under `endpoint-picker` and `pool`. False if
+/// Envoy refuses the call.
 pub(crate) fn is_route_of(pool: &str) -> bool {
     let path = vec!["xds", "route_metadata", "filter_metadata", "endpoint-picker", "pool"];
     let named = hostcalls::get_property(path).map_err(refused("get_property(xds.route_metadata)"));

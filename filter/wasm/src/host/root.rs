@@ -49,7 +49,8 @@ pub(crate) fn call_agent(cluster: &str, request: &AgentRequest) -> Result<u32, C
 
 /// The agent's response that is being delivered. `headers` is the number of its headers as Envoy reports it.
 pub(crate) fn agent_response(headers: usize) -> Result<AgentResponse, CallError> {
-    // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at Envoy's error on reading one.
+    // A call that was cut off, as by the removal of its cluster, has no headers, and proxy-wasm panics at
+    // Envoy's error on reading one.
     if headers == 0 {
         return Err(CallError::NoResponse(String::new()));
     }

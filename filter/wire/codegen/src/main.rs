@@ -1,5 +1,5 @@
-//! Writes the wire crate's `src/gen/` from its `proto/`, and the `src/gen/` of the agent's gateway from its own. Run by
-//! `make gen`; `make check-gen` fails when the committed output is old.
+//! Writes the wire crate's `src/gen/` from its `proto/`, and the `src/gen/` of the agent's gateway from its
+//! own. Run by `make gen`; `make check-gen` fails when the committed output is old.
 
 use std::error::Error;
 use std::path::Path;

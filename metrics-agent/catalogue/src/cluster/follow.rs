@@ -19,7 +19,8 @@ use crate::plan::Plan;
 use crate::watch::{NoPlan, PlanResult, PlanWatch, read};
 use crate::{Refusal, Refusals};
 
-/// Objects that change within this time of each other are read together, such as the objects of one `kubectl apply`.
+/// Objects that change within this time of each other are read together, such as the objects of one
+/// `kubectl apply`.
 const BURST: Duration = Duration::from_millis(20);
 
 type FilesResult = Result<Vec<File>, Problems>;
@@ -166,8 +167,8 @@ async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     }
 }
 
-/// Whether an object is there and may concern a pool that is served. An object that is being deleted counts as deleted, as in the
-/// EPP.
+/// Whether an object is there and may concern a pool that is served. An object that is being deleted counts
+/// as deleted, as in the EPP.
 pub(super) fn is_selected(object: &ClusterObject, settings: &CatalogueSettings) -> bool {
     let ClusterObject { id, json, .. } = object;
     let is_deleted = json.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());

@@ -1,4 +1,5 @@
-//! Manifests that are read and refused one by one: an object, a key of a `ConfigMap`, or the files of the flags.
+//! Manifests that are read and refused one by one: an object, a key of a `ConfigMap`, or the files of the
+//! flags.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ enum ManifestContent<'a> {
 }
 
 impl<'a> Manifest<'a> {
-    /// The manifests of an object: one for each key of a `ConfigMap`, unless the `ConfigMap` is itself one of a base model.
+    /// The manifests of an object: one for each key of a `ConfigMap`, unless the `ConfigMap` is itself one of
+    /// a base model.
     pub(super) fn of_object(object: &'a ClusterObject) -> Vec<Self> {
         let id = Arc::new(object.id.clone());
         if !is_config_map(&id) || is_labelled(&object.json) {

@@ -184,8 +184,8 @@ pub struct Dialect {
     pub waiting: Option<MetricSpec>,
     /// Requests that the server processes.
     pub running: Option<MetricSpec>,
-    /// Share of the KV cache in use, 0..=1. Its name depends on the release of the engine: the first of these metrics that a text has
-    /// is read. Empty: the engine does not report it.
+    /// Share of the KV cache in use, 0..=1. Its name depends on the release of the engine: the first of these
+    /// metrics that a text has is read. Empty: the engine does not report it.
     pub kv_usage: Vec<MetricSpec>,
     /// LoRA adapters, in the labels of the series with the largest value.
     pub lora: Option<MetricSpec>,
@@ -226,8 +226,8 @@ pub struct CacheInfo {
     pub spec: MetricSpec,
     /// The label with the tokens per block.
     pub block_size_label: String,
-    /// The label with the tokens in which prefixes are matched, which counts before the former one if it is above 0; `None`: it is
-    /// not read.
+    /// The label with the tokens in which prefixes are matched, which counts before the former one if it is
+    /// above 0; `None`: it is not read.
     pub match_unit_label: Option<String>,
     /// The label with the number of blocks.
     pub num_blocks_label: String,
@@ -253,7 +253,8 @@ impl TextRules {
 
 /// How to read a server with one series for each engine.
 ///
-/// The EPP reads only the first series, so a server with eight engines looks as busy as one of them. The default here is the sum.
+/// The EPP reads only the first series, so a server with eight engines looks as busy as one of them. The
+/// default here is the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MultiEngine {
     /// Waiting and running requests of all engines are added up, and KV usage is their mean. A field whose

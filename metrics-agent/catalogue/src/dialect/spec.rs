@@ -18,8 +18,8 @@ pub struct MetricSpec {
 }
 
 impl MetricSpec {
-    /// Parses the notation. Values may be bare or in double quotes, blanks may surround every token, and metric and label names follow
-    /// Prometheus' legacy rules. `None`: the text is blank.
+    /// Parses the notation. Values may be bare or in double quotes, blanks may surround every token, and
+    /// metric and label names follow Prometheus' legacy rules. `None`: the text is blank.
     pub fn parse(text: &str) -> Result<Option<Self>, SpecError> {
         if text.trim().is_empty() {
             return Ok(None);

@@ -28,7 +28,8 @@ pub(crate) struct Item<S> {
 #[derive(Clone, Debug)]
 pub(crate) struct PickerDocument {
     pub origin: Origin,
-    /// The name in the plan of the configuration's pool; `None`: every pool without a configuration of its own.
+    /// The name in the plan of the configuration's pool; `None`: every pool without a configuration of its
+    /// own.
     pub pool: Option<String>,
     /// Whether it is a shadow configuration.
     pub(crate) is_shadow: bool,
@@ -82,8 +83,9 @@ impl Documents {
         }
     }
 
-    /// Reads an object of the API server, which has no null anywhere. The server has checked it by its own version of the schema, which may be
-    /// newer: fields that the agent does not support are left out with a warning.
+    /// Reads an object of the API server, which has no null anywhere. The server has checked it by its own
+    /// version of the schema, which may be newer: fields that the agent does not support are left out with a
+    /// warning.
     pub(crate) fn read_object(
         &mut self,
         origin: &Origin,
@@ -210,8 +212,8 @@ struct ManifestList {
 
 /// The objects of a list; `None`: the document is not a list.
 ///
-/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may lack version and kind, as
-/// the API server writes it.
+/// A `List` of `v1` has objects of any kind. In a list of one kind, such as `InferencePoolList`, items may
+/// lack version and kind, as the API server writes it.
 pub(crate) fn items_of(document: &Json) -> Result<Option<Vec<Json>>, Faults> {
     let kind = match ListKind::of(document) {
         ListKind::NotAList => return Ok(None),
@@ -253,7 +255,8 @@ impl ListKind {
     }
 }
 
-/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is read.
+/// The field with a plugin's parameters. Its nulls stay, so that unknown names are refused when the plugin is
+/// read.
 pub(crate) const PARAMETERS: &str = "parameters";
 
 impl Documents {

@@ -54,8 +54,8 @@ impl Metadata {
         }
     }
 
-    /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the EPP, where it has the zero
-    /// time.
+    /// Oldest first, then by namespace and name. An object without a creation time comes first, as in the
+    /// EPP, where it has the zero time.
     pub(crate) fn by_age(&self, other: &Self) -> Ordering {
         let key = |it: &Self| (it.created, it.namespace.clone(), it.name.clone());
         key(self).cmp(&key(other))

@@ -91,7 +91,8 @@ impl TargetPorts {
     }
 }
 
-/// The protocol of gateways to the servers. Envoy's configuration has it, so it is only compared with the parsers.
+/// The protocol of gateways to the servers. Envoy's configuration has it, so it is only compared with the
+/// parsers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserr)]
 #[deserr(error = Faults)]
 pub enum AppProtocol {

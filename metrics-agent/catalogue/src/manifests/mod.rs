@@ -66,8 +66,9 @@ impl ManifestKind {
         }
     }
 
-    /// The kind of a document; `None` for a document that the agent does not read, such as a Deployment in the same file. But a
-    /// supported kind in a wrong version, or an unknown kind in a supported group, is refused as a spelling mistake.
+    /// The kind of a document; `None` for a document that the agent does not read, such as a Deployment in
+    /// the same file. But a supported kind in a wrong version, or an unknown kind in a supported group, is
+    /// refused as a spelling mistake.
     fn of(api_version: &str, name: &str) -> Result<Option<Self>, Faults> {
         let fault = match Self::by_name(name) {
             Some(kind) if kind.versions().contains(&api_version) => return Ok(Some(kind)),

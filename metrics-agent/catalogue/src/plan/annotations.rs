@@ -8,7 +8,8 @@ use crate::manifests::fields::Texts;
 /// The annotation that names the rules that decide: our own, or those of a version of the EPP.
 const EPP_RULES: &str = "endpoint-picker/epp-rules";
 
-/// The annotation that names other pools of the namespace, which take requests for which the pool has no room.
+/// The annotation that names other pools of the namespace, which take requests for which the pool has no
+/// room.
 pub(super) const FALLBACK: &str = "endpoint-picker/fallback";
 
 /// Maximum number of other pools, as in the native module's configuration.
@@ -28,7 +29,8 @@ pub(super) fn former_rules(annotations: &Texts) -> Option<String> {
     is_former.then(|| format!("{EPP_RULES:?}: {former:?} is the former name of {current}; use {current}"))
 }
 
-/// The other pools that the annotations of the pool `own` name, by their names in its namespace; none without the annotation.
+/// The other pools that the annotations of the pool `own` name, by their names in its namespace; none without
+/// the annotation.
 pub(super) fn fallback<'a>(annotations: &'a Texts, own: &str) -> Result<Vec<&'a str>, String> {
     let Some(list) = annotations.0.get(FALLBACK) else { return Ok(Vec::new()) };
     let mut names = Vec::new();

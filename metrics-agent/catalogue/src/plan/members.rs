@@ -9,8 +9,8 @@ use endpoint_picker::pool::Endpoint;
 use metrics_agent_sources::endpoints::PORT_OF_POOL;
 use metrics_agent_sources::kubernetes::{Pod, PodSelector};
 
-/// The labels with the active target ports of an endpoint; the first one found decides. On pods these are annotations (the EPP's
-/// key and its alias); endpoints of a file have labels only.
+/// The labels with the active target ports of an endpoint; the first one found decides. On pods these are
+/// annotations (the EPP's key and its alias); endpoints of a file have labels only.
 pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
 
 /// An endpoint of a pool.
@@ -25,7 +25,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// An endpoint of flags and files. `denied` are the names of endpoints whose host name is denied, all ranks of a server under one name.
+    /// An endpoint of flags and files. `denied` are the names of endpoints whose host name is denied, all
+    /// ranks of a server under one name.
     pub fn declared(endpoint: Endpoint, denied: &BTreeSet<String>) -> Self {
         let name = endpoint.name();
         let of_server = name.rsplit_once("-rank-").map_or(name, |(server, _)| server);
@@ -38,7 +39,8 @@ impl Member {
         self.pod.as_ref().map(|pod| Arc::clone(&pod.uid))
     }
 
-    /// Its rank among the endpoints of its server, by the name that [`Members::among`] and pods of several ports give it.
+    /// Its rank among the endpoints of its server, by the name that [`Members::among`] and pods of several
+    /// ports give it.
     pub fn rank(&self) -> Option<u16> {
         self.endpoint.name().rsplit_once("-rank-")?.1.parse().ok()
     }
@@ -69,9 +71,10 @@ pub enum Members {
 impl Members {
     /// The pool's endpoints, in the order of discovery.
     ///
-    /// An endpoint keeps its port, as in the EPP's file discovery, unless a label lists its active ports. Then it becomes one
-    /// endpoint for each active target port, named `<name>-rank-<i>` after the port's index in the pool; other ports are skipped.
-    /// An endpoint without a port has the pool's; with several of them it becomes one endpoint for each.
+    /// An endpoint keeps its port, as in the EPP's file discovery, unless a label lists its active ports.
+    /// Then it becomes one endpoint for each active target port, named `<name>-rank-<i>` after the port's
+    /// index in the pool; other ports are skipped. An endpoint without a port has the pool's; with several of
+    /// them it becomes one endpoint for each.
     pub fn among(&self, found: &[Endpoint]) -> Vec<Endpoint> {
         let Self::Selected { namespace, labels, target_ports } = self else { return found.to_vec() };
         let belongs = |endpoint: &&Endpoint| {
@@ -106,8 +109,8 @@ impl Members {
         }
     }
 
-    /// The endpoints of the pool's pods, in the order of the pods: as in the EPP one for each active target port, named
-    /// `<namespace>/<pod>-rank-<i>` after the port's index in the pool.
+    /// The endpoints of the pool's pods, in the order of the pods: as in the EPP one for each active target
+    /// port, named `<namespace>/<pod>-rank-<i>` after the port's index in the pool.
     pub fn of_pods(&self, pods: &[Arc<Pod>]) -> Vec<Member> {
         let Self::Selected { namespace, target_ports, .. } = self else { return Vec::new() };
         let mut members = Vec::with_capacity(pods.len() * target_ports.len());
@@ -127,7 +130,8 @@ impl Members {
     }
 }
 
-/// The target ports in a list of active ports, each with its index in the pool. Other ports of the list are skipped.
+/// The target ports in a list of active ports, each with its index in the pool. Other ports of the list are
+/// skipped.
 fn active_ports(active: &str, target_ports: &[NonZeroU16]) -> impl Iterator<Item = (usize, NonZeroU16)> {
     let active: Vec<u16> = active.split(',').filter_map(|port| port.trim().parse().ok()).collect();
     let ports = target_ports.iter().copied().enumerate();

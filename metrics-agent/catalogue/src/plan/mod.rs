@@ -32,7 +32,8 @@ use super::scraping::{DataSource, Scheme, ScrapePlan, ScrapeSettings, SourceKind
 pub struct Plan {
     /// The pools; of files, at least one.
     pub pools: Vec<PoolPlan>,
-    /// The base models of adapters, as the API returns them: of several that list an adapter the last one counts.
+    /// The base models of adapters, as the API returns them: of several that list an adapter the last one
+    /// counts.
     pub base_models: Models,
     /// The endpoints file that a configuration names.
     pub endpoints_file: Option<PathBuf>,
@@ -61,7 +62,8 @@ impl Plan {
         }
     }
 
-    /// Refuses endpoints without a port where a pool of the flags has them: only an `InferencePool` has a port for them.
+    /// Refuses endpoints without a port where a pool of the flags has them: only an `InferencePool` has a
+    /// port for them.
     pub fn check_ports(&self, endpoints: &[Endpoint]) -> Result<(), String> {
         let has_ports = self.pools.iter().all(|pool| pool.members != Members::All);
         let without = endpoints.iter().find(|endpoint| endpoint.address().port() == PORT_OF_POOL);
@@ -74,8 +76,8 @@ impl Plan {
         }
     }
 
-    /// Reads and checks the files. Returns all problems of all documents; problems between documents are checked only when each
-    /// document is valid by itself.
+    /// Reads and checks the files. Returns all problems of all documents; problems between documents are
+    /// checked only when each document is valid by itself.
     pub fn read(files: &[File], options: &Options) -> Result<Self, Problems> {
         let mut documents = Documents::of_files(files, &Scope::Files, options);
         refuse(&mut documents);
@@ -247,7 +249,8 @@ pub struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// The name of the pool unique among all agents: `namespace/name`, or the name alone for a pool of the flags.
+    /// The name of the pool unique among all agents: `namespace/name`, or the name alone for a pool of the
+    /// flags.
     pub fn qualified_name(&self) -> String {
         match &self.members {
             Members::Selected { namespace, .. } if !self.name.contains('/') => {

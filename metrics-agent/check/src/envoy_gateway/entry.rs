@@ -87,8 +87,8 @@ pub(super) struct SecretRef {
 }
 
 impl ManagerEntry {
-    /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are other extensions, such as Envoy AI
-    /// Gateway. `None`: there is none.
+    /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are
+    /// other extensions, such as Envoy AI Gateway. `None`: there is none.
     pub(super) fn find(text: &str) -> Result<Option<Self>, String> {
         let options = serde_saphyr::options! { budget: Some(FileLimits::default().yaml()) };
         let configuration: Configuration =

@@ -1,5 +1,5 @@
-//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: checks Envoy Gateway's configuration, certificates and rights, and the status of
-//! routes and pools, as the API server has them.
+//! `metrics-agent check --cluster --envoy-gateway NAMESPACE`: checks Envoy Gateway's configuration,
+//! certificates and rights, and the status of routes and pools, as the API server has them.
 
 mod certificates;
 mod entry;

@@ -145,7 +145,8 @@ impl HttpFilter {
         rules.any(|rule| rule.header.eq_ignore_ascii_case(header) && rule.target() == target)
     }
 
-    /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it does not run.
+    /// The filter as it runs with these configurations of routes, the most specific one first; `None` if it
+    /// does not run.
     fn with(self: &Arc<Self>, scopes: &[&TypedConfigs]) -> Option<Arc<Self>> {
         let own = || (!self.is_disabled).then(|| Arc::clone(self));
         let Some(any) = scopes.iter().find_map(|configs| configs.get(&self.name)) else { return own() };

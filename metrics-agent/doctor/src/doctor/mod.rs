@@ -1,5 +1,5 @@
-//! `metrics-agent doctor`: reads a running Envoy and an agent, and names the mistakes that keep requests from the endpoints that the
-//! picker chooses.
+//! `metrics-agent doctor`: reads a running Envoy and an agent, and names the mistakes that keep requests from
+//! the endpoints that the picker chooses.
 
 mod checks;
 mod dump;
@@ -33,8 +33,8 @@ use crate::fetch::{self, FetchError};
 /// Maximum number of servers of one pool that are asked for their health.
 const MAX_ASKED: usize = 64;
 
-/// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy that cannot be read is an
-/// error.
+/// Reads a running Envoy and an agent, and examines them. An agent that cannot be read is a finding; an Envoy
+/// that cannot be read is an error.
 pub async fn examine(envoy: &EnvoyAdmin, agent: &Agent) -> Result<Report, FetchError> {
     let dump = ConfigDump::parse(&envoy.config_dump().await?)
         .map_err(|error| envoy.unreadable("/config_dump", &error))?;
@@ -250,7 +250,8 @@ impl Facts {
         health
     }
 
-    /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the pickers' routes.
+    /// The names in statistics of the clusters that the checks read: the agent's, and the clusters of the
+    /// pickers' routes.
     pub fn clusters_in_statistics(&self) -> BTreeSet<String> {
         let pickers = self.pickers().into_iter();
         let agents =

@@ -110,7 +110,8 @@ struct ModuleFilter {
     filter_config: Value,
 }
 
-/// Whether a filter's typed configuration is the native module's, and without a pool: it picks where a route names one.
+/// Whether a filter's typed configuration is the native module's, and without a pool: it picks where a route
+/// names one.
 pub(crate) fn is_off(message: TypedMessage<'_>) -> bool {
     let Some(Ok(ModuleFilter { filter_config })) = message.read(NATIVE) else { return false };
     let text = TypedMessage::of(&filter_config).and_then(TypedMessage::text);
@@ -119,8 +120,8 @@ pub(crate) fn is_off(message: TypedMessage<'_>) -> bool {
 }
 
 impl Picker {
-    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration names a pool, and the way to
-    /// the agent or the pool's endpoints.
+    /// The picker of a filter's typed configuration; `None` for other filters. A picker's own configuration
+    /// names a pool, and the way to the agent or the pool's endpoints.
     pub(crate) fn of(message: TypedMessage<'_>) -> Option<Self> {
         if let Some(Ok(WasmFilter { config })) = message.read(WASM) {
             let own = PickerSettings::of(&config.configuration)?;

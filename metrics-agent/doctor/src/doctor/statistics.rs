@@ -31,7 +31,8 @@ impl Statistics {
         self.value(&format!("cluster.{}.{name}", cluster.name_in_statistics())).unwrap_or(0)
     }
 
-    /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts it.
+    /// A value without labels that the filter counts for a pool, in either form; `None` if no filter counts
+    /// it.
     pub(crate) fn of_pool(&self, pool: &str, name: &str) -> Option<u64> {
         // The native module's statistics begin with the `metrics_namespace` of its configuration in Envoy.
         let native = format!(".endpoint_picker.{name}.pool.{pool}");

@@ -70,7 +70,8 @@ pub struct ExplainResult {
     seed: u64,
     /// The metrics of the endpoints' KV usage.
     kv_usage_metrics: Vec<v1::MetricUse>,
-    /// The queues of the proxies as it would meet them; `None`: it would be dispatched at once, or that is not known.
+    /// The queues of the proxies as it would meet them; `None`: it would be dispatched at once, or that is
+    /// not known.
     wait: Option<String>,
     /// The decision, or the rejection before there was anything to choose.
     decision: Result<DecisionReport, Rejection>,

@@ -197,7 +197,8 @@ fn count(draws: &mut [u64], decision: &Decision) {
     }
 }
 
-/// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it would be dispatched at once.
+/// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it would
+/// be dispatched at once.
 pub(super) fn forecast(queue: &QueueStatus, priority: i32) -> Option<String> {
     let band_of = |priority: i32| queue.bands.iter().find(|band| band.priority == priority);
     let band = band_of(priority).or_else(|| band_of(FALLBACK_PRIORITY))?;

@@ -23,14 +23,15 @@ const CIRCUIT_BREAKERS: u32 = 10;
 const EXTENSION_OPTIONS: u32 = 36;
 const CLUSTER_TYPE: u32 = 38;
 
-/// Fields that say where hosts come from and how they are balanced: type = 2, `eds_cluster_config` = 3, `load_assignment` = 33,
-/// `original_dst_lb_config` = 34, `load_balancing_policy` = 41.
+/// Fields that say where hosts come from and how they are balanced: type = 2, `eds_cluster_config` = 3,
+/// `load_assignment` = 33, `original_dst_lb_config` = 34, `load_balancing_policy` = 41.
 const REPLACED: [u32; 8] = [NAME_OF_CLUSTER, 2, 3, LB_POLICY, 33, 34, CLUSTER_TYPE, 41];
 
 /// `Cluster.LbPolicy`.
 const CLUSTER_PROVIDED: u64 = 6;
 
-/// Requests, connections and waiting requests of a cluster, as in `envoy.yaml`. Envoy's 1024 are made for short requests.
+/// Requests, connections and waiting requests of a cluster, as in `envoy.yaml`. Envoy's 1024 are made for
+/// short requests.
 const MAX_REQUESTS: u32 = 65536;
 
 /// Fields of `HttpProtocolOptions`: of all protocols, and the alternatives of one.
@@ -120,8 +121,9 @@ fn module_cluster(
     Ok(cluster.into_bytes())
 }
 
-/// An entry of `typed_extension_protocol_options`, with the pool's protocol, and the time after which idle connections are closed as in
-/// `envoy.yaml` where the user has set none: shorter than the 5 s of vLLM and SGLang.
+/// An entry of `typed_extension_protocol_options`, with the pool's protocol, and the time after which idle
+/// connections are closed as in `envoy.yaml` where the user has set none: shorter than the 5 s of vLLM and
+/// SGLang.
 fn protocol_options(options: &[u8], pool: &RoutePool) -> Result<Builder, Malformed> {
     let options = WireMessage::read(options)?;
     let common = options.message(COMMON_OPTIONS).unwrap_or_default();
@@ -141,8 +143,9 @@ fn protocol_options(options: &[u8], pool: &RoutePool) -> Result<Builder, Malform
     Ok(entry(PROTOCOL_OPTIONS, any(PROTOCOL_OPTIONS, edited)))
 }
 
-/// `CircuitBreakers` with the limits of `envoy.yaml` where the user has set none. Thresholds: priority = 1 (0: the default one),
-/// `max_connections` = 2, `max_pending_requests` = 3, `max_requests` = 4, `max_retries` = 5.
+/// `CircuitBreakers` with the limits of `envoy.yaml` where the user has set none. Thresholds: priority = 1
+/// (0: the default one), `max_connections` = 2, `max_pending_requests` = 3, `max_requests` = 4, `max_retries`
+/// = 5.
 fn circuit_breakers(template: &WireMessage<'_>) -> Result<Builder, Malformed> {
     let breakers = template.message(CIRCUIT_BREAKERS).unwrap_or_default();
     let breakers = WireMessage::read(&breakers)?;

@@ -50,8 +50,8 @@ pub(super) fn stream_idle_timeouts(listeners: &[Bytes]) -> BTreeSet<String> {
     managed
 }
 
-/// Adds the filter where routes lead to pools; `None`: the listener has no such routes. Another listener must not get it, because an
-/// Envoy without the module would refuse the listener.
+/// Adds the filter where routes lead to pools; `None`: the listener has no such routes. Another listener must
+/// not get it, because an Envoy without the module would refuse the listener.
 pub(super) fn edit(
     settings: &HookSettings,
     listener: &[u8],
@@ -106,8 +106,8 @@ fn route_configuration(manager: &WireMessage<'_>) -> Result<Option<String>, Malf
 
 /// The manager with the filter in place of the processors, or before its router.
 ///
-/// The filter is off but not disabled: Envoy builds the chain by the first route that matches, and another filter may change the route. So
-/// the filter reads the configuration of the route when it gets the headers.
+/// The filter is off but not disabled: Envoy builds the chain by the first route that matches, and another
+/// filter may change the route. So the filter reads the configuration of the route when it gets the headers.
 fn with_filter(
     settings: &HookSettings,
     manager: &WireMessage<'_>,

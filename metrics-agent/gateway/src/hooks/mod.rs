@@ -1,7 +1,9 @@
-//! The hooks, as functions of what they are sent: equal messages and settings give equal bytes on every replica.
+//! The hooks, as functions of what they are sent: equal messages and settings give equal bytes on every
+//! replica.
 //!
-//! The first hook marks the routes that lead to pools, and the last one, which gets everything of a Gateway, acts on the marks. A
-//! message that cannot be read stays as it came: Envoy Gateway does not translate again after an error.
+//! The first hook marks the routes that lead to pools, and the last one, which gets everything of a Gateway,
+//! acts on the marks. A message that cannot be read stays as it came: Envoy Gateway does not translate again
+//! after an error.
 
 mod clusters;
 mod listeners;
@@ -16,8 +18,9 @@ use super::settings::HookSettings;
 use super::weights::Weights;
 use super::wire::{Malformed, WireMessage};
 
-/// The route of a rule with this `PostRouteExtensionContext`; `None`: it stays as it is. `extension_resources` = 1 are the objects among the
-/// rule's backends, each with its JSON as `unstructured_bytes` = 1.
+/// The route of a rule with this `PostRouteExtensionContext`; `None`: it stays as it is.
+/// `extension_resources` = 1 are the objects among the rule's backends, each with its JSON as
+/// `unstructured_bytes` = 1.
 pub fn route(settings: &HookSettings, route: &[u8], context: &[u8]) -> Option<Vec<u8>> {
     WireMessage::read(route).ok()?;
     let read = |object| RoutePool::read(&WireMessage::read(object).ok()?.message(1)?, &settings.ownership);

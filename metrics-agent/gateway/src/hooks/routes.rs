@@ -68,7 +68,8 @@ pub(super) fn processors(configurations: &[Bytes]) -> Processors {
     processors
 }
 
-/// A `RouteConfiguration` whose routes to own pools respond with the fault of the order of extension servers; `None`: it has no such routes.
+/// A `RouteConfiguration` whose routes to own pools respond with the fault of the order of extension servers;
+/// `None`: it has no such routes.
 pub(super) fn refuse(configuration: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut is_edited = false;
     let edited = WireMessage::read(configuration)?.map(VIRTUAL_HOSTS, |host| {
@@ -219,7 +220,8 @@ impl<'a> RoutePlan<'a> {
             if !pool.is_own {
                 continue;
             }
-            // The name of a rule's cluster stays when it gets a second pool: no route is without its cluster meanwhile.
+            // The name of a rule's cluster stays when it gets a second pool: no route is without its cluster
+            // meanwhile.
             let keeps_name = index == 0 && earlier.is_none() && !shares_rule_cluster;
             let name = if keeps_name { rule.to_owned() } else { format!("{rule}/pool/{index}") };
             let entry = Builder::default()
@@ -237,7 +239,8 @@ impl<'a> RoutePlan<'a> {
         self.planned.entry(name).or_insert(cluster);
     }
 
-    /// An entry of `typed_per_filter_config`. `per_route_config_name` = 2 is deprecated in Envoy 1.40, but 1.39 has nothing else.
+    /// An entry of `typed_per_filter_config`. `per_route_config_name` = 2 is deprecated in Envoy 1.40, but
+    /// 1.39 has nothing else.
     fn per_route(&self, pool: &RoutePool) -> Builder {
         let config = any_text(&self.settings.filter.of_route(pool));
         let per_route =
@@ -251,7 +254,8 @@ fn rule_of_route(name: &str) -> Option<&str> {
     name.split_once("/match/").map(|(rule, _)| rule)
 }
 
-/// The `RouteAction` with the timeouts and retries of `envoy.yaml` where the user has set none: Envoy would end a response after 15 s.
+/// The `RouteAction` with the timeouts and retries of `envoy.yaml` where the user has set none: Envoy would
+/// end a response after 15 s.
 fn with_defaults(action: &WireMessage<'_>, mut edited: Builder, is_managed: bool) -> Builder {
     let has_timeout = action.has(TIMEOUT);
     if !has_timeout {

@@ -1,4 +1,5 @@
-//! The hooks over messages as Envoy Gateway sends them. Each message has fields of unknown numbers, which must survive.
+//! The hooks over messages as Envoy Gateway sends them. Each message has fields of unknown numbers, which
+//! must survive.
 
 use std::path::Path;
 

@@ -30,7 +30,8 @@ pub struct ObjectEvent {
 }
 
 impl ObjectEvent {
-    /// The Event of a refusal; `None` for a file, which has no object. `instance` is the name of this replica.
+    /// The Event of a refusal; `None` for a file, which has no object. `instance` is the name of this
+    /// replica.
     pub fn of(refusal: &Refusal, instance: &str, now: Timestamp) -> Option<Self> {
         let (id, field) = match &refusal.source {
             Source::File(_) => return None,

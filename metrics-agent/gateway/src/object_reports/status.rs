@@ -75,8 +75,8 @@ impl StatusPatch {
     /// The status of a pool, if it has to change: the list of parents is empty or has only this parent, with
     /// another status.
     ///
-    /// Parents are one list, which server-side apply gives to one owner. So where another controller reports on a parent, there is
-    /// nothing to write.
+    /// Parents are one list, which server-side apply gives to one owner. So where another controller reports
+    /// on a parent, there is nothing to write.
     pub fn of(
         pool: &ClusterObject,
         parent: &Parent,
@@ -152,7 +152,8 @@ fn conditions(pool: &ClusterObject, refusal: Option<&Refusal>, form: &StatusForm
     [accepted, condition(pool, "ResolvedRefs", true, "ResolvedRefs", message)]
 }
 
-/// The conditions with the times since when they have their status; `None`: they are equal to the current ones.
+/// The conditions with the times since when they have their status; `None`: they are equal to the current
+/// ones.
 pub(crate) fn conditions_with_times(
     mut conditions: [Json; 2],
     current: Option<&[Json]>,

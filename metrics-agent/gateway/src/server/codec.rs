@@ -10,8 +10,8 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 use crate::wire;
 
-/// Maximum number of fields of a message, without those of nested messages: everything of one Gateway is one message. A field that is
-/// decoded takes 32 bytes, and may have two on the wire.
+/// Maximum number of fields of a message, without those of nested messages: everything of one Gateway is one
+/// message. A field that is decoded takes 32 bytes, and may have two on the wire.
 const MAX_FIELDS: usize = 100_000;
 
 /// Prost's codec with a limit on the fields of each message that it decodes.

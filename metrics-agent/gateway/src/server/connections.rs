@@ -37,8 +37,8 @@ const MAX_CALLS: u32 = 16;
 /// Maximum time for a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum time, in seconds, for which a failed handshake waits before it ends, so that its duration tells nothing of the keys. It is below
-/// [`HANDSHAKE_LIMIT`], so that the reason is logged.
+/// Maximum time, in seconds, for which a failed handshake waits before it ends, so that its duration tells
+/// nothing of the keys. It is below [`HANDSHAKE_LIMIT`], so that the reason is logged.
 const MAX_BLINDING: u32 = 3;
 
 /// A silent connection is tested after this time, and closed when it does not respond within the same time.

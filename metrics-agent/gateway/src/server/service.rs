@@ -17,10 +17,12 @@ use crate::schema::{
 use crate::settings::HookSettings;
 use crate::weights::Weights;
 
-/// Maximum number of bytes of a message: everything of one Gateway is one message. `maxMessageSize` of Envoy Gateway should be the same.
+/// Maximum number of bytes of a message: everything of one Gateway is one message. `maxMessageSize` of Envoy
+/// Gateway should be the same.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// The hooks for one connection of Envoy Gateway. The weights of one hook are for a later hook of the same connection.
+/// The hooks for one connection of Envoy Gateway. The weights of one hook are for a later hook of the same
+/// connection.
 #[derive(Debug)]
 pub struct HookService {
     settings: Arc<HookSettings>,
@@ -37,7 +39,8 @@ impl HookService {
     }
 }
 
-/// A hook returns an error only when it cannot run at all: Envoy Gateway would not call it again until an object changes.
+/// A hook returns an error only when it cannot run at all: Envoy Gateway would not call it again until an
+/// object changes.
 #[async_trait]
 impl EnvoyGatewayExtension for HookService {
     async fn post_route_modify(

@@ -108,7 +108,8 @@ impl Cache {
         held.node.filter(|_| is_first)
     }
 
-    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which removes the block.
+    /// Removes a copy. Returns the block without it, and whether it was the last copy in all tiers, which
+    /// removes the block.
     pub(super) fn remove_copy(&mut self, hash: BlockHash, tier: StorageTier) -> Option<(CachedBlock, bool)> {
         let Entry::Occupied(mut entry) = self.blocks.entry(hash) else { return None };
         let held = entry.get_mut();

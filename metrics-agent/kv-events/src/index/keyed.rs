@@ -1,7 +1,7 @@
 //! The keys of blocks, by their text and by their token ids: where prefixes end, and their keys.
 //!
-//! The blocks of a prompt are joined to prefixes of a number of tokens. A block continues the prefix of the block before it, or
-//! begins one if that block ends one.
+//! The blocks of a prompt are joined to prefixes of a number of tokens. A block continues the prefix of the
+//! block before it, or begins one if that block ends one.
 
 use core::fmt;
 use std::sync::Arc;
@@ -151,7 +151,8 @@ impl Beginning {
 }
 
 impl KeyedPrompt {
-    /// The prompt up to the end of the next block, with prefixes of this number of tokens; `None`: they have no keys.
+    /// The prompt up to the end of the next block, with prefixes of this number of tokens; `None`: they have
+    /// no keys.
     pub(super) fn followed_by(&self, block: &BlockBytes, tokens: u32, prefix_tokens: u32) -> Option<Self> {
         let Beginnings { text, token_ids, tokens: before } = match self {
             Self::End(ends) => Beginnings {

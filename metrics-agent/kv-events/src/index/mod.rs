@@ -1,14 +1,16 @@
 //! The contents of the KV caches of all servers, by their events.
 //!
-//! A block is a node that is named by the hash of its content and of all blocks before it, so equal prompts are one node, whatever a server
-//! calls it. For each cache the index has the server's names of its blocks, each with the node, and how often it is stored in which tier: a
-//! server may store a block twice and then removes it twice. A block whose parent is not known waits for it as an orphan.
+//! A block is a node that is named by the hash of its content and of all blocks before it, so equal prompts
+//! are one node, whatever a server calls it. For each cache the index has the server's names of its blocks,
+//! each with the node, and how often it is stored in which tier: a server may store a block twice and then
+//! removes it twice. A block whose parent is not known waits for it as an orphan.
 //!
-//! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses the oldest eighth of its largest
-//! cache. If there are too many orphans, the server with the most orphans loses the oldest eighth of them.
+//! The number of blocks of all caches together is limited. Beyond it the server with the most blocks loses
+//! the oldest eighth of its largest cache. If there are too many orphans, the server with the most orphans
+//! loses the oldest eighth of them.
 //!
-//! If the prefixes of a cache's model have keys (`keyed`), by their text or their token ids, the blocks are joined to [`Prefixes`], which
-//! proxies follow: a cache has a prefix if it has all its blocks (`runs`).
+//! If the prefixes of a cache's model have keys (`keyed`), by their text or their token ids, the blocks are
+//! joined to [`Prefixes`], which proxies follow: a cache has a prefix if it has all its blocks (`runs`).
 
 mod cache;
 mod keyed;
@@ -39,8 +41,8 @@ const ORPHANS: usize = 8;
 /// Bytes of text and token ids that an orphan may have, on average. A block of 16 tokens has some 70 and 64.
 const ORPHAN_BYTES: usize = 256;
 
-/// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have announced them: those of
-/// 131 072 tokens in blocks of 16.
+/// Maximum number of blocks that a cache gets before the parent of a stored block, if only other caches have
+/// announced them: those of 131 072 tokens in blocks of 16.
 const MAX_ANCESTORS: usize = 8192;
 
 /// The part that is evicted at once.
@@ -210,7 +212,8 @@ impl Index {
             stored.blocks.iter().for_each(|block| self.copy(id, block.hash, tier));
             return;
         }
-        // On a request's wish vLLM announces blocks that it has stored before, from a prompt's beginning on. They are no further copies.
+        // On a request's wish vLLM announces blocks that it has stored before, from a prompt's beginning on.
+        // They are no further copies.
         let is_repeated =
             stored.parent.is_none() && stored.blocks.iter().all(|block| cache.has(block.hash, tier));
         let (scope, model) = (cache.scope(), cache.model.clone());
@@ -300,8 +303,9 @@ impl Index {
         }
     }
 
-    /// The node of a block that a cache names as the parent of a stored one. If only another cache has announced it, the cache has it and
-    /// all blocks before it nevertheless, of which it gets the last [`MAX_ANCESTORS`].
+    /// The node of a block that a cache names as the parent of a stored one. If only another cache has
+    /// announced it, the cache has it and all blocks before it nevertheless, of which it gets the last
+    /// [`MAX_ANCESTORS`].
     fn parent(&mut self, id: CacheId, hash: BlockHash, tier: StorageTier, now: u32) -> Option<NodeKey> {
         let cache = self.caches.get(&id)?;
         if let Some(held) = cache.blocks.get(&hash) {
@@ -368,8 +372,8 @@ impl Index {
         }
     }
 
-    /// Makes room: the server with the most orphans loses the oldest eighth of them, and the server with the most blocks the oldest eighth
-    /// of its largest cache.
+    /// Makes room: the server with the most orphans loses the oldest eighth of them, and the server with the
+    /// most blocks the oldest eighth of its largest cache.
     fn evict(&mut self) {
         let max = self.limits.blocks / ORPHANS;
         let max = Size { count: max, bytes: max * ORPHAN_BYTES };

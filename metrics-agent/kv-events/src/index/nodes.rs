@@ -57,7 +57,8 @@ pub(super) struct Node {
     pub(super) hash: BlockHash,
     pub(super) tokens: u32,
     caches: u32,
-    /// `None`: its model has no keys, or none for its tokens, or it has extra keys, or a block before it has none.
+    /// `None`: its model has no keys, or none for its tokens, or it has extra keys, or a block before it has
+    /// none.
     pub(super) keyed: Option<KeyedBlock>,
 }
 
@@ -73,8 +74,8 @@ pub(super) struct KeyedBlock {
 #[derive(Debug, Default)]
 pub(super) struct BlockNodes {
     by_key: HashMap<NodeKey, Node>,
-    /// A server may name the block before a stored one that only another server has announced. By default, servers of one model give
-    /// equal blocks equal names. The names of a scope are its own.
+    /// A server may name the block before a stored one that only another server has announced. By default,
+    /// servers of one model give equal blocks equal names. The names of a scope are its own.
     by_hash: HashMap<(u64, BlockHash), NodeKey>,
     /// Pairs of the block before and a block that continues its prefix.
     continuations: BTreeSet<(NodeKey, NodeKey)>,

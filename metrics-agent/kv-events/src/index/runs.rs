@@ -20,7 +20,8 @@ pub(super) struct Runs {
 struct RunBlock {
     /// Under how many names the cache has the block in each tier.
     names: [u32; 3],
-    /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks one of them.
+    /// The slowest tier of the blocks from the beginning of the prefix to this block; `None`: the cache lacks
+    /// one of them.
     tier: Option<StorageTier>,
 }
 

@@ -244,7 +244,8 @@ fn orphans_wait_for_their_parent_from_whatever_cache() {
     index.check();
     assert_eq!((index.contents(late).orphans, index.totals().orphans), (0, 0));
     assert_eq!(index.run(late, None, None, &prompt, BLOCK), 0, "its first blocks were not announced");
-    // A block whose parent only another cache has announced shows that its cache has the parent too, with all before it.
+    // A block whose parent only another cache has announced shows that its cache has the parent too, with all
+    // before it.
     index.apply(late, &stored(Some(11), &[99], &[7, 7, 7, 7]), 0);
     assert_eq!(index.run(late, None, None, &prompt, BLOCK), 4);
     index.check();

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::event::StorageTier;
 
-/// Maximum number of changes, of 16 bytes each. A hundred servers that compute 5000 tokens a second each fill it in half a minute.
+/// Maximum number of changes, of 16 bytes each. A hundred servers that compute 5000 tokens a second each fill
+/// it in half a minute.
 const MAX_CHANGES: usize = 1 << 19;
 
 /// A change of the tier in which a server has a prefix; `None`: it does not have it.
@@ -42,7 +43,8 @@ impl PrefixLog {
         oldest
     }
 
-    /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the last change.
+    /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the
+    /// last change.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = Option<Change>>> {
         let start = version.checked_sub(self.first).and_then(|start| usize::try_from(start).ok())?;
         (start <= self.changes.len()).then(|| self.changes.range(start..).copied())

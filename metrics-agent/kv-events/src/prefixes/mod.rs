@@ -1,7 +1,8 @@
-//! The prefixes of prompts that servers have cached, by their text and by their token ids, and the log of their changes.
+//! The prefixes of prompts that servers have cached, by their text and by their token ids, and the log of
+//! their changes.
 //!
-//! A prefix is one or more blocks of a cache; [`super::index`] decides when a cache has all of them. A server has a prefix if one of its
-//! caches has it, in the fastest tier in which one has it.
+//! A prefix is one or more blocks of a cache; [`super::index`] decides when a cache has all of them. A server
+//! has a prefix if one of its caches has it, in the fastest tier in which one has it.
 
 mod log;
 pub mod readers;
@@ -218,7 +219,8 @@ impl Prefixes {
         self.log.since(version).is_some()
     }
 
-    /// The changes behind a version, of endpoints with these addresses, whose indexes the result has; `None`: the log no longer has all.
+    /// The changes behind a version, of endpoints with these addresses, whose indexes the result has; `None`:
+    /// the log no longer has all.
     fn delta(&self, version: u64, endpoints: &HashMap<SocketAddr, u32>) -> Option<PoolDelta> {
         let mut delta = PoolDelta { version, ..PoolDelta::default() };
         let number = |address| self.numbers.get(address).copied();

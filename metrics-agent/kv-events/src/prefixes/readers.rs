@@ -15,7 +15,8 @@ use super::Prefixes;
 /// Time for which the messages of everything serve other readers too. The log has the changes since.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The bit of versions that name the next message of everything. The low bits are its number, and those between the number of the whole.
+/// The bit of versions that name the next message of everything. The low bits are its number, and those
+/// between the number of the whole.
 const PART: u64 = 1 << 63;
 const PART_BITS: u32 = 16;
 
@@ -37,7 +38,8 @@ pub enum PrefixesRead {
     Nothing(u64),
 }
 
-/// A reading whose message is not encoded. Encoding takes much of the time of a reading, and needs no lock of the prefixes.
+/// A reading whose message is not encoded. Encoding takes much of the time of a reading, and needs no lock of
+/// the prefixes.
 #[derive(Debug)]
 pub enum UnencodedReading {
     /// A message, and further pairs of it.
@@ -141,7 +143,8 @@ impl Default for PoolReaders {
 }
 
 impl PoolReaders {
-    /// Reads for a reader at this position. `is_last`: if nothing has changed, but the version, it gets a message with the version.
+    /// Reads for a reader at this position. `is_last`: if nothing has changed, but the version, it gets a
+    /// message with the version.
     pub fn read(
         &mut self,
         prefixes: &mut Prefixes,

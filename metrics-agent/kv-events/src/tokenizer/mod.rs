@@ -1,6 +1,7 @@
 //! The tokenizers of models: the text of their tokens, and the template by which a chat becomes text.
 //!
-//! A tokenizer is a folder with a [vocabulary](file::FileKind), and `tokenizer_config.json` and `chat_template.jinja` if the model has them.
+//! A tokenizer is a folder with a [vocabulary](file::FileKind), and `tokenizer_config.json` and
+//! `chat_template.jinja` if the model has them.
 
 pub mod file;
 pub mod vocabulary;
@@ -105,7 +106,8 @@ struct NamedTemplate {
 }
 
 impl Tokenizer {
-    /// Reads the files of a folder, or a vocabulary and the other files of its folder. Errors name file and field.
+    /// Reads the files of a folder, or a vocabulary and the other files of its folder. Errors name file and
+    /// field.
     pub fn read(path: &Path) -> Result<Self, String> {
         let (path, kind) = vocabulary(path)?;
         let bytes = read(&path, MAX_VOCABULARY)?.ok_or_else(|| at(&path, "not found"))?;
@@ -233,7 +235,8 @@ pub struct Tokenizers {
     read: parking_lot::Mutex<HashMap<PathBuf, Arc<LastReading>>>,
 }
 
-/// The last reading of a folder, and its time. A reader of the folder holds it, so that others wait and need not read.
+/// The last reading of a folder, and its time. A reader of the folder holds it, so that others wait and need
+/// not read.
 type LastReading = Mutex<Option<(Instant, ReadResult)>>;
 
 type ReadResult = Result<Arc<Tokenizer>, String>;
@@ -244,7 +247,8 @@ impl Tokenizers {
         Self { folders, read: parking_lot::Mutex::default() }
     }
 
-    /// The tokenizer of a model with these names, which its server has from `root`: a folder that exists here too, or a name.
+    /// The tokenizer of a model with these names, which its server has from `root`: a folder that exists here
+    /// too, or a name.
     pub async fn of_model(&self, names: &[String], root: Option<&str>) -> ReadResult {
         let is_named = |name: &str| names.iter().any(|own| own == name) || root == Some(name);
         let flagged = self.folders.iter().find(|(name, _)| is_named(name)).map(|(_, folder)| folder.clone());
@@ -289,7 +293,8 @@ impl Tokenizers {
     }
 }
 
-/// The folder from which a server has its model, if it exists here too with a tokenizer. A server may name any folder, also of a slow mount.
+/// The folder from which a server has its model, if it exists here too with a tokenizer. A server may name
+/// any folder, also of a slow mount.
 async fn of_server(root: Option<&str>) -> Option<PathBuf> {
     let root = Path::new(root?);
     if root.is_absolute() {

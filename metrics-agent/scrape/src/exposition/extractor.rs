@@ -88,7 +88,8 @@ impl LineReader for MetricExtractor {
             }
             return;
         }
-        // The byte after the name is compared first: it rules out nearly all other lines without comparing names.
+        // The byte after the name is compared first: it rules out nearly all other lines without comparing
+        // names.
         let named = |family: &&mut MetricFamily| {
             let at = family.name.len();
             matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()

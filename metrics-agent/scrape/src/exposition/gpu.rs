@@ -15,8 +15,9 @@ const POD: &str = "pod";
 
 /// Reads the texts of one exporter, one after the other, for the pods of some endpoints.
 ///
-/// The rule is the EPP's: an endpoint has the greatest value of the series without a label `pod`, or with an empty one, and of those that
-/// name its pod, divided by 100, and never less than 0. A metric that is not a gauge gives no value; a malformed line is skipped.
+/// The rule is the EPP's: an endpoint has the greatest value of the series without a label `pod`, or with an
+/// empty one, and of those that name its pod, divided by 100, and never less than 0. A metric that is not a
+/// gauge gives no value; a malformed line is skipped.
 pub type GpuReader = TextReader<GpuGauge>;
 
 /// The gauge's greatest values so far, in percent.

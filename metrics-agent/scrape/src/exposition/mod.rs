@@ -1,7 +1,8 @@
 //! Reads the metrics of a dialect out of a Prometheus text.
 //!
-//! The text passes through in the chunks in which it arrives. Each line is read once, only lines of metrics in the dialect are
-//! parsed, and no line allocates. A malformed line costs the field it belongs to, never the whole text.
+//! The text passes through in the chunks in which it arrives. Each line is read once, only lines of metrics
+//! in the dialect are parsed, and no line allocates. A malformed line costs the field it belongs to, never
+//! the whole text.
 
 mod collect;
 mod engines;

@@ -24,8 +24,8 @@ pub struct Admission {
 /// Endpoints that are left out of a set, by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Endpoints whose address another one has, each with the other one: a pod that has not ended yet, or two pods in the network of
-    /// one node.
+    /// Endpoints whose address another one has, each with the other one: a pod that has not ended yet, or two
+    /// pods in the network of one node.
     pub same_address: Vec<(String, String)>,
     /// Endpoints beyond the maximum.
     pub beyond_limit: Vec<String>,

@@ -24,7 +24,8 @@ pub struct NamedServer {
 }
 
 impl NamedServer {
-    /// The endpoint of an address. Its name depends on nothing else, so it stays the same endpoint while others come and go.
+    /// The endpoint of an address. Its name depends on nothing else, so it stays the same endpoint while
+    /// others come and go.
     fn endpoint(&self, ip: IpAddr) -> Endpoint {
         let address = SocketAddr::new(ip, self.port());
         Endpoint::new(format!("{}@{ip}", self.name), address, self.labels.clone())
@@ -50,7 +51,8 @@ pub struct Unresolved {
     pub host: HostName,
     /// The number of addresses from its last successful lookup.
     pub addresses: usize,
-    /// Whether name servers deny the name again and again, so that these addresses serve only while no other endpoint is ready.
+    /// Whether name servers deny the name again and again, so that these addresses serve only while no other
+    /// endpoint is ready.
     pub is_denied: bool,
     /// The reason.
     pub problem: String,
@@ -65,8 +67,8 @@ pub(super) struct Resolved {
     pub(super) left_out: LeftOut,
 }
 
-/// Endpoints with a fixed address, and after them endpoints of host names: in the order of the servers, then of the addresses. An
-/// endpoint whose address an earlier one has is left out.
+/// Endpoints with a fixed address, and after them endpoints of host names: in the order of the servers, then
+/// of the addresses. An endpoint whose address an earlier one has is left out.
 pub(super) fn resolved<'a>(
     fixed: &[Endpoint],
     servers: &[NamedServer],

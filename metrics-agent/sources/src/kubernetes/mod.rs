@@ -1,6 +1,7 @@
 //! Pools, their policies and their pods, as a Kubernetes API server has them.
 //!
-//! [`objects`] and [`pods`] each keep some watches and publish what these have read; [`watch`] is one of them, over the [`client`].
+//! [`objects`] and [`pods`] each keep some watches and publish what these have read; [`watch`] is one of
+//! them, over the [`client`].
 
 mod client;
 mod objects;
@@ -72,7 +73,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the configuration, and watches the objects from now on. An API server that cannot be reached is not an error.
+    /// Reads the configuration, and watches the objects from now on. An API server that cannot be reached is
+    /// not an error.
     pub async fn start(
         settings: ClusterSettings,
         tasks: &Tasks,

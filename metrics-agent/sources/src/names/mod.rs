@@ -13,7 +13,8 @@ use rustls::pki_types::DnsName;
 /// Maximum number of different host names.
 pub(super) const MAX_NAMES: usize = 1024;
 
-/// A DNS name in lower case. With a dot at its end it is complete; without one the search domains of the host apply.
+/// A DNS name in lower case. With a dot at its end it is complete; without one the search domains of the host
+/// apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(Arc<str>);
 

@@ -1,4 +1,5 @@
-//! Looks host names up as the system does: in the hosts file, then by the name servers and search domains of resolv.conf.
+//! Looks host names up as the system does: in the hosts file, then by the name servers and search domains of
+//! resolv.conf.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -74,7 +75,8 @@ impl Resolver {
         Ok(Answer { addresses, ttl: found.valid_until().saturating_duration_since(Instant::now()) })
     }
 
-    /// A client for this resolv.conf. It caches nothing, because a name is looked up again when its TTL is over.
+    /// A client for this resolv.conf. It caches nothing, because a name is looked up again when its TTL is
+    /// over.
     fn client(&self, resolv_conf: &[u8]) -> Result<TokioResolver, String> {
         let refused = |error: NetError| format!("{}: {error}", self.resolv_conf.display());
         let text = String::from_utf8_lossy(resolv_conf);
@@ -88,7 +90,8 @@ impl Resolver {
         builder.with_options(options).build().map_err(refused)
     }
 
-    /// The configuration with the port of the name servers. The host's own domain counts only without search domains, as in libc.
+    /// The configuration with the port of the name servers. The host's own domain counts only without search
+    /// domains, as in libc.
     fn adapted(&self, config: ResolverConfig) -> ResolverConfig {
         let (domain, search, mut servers) = config.into_parts();
         for connection in servers.iter_mut().flat_map(|server| &mut server.connections) {
@@ -98,8 +101,8 @@ impl Resolver {
     }
 }
 
-/// Last addresses of the family whose lookup failed. A lookup of both families succeeds when one does, so a family without addresses
-/// that had some is looked up once more.
+/// Last addresses of the family whose lookup failed. A lookup of both families succeeds when one does, so a
+/// family without addresses that had some is looked up once more.
 async fn kept_family(
     client: &TokioResolver,
     found: &LookupIp,

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::HostName;
 
-/// Minimum and maximum time until a name is looked up again, whatever its TTL. Docker's name server gives containers a TTL of 600 s, and
-/// another address when they are replaced.
+/// Minimum and maximum time until a name is looked up again, whatever its TTL. Docker's name server gives
+/// containers a TTL of 600 s, and another address when they are replaced.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(30);
 
@@ -18,7 +18,8 @@ const MAX_TTL: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// Denials within this time after which a name counts as denied. One may come from a name server that is being started or replaced.
+/// Denials within this time after which a name counts as denied. One may come from a name server that is
+/// being started or replaced.
 const DENIALS: usize = 3;
 const DENIAL_PERIOD: Duration = Duration::from_secs(10);
 
@@ -95,8 +96,8 @@ impl NameState {
         }
     }
 
-    /// Takes note of a failure, and returns the time until the next lookup. Failures of another kind before do not keep denials so far apart
-    /// that they never count.
+    /// Takes note of a failure, and returns the time until the next lookup. Failures of another kind before
+    /// do not keep denials so far apart that they never count.
     fn fail(&mut self, is_denial: bool, now: Instant) -> Duration {
         let failures = self.failures;
         self.failures = self.failures.saturating_add(1);
@@ -146,7 +147,8 @@ impl NameTable {
         .collect()
     }
 
-    /// Records the result of a lookup. A name that does not resolve keeps its addresses. Returns whether anything changed.
+    /// Records the result of a lookup. A name that does not resolve keeps its addresses. Returns whether
+    /// anything changed.
     pub(crate) fn record(
         &mut self,
         name: &HostName,
@@ -253,7 +255,8 @@ mod tests {
         assert_eq!(table.next_due(), Some(now + FIRST_RETRY), "the count began again");
     }
 
-    /// The times of the lookups of a name with these results from now on, in seconds, and whether it counts as denied after each.
+    /// The times of the lookups of a name with these results from now on, in seconds, and whether it counts
+    /// as denied after each.
     fn denied_after(results: &[Result<Answer, LookupFailure>]) -> Vec<(u64, bool)> {
         let start = Instant::now();
         let (mut table, name) = table(start);

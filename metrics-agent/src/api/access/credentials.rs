@@ -21,7 +21,8 @@ pub struct Files {
     pub unauthenticated: Unauthenticated,
 }
 
-/// Rights of clients without a certificate and a token. Clients on the agent's own host may also write where neither is set up.
+/// Rights of clients without a certificate and a token. Clients on the agent's own host may also write where
+/// neither is set up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unauthenticated {
     /// Whether they may read, although writing takes credentials.
@@ -53,7 +54,8 @@ pub struct ApiCredentials {
 /// The certificates and tokens that clients need.
 #[derive(Debug, Default)]
 pub struct ClientRequirements {
-    /// Whether clients need a certificate. A wrong one ends the handshake; without one the request is refused.
+    /// Whether clients need a certificate. A wrong one ends the handshake; without one the request is
+    /// refused.
     pub certificate: bool,
     /// The tokens that may read and write; `None`: no request needs a token.
     pub tokens: Option<Watched<Tokens>>,
@@ -104,7 +106,8 @@ fn config(files: &[File]) -> Result<ServerConfig, CredentialError> {
         .map_err(|error| refuse(&error))?;
     let builder = match files.get(2) {
         Some(authorities) => {
-            // Health checks come without a certificate, so the handshake must not require one: the path is not known yet.
+            // Health checks come without a certificate, so the handshake must not require one: the path is
+            // not known yet.
             let verifier = WebPkiClientVerifier::builder_with_provider(
                 credentials::roots(authorities)?.into(),
                 credentials::provider(),

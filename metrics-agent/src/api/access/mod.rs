@@ -159,8 +159,8 @@ impl AccessRefusal {
     }
 }
 
-/// Passes a request on with the right that its client has, or refuses it. A client that may write keeps its connection; requests
-/// of others wait for their turn.
+/// Passes a request on with the right that its client has, or refuses it. A client that may write keeps its
+/// connection; requests of others wait for their turn.
 pub(in crate::api) async fn check(
     State((access, right)): State<(Arc<Access>, Right)>,
     mut request: Request,
@@ -186,14 +186,14 @@ const FILTERS_NAME: &str = "metrics-agent";
 
 /// The allowed values of the `host` header, besides the agent's own address.
 ///
-/// They prevent DNS rebinding: a web page whose name resolves to the agent's address could read the API through the browser of a
-/// user who can reach the agent. The browser then sends the page's name as `host`.
+/// They prevent DNS rebinding: a web page whose name resolves to the agent's address could read the API
+/// through the browser of a user who can reach the agent. The browser then sends the page's name as `host`.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(pub Vec<String>);
 
 impl AllowedHosts {
-    /// Whether a request to `address` names that address, `localhost` for a loopback address, or an allowed name. Ports are not
-    /// compared, because tunnels change them.
+    /// Whether a request to `address` names that address, `localhost` for a loopback address, or an allowed
+    /// name. Ports are not compared, because tunnels change them.
     fn allow(&self, headers: &HeaderMap, address: IpAddr) -> bool {
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };

@@ -1,4 +1,5 @@
-//! The turns of clients that may not write: however many there are, they leave processor time for the proxies that may.
+//! The turns of clients that may not write: however many there are, they leave processor time for the proxies
+//! that may.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-/// Requests of clients that may not write that begin within [`TURN`]. A fleet of 256 proxies that only read gets each snapshot.
+/// Requests of clients that may not write that begin within [`TURN`]. A fleet of 256 proxies that only read
+/// gets each snapshot.
 const TURNS: usize = 256;
 
 /// The interval in which the agent scrapes servers, unless a flag says otherwise.

@@ -74,7 +74,8 @@ pub struct ApiMetrics {
 }
 
 impl ApiMetrics {
-    /// Registers the metrics. Reports and requests for unknown pools start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the metrics. Reports and requests for unknown pools start at zero, because Prometheus sees
+    /// no increase in the first value of a new series.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             endpoints: Gauge::default(),

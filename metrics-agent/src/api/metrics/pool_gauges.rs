@@ -1,7 +1,7 @@
 //! Gauges of pools and endpoints, computed from the pools for each request.
 //!
-//! Names of endpoints and proxies come from outside. A family has at most [`MAX_SERIES`] endpoints by name; the others are added up
-//! under [`OTHER`].
+//! Names of endpoints and proxies come from outside. A family has at most [`MAX_SERIES`] endpoints by name;
+//! the others are added up under [`OTHER`].
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -267,7 +267,8 @@ impl SeriesBudget {
     }
 }
 
-/// Whether an endpoint's values are current. An endpoint that is not ready keeps its last values, which are out of date.
+/// Whether an endpoint's values are current. An endpoint that is not ready keeps its last values, which are
+/// out of date.
 fn is_fresh(endpoint: &EndpointStatus) -> bool {
     endpoint.state != EndpointState::NotReady
         && endpoint.age_ms.is_some_and(|age_ms| Duration::from_millis(age_ms) <= FRESH)

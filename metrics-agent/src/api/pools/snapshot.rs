@@ -1,8 +1,8 @@
 //! `GET /v1/pools/{pool}/snapshot?topology=<u64>&readings=<u64>&wait_ms=<n>`
 //!
 //! The client names the versions that it has. If the current versions differ, the response comes at once.
-//! Otherwise it is the next version, or 204 if there is none within `wait_ms`, and at once in a batch and while too many requests wait. It
-//! includes the topology only if the client has a different one.
+//! Otherwise it is the next version, or 204 if there is none within `wait_ms`, and at once in a batch and
+//! while too many requests wait. It includes the topology only if the client has a different one.
 
 use core::time::Duration;
 use std::sync::Arc;

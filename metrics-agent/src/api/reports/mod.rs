@@ -1,8 +1,8 @@
 //! Reports of proxies, which are received over HTTP and kept until they are too old, and the unknown pools
 //! that proxies request.
 //!
-//! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them, so
-//! everything in them is bounded.
+//! They feed `/metrics` and the page, and no decision depends on them. Any client of the agent can send them,
+//! so everything in them is bounded.
 
 pub mod recent;
 pub mod store;

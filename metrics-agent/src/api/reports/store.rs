@@ -35,8 +35,8 @@ pub struct Reports {
 pub struct PoolReports {
     /// The last report of each proxy, by the proxy's name.
     pub proxies: BTreeMap<String, Arc<ProxyReport>>,
-    /// Counts of each endpoint by all proxies since the first report on the pool, by the endpoint's key. They never decrease, even when
-    /// proxies join and leave.
+    /// Counts of each endpoint by all proxies since the first report on the pool, by the endpoint's key. They
+    /// never decrease, even when proxies join and leave.
     pub totals: HashMap<u64, EndpointCounts>,
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{Agents, Lease, SHOWN_EVERY, term};
+use super::{Agents, ReadLease, SHOWN_EVERY, term};
 use crate::scrape::slot::{ReadingOrigin, Slot};
 
 /// Maximum number of leases, and of readings, in one round; the others follow in the next.
@@ -49,7 +49,7 @@ struct LeasesState {
 struct LeaseEntry {
     slot: Arc<Slot>,
     interval: Duration,
-    lease: Lease,
+    lease: ReadLease,
     /// The agent that should scrape it.
     preferred: u64,
     /// After a failure this agent does not take the lease from another agent until this time.
@@ -135,8 +135,11 @@ impl LeaseGroup {
             entry.is_wanted = false;
             // An own lease counts from the sending of the claim, so it never ends here after it ends in the
             // store.
-            entry.lease =
-                if held.is_zero() { Lease::Own(sent + term) } else { Lease::Other(now + held.min(term)) };
+            entry.lease = if held.is_zero() {
+                ReadLease::Own(sent + term)
+            } else {
+                ReadLease::Other(now + held.min(term))
+            };
         }
         let own = state.entries.values().filter(|entry| entry.lease.is_own(now) == Some(true)).count();
         drop(state);
@@ -168,7 +171,7 @@ impl LeaseGroup {
             }
             // The holder of a lease publishes the readings, so a reading shows that the lease is held,
             // without a claim.
-            entry.lease = Lease::Other(added + term(entry.interval));
+            entry.lease = ReadLease::Other(added + term(entry.interval));
             let reading = reading_into_core(reading, added);
             let slot = &entry.slot;
             slot.set_ready(reading.ready);
@@ -219,7 +222,7 @@ impl SharedScrape {
         let entry = LeaseEntry {
             slot: Arc::clone(slot),
             interval,
-            lease: Lease::Free,
+            lease: ReadLease::Free,
             preferred: state.agents.preferred(scrape),
             yields_until: Duration::ZERO,
             is_wanted: false,
@@ -276,8 +279,8 @@ impl SharedScrape {
     /// Lets another agent try after a failed scrape: it may reach a server that this agent does not reach.
     pub(in crate::scrape) fn release(&self) {
         if let Some(entry) = self.group.state.lock().entries.get_mut(&self.scrape) {
-            entry.is_released = matches!(entry.lease, Lease::Own(_));
-            entry.lease = Lease::Free;
+            entry.is_released = matches!(entry.lease, ReadLease::Own(_));
+            entry.lease = ReadLease::Free;
             entry.yields_until = self.group.clock.now() + YIELD;
         }
         self.group.changed.notify_one();

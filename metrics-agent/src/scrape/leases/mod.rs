@@ -53,7 +53,8 @@ impl Leases {
         Self { address: Arc::new(address), agent, clock, tasks, metrics, groups: HashMap::new() }
     }
 
-    /// The part of one endpoint of a pool. `scrape` is a hash of the endpoint and of how it is scraped, the same in every agent.
+    /// The part of one endpoint of a pool. `scrape` is a hash of the endpoint and of how it is scraped, the
+    /// same in every agent.
     pub(super) fn of(
         &mut self,
         pool: &str,

@@ -1,8 +1,8 @@
 //! Changes between agents, by streams of Valkey or Redis: one for each pool.
 //!
-//! A [`StreamLink`] adds the messages of this agent's proxies to the pool's stream, and reads the messages of other
-//! agents' proxies. The stream is soft state: while the store is away, slow or empty, each agent's proxies
-//! continue with the changes that they have, and the newest messages wait in a bounded queue.
+//! A [`StreamLink`] adds the messages of this agent's proxies to the pool's stream, and reads the messages of
+//! other agents' proxies. The stream is soft state: while the store is away, slow or empty, each agent's
+//! proxies continue with the changes that they have, and the newest messages wait in a bounded queue.
 
 mod outgoing;
 mod position;

@@ -36,7 +36,8 @@ pub(super) struct ReadPosition {
 }
 
 impl ReadPosition {
-    /// Where a connection begins to read, in milliseconds of the store's clock, which is `now` and never before `oldest`.
+    /// Where a connection begins to read, in milliseconds of the store's clock, which is `now` and never
+    /// before `oldest`.
     pub(super) fn begin(&self, now: u64, oldest: u64) -> u64 {
         // A store that has failed over, or is empty, may have a clock that is behind.
         self.last.map_or(oldest, |last| last.ms.min(now).saturating_sub(overlap()).max(oldest))
@@ -94,7 +95,8 @@ impl Progress {
         self.state.lock().is_connected
     }
 
-    /// The time for which entries may have waited to be read. A read that the store holds back shows that there are none.
+    /// The time for which entries may have waited to be read. A read that the store holds back shows that
+    /// there are none.
     pub(in crate::sharing) fn behind(&self, now: Duration) -> Duration {
         let ProgressState { is_connected, read_all } = *self.state.lock();
         let allowed = if is_connected { self.read_wait } else { Duration::ZERO };

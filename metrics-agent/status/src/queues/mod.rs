@@ -18,7 +18,8 @@ use crate::report::ReportError;
 /// The queue of one proxy, as of its last report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueReport {
-    /// The pool's saturation by stage, from 0; stages without endpoints and values that are not finite are left out.
+    /// The pool's saturation by stage, from 0; stages without endpoints and values that are not finite are
+    /// left out.
     pub saturations: Vec<(&'static str, f64)>,
     /// Maximum number of requests that may wait in all bands together; 0: unlimited.
     pub max_requests: u64,
@@ -51,7 +52,8 @@ pub struct BandReport {
     pub tenants: Tenants,
 }
 
-/// Maximum number of tenants with figures of their own, over all proxies of a pool: the number of fairness ids in the EPP's metrics.
+/// Maximum number of tenants with figures of their own, over all proxies of a pool: the number of fairness
+/// ids in the EPP's metrics.
 const MAX_NAMED: usize = 1000;
 
 /// The stage of the saturation that decides.

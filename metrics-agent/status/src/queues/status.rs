@@ -197,7 +197,8 @@ mod tests {
         assert_eq!(QueueStatus::of(core::iter::empty()), None);
     }
 
-    /// A queue of one band with these tenants: requests that wait, and requests that went on before and since the first report.
+    /// A queue of one band with these tenants: requests that wait, and requests that went on before and since
+    /// the first report.
     fn tenants(tenants: &[(&str, u64, u64, u64)]) -> (QueueReport, EarlierWaits) {
         let report = |is_first: bool| {
             let outcome = |&(_, _, before, since): &(&str, u64, u64, u64)| BandOutcome {

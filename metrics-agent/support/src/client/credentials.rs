@@ -100,7 +100,8 @@ impl ClientCredentials {
     }
 }
 
-/// `files` are the authorities, unless every server is trusted, then the agent's certificate and its key, if it has one.
+/// `files` are the authorities, unless every server is trusted, then the agent's certificate and its key, if
+/// it has one.
 fn config(trusts_all: bool, files: &[File]) -> Result<ClientConfig, CredentialError> {
     let builder = ClientConfig::builder_with_provider(credentials::provider())
         .with_safe_default_protocol_versions()

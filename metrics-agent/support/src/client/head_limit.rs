@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// No limit.
 const UNLIMITED: usize = usize::MAX;
 
-/// Bytes that may still be read before the head is complete. Clones, one of them in the stream, share the number.
+/// Bytes that may still be read before the head is complete. Clones, one of them in the stream, share the
+/// number.
 #[derive(Clone, Debug)]
 pub(super) struct HeadLimit(Arc<AtomicUsize>);
 

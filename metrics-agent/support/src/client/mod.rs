@@ -1,5 +1,5 @@
-//! The agent's HTTP/1.1 client: for scrapes of model servers, and for commands that read a running agent or Envoy; and connections to servers
-//! of gRPC ([`grpc`]).
+//! The agent's HTTP/1.1 client: for scrapes of model servers, and for commands that read a running agent or
+//! Envoy; and connections to servers of gRPC ([`grpc`]).
 
 pub mod credentials;
 pub mod grpc;
@@ -29,8 +29,9 @@ use crate::credentials::tls_fault::TlsFault;
 /// buffer does not delay other tasks.
 const MAX_BUFFER: usize = 32 * 1024;
 
-/// Maximum number of bytes before the head of a response is complete, including interim responses. The last read of a head may include the
-/// start of the body, and hyper may read twice more before it returns the head.
+/// Maximum number of bytes before the head of a response is complete, including interim responses. The last
+/// read of a head may include the start of the body, and hyper may read twice more before it returns the
+/// head.
 const MAX_HEAD: usize = 3 * MAX_BUFFER;
 
 /// Bytes of a body after which other tasks may run.
@@ -41,7 +42,8 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("metrics-agent/", en
 type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 type Io = Pin<Box<http1::Connection<TokioIo<LimitedStream<Stream>>, Empty<Bytes>>>>;
 
-/// A kept-alive connection. Its I/O runs within [`Connection::get`], so dropping that future stops everything.
+/// A kept-alive connection. Its I/O runs within [`Connection::get`], so dropping that future stops
+/// everything.
 pub struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
     /// `None` once the connection has ended: hyper reports the end to the sender only when this is dropped.

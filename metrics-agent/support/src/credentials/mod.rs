@@ -88,7 +88,8 @@ pub fn roots(file: &File) -> Result<RootCertStore, CredentialError> {
     Ok(roots)
 }
 
-/// The newest valid value made of the files. When the files become invalid, the error is logged and the last value stays.
+/// The newest valid value made of the files. When the files become invalid, the error is logged and the last
+/// value stays.
 #[derive(Debug)]
 pub struct Watched<T> {
     values: watch::Receiver<Arc<T>>,
@@ -100,7 +101,8 @@ pub struct Watched<T> {
 pub type Watching<'a> = (&'a Tasks, &'a ResultCounter);
 
 impl<T: Send + Sync + 'static> Watched<T> {
-    /// Reads the files now; with `watching`, again whenever one of them changes. Connections made with an earlier value stay open.
+    /// Reads the files now; with `watching`, again whenever one of them changes. Connections made with an
+    /// earlier value stay open.
     pub async fn read(
         files: Vec<PathBuf>,
         limits: FileLimits,
@@ -142,7 +144,8 @@ impl<T: Send + Sync + 'static> Watched<T> {
 /// Maximum length of a token, in bytes.
 const MAX_BYTES: usize = 4096;
 
-/// Bearer tokens, each of them valid. Several, so that clients can change to a new one before the old one is removed.
+/// Bearer tokens, each of them valid. Several, so that clients can change to a new one before the old one is
+/// removed.
 pub struct Tokens(Vec<Vec<u8>>);
 
 impl fmt::Debug for Tokens {
@@ -166,8 +169,8 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// Whether the value of an `authorization` header has one of the tokens. The time that this takes depends only on the
-    /// tokens' lengths.
+    /// Whether the value of an `authorization` header has one of the tokens. The time that this takes depends
+    /// only on the tokens' lengths.
     pub fn allow(&self, authorization: &[u8]) -> bool {
         let Some((scheme, token)) = authorization.split_at_checked(b"bearer ".len()) else { return false };
         let same = self.0.iter().fold(Choice::from(0), |same, own| same | own.ct_eq(token));

@@ -1,5 +1,5 @@
-//! The connections of a listener. One that has shown that its client is trusted keeps its place; the others make room for new ones, so that
-//! no number of silent connections keeps a client out.
+//! The connections of a listener. One that has shown that its client is trusted keeps its place; the others
+//! make room for new ones, so that no number of silent connections keeps a client out.
 
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,8 @@ pub struct Accepted {
 }
 
 impl Places {
-    /// Serves the connections of a listener until `closing` is cancelled, and then until every request in flight is complete.
+    /// Serves the connections of a listener until `closing` is cancelled, and then until every request in
+    /// flight is complete.
     pub async fn serve<S: Future<Output = ()> + Send + 'static>(
         self,
         listener: TcpListener,
@@ -91,8 +92,8 @@ impl Places {
     }
 }
 
-/// The open connections, each served by a task. Warns once when all places are taken, and again only after half of them were free; and once
-/// for each peer that has all of its own.
+/// The open connections, each served by a task. Warns once when all places are taken, and again only after
+/// half of them were free; and once for each peer that has all of its own.
 struct Connections {
     places: Places,
     tasks: JoinSet<()>,
@@ -137,8 +138,9 @@ impl Connections {
         Some(())
     }
 
-    /// Serves a connection of this peer. Without a free place, the oldest connection without a kept place is closed: one of the peer if the
-    /// peer has all of its places, otherwise one of the peer that has most of them. If there is none, the new connection is closed.
+    /// Serves a connection of this peer. Without a free place, the oldest connection without a kept place is
+    /// closed: one of the peer if the peer has all of its places, otherwise one of the peer that has most of
+    /// them. If there is none, the new connection is closed.
     fn open<S: Future<Output = ()> + Send + 'static>(
         &mut self,
         peer: IpAddr,
@@ -192,7 +194,8 @@ impl Connections {
         displaceable.min_by_key(|(_, it)| it.number).map(|(id, _)| *id)
     }
 
-    /// The peer with most connections without a kept place, the one of this newcomer included. Of several the one with the oldest.
+    /// The peer with most connections without a kept place, the one of this newcomer included. Of several the
+    /// one with the oldest.
     fn busiest(&self, newcomer: IpAddr) -> IpAddr {
         let mut peers = HashMap::from([(newcomer, (1_usize, Reverse(u64::MAX)))]);
         for connection in self.open.values().filter(|it| !it.place.is_kept()) {

@@ -101,7 +101,8 @@ pub type Labels<const N: usize> = [(&'static str, &'static str); N];
 pub struct ResultCounter(Family<Labels<1>, Counter>);
 
 impl ResultCounter {
-    /// Registers the counter. Both results start at zero, because Prometheus sees no increase in the first value of a new series.
+    /// Registers the counter. Both results start at zero, because Prometheus sees no increase in the first
+    /// value of a new series.
     pub fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
         let counts = Family::<Labels<1>, Counter>::default();
         for result in ["ok", "refused"] {

@@ -38,7 +38,8 @@ fn enable_by_route(envoy: &mut Recorded, filters: usize) {
     }
 }
 
-/// As the chart's `EnvoyFilter` changes what Istio sends: the pool's cluster reads the metadata of an external picker.
+/// As the chart's `EnvoyFilter` changes what Istio sends: the pool's cluster reads the metadata of an
+/// external picker.
 #[test]
 fn istio_with_the_chart_has_no_mistake() {
     let mut wasm = Recorded::wasm();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use metrics_agent_doctor::agent_client::PoolList;
 use metrics_agent_doctor::doctor::{
-    AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Health, Report, Severity, Statistics, diagnose,
+    AgentFacts, ClusterHosts, ConfigDump, Facts, Finding, Report, ServerHealth, Severity, Statistics,
+    diagnose,
 };
 use metrics_agent_status::extension::ServerStatus;
 use metrics_agent_status::pool::{PoolStatus, RefusedObjects};
@@ -32,7 +33,7 @@ pub(super) struct Recorded {
     /// Whether the rules decide by metrics, if the pools are of gRPC.
     pub(super) grpc_reads_metrics: Option<bool>,
     /// The health of the servers of the recorded pool.
-    pub(super) health: Option<Health>,
+    pub(super) health: Option<ServerHealth>,
     /// Why the agent refuses the pools.
     pub(super) refusal: Option<&'static str>,
     /// Envoy Gateway's calls of the agent.

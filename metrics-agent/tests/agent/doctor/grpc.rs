@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use metrics_agent::agent::Settings;
 use metrics_agent_catalogue::watch;
-use metrics_agent_doctor::doctor::Health;
+use metrics_agent_doctor::doctor::ServerHealth;
 use metrics_agent_doctor::doctor::Severity::{Error, Warning};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
@@ -71,13 +71,13 @@ fn servers_without_metrics() {
 #[test]
 fn servers_that_do_not_serve() {
     let mut envoy = recorded();
-    envoy.health = Some(Health::Serving);
+    envoy.health = Some(ServerHealth::Serving);
     assert!(envoy.assert_is_ok().passed().contains(&"gRPC servers serve"));
     for (health, severity, problem) in [
-        (Health::NotServing, Error, "the server does not serve, by grpc.health.v1"),
-        (Health::NotGrpc("no".to_owned()), Error, "the endpoint does not speak gRPC without TLS: no"),
-        (Health::Unknown("Internal: no".to_owned()), Warning, "grpc.health.v1 returns Internal: no"),
-        (Health::Unreachable("no".to_owned()), Warning, "it cannot be reached from here: no"),
+        (ServerHealth::NotServing, Error, "the server does not serve, by grpc.health.v1"),
+        (ServerHealth::NotGrpc("no".to_owned()), Error, "the endpoint does not speak gRPC without TLS: no"),
+        (ServerHealth::Unknown("Internal: no".to_owned()), Warning, "grpc.health.v1 returns Internal: no"),
+        (ServerHealth::Unreachable("no".to_owned()), Warning, "it cannot be reached from here: no"),
     ] {
         envoy.health = Some(health);
         envoy.assert_finds(severity, problem, "pool default, endpoint 127.0.0.1:18001", "");

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::fixture::Recorded;
 
-/// A dump of an Envoy that was started with this document, in which every cluster has two hosts, of which one is the only endpoint of the agent's pools.
+/// A dump of an Envoy that was started with this document, in which every cluster has two hosts, of which one
+/// is the only endpoint of the agent's pools.
 fn running(document: &Value) -> Recorded {
     const HOST: &str = "10.0.0.1:8000";
     let resources = &document["static_resources"];

@@ -1,7 +1,7 @@
 //! Stores that do not respond for a while.
 //!
-//! They are away for six seconds. A minute differs in nothing but the number of messages: what waits is bounded by 4 MiB, which a unit test
-//! checks, and connections are tried at least every two seconds.
+//! They are away for six seconds. A minute differs in nothing but the number of messages: what waits is
+//! bounded by 4 MiB, which a unit test checks, and connections are tried at least every two seconds.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -69,7 +69,8 @@ async fn sync_for(one: &mut Proxy<'_>, two: &mut Proxy<'_>, time: Duration) {
     }
 }
 
-/// Cuts the way to the store and heals it. Afterwards both proxies have all messages of each other, each once.
+/// Cuts the way to the store and heals it. Afterwards both proxies have all messages of each other, each
+/// once.
 async fn is_away_and_back(one: &Agent, two: &Agent, set_away: impl Fn(bool)) {
     let (mut one, mut two) = (Proxy::new(one, 1), Proxy::new(two, 2));
     sync_for(&mut one, &mut two, Duration::from_secs(1)).await;

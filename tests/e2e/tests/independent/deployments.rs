@@ -1,4 +1,5 @@
-//! The deployments among the examples: their commands are the agent's, and what one program writes the other reads.
+//! The deployments among the examples: their commands are the agent's, and what one program writes the other
+//! reads.
 
 use clap::Parser;
 use endpoint_picker_harness::Filter;

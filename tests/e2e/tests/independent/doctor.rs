@@ -1,4 +1,5 @@
-//! `metrics-agent doctor` reads a real Envoy with one mistake at a time. All mistakes share one agent and its servers.
+//! `metrics-agent doctor` reads a real Envoy with one mistake at a time. All mistakes share one agent and its
+//! servers.
 
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};

@@ -1,4 +1,5 @@
-//! End-to-end tests that do not depend on the filter's form: the shipped files and deployments, Envoy without the picker, the agent's page, and the scripts.
+//! End-to-end tests that do not depend on the filter's form: the shipped files and deployments, Envoy without
+//! the picker, the agent's page, and the scripts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Maximum time until the statistics of a picker that has just started have its first counts.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Checked by tests of their own: the secured agent's need certificates, two pools a file of endpoints each, and a compose file
-/// is not Envoy's.
+/// Checked by tests of their own: the secured agent's need certificates, two pools a file of endpoints each,
+/// and a compose file is not Envoy's.
 const STARTED_ELSEWHERE: [&str; 4] = [
     "examples/compose/compose.yaml",
     "examples/secured-agent/differences.yaml",

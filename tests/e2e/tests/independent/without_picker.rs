@@ -1,4 +1,5 @@
-//! The harness and the shipped configuration without the picker: the client plays its part and names the endpoints.
+//! The harness and the shipped configuration without the picker: the client plays its part and names the
+//! endpoints.
 
 use endpoint_picker_harness::client::{self, Ending};
 use endpoint_picker_harness::eventually::eventually;

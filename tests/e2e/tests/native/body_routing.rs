@@ -25,8 +25,9 @@ metadata: {name: llama, labels: {inference.networking.k8s.io/bbr-managed: 'true'
 data: {baseModel: llama, adapters: '[lora]'}
 ";
 
-/// Servers of the pool `chat` have even numbers, and those of `embeddings` odd ones; 2 and 1 are the best of theirs. The base model `llama` leads to
-/// the pool `embeddings`, the model `plain` to a cluster without a picker, and any other model to the pool `chat`.
+/// Servers of the pool `chat` have even numbers, and those of `embeddings` odd ones; 2 and 1 are the best of
+/// theirs. The base model `llama` leads to the pool `embeddings`, the model `plain` to a cluster without a
+/// picker, and any other model to the pool `chat`.
 fn routes(of_pool: &OfPool<'_>) -> Value {
     let by_header = |name: &str, value: &str| json!({"prefix": "/", "headers": [{"name": name, "string_match": {"exact": value}}]});
     json!([
@@ -74,7 +75,8 @@ async fn send(stack: &Stack, model: &str, headers: &[(&str, &str)]) -> usize {
     stack.served_by(&response)
 }
 
-/// The one request that a server has seen since the last call: its model, its base model, and whether it was picked.
+/// The one request that a server has seen since the last call: its model, its base model, and whether it was
+/// picked.
 fn seen(stack: &Stack, server: usize) -> (Option<String>, Option<String>, bool) {
     let requests = stack.servers()[server].take_requests();
     let [request] = &requests[..] else { panic!("{requests:?}") };

@@ -154,7 +154,8 @@ async fn a_pool_that_is_named_without_its_namespace_has_hosts() {
     }
 }
 
-/// Sends requests until `is_over`, from before Envoy listens. Returns the statuses that are not 200, and the number of all.
+/// Sends requests until `is_over`, from before Envoy listens. Returns the statuses that are not 200, and the
+/// number of all.
 async fn ask_from_the_start(url: String, is_over: Arc<AtomicBool>) -> (Vec<StatusCode>, usize) {
     let (mut refused, mut count) = (Vec::new(), 0);
     while !is_over.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! The agent follows the KV-cache events of servers, and requests go where their prompts are cached: agent and module together.
+//! The agent follows the KV-cache events of servers, and requests go where their prompts are cached: agent
+//! and module together.
 
 use anyhow::{Context, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, TEXT};
@@ -15,7 +16,8 @@ use tempfile::TempDir;
 
 const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
 
-/// Cached prompts decide; without one, the first server is the best. A prompt that was just sent soon counts no more.
+/// Cached prompts decide; without one, the first server is the best. A prompt that was just sent soon counts
+/// no more.
 const RULES: &str = r"
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -110,8 +112,8 @@ impl Fleet {
         self.stack.served_by(&response)
     }
 
-    /// Publishes these events of a rank until a chat with this prompt goes to this server: until a publisher knows of the agent's
-    /// subscription it drops messages, and the next one shows the gap.
+    /// Publishes these events of a rank until a chat with this prompt goes to this server: until a publisher
+    /// knows of the agent's subscription it drops messages, and the next one shows the gap.
     async fn publish_until(&self, publisher: usize, events: &[Value], prompt: &Prompt, server: usize) {
         eventually("the events decide, and not what was sent", async || {
             self.publishers[publisher].publish_events(events);
@@ -179,8 +181,8 @@ async fn events_are_compared_with_the_cached_tokens_of_responses() {
         pool["proxies"][0]["routed"].as_u64().context(pool)
     })
     .await;
-    // A server has half of a prompt. The events of the second server show all of it, and the third one's the half. Each prompt is
-    // sent once, because one that was just sent counts more than half of it.
+    // A server has half of a prompt. The events of the second server show all of it, and the third one's the
+    // half. Each prompt is sent once, because one that was just sent counts more than half of it.
     let (wrong, right) = (['u', 'v', 'w'].map(Prompt::of), ['p', 'q', 'r'].map(Prompt::of));
     let half = |prompt: &Prompt| stored(&prompt.text()[..prompt.text().len() / 2]);
     for (prompts, events, server) in [

@@ -24,7 +24,8 @@ const ROUTES_OF_POOL: usize = 2;
 /// The threads of the module: polls and reports, cached prefixes, shared changes, queues.
 const THREADS: usize = 4;
 
-/// Memory of Envoy for each pool that has one server and two workers, in bytes: three times what was measured.
+/// Memory of Envoy for each pool that has one server and two workers, in bytes: three times what was
+/// measured.
 const BYTES_OF_POOL: u64 = 320 << 10;
 
 /// All pools have the server with the label `side: left`.
@@ -41,7 +42,8 @@ fn manifests() -> String {
     yaml
 }
 
-/// The route configuration of the first `pools` pools, as a file of Envoy's. `picker` is the filter in the chain.
+/// The route configuration of the first `pools` pools, as a file of Envoy's. `picker` is the filter in the
+/// chain.
 fn routes(picker: &Value, pools: usize) -> Result<Value> {
     let fields = picker["filter_config"]["value"].as_str().context("the picker's configuration")?;
     let fields: Value = serde_json::from_str(fields)?;

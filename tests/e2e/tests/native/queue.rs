@@ -78,7 +78,8 @@ async fn until_idle(stack: &Stack) {
     .await;
 }
 
-/// Waits until the agent's metric of the queue has this value for the tenants `a` and `b` in each of the bands 10, 0 and -1.
+/// Waits until the agent's metric of the queue has this value for the tenants `a` and `b` in each of the
+/// bands 10, 0 and -1.
 async fn until_exported(stack: &Stack, metric: &str, labels: &str, value: &str) {
     let url = format!("http://{}/metrics", stack.agent_address());
     eventually(metric, async || {

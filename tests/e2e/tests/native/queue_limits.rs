@@ -39,8 +39,8 @@ fn set_waiting(stack: &Stack, waiting: u64) {
     stack.servers()[0].update_metrics(|metrics| metrics.waiting = waiting);
 }
 
-/// A request that waits: requests of the moment before the readings say so are served. Returns its status, its reason, and when it was
-/// answered.
+/// A request that waits: requests of the moment before the readings say so are served. Returns its status,
+/// its reason, and when it was answered.
 async fn wait(stack: &Stack) -> (StatusCode, Option<String>, Duration) {
     set_waiting(stack, 100);
     eventually("a request waits", async || {

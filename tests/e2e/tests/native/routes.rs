@@ -1,4 +1,5 @@
-//! A filter that is off in the chain, and routes that name pools: the route that a request has in the end decides.
+//! A filter that is off in the chain, and routes that name pools: the route that a request has in the end
+//! decides.
 
 use anyhow::{Context, Result};
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION, forget_requests, fresh_chat};
@@ -17,7 +18,8 @@ const MANAGER: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/t
 /// The header by which a client chooses a route.
 const ROUTE: &str = "x-route";
 
-/// The header that has the filter before the picker change the route to `embeddings`: with the `head` or with the `body`.
+/// The header that has the filter before the picker change the route to `embeddings`: with the `head` or with
+/// the `body`.
 const CHANGE: &str = "x-change";
 
 const CHANGES_ROUTE: &str = r#"
@@ -56,8 +58,8 @@ fn lua(name: &str, code: &str) -> Value {
 /// The per-route configuration with the picker of a pool.
 pub(crate) type OfPool<'a> = dyn Fn(&str) -> Value + 'a;
 
-/// Puts these routes into `examples/two-pools`, of which each may have a pool, and in the chain a picker with these fields in place of its own
-/// and `agent`. Returns the filters, of which that picker is the first.
+/// Puts these routes into `examples/two-pools`, of which each may have a pool, and in the chain a picker with
+/// these fields in place of its own and `agent`. Returns the filters, of which that picker is the first.
 pub(crate) fn pools_by_route<'a>(
     config: &'a mut Config,
     chain: &Value,
@@ -116,7 +118,8 @@ fn routes(of_pool: &OfPool<'_>) -> Value {
     ])
 }
 
-/// The pools of `examples/two-pools`: the servers 0 and 2 are the pool `chat`, the servers 1 and 3 the pool `embeddings`.
+/// The pools of `examples/two-pools`: the servers 0 and 2 are the pool `chat`, the servers 1 and 3 the pool
+/// `embeddings`.
 pub(crate) fn pools() -> String {
     let pools = fs::read_to_string(tools::root().join("examples/two-pools/pools.yaml")).unwrap();
     pools.replace("serves: chat", "side: left").replace("serves: embeddings", "side: right")

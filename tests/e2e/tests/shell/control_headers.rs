@@ -19,8 +19,8 @@ const OTHERS: [&str; 8] = [
     "x-kv-cache-source-host-port",
 ];
 
-/// Every way a client may try to go to `wanted`: in one header or two, spelled in another way, listed, or named as a header
-/// that a proxy takes away.
+/// Every way a client may try to go to `wanted`: in one header or two, spelled in another way, listed, or
+/// named as a header that a proxy takes away.
 fn attempts(request: impl Fn() -> RequestBuilder, wanted: &str) -> Vec<RequestBuilder> {
     vec![
         request().header(DESTINATION, wanted),

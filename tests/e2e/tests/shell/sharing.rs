@@ -9,7 +9,8 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use std::net::SocketAddr;
 
-/// Requests in a row after which every endpoint was picked that may be: with three, the chance that an endpoint got none is below 0.001 %.
+/// Requests in a row after which every endpoint was picked that may be: with three, the chance that an
+/// endpoint got none is below 0.001 %.
 const MANY: usize = 30;
 
 /// An Envoy with agent and model servers, and a second Envoy with the same.
@@ -87,7 +88,8 @@ async fn requests_in_flight_in_one_envoy_count_in_the_other_until_it_ends() {
     })
     .await;
     drop(two);
-    // The two seconds after which they are dropped are shown with a simulated clock in `filter/engine/tests/sharing`.
+    // The two seconds after which they are dropped are shown with a simulated clock in
+    // `filter/engine/tests/sharing`.
     eventually("the loads of the Envoy that ended are dropped", async || {
         if goes_to_busy().await { Ok(()) } else { Err("the load is still counted") }
     })

@@ -24,8 +24,8 @@ async fn until_in_flight(stack: &Stack, expected: u64) {
     until_counted(stack, "in_flight", expected).await;
 }
 
-/// Part of all prompts that the servers had cached, if each keeps all it has seen: several conversations at once, each of whose turns
-/// repeats the turns before.
+/// Part of all prompts that the servers had cached, if each keeps all it has seen: several conversations at
+/// once, each of whose turns repeats the turns before.
 async fn cached_part(workers: u32) -> f64 {
     const CONVERSATIONS: usize = 40;
     const TURNS: usize = 6;

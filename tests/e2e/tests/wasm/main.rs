@@ -1,5 +1,5 @@
-//! End-to-end tests of what only the wasm filter has: VMs that can trap, changes that they share, the functions that they may call, and an
-//! Envoy cluster that reaches the agent.
+//! End-to-end tests of what only the wasm filter has: VMs that can trap, changes that they share, the
+//! functions that they may call, and an Envoy cluster that reaches the agent.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! A cluster of the agent that has no endpoint, as before its name can be resolved, and one that does not exist: Envoy refuses every call.
+//! A cluster of the agent that has no endpoint, as before its name can be resolved, and one that does not
+//! exist: Envoy refuses every call.
 
 use endpoint_picker_e2e::statistics::statistics;
 use endpoint_picker_harness::eventually::eventually;

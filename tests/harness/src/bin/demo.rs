@@ -33,7 +33,8 @@ struct Options {
     /// The rules: expected-latency, epp, or with an agent a file, such as examples/choosing/lora.yaml.
     #[arg(long, env = "RULES", default_value = "expected-latency")]
     rules: String,
-    /// Whether an agent reads the servers; without it the filter's configuration lists them, by their IP addresses.
+    /// Whether an agent reads the servers; without it the filter's configuration lists them, by their IP
+    /// addresses.
     #[arg(long, env = "AGENT", default_value = "on")]
     agent: Switch,
     /// Port for requests.

@@ -84,8 +84,8 @@ impl Config {
         Ok(())
     }
 
-    /// Adds an endpoint picker for another pool, which gets the requests whose path begins with `path_prefix`;
-    /// servers see the path without it.
+    /// Adds an endpoint picker for another pool, which gets the requests whose path begins with
+    /// `path_prefix`; servers see the path without it.
     pub fn add_pool(&mut self, pool: &str, path_prefix: &str) -> Result<()> {
         let at = self.picker_position()?;
         let mut picker = self.http_filters()?[at].clone();
@@ -107,8 +107,8 @@ impl Config {
         Ok(())
     }
 
-    /// Adds a route without the endpoint picker, for the requests whose path begins with `path_prefix`; servers see the
-    /// path without it.
+    /// Adds a route without the endpoint picker, for the requests whose path begins with `path_prefix`;
+    /// servers see the path without it.
     pub fn add_route_without_picker(&mut self, path_prefix: &str) -> Result<()> {
         self.add_route(path_prefix, disabled(PICKER))
     }

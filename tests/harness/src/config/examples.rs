@@ -18,8 +18,8 @@ const FOLDER: &str = "examples";
 /// The file of an example that lists its differences.
 const DIFFERENCES: &str = "differences.yaml";
 
-/// One step from `envoy.yaml` to an example: an operation of JSON Patch (RFC 6902) whose `path` and `from` begin at the one place that
-/// `jsonPath` (RFC 9535) finds.
+/// One step from `envoy.yaml` to an example: an operation of JSON Patch (RFC 6902) whose `path` and `from`
+/// begin at the one place that `jsonPath` (RFC 9535) finds.
 #[derive(Debug, Deserialize)]
 struct Difference {
     #[serde(rename = "jsonPath")]
@@ -51,7 +51,8 @@ pub fn examples() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The whole configuration of an example for this form of the filter, in YAML, after the comment that begins its file.
+/// The whole configuration of an example for this form of the filter, in YAML, after the comment that begins
+/// its file.
 pub fn example(name: &str, filter: Filter) -> Result<String> {
     let known = examples()?;
     ensure!(

@@ -46,8 +46,8 @@ pub struct Places<'a> {
 }
 
 impl Config {
-    /// Reads a shipped configuration, converts it to this form of the filter, and replaces its ports and paths; `path`, from the
-    /// repository's root, is that of a file, or of an example's folder.
+    /// Reads a shipped configuration, converts it to this form of the filter, and replaces its ports and
+    /// paths; `path`, from the repository's root, is that of a file, or of an example's folder.
     pub fn shipped(path: &str, filter: Filter, places: Places<'_>) -> Result<Self> {
         let config = Self::converted(path, filter)?;
         config.placed(places).with_context(|| format!("adapt {path}"))

@@ -19,7 +19,8 @@ impl Config {
         Ok(())
     }
 
-    /// Writes the listeners to [`LISTENERS_FILE`], for an Envoy that was started with [`Self::with_listeners_in_file`].
+    /// Writes the listeners to [`LISTENERS_FILE`], for an Envoy that was started with
+    /// [`Self::with_listeners_in_file`].
     pub fn write_listeners(&mut self, folder: &Path) -> Result<()> {
         let mut resources = self.listeners()?.clone();
         for listener in &mut resources {

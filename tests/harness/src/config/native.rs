@@ -1,7 +1,7 @@
 //! The native form of a configuration that is written for the wasm filter.
 //!
-//! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata that `header_to_metadata`
-//! copies for the wasm filter, and polls the agent itself.
+//! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata
+//! that `header_to_metadata` copies for the wasm filter, and polls the agent itself.
 
 use super::file::{connection_manager_of, http_filters};
 use super::picker;
@@ -39,8 +39,8 @@ pub(super) fn to_native(document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Converts the pickers among these HTTP filters, and the filters that copy their headers. Returns the names of the agents' clusters, which
-/// pickers no longer need.
+/// Converts the pickers among these HTTP filters, and the filters that copy their headers. Returns the names
+/// of the agents' clusters, which pickers no longer need.
 fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Value>> {
     let mut agents = Vec::new();
     for picker in filters.iter_mut().filter(|filter| picker::is_wasm(filter)) {
@@ -67,7 +67,8 @@ fn convert_filters(filters: &mut Vec<Value>, clusters: &Value) -> Result<Vec<Val
     Ok(agents)
 }
 
-/// Converts a picker; returns the name of the agent's cluster, if there is an agent: the picker no longer needs it.
+/// Converts a picker; returns the name of the agent's cluster, if there is an agent: the picker no longer
+/// needs it.
 fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>> {
     let mut fields = picker::fields(picker)?;
     let by_name = fields.as_object_mut().context("a configuration of the picker")?;
@@ -95,8 +96,8 @@ fn convert_picker(picker: &mut Value, clusters: &Value) -> Result<Option<Value>>
     Ok(name)
 }
 
-/// The field `agent` that takes the place of a cluster: its addresses, and the files of its TLS. The file of the token has another format
-/// than Envoy's.
+/// The field `agent` that takes the place of a cluster: its addresses, and the files of its TLS. The file of
+/// the token has another format than Envoy's.
 fn agent_of(cluster: &Value) -> Result<Value> {
     let tls = cluster.pointer("/transport_socket/typed_config/common_tls_context");
     let scheme = if tls.is_some() { "https" } else { "http" };

@@ -35,7 +35,8 @@ pub(super) fn set_field(picker: &mut Value, field: &str, value: Value) -> Result
     set_fields(picker, &fields)
 }
 
-/// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any such pickers, or pickers without an agent.
+/// Replaces the agents of the pickers that poll theirs themselves; returns whether there are any such
+/// pickers, or pickers without an agent.
 pub(super) fn poll_agents(filters: &mut [Value], agent: &Value) -> Result<bool> {
     let mut has_any = false;
     for picker in all_of(filters) {

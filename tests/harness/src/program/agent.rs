@@ -21,7 +21,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the agent with these further flags and waits for `/readyz`. Port 0 in `listen` becomes a free port.
+    /// Starts the agent with these further flags and waits for `/readyz`. Port 0 in `listen` becomes a free
+    /// port.
     pub async fn start(
         listen: SocketAddr,
         flags: impl IntoIterator<Item = impl AsRef<OsStr>>,

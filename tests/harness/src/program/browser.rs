@@ -15,7 +15,8 @@ use tokio::runtime::Handle;
 const STARTED: Duration = Duration::from_secs(60);
 const CLOSED: Duration = Duration::from_secs(20);
 
-/// A running browser with one window; it ends when dropped, which has to happen on a runtime of several threads.
+/// A running browser with one window; it ends when dropped, which has to happen on a runtime of several
+/// threads.
 #[derive(Debug)]
 pub struct Browser {
     /// The window.
@@ -64,7 +65,8 @@ impl Browser {
         let options = json!({"args": [
             "--headless=new",
             "--window-size=1400,1000",
-            // It shows nothing but the agent's own page, and Chromium refuses to run as root with its sandbox.
+            // It shows nothing but the agent's own page, and Chromium refuses to run as root with its
+            // sandbox.
             "--no-sandbox",
             "--disable-dev-shm-usage",
             format!("--blink-settings=preferredColorScheme={}", scheme as u8),
@@ -100,8 +102,8 @@ impl Browser {
         self.command("Performance.enable", json!({"timeDomain": "threadTicks"})).await.map(drop)
     }
 
-    /// The time that the page's main thread has spent on the processor, after [`Self::measure_threads`]. The other metrics of tasks
-    /// count the time that they wait for a processor too.
+    /// The time that the page's main thread has spent on the processor, after [`Self::measure_threads`]. The
+    /// other metrics of tasks count the time that they wait for a processor too.
     pub async fn main_thread_time(&self) -> Result<Duration> {
         let value = self.command("Performance.getMetrics", json!({})).await?;
         let metrics = value["metrics"].as_array().context("no metrics")?;

@@ -47,7 +47,8 @@ struct Succession {
 }
 
 impl Envoy {
-    /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free ports.
+    /// Starts Envoy with its files in `dir` and waits until it is ready. Ports of 0 in `config` become free
+    /// ports.
     pub async fn start(config: &Config, dir: &Path, concurrency: u32) -> Result<Self> {
         config.write(&dir.join(CONFIG))?;
         let mut command = command(dir)?;

@@ -1,4 +1,5 @@
-//! Processor time and memory of a process and its children, from Linux' `/proc`. Envoy may be the child of its launcher.
+//! Processor time and memory of a process and its children, from Linux' `/proc`. Envoy may be the child of
+//! its launcher.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -51,8 +52,8 @@ fn own_cpu_time(process: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
-/// Bytes that the largest of them has for itself, in memory or swapped out. Pages of files, the program's own among them, come
-/// and go with the kernel's needs and are left out.
+/// Bytes that the largest of them has for itself, in memory or swapped out. Pages of files, the program's own
+/// among them, come and go with the kernel's needs and are left out.
 pub fn taken(root: u32) -> Result<u64> {
     most(root, |process| Ok(bytes(process, "RssAnon")? + bytes(process, "VmSwap")?))
 }

@@ -1,4 +1,5 @@
-//! Servers as processes of their own: model servers, and applications on the Python libraries that vLLM and SGLang use as well.
+//! Servers as processes of their own: model servers, and applications on the Python libraries that vLLM and
+//! SGLang use as well.
 
 use super::process::Process;
 use crate::eventually::within;
@@ -37,8 +38,8 @@ impl ServerProcess {
         Self::start("gRPC server", command, log).await
     }
 
-    /// Starts a model server with this name in its responses, which takes some milliseconds for a token. SIGTERM ends it at once. Its output
-    /// goes to `log`.
+    /// Starts a model server with this name in its responses, which takes some milliseconds for a token.
+    /// SIGTERM ends it at once. Its output goes to `log`.
     pub async fn model_server(name: &str, log: &Path) -> Result<Self> {
         let mut command =
             Command::new(tools::built("endpoint-picker-model-server", "endpoint-picker-model-server")?);

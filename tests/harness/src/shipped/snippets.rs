@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of build products, tools and tests, and of what Kubernetes gets: `make check-deploy` and `make test-kube` check that.
+/// Folders of build products, tools and tests, and of what Kubernetes gets: `make check-deploy` and
+/// `make test-kube` check that.
 const PASSED_OVER: [&str; 8] =
     ["target", "logs", "corpus", "artifacts", "node_modules", "tests", "bench", "deploy"];
 

@@ -22,8 +22,8 @@ impl Eds {
     pub(super) const EACH_POOL: Self = Self { file: "eds/{pool}.yaml", cluster: "{pool}" };
 }
 
-/// Starts the agent with these further flags; with `eds` it writes Envoy's endpoints. Unless they name rules, pools without a configuration have
-/// the EPP's, by which a test can tell where a request goes.
+/// Starts the agent with these further flags; with `eds` it writes Envoy's endpoints. Unless they name rules,
+/// pools without a configuration have the EPP's, by which a test can tell where a request goes.
 pub(super) async fn start_agent(
     listen: SocketAddr,
     dir: &Path,

@@ -84,8 +84,8 @@ pub(super) enum AccessLog {
 }
 
 impl Stack {
-    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed. The environment variable
-    /// `FILTER` names the form of the filter.
+    /// Three model servers, an agent, and Envoy with the shipped `envoy.yaml`, unless the builder is changed.
+    /// The environment variable `FILTER` names the form of the filter.
     pub fn builder() -> Builder {
         Builder::default()
     }

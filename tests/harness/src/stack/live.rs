@@ -19,8 +19,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::net::TcpSocket;
 
-/// Picks in a row, for each worker, after which every worker counts as picking: with two workers and a fair kernel, the
-/// chance that a worker got none of the connections is below 0.01 %.
+/// Picks in a row, for each worker, after which every worker counts as picking: with two workers and a fair
+/// kernel, the chance that a worker got none of the connections is below 0.01 %.
 const PICKS_PER_WORKER: u32 = 8;
 
 /// A running stack; everything in it ends when it is dropped. Its logs stay when the test has failed.
@@ -102,7 +102,8 @@ impl Stack {
         .await
     }
 
-    /// Starts the agent at the address that Envoy is configured with, with the stack's flags and the endpoints last set.
+    /// Starts the agent at the address that Envoy is configured with, with the stack's flags and the
+    /// endpoints last set.
     ///
     /// # Panics
     ///
@@ -167,7 +168,8 @@ impl Stack {
         self.envoy.kill();
     }
 
-    /// Starts another one after [`Self::kill_envoy`], which must have been built for a hot restart. Every worker is picking when this returns.
+    /// Starts another one after [`Self::kill_envoy`], which must have been built for a hot restart. Every
+    /// worker is picking when this returns.
     pub async fn restart_envoy(&mut self) -> Result<()> {
         self.envoy.restart().await?;
         self.wait_until_picking().await;
@@ -226,7 +228,8 @@ impl Stack {
         replace(&self.path(MANIFESTS_FILE), yaml).unwrap_or_else(|reason| panic!("{reason:?}"));
     }
 
-    /// Waits until every worker of Envoy picks. Its requests are `GET /picking`, which the servers record as well.
+    /// Waits until every worker of Envoy picks. Its requests are `GET /picking`, which the servers record as
+    /// well.
     ///
     /// # Panics
     ///

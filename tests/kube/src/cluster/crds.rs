@@ -45,7 +45,8 @@ impl Crds {
 }
 
 impl Cluster {
-    /// Installs `InferencePool` in the version of the conformance suite, in place of that of [`Crds::InferenceExtension`]: `endpointPickerRef` is optional.
+    /// Installs `InferencePool` in the version of the conformance suite, in place of that of
+    /// [`Crds::InferenceExtension`]: `endpointPickerRef` is optional.
     pub async fn upgrade_pools(&self) -> Result<()> {
         let folder = programs::conformance("crds")?;
         self.kubectl(["replace", "--filename", &folder.display().to_string()]).await?;

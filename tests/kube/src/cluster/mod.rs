@@ -31,7 +31,8 @@ const READY_DEADLINE: Duration = Duration::from_secs(90);
 
 /// A running cluster without nodes; it ends when dropped.
 ///
-/// In a [`Namespace`] pods reach the API server at 10.200.0.1; otherwise it listens on loopback only. Its ports are free ones.
+/// In a [`Namespace`] pods reach the API server at 10.200.0.1; otherwise it listens on loopback only. Its
+/// ports are free ones.
 #[derive(Debug)]
 pub struct Cluster {
     // In the order of their end.
@@ -128,15 +129,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the API server at once, as a crash would. The controllers end with it, as those that cannot renew their lease do.
+    /// Ends the API server at once, as a crash would. The controllers end with it, as those that cannot renew
+    /// their lease do.
     pub fn kill_api_server(&self) {
         if let Some(mut running) = self.control_plane().running.take() {
             running.api_server.kill();
         }
     }
 
-    /// Starts it again, at the same address and with the same objects, and waits until it is ready. The controllers are new: those that have lost it for long
-    /// would wait for up to a minute before they try again.
+    /// Starts it again, at the same address and with the same objects, and waits until it is ready. The
+    /// controllers are new: those that have lost it for long would wait for up to a minute before they try
+    /// again.
     pub async fn start_api_server(&self) -> Result<()> {
         {
             let mut plane = self.control_plane();

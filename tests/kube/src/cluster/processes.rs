@@ -80,7 +80,8 @@ pub(super) fn start_api_server(
         "--authorization-mode=RBAC",
         // Webhooks are called at the addresses of pods: cluster IPs lead nowhere here.
         "--enable-aggregator-routing=true",
-        // No program reads the EndpointSlice of the Service `kubernetes`, which must not have a loopback address.
+        // No program reads the EndpointSlice of the Service `kubernetes`, which must not have a loopback
+        // address.
         "--endpoint-reconciler-type=none",
         "--profiling=false",
     ]);

@@ -1,4 +1,5 @@
-//! Addresses of Services of type `LoadBalancer`, as a cloud gives them: connections to one go to the Service's ready pods in turns.
+//! Addresses of Services of type `LoadBalancer`, as a cloud gives them: connections to one go to the
+//! Service's ready pods in turns.
 
 use super::names::SERVICE;
 use super::scheduling::RETRY;

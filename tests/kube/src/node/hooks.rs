@@ -9,8 +9,8 @@ use std::time::Instant;
 use tokio::process::Command;
 use tokio::time::timeout_at;
 
-/// Runs the hook `preStop` of a container, if it has one, until it ends or `deadline` has passed. `process` is the container's program, whose namespaces and root
-/// folder a command gets.
+/// Runs the hook `preStop` of a container, if it has one, until it ends or `deadline` has passed. `process`
+/// is the container's program, whose namespaces and root folder a command gets.
 pub(super) async fn run_pre_stop(
     container: &Container,
     process: u32,

@@ -1,11 +1,13 @@
-//! A kubelet for pods that are processes: it binds pods to itself, starts the programs that stand for their images, and reports what the API server expects
-//! of a node.
+//! A kubelet for pods that are processes: it binds pods to itself, starts the programs that stand for their
+//! images, and reports what the API server expects of a node.
 //!
-//! It is real where the product notices: each pod has a network namespace with an address of its own, its containers have the files, the environment, the user
-//! and the read-only root folder of their specification, a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's
-//! readiness gates, and a deleted pod's containers get their `preStop` hooks, SIGTERM and the grace period. It ignores resources, affinity and taints, since
-//! there is one node. Routing by Services' cluster IPs is not there: a DNS server leads from the names of Services to their ready pods, as from those of
-//! headless Services. A Service of type `LoadBalancer` gets an address.
+//! It is real where the product notices: each pod has a network namespace with an address of its own, its
+//! containers have the files, the environment, the user and the read-only root folder of their specification,
+//! a projected token is one of the `TokenRequest` API, readiness follows the probe and the pod's readiness
+//! gates, and a deleted pod's containers get their `preStop` hooks, SIGTERM and the grace period. It ignores
+//! resources, affinity and taints, since there is one node. Routing by Services' cluster IPs is not there: a
+//! DNS server leads from the names of Services to their ready pods, as from those of headless Services. A
+//! Service of type `LoadBalancer` gets an address.
 
 mod balancers;
 mod container;
@@ -48,8 +50,9 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of a name without registry and path: `metrics-agent` for all tags but those of further images, such as `metrics-agent:1.2.3`. `program` is
-    /// the file on this machine, and `path` its path in the image, which is also the entry point.
+    /// The image of a name without registry and path: `metrics-agent` for all tags but those of further
+    /// images, such as `metrics-agent:1.2.3`. `program` is the file on this machine, and `path` its path in
+    /// the image, which is also the entry point.
     pub fn new(name: impl Into<String>, program: PathBuf, path: &'static str) -> Self {
         Self { name: name.into(), program, path }
     }

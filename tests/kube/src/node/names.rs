@@ -24,7 +24,8 @@ type Addresses = BTreeMap<String, BTreeSet<Ipv4Addr>>;
 #[derive(Clone, Debug)]
 struct Names(Arc<RwLock<Addresses>>);
 
-/// Serves names until the future is dropped, at port 53. All addresses have it: a machine without /etc/resolv.conf asks its own.
+/// Serves names until the future is dropped, at port 53. All addresses have it: a machine without
+/// /etc/resolv.conf asks its own.
 pub(super) async fn serve(client: Client, api_server: SocketAddr) -> Result<impl Future<Output = ()>> {
     let socket =
         UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 53)).await.context("bind the port of the DNS server")?;
@@ -70,7 +71,8 @@ fn addresses(slices: &[Arc<EndpointSlice>], api_server: SocketAddr) -> Addresses
             addresses.entry(format!("{service}.{namespace}{suffix}")).or_default().insert(address);
         }
     };
-    // Envoys ask Envoy Gateway by this name for their configuration and for wasm modules; it runs on the host of the pods.
+    // Envoys ask Envoy Gateway by this name for their configuration and for wasm modules; it runs on the host
+    // of the pods.
     add("envoy-gateway", "envoy-gateway-system", HOST_ADDRESS);
     if let IpAddr::V4(address) = api_server.ip() {
         add("kubernetes", "default", address);

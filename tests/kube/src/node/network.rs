@@ -39,7 +39,8 @@ impl Addresses {
         let network = PodNetwork { address, addresses: self.0.clone() };
         let name = network.name();
         let [_, _, third, fourth] = address.octets();
-        // A pod that comes back with an address has its hardware address as well, so that no neighbour entry is stale.
+        // A pod that comes back with an address has its hardware address as well, so that no neighbour entry
+        // is stale.
         let hardware = format!("02:00:0a:c8:{third:02x}:{fourth:02x}");
         let mut outside = String::new();
         writeln!(outside, "netns add {name}")?;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The pause until the first success. The kubelet waits for the probe's period; but no test is about the start of its pods.
+/// The pause until the first success. The kubelet waits for the probe's period; but no test is about the
+/// start of its pods.
 const STARTING_PERIOD: Duration = Duration::from_millis(50);
 
 /// The readiness of one container.

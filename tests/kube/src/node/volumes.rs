@@ -1,4 +1,5 @@
-//! The volumes of a pod as folders. Files of objects follow their changes, as the kubelet's do: a new version is complete before a link leads to it.
+//! The volumes of a pod as folders. Files of objects follow their changes, as the kubelet's do: a new version
+//! is complete before a link leads to it.
 
 use super::Kubelet;
 use super::environment::field_value;
@@ -205,7 +206,8 @@ fn downward(pod: &Pod, items: Option<&[DownwardAPIVolumeFile]>, address: Ipv4Add
     Ok(files)
 }
 
-/// Writes a version of a volume: the files into a folder of the version, `..data` as a link to it, and each name as a link through that.
+/// Writes a version of a volume: the files into a folder of the version, `..data` as a link to it, and each
+/// name as a link through that.
 fn write(volume: &Path, version: u32, files: &Files) -> Result<()> {
     let name = format!("..{version}");
     for (path, content) in files {

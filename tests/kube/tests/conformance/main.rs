@@ -1,7 +1,8 @@
-//! The conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart: `make conformance`.
+//! The conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart:
+//! `make conformance`.
 //!
-//! The variable `CONFORMANCE_TESTS` names some of its tests, between `|`, and `CONFORMANCE_QUICK` leaves out [`SLOW`]; then there is no report.
-//! See docs/design/conformance.md.
+//! The variable `CONFORMANCE_TESTS` names some of its tests, between `|`, and `CONFORMANCE_QUICK` leaves out
+//! [`SLOW`]; then there is no report. See docs/design/conformance.md.
 
 use endpoint_picker_harness::tools;
 use endpoint_picker_kube::{Extension, PROXIES};

@@ -95,7 +95,8 @@ impl Fixture {
         let extension = Extension::shared().await;
         let module = module(extension).await.unwrap();
         let source = json!({"type": "Local", "local": {"path": module}});
-        // The module by name is for the route with the ORIGINAL_DST cluster, which the extension server does not make.
+        // The module by name is for the route with the ORIGINAL_DST cluster, which the extension server does
+        // not make.
         let modules = json!([{"name": "endpoint-picker", "doNotClose": true, "source": source}]);
         let values = json!({"gateway": {"proxy": {"concurrency": 1, "dynamicModules": modules}}});
         extension.upgrade(&values).await.unwrap();

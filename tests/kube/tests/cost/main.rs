@@ -1,5 +1,5 @@
-//! Requests/s through Envoy Gateway's Envoy: of a route to a pool, whose cluster is the module's, of a picked route with an `ORIGINAL_DST` cluster, and of the
-//! same route to a Service, in turns: `make bench-gateway`.
+//! Requests/s through Envoy Gateway's Envoy: of a route to a pool, whose cluster is the module's, of a picked
+//! route with an `ORIGINAL_DST` cluster, and of the same route to a Service, in turns: `make bench-gateway`.
 //!
 //! The proxy has one worker and a processor of its own, so that its work decides on requests/s.
 

@@ -100,8 +100,8 @@ async fn the_pools_of_an_ai_gateway_route_are_picked_in_place_of_a_call_of_their
             Ok(())
         })
         .await;
-        // The prompt is always the same, so that the pool picks a server by what it has cached. Nothing else in Envoy can send a request to a server of
-        // the pool: there is no EPP.
+        // The prompt is always the same, so that the pool picks a server by what it has cached. Nothing else
+        // in Envoy can send a request to a server of the pool: there is no EPP.
         let mut served = BTreeSet::new();
         for _ in 0..30 {
             served.insert(models.chat_with(pool, &prompt, &[]).await.unwrap());

@@ -44,7 +44,8 @@ pub(crate) fn route(name: &str, rules: &Value) -> Value {
     })
 }
 
-/// A rule for requests whose path begins like this. The servers know paths of the API: another beginning is removed.
+/// A rule for requests whose path begins like this. The servers know paths of the API: another beginning is
+/// removed.
 pub(crate) fn rule(path: &str, backends: &[Value]) -> Value {
     let mut rule =
         json!({"matches": [{"path": {"type": "PathPrefix", "value": path}}], "backendRefs": backends});
@@ -77,7 +78,8 @@ fn servers(name: &str, replicas: usize) -> Value {
 }
 
 impl Models {
-    /// Makes these pools with their numbers of servers, a Gateway, and a route with these rules, and waits until requests to `path` are served.
+    /// Makes these pools with their numbers of servers, a Gateway, and a route with these rules, and waits
+    /// until requests to `path` are served.
     pub(crate) async fn new(pools: &[(&str, usize)], rules: &Value, path: &str) -> Self {
         let extension = Extension::shared().await;
         let namespace = extension.cluster().create_namespace("models").await.unwrap();

@@ -1,4 +1,5 @@
-//! Envoy Gateway with the agents as its extension server: routes to `InferencePool`s, on a real API server, with proxies and servers as pods.
+//! Envoy Gateway with the agents as its extension server: routes to `InferencePool`s, on a real API server,
+//! with proxies and servers as pods.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 const REQUESTS: u32 = 400;
 const SHARE: f64 = 0.7;
 
-/// The prompt is always the same, so each pool picks one of its servers by what it has cached: round robin would use all of them.
+/// The prompt is always the same, so each pool picks one of its servers by what it has cached: round robin
+/// would use all of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_pools_share_requests_by_weight_and_each_picks_for_itself() {
     let _ground = GROUND.read().await;

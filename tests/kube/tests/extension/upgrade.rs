@@ -1,4 +1,5 @@
-//! The whole release upgraded to another version and rolled back under load: chart, agents, native module and proxies.
+//! The whole release upgraded to another version and rolled back under load: chart, agents, native module and
+//! proxies.
 
 use crate::fixture::{CHAT, GROUND, Models, backend, rule};
 use anyhow::{Context, ensure};
@@ -11,7 +12,8 @@ use std::time::Duration;
 /// The replacement of all pods: a proxy that ends drains for up to a minute.
 const REPLACED: Duration = Duration::from_secs(180);
 
-/// Both versions come from charts in a registry. Their formats differ, so agents and modules of different versions refuse each other.
+/// Both versions come from charts in a registry. Their formats differ, so agents and modules of different
+/// versions refuse each other.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a build of the next version: make test-upgrade"]
 async fn no_request_is_lost_while_the_chart_is_upgraded_and_rolled_back() {
@@ -38,7 +40,8 @@ async fn no_request_is_lost_while_the_chart_is_upgraded_and_rolled_back() {
     models.remove().await;
 }
 
-/// Waits until all agents and the Gateway's proxies are of a version, and an agent has taken a report: it has the format of the module.
+/// Waits until all agents and the Gateway's proxies are of a version, and an agent has taken a report: it has
+/// the format of the module.
 async fn until_all_are_of(models: &Models, version: &str) {
     let replaced = within(REPLACED, async || {
         let tag = format!(":{version}");

@@ -39,8 +39,8 @@ fn objective(priority: i32) -> Value {
     })
 }
 
-/// A configuration that takes readings of this age for too old: with a tiny one every pod counts as saturated, and requests of a negative priority are
-/// shed.
+/// A configuration that takes readings of this age for too old: with a tiny one every pod counts as
+/// saturated, and requests of a negative priority are shed.
 fn picker_config(max_age: &str) -> Value {
     let config = json!({
         "apiVersion": "llm-d.ai/v1alpha1",
@@ -90,7 +90,8 @@ async fn objects_change_under_load(filter: Filter) {
     .await;
     assert_eq!(rewritten(&installation).await.unwrap(), "second");
 
-    // Requests of an objective below 0 are shed under one configuration, and served under another or with another priority.
+    // Requests of an objective below 0 are shed under one configuration, and served under another or with
+    // another priority.
     installation.apply(&objective(-1)).await;
     for (change, status) in [
         (picker_config("1ns"), StatusCode::TOO_MANY_REQUESTS),

@@ -1,5 +1,5 @@
-//! The chart's parts that the other tests do not use: what the agent's token permits, other values on upgrade, a sidecar, and what the API server makes of
-//! all that the chart can render.
+//! The chart's parts that the other tests do not use: what the agent's token permits, other values on
+//! upgrade, a sidecar, and what the API server makes of all that the chart can render.
 
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
@@ -31,7 +31,8 @@ fn demo() -> Value {
     json!({"demo": {"enabled": true, "replicas": 1}, "pools": [pool]})
 }
 
-/// Waits until the agent has created an Event on a rewrite that it cannot use: it has read the namespace, and has written there.
+/// Waits until the agent has created an Event on a rewrite that it cannot use: it has read the namespace, and
+/// has written there.
 async fn until_refused(cluster: &Cluster, namespace: &str) {
     let rewrite = json!({
         "apiVersion": "llm-d.ai/v1alpha2", "kind": "InferenceModelRewrite", "metadata": {"name": "half"},

@@ -118,7 +118,8 @@ async fn assert_picks(installation: &Installation<'_>) {
     for _ in 0..10 {
         assert_eq!(served_by(&chat(installation, &prompt).await), first);
     }
-    // More than Envoy Gateway's own limit of 32 KiB, and more than the filter waits for. The servers simulate work for prompts only.
+    // More than Envoy Gateway's own limit of 32 KiB, and more than the filter waits for. The servers simulate
+    // work for prompts only.
     let mut large = client::chat("a short prompt");
     large["user"] = "x".repeat(5 << 20).into();
     served_by(&client::http1().post(installation.url(CHAT)).json(&large).send().await.unwrap());

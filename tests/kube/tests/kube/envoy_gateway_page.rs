@@ -1,9 +1,12 @@
-//! The way from an empty cluster with Envoy Gateway to a picked request, with the commands of docs/install/envoy-gateway.md.
+//! The way from an empty cluster with Envoy Gateway to a picked request, with the commands of
+//! docs/install/envoy-gateway.md.
 //!
 //! Differences here, because the cluster has no containers:
-//! - `registry.example` is a registry of this test, without TLS: helm gets the flag for that. It has the chart, and the image of the wasm module, which Envoy
-//!   Gateway fetches. Programs of the build stand for the other images. `make test-release` assembles, pushes and pulls all of them.
-//! - The second command gets further values: Envoy is a process and not a pod, so it reads the agents' token from a folder of this test.
+//! - `registry.example` is a registry of this test, without TLS: helm gets the flag for that. It has the
+//!   chart, and the image of the wasm module, which Envoy Gateway fetches. Programs of the build stand for
+//!   the other images. `make test-release` assembles, pushes and pulls all of them.
+//! - The second command gets further values: Envoy is a process and not a pod, so it reads the agents' token
+//!   from a folder of this test.
 //! - No cloud gives the Gateway an address. The test sets it; Envoy listens there.
 
 use crate::INFERENCE;

@@ -1,4 +1,5 @@
-//! The chart's `EnvoyFilter` in a real Envoy, in a configuration like the one that Istio 1.31 makes for a route to an `InferencePool`.
+//! The chart's `EnvoyFilter` in a real Envoy, in a configuration like the one that Istio 1.31 makes for a
+//! route to an `InferencePool`.
 
 mod patches;
 
@@ -106,7 +107,8 @@ fn comparing(config: &mut Config, filter: Filter) -> Result<()> {
     Ok(())
 }
 
-/// A picker under the name of `ext_proc`, with the choice of the client, and the metadata that `ext_proc` writes.
+/// A picker under the name of `ext_proc`, with the choice of the client, and the metadata that `ext_proc`
+/// writes.
 fn other_picker() -> [Value; 2] {
     let copied = json!({"key": DESTINATION, "value": format!("%REQ({CHOICE})%")});
     let target = json!({"metadata_namespace": "envoy.lb", "key": DESTINATION, "type": "STRING"});
@@ -210,7 +212,8 @@ fn use_module(value: &mut Value, filter: Filter) -> Result<()> {
     Ok(())
 }
 
-/// Changes the shipped configuration to one like Istio's: without our filters and settings, with its own filter, names, limits and cluster.
+/// Changes the shipped configuration to one like Istio's: without our filters and settings, with its own
+/// filter, names, limits and cluster.
 fn make_istios(document: &mut Value) -> Result<()> {
     let ext_proc = json!({
         "name": EXT_PROC,
@@ -272,8 +275,8 @@ fn make_istios(document: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Checks that each request goes where the picker's header says, also one that is larger than Istio's buffers, that no client chooses, and that routes to
-/// other pools are left alone.
+/// Checks that each request goes where the picker's header says, also one that is larger than Istio's
+/// buffers, that no client chooses, and that routes to other pools are left alone.
 async fn assert_picks(stack: &Stack) {
     let large = client::chat(&format!("{} {}", fresh_prompt(), "x".repeat(5 << 20)));
     for body in (0..8).map(|_| fresh_chat()).chain([large]) {
@@ -291,7 +294,8 @@ async fn assert_picks(stack: &Stack) {
     assert_eq!(received[0].header(DESTINATION), None, "neither the client nor the picker may choose here");
 }
 
-/// Checks that requests go where the other picker sends them, and that the filter compares those of its own route.
+/// Checks that requests go where the other picker sends them, and that the filter compares those of its own
+/// route.
 async fn assert_compares(filter: Filter) {
     let change = match filter {
         Filter::Wasm => |config: &mut Config| comparing(config, Filter::Wasm),

@@ -13,5 +13,6 @@ mod node;
 mod rendered;
 mod shadow;
 
-/// The namespace `inference`, which docs/install/envoy-gateway.md and the manifests of deploy/ name: one test at a time uses it.
+/// The namespace `inference`, which docs/install/envoy-gateway.md and the manifests of deploy/ name: one test
+/// at a time uses it.
 static INFERENCE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Requests in a row of which none goes to a pod that the agents have left out: a worker that picks it still is met by one of them.
+/// Requests in a row of which none goes to a pod that the agents have left out: a worker that picks it still
+/// is met by one of them.
 const IN_A_ROW: usize = 48;
 
 /// A time in which a pod is not of the pool.
@@ -75,8 +76,9 @@ async fn pods_change_under_load(filter: Filter) {
     installation.remove().await;
 }
 
-/// Waits until no agent has the pod for a candidate, and then until [`IN_A_ROW`] requests in a row go to other pods; returns when the
-/// first of these was sent. The row alone is no proof: a pod that is slow for a while gets none either.
+/// Waits until no agent has the pod for a candidate, and then until [`IN_A_ROW`] requests in a row go to
+/// other pods; returns when the first of these was sent. The row alone is no proof: a pod that is slow for a
+/// while gets none either.
 async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
     installation.until_no_candidate(pod).await;
     let row = Cell::new(None);

@@ -1,4 +1,5 @@
-//! The objects of deploy/rendered, as a real API server with the definitions of the gateways' projects checks them.
+//! The objects of deploy/rendered, as a real API server with the definitions of the gateways' projects checks
+//! them.
 
 use crate::INFERENCE;
 use endpoint_picker_harness::tools;

@@ -1,5 +1,5 @@
-//! A shadow week on a cluster: the endpoint picker of the Gateway API Inference Extension picks in Envoy Gateway's Envoy, and the filter behind it counts how
-//! often it agrees. Then the filter picks.
+//! A shadow week on a cluster: the endpoint picker of the Gateway API Inference Extension picks in Envoy
+//! Gateway's Envoy, and the filter behind it counts how often it agrees. Then the filter picks.
 
 use anyhow::ensure;
 use endpoint_picker_e2e::fixture::CHAT;

@@ -50,7 +50,8 @@ impl Agent {
         Self { process, address, http: client::http1_keep_alive() }
     }
 
-    /// Its memory in bytes: its own, and with the pages of the program itself, of which a build for tests has many times those of a release.
+    /// Its memory in bytes: its own, and with the pages of the program itself, of which a build for tests has
+    /// many times those of a release.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let [own, all] =
             ["RssAnon", "VmRSS"].map(|name| process_tree::bytes(self.process.id(), name).unwrap());
@@ -96,7 +97,8 @@ impl Agent {
         }
     }
 
-    /// Polls for other versions than these of topology and readings. The response has endpoints and policy if they are others.
+    /// Polls for other versions than these of topology and readings. The response has endpoints and policy if
+    /// they are others.
     async fn poll(
         &self,
         namespace: &str,

@@ -1,4 +1,5 @@
-//! Requests through a gateway while the API server is away. The test has a cluster of its own in addition to the others', and comes first in their order.
+//! Requests through a gateway while the API server is away. The test has a cluster of its own in addition to
+//! the others', and comes first in their order.
 
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
@@ -6,7 +7,8 @@ use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_kube::{Ground, Installation, Load};
 use std::time::{Duration, Instant};
 
-/// How long the API server is away. Watches end at once, and the agent's back-off has its full length after 4 s.
+/// How long the API server is away. Watches end at once, and the agent's back-off has its full length after 4
+/// s.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// Few requests, because tests at the same time measure.

@@ -32,13 +32,14 @@ enum Permit {
 }
 
 impl Turn {
-    /// A turn of a test that changes only its own namespaces. `InferenceObjective` and `InferenceModelRewrite` of llm-d are not installed at
-    /// first.
+    /// A turn of a test that changes only its own namespaces. `InferenceObjective` and
+    /// `InferenceModelRewrite` of llm-d are not installed at first.
     pub(crate) async fn begin(prefix: &str) -> Self {
         Self::with(prefix, Permit::Shared(TURN.read().await)).await
     }
 
-    /// A turn of a test that stops the API server, changes the installed kinds, or measures. No other test has a turn with this cluster then.
+    /// A turn of a test that stops the API server, changes the installed kinds, or measures. No other test
+    /// has a turn with this cluster then.
     pub(crate) async fn begin_alone(prefix: &str) -> Self {
         Self::with(prefix, Permit::Alone(TURN.write().await)).await
     }

@@ -35,7 +35,8 @@ impl Link {
         self.address
     }
 
-    /// From now on no byte passes through the present connections, and none of them is closed, as when a router loses its state. New connections work.
+    /// From now on no byte passes through the present connections, and none of them is closed, as when a
+    /// router loses its state. New connections work.
     pub(crate) fn break_silently(&self) {
         self.breaks.send_modify(|number| *number += 1);
     }

@@ -1,6 +1,8 @@
-//! Watches of the agent, and its behaviour while the API server is slow, away or forbids them: `make test-kube`.
+//! Watches of the agent, and its behaviour while the API server is slow, away or forbids them:
+//! `make test-kube`.
 //!
-//! All but the first share a cluster, which some of them stop, and run one after the other, because others measure.
+//! All but the first share a cluster, which some of them stop, and run one after the other, because others
+//! measure.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -27,7 +27,8 @@ async fn the_last_pods_stay_while_the_api_server_is_away() {
     has_endpoints(&agent, namespace, "llama", &endpoints(&[1, 2, 3])).await;
     let before = agent.pool(namespace, "llama").await.unwrap().snapshot.topology_version;
 
-    // A change that no watch of pods sees: the version of its last event is too old for the API server that starts.
+    // A change that no watch of pods sees: the version of its last event is too old for the API server that
+    // starts.
     let newer = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "newer"}});
     turn.cluster.apply(namespace, &newer.to_string()).await.unwrap();
     turn.cluster.kill_api_server();

@@ -49,7 +49,8 @@ impl<'a> Account<'a> {
     }
 }
 
-/// A pool with a pod, an account that may not read pods, and an agent with that account. The kubeconfig is in the folder.
+/// A pool with a pod, an account that may not read pods, and an agent with that account. The kubeconfig is in
+/// the folder.
 async fn without_pods<'a>(turn: &'a Turn, folder: &Path) -> (Account<'a>, Agent) {
     turn.apply_pool(&turn.namespace, "llama", "llama").await;
     turn.create_pods(&turn.namespace, "llama", 1..2).await;

@@ -1,8 +1,9 @@
 //! Continuous batching as vLLM schedules it: step by step, without a clock.
 //!
-//! In each step every running request gets one token, or a part of its prompt is read; requests that wait join in the order of
-//! their coming as long as places, blocks and the step's budget of tokens allow. Simpler than vLLM: a prompt is in the cache as soon as
-//! its first part is read, and with [`Allocation::AtOnce`] nothing is ever put back into the queue.
+//! In each step every running request gets one token, or a part of its prompt is read; requests that wait
+//! join in the order of their coming as long as places, blocks and the step's budget of tokens allow. Simpler
+//! than vLLM: a prompt is in the cache as soon as its first part is read, and with [`Allocation::AtOnce`]
+//! nothing is ever put back into the queue.
 
 use super::adapters::Adapters;
 use super::kv_cache::{BlockLease, CacheChange, KvCache};
@@ -26,7 +27,8 @@ pub struct BatchRequest {
     prompt_tokens: usize,
     /// Tokens of its response, at least 1.
     answer_tokens: u64,
-    /// One for each full block of the prompt, over everything up to its end; those of its response may follow.
+    /// One for each full block of the prompt, over everything up to its end; those of its response may
+    /// follow.
     blocks: Arc<[u64]>,
 }
 
@@ -104,8 +106,8 @@ impl BatchRequest {
         Self::of_blocks(adapter.map(Into::into), prompt_tokens, blocks.collect(), answer_tokens)
     }
 
-    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter included: first the
-    /// prompt, which may be followed by those that the response fills.
+    /// A request whose blocks have these hashes, each of everything up to the end of the block, adapter
+    /// included: first the prompt, which may be followed by those that the response fills.
     pub fn of_blocks(
         adapter: Option<Arc<str>>,
         prompt_tokens: usize,
@@ -120,7 +122,8 @@ impl BatchRequest {
         &self.blocks[..self.blocks.len().min(tokens / BLOCK)]
     }
 
-    /// Blocks that it does not share: the prompt's last block, which is not full, and the blocks of its response.
+    /// Blocks that it does not share: the prompt's last block, which is not full, and the blocks of its
+    /// response.
     fn private_blocks(&self) -> usize {
         let answer = usize::try_from(self.answer_tokens).unwrap_or(usize::MAX);
         (self.prompt_tokens % BLOCK).saturating_add(answer).div_ceil(BLOCK)
@@ -147,8 +150,8 @@ impl BatchRequest {
     }
 }
 
-/// Tokens, of this many, that are read when this many of the first blocks are cached. The last token is always read: its result is
-/// the next token of the response.
+/// Tokens, of this many, that are read when this many of the first blocks are cached. The last token is
+/// always read: its result is the next token of the response.
 fn unread(tokens: usize, cached: usize) -> usize {
     tokens.saturating_sub(cached * BLOCK).max(1)
 }
@@ -192,7 +195,8 @@ impl<T> Batch<T> {
         self.cache.cached(request.prompt_blocks()) * BLOCK
     }
 
-    /// How long this request would keep the server busy if it were read now: its unread tokens and its adapter.
+    /// How long this request would keep the server busy if it were read now: its unread tokens and its
+    /// adapter.
     pub fn time_to_read(&self, request: &BatchRequest) -> Duration {
         let unread = unread(request.prompt_tokens, self.cached_tokens(request) / BLOCK);
         self.times.reading(request.prompt_tokens - unread, unread) + self.time_to_load(request)
@@ -272,8 +276,8 @@ impl<T> Batch<T> {
         })
     }
 
-    /// Gives a block to each running request that needs one for its next token. Where none is left, the request that began last is put
-    /// back. Returns the number of requests that get a token.
+    /// Gives a block to each running request that needs one for its next token. Where none is left, the
+    /// request that began last is put back. Returns the number of requests that get a token.
     fn take_blocks_for_tokens(&mut self) -> usize {
         let (mut decoding, mut at) = (0, 0);
         while let Some(sequence) = self.running.get_mut(at) {
@@ -315,8 +319,8 @@ impl<T> Batch<T> {
         Waiting { request, client, made }
     }
 
-    /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report` returns false because its client
-    /// has gone.
+    /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report`
+    /// returns false because its client has gone.
     pub fn end_step(&mut self, mut report: impl FnMut(&mut T, Progress) -> bool) {
         let mut ended = Vec::new();
         self.running = {

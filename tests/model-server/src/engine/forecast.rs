@@ -23,8 +23,9 @@ pub struct Outlook {
 }
 
 impl<T> Batch<T> {
-    /// State that this request would meet. Contents of the cache, queue and lengths of responses are the true ones; what happens is computed
-    /// in sums, not step by step: everything before it is read and answered as in steps like the next one.
+    /// State that this request would meet. Contents of the cache, queue and lengths of responses are the true
+    /// ones; what happens is computed in sums, not step by step: everything before it is read and answered as
+    /// in steps like the next one.
     pub fn forecast(&self, request: &BatchRequest) -> Forecast {
         let times = &self.times;
         let (mut decoding, mut context, mut tokens_ahead, mut ahead) = (0, 0, 0, Duration::ZERO);
@@ -141,7 +142,8 @@ mod tests {
         BatchRequest::of_blocks(None, prompt, (first..first + blocks).collect(), answer)
     }
 
-    /// Time until the first token of the last of these requests, by running them; those before are added first.
+    /// Time until the first token of the last of these requests, by running them; those before are added
+    /// first.
     fn by_running(batch: &mut Batch<usize>, requests: &[BatchRequest]) -> Duration {
         let mut at = Duration::ZERO;
         for (number, request) in requests.iter().enumerate() {

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A cache of limited size. Blocks that no request uses stay until room is needed; the one unused for longest goes first.
+/// A cache of limited size. Blocks that no request uses stay until room is needed; the one unused for longest
+/// goes first.
 ///
-/// A request uses all blocks before those that it uses, and gives its last ones back first. So a cached block has all blocks before it
-/// in the cache, and the end of a cached prefix is found by bisection.
+/// A request uses all blocks before those that it uses, and gives its last ones back first. So a cached block
+/// has all blocks before it in the cache, and the end of a cached prefix is found by bisection.
 #[derive(Debug)]
 pub(super) struct KvCache {
     capacity: usize,
@@ -101,8 +102,8 @@ impl KvCache {
         self.places.len() - self.unused + self.private
     }
 
-    /// Takes a prompt's blocks and this many private ones. `None`, without a change, when they do not fit now. Blocks beyond the
-    /// capacity are left out.
+    /// Takes a prompt's blocks and this many private ones. `None`, without a change, when they do not fit
+    /// now. Blocks beyond the capacity are left out.
     pub(super) fn take(&mut self, hashes: &[u64], private: usize) -> Option<BlockLease> {
         let private = private.min(self.capacity);
         let hashes = &hashes[..hashes.len().min(self.capacity - private)];
@@ -136,8 +137,9 @@ impl KvCache {
         true
     }
 
-    /// Ends a request's use of its blocks. Its last blocks are evicted before its first ones. `hashes` are those of its first blocks; where
-    /// they are more than it took from the cache, they name private ones, which stay in the cache.
+    /// Ends a request's use of its blocks. Its last blocks are evicted before its first ones. `hashes` are
+    /// those of its first blocks; where they are more than it took from the cache, they name private ones,
+    /// which stay in the cache.
     pub(super) fn give_back(&mut self, lease: BlockLease, hashes: &[u64]) {
         let BlockLease { mut places, private } = lease;
         self.private -= private;

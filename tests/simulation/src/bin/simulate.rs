@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Compares ways to pick a server by what clients wait, in simulated time: no sockets, no Envoy, no clock. Equal options give equal tables.
+/// Compares ways to pick a server by what clients wait, in simulated time: no sockets, no Envoy, no clock.
+/// Equal options give equal tables.
 #[derive(Debug, Parser)]
 struct Options {
     /// The table.
@@ -23,7 +24,8 @@ struct Options {
     /// Number of seeds; each has other requests. 3 without it, of regrets 5.
     #[arg(long, env = "SEEDS")]
     seeds: Option<u64>,
-    /// Requests that are measured in a run; half of this number comes before. 6 000 without it, of regrets 3 000.
+    /// Requests that are measured in a run; half of this number comes before. 6 000 without it, of regrets 3
+    /// 000.
     #[arg(long, env = "REQUESTS")]
     requests: Option<usize>,
     /// Loads, as shares of the capacity; not of regrets, whose cells have their own.
@@ -32,7 +34,8 @@ struct Options {
     /// Workloads, or cells of regrets, whose names contain one of these; all without it.
     #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
     workloads: Vec<String>,
-    /// Variants whose names contain one of these, and the default; all without it. Of regrets: variants to compare with the recommended rules.
+    /// Variants whose names contain one of these, and the default; all without it. Of regrets: variants to
+    /// compare with the recommended rules.
     #[arg(long, env = "VARIANTS", value_delimiter = ',')]
     variants: Vec<String>,
     /// Files of recorded requests, in place of the workloads: Azure's CSV, or JSON lines with `hash_ids`.
@@ -51,7 +54,8 @@ struct Options {
 enum Table {
     /// Every way to pick with every workload.
     Ways,
-    /// The recommended rules compared with the best of the simple ways and with an omniscient picker, in cells of all kinds.
+    /// The recommended rules compared with the best of the simple ways and with an omniscient picker, in
+    /// cells of all kinds.
     Regret,
 }
 

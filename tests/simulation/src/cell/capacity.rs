@@ -7,8 +7,8 @@ use crate::events::Events;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Requests at a server, in the mean, one after another. With few, steps are short and read little at once; with many, the cache has no
-/// room for prompts that no request uses.
+/// Requests at a server, in the mean, one after another. With few, steps are short and read little at once;
+/// with many, the cache has no room for prompts that no request uses.
 const IN_FLIGHT: [usize; 3] = [24, 64, 160];
 
 /// Requests that pass before and while counting, for each that is in flight, and at least.
@@ -16,11 +16,12 @@ const WARM_UP: usize = 2;
 const COUNTED: usize = 3;
 const LEAST: usize = 1_500;
 
-/// Requests per second: the most of closed loops with different numbers of requests in flight. A request follows as soon as another has
-/// ended. It goes where it ends first by the true contents of the caches and the true work of all others.
+/// Requests per second: the most of closed loops with different numbers of requests in flight. A request
+/// follows as soon as another has ended. It goes where it ends first by the true contents of the caches and
+/// the true work of all others.
 ///
-/// As many sessions rest as their pauses ask for at this rate, which is why each loop runs twice: what they left in the caches has to stay
-/// there meanwhile.
+/// As many sessions rest as their pauses ask for at this rate, which is why each loop runs twice: what they
+/// left in the caches has to stay there meanwhile.
 pub fn of(workload: &Workload, seed: u64) -> f64 {
     let places = workload.fleet().times.max_running;
     let pause = mean_pause(&mut *workload.sessions(seed));

@@ -24,7 +24,8 @@ pub struct Conditions {
 pub enum Proxies {
     /// One.
     One,
-    /// [Four](Self::SEVERAL) that share through one feed, every 20 ms as the product does. A message can be read this much later.
+    /// [Four](Self::SEVERAL) that share through one feed, every 20 ms as the product does. A message can be
+    /// read this much later.
     Sharing(Duration),
     /// [Four](Self::SEVERAL) that share nothing.
     Alone,

@@ -71,7 +71,8 @@ impl Figures {
         self.refused += usize::from(is_measured);
     }
 
-    /// Ends the run, in which requests were measured for this time, with this many that were never answered: their times are the longest.
+    /// Ends the run, in which requests were measured for this time, with this many that were never answered:
+    /// their times are the longest.
     pub(super) fn end(&mut self, lasting: Duration, unanswered: usize) {
         self.lasting = lasting;
         self.unanswered = unanswered;

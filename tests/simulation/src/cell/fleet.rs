@@ -18,7 +18,8 @@ pub struct Fleet {
     pub servers: Vec<ServerKind>,
     /// Whether the last server is slower [for a while](RunningFleet::SLOW).
     pub has_slow_spell: bool,
-    /// Whether all servers share one processor: the time of a step is multiplied by the number of servers that work when it begins.
+    /// Whether all servers share one processor: the time of a step is multiplied by the number of servers
+    /// that work when it begins.
     pub shares_processor: bool,
 }
 

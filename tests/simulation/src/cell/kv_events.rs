@@ -1,6 +1,8 @@
-//! The KV-cache events of a fleet, and the agent that follows them, without sockets: the agent's index and its messages to a proxy.
+//! The KV-cache events of a fleet, and the agent that follows them, without sockets: the agent's index and
+//! its messages to a proxy.
 //!
-//! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four bytes of text.
+//! Simplifications: no event is lost, the blocks of a response are stored when it ends, and a token is four
+//! bytes of text.
 
 use metrics_agent_kv_events::event::{Block, KvEvent, Removed, StorageTier, Stored};
 use metrics_agent_kv_events::index::{CacheId, Index, KeyedModel, Limits};
@@ -20,7 +22,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// Time from the end of a server's step until the agent has its events: the server's publisher, the way, and the agent's reading.
+/// Time from the end of a server's step until the agent has its events: the server's publisher, the way, and
+/// the agent's reading.
 pub(super) const EVENT_DELAY: Duration = Duration::from_millis(5);
 
 /// Time from a proxy's poll to the agent's response, in which the agent gathers changes.

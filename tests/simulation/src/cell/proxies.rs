@@ -27,7 +27,8 @@ struct Sharing {
     clients: Vec<SharingClient>,
 }
 
-/// Maximum by which the time between two messages of a proxy is longer than [`SYNC_EVERY`], so that proxies drift apart as real ones do.
+/// Maximum by which the time between two messages of a proxy is longer than [`SYNC_EVERY`], so that proxies
+/// drift apart as real ones do.
 const DRIFT: Duration = Duration::from_millis(1);
 
 impl RunningProxies {
@@ -90,7 +91,8 @@ impl RunningProxies {
         Some(SYNC_EVERY.mul_f64(self.rng.unit()))
     }
 
-    /// Lets a proxy send its changes and read the other proxies' changes. Returns the time until it does so again.
+    /// Lets a proxy send its changes and read the other proxies' changes. Returns the time until it does so
+    /// again.
     pub(super) fn sync(&mut self, proxy: usize, now: Duration) -> Duration {
         let Self { pickers, sharing, rng } = self;
         if let (Some(Sharing { feed, clients }), Some(peer)) = (sharing, pickers[proxy].peer()) {

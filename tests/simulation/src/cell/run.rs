@@ -15,7 +15,8 @@ use endpoint_picker_model_server::Progress;
 use endpoint_picker_wire::v1;
 use std::time::Duration;
 
-/// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at most 20 ms.
+/// Time from a scrape until the proxy decides by it: the mean of publishing and of the proxy's tick, each at
+/// most 20 ms.
 pub const READING_DELAY: Duration = Duration::from_millis(20);
 
 /// One cell: requests, servers and what lies between them.
@@ -29,7 +30,8 @@ pub struct Cell {
     pub seed: u64,
     /// Delays between clients and servers.
     pub conditions: Conditions,
-    /// The limit that each request has for its first token, and by which it may be refused. The client of a refused request gives up.
+    /// The limit that each request has for its first token, and by which it may be refused. The client of a
+    /// refused request gives up.
     pub limit: Option<Duration>,
 }
 
@@ -319,7 +321,8 @@ impl Run<'_> {
         }
     }
 
-    /// A server responds with a chunk, which arrives at the proxy now or a little later, behind those before it.
+    /// A server responds with a chunk, which arrives at the proxy now or a little later, behind those before
+    /// it.
     fn respond(&mut self, number: usize, chunk: Chunk, now: Duration) {
         let jitter = self.cell.conditions.jitter;
         if jitter.is_zero() {

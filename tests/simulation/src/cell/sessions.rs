@@ -58,12 +58,13 @@ pub struct Arrival {
 pub enum Process {
     /// Independently of each other.
     Poisson,
-    /// In bursts: times between two sessions have this coefficient of variation, above 1. They are a mixture of two exponential
-    /// distributions with equal shares of the time (balanced means).
+    /// In bursts: times between two sessions have this coefficient of variation, above 1. They are a mixture
+    /// of two exponential distributions with equal shares of the time (balanced means).
     Bursts(f64),
 }
 
-/// Sessions with this many requests per second in the mean, for a time. At the start, sessions are in progress as at any time.
+/// Sessions with this many requests per second in the mean, for a time. At the start, sessions are in
+/// progress as at any time.
 pub fn arrivals(
     sessions: &mut dyn Sessions,
     process: Process,

@@ -13,21 +13,23 @@ use std::time::Duration;
 /// Where requests come from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Sessions that begin by themselves. Half the number of measured requests come before, and fill the caches.
+    /// Sessions that begin by themselves. Half the number of measured requests come before, and fill the
+    /// caches.
     Open {
         /// The sessions, and their servers.
         workload: Workload,
         /// Requests per second.
         per_second: f64,
     },
-    /// This many conversations in turn, as inference-perf sends them, to four servers with empty caches. All requests are measured.
+    /// This many conversations in turn, as inference-perf sends them, to four servers with empty caches. All
+    /// requests are measured.
     InTurn(usize),
     /// Clients that wait for each response before they send their next request.
     Closed(ClosedLoop),
 }
 
-/// Clients in front of two servers with small caches, as in the study with two real vLLM. A third of the requests comes before those that are
-/// measured.
+/// Clients in front of two servers with small caches, as in the study with two real vLLM. A third of the
+/// requests comes before those that are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedLoop {
     /// Clients.
@@ -46,7 +48,8 @@ impl ClosedLoop {
         Self { clients: 4, conversations: 24, pause: Duration::ZERO, shares_processor: false };
 }
 
-/// Servers of the study: 12 800 tokens of cache, 0.15 ms for a token of a prompt and 12 ms for a step, 8 places.
+/// Servers of the study: 12 800 tokens of cache, 0.15 ms for a token of a prompt and 12 ms for a step, 8
+/// places.
 const STUDY_TIMES: ServiceTimes = ServiceTimes {
     max_running: 8,
     step: Duration::from_millis(12),
@@ -62,8 +65,8 @@ const STUDY_TIMES: ServiceTimes = ServiceTimes {
     stream_interval: 1,
 };
 
-/// Servers like llm-d-inference-sim in `make bench-field`: 16 384 tokens of cache, 0.1 ms for a token of a prompt and 5 ms for a step, 16
-/// places.
+/// Servers like llm-d-inference-sim in `make bench-field`: 16 384 tokens of cache, 0.1 ms for a token of a
+/// prompt and 5 ms for a step, 16 places.
 const FIELD_TIMES: ServiceTimes = ServiceTimes {
     max_running: 16,
     step: Duration::from_millis(5),

@@ -1,4 +1,5 @@
-//! Waiting times of clients with each way to pick, in small cells of all workloads: the test of every change of a rule.
+//! Waiting times of clients with each way to pick, in small cells of all workloads: the test of every change
+//! of a rule.
 
 use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::table::{Condition, Plan, Results, median};
@@ -65,7 +66,8 @@ fn events_of_caches_are_as_good_as_their_true_contents() {
     for condition in results.conditions() {
         let part = ratio(&results, condition, events, exact);
         println!("{}: {part:.3} of exact contents", results.name(condition));
-        // The aim with 3 000 requests and three seeds is 1.03: see docs/benchmarks/2026-11-26-cached-prefixes.md.
+        // The aim with 3 000 requests and three seeds is 1.03: see
+        // docs/benchmarks/2026-11-26-cached-prefixes.md.
         assert!(part <= 1.1, "{}: {part:.3}", results.name(condition));
     }
 }

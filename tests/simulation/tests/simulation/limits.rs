@@ -1,4 +1,5 @@
-//! Limits for the first token: of the requests that are admitted, nearly all keep theirs, also near the capacity.
+//! Limits for the first token: of the requests that are admitted, nearly all keep theirs, also near the
+//! capacity.
 
 use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::conditions::Conditions;

@@ -1,7 +1,8 @@
 //! Flow control in several proxies: the shares of the capacity that clients get.
 //!
-//! All servers together serve `CAPACITY` requests at the same time, by the `concurrency-detector`, and clients ask for 150 % of that. Each proxy has
-//! a queue of its own, and learns of the loads of the others every 20 ms, as they do of its.
+//! All servers together serve `CAPACITY` requests at the same time, by the `concurrency-detector`, and
+//! clients ask for 150 % of that. Each proxy has a queue of its own, and learns of the loads of the others
+//! every 20 ms, as they do of its.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -33,7 +34,8 @@ const CAPACITY: f64 = SERVERS as f64 * AT_A_SERVER as f64;
 const SERVICE_MS: usize = 200;
 const LOAD: Load = Load { requests: 1, tokens: 0 };
 
-/// The clients of one tenant and priority: how much of the capacity they ask for, and which share of that through each proxy.
+/// The clients of one tenant and priority: how much of the capacity they ask for, and which share of that
+/// through each proxy.
 #[derive(Clone, Copy)]
 struct Clients {
     tenant: &'static str,
@@ -214,7 +216,8 @@ impl Simulation {
         }
     }
 
-    /// A request goes to the server with the fewest requests in flight, and is served for half of the mean to one and a half of it.
+    /// A request goes to the server with the fewest requests in flight, and is served for half of the mean to
+    /// one and a half of it.
     fn start(&mut self, number: usize, ticket: Ticket, clients: usize) {
         let served = Duration::from_millis((SERVICE_MS / 2 + self.world.rng.below(SERVICE_MS + 1)) as u64);
         let end = self.world.now() + served;

@@ -141,8 +141,8 @@ impl<T> Default for FlowTable<T> {
 }
 
 impl<T> FlowTable<T> {
-    /// Adds a flow that is not there, and returns its number. There are no more flows than waiting requests, whose numbers have 32
-    /// bits too.
+    /// Adds a flow that is not there, and returns its number. There are no more flows than waiting requests,
+    /// whose numbers have 32 bits too.
     fn add(&mut self, id: Arc<str>, value: T) -> u32 {
         let flow = u32::try_from(self.flows.insert((Arc::clone(&id), value))).unwrap_or(u32::MAX);
         self.by_id.insert(id, flow);

@@ -242,7 +242,8 @@ impl Programs {
         Some(self.policy.half_life_seconds()).filter(|seconds| self.decays_in_use && *seconds > 0.0)
     }
 
-    /// The service of a program relative to the greatest of those that are compared, from their ordering numbers.
+    /// The service of a program relative to the greatest of those that are compared, from their ordering
+    /// numbers.
     fn relative(&self, service: f64, greatest: f64) -> f64 {
         if self.half_life().is_none() {
             service

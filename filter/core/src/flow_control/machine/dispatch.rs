@@ -7,8 +7,8 @@ use crate::flow_control::outcome::{Event, Outcome};
 use crate::flow_control::waiting::{Nanos, Slot};
 
 impl Machine {
-    /// Dispatches the first request of the highest band that has one. A band whose ceiling is reached stops the cycle, even if nothing
-    /// waits in it, as in the EPP.
+    /// Dispatches the first request of the highest band that has one. A band whose ceiling is reached stops
+    /// the cycle, even if nothing waits in it, as in the EPP.
     pub(super) fn cycle(&mut self) -> Option<Event> {
         let saturation = self.pool.saturation;
         let policy = &self.config.usage_limit;
@@ -44,8 +44,8 @@ impl Machine {
         Some(Event::Dispatch { ticket, waited })
     }
 
-    /// Evicts requests in flight for the first band from `stopped` on in which requests wait that are blocked by the saturation and
-    /// have a higher priority than the victim.
+    /// Evicts requests in flight for the first band from `stopped` on in which requests wait that are blocked
+    /// by the saturation and have a higher priority than the victim.
     fn reclaim(&mut self, stopped: usize) {
         let Some(reclamation) = &mut self.reclamation else { return };
         if !reclamation.is_open(self.now) {
@@ -74,8 +74,8 @@ impl Machine {
 /// The time between cycles without an arrival.
 const TICK: Duration = Duration::from_millis(1);
 
-/// One cycle for each arrival, and one for each millisecond in which the caller asks; each dispatches one request at most. So a
-/// reading that shows room does not empty the queue before the next reading.
+/// One cycle for each arrival, and one for each millisecond in which the caller asks; each dispatches one
+/// request at most. So a reading that shows room does not empty the queue before the next reading.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Arrivals whose cycle has not run.

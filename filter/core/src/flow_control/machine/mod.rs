@@ -21,12 +21,13 @@ use crate::plugin::Arrival;
 
 /// The queue in front of a pool: requests wait in it until the pool has capacity for them.
 ///
-/// The caller gives every event and its time, [`offer`](Self::offer)s requests, and [`poll`](Self::poll)s after each call, until
-/// there are no more events, and again at [`wake_at`](Self::wake_at). A ticket ends its wait once: by an event, or by
-/// [`cancel`](Self::cancel). After a dispatch it is in flight until [`finish`](Self::finish). Equal calls give equal events.
+/// The caller gives every event and its time, [`offer`](Self::offer)s requests, and [`poll`](Self::poll)s
+/// after each call, until there are no more events, and again at [`wake_at`](Self::wake_at). A ticket ends
+/// its wait once: by an event, or by [`cancel`](Self::cancel). After a dispatch it is in flight until
+/// [`finish`](Self::finish). Equal calls give equal events.
 ///
-/// A time before the time of an earlier call counts as the latter. Each call takes O(log n) for n waiting requests, and O(b) for b
-/// bands; [`configure`](Self::configure) takes O(n log n).
+/// A time before the time of an earlier call counts as the latter. Each call takes O(log n) for n waiting
+/// requests, and O(b) for b bands; [`configure`](Self::configure) takes O(n log n).
 #[derive(Debug)]
 pub struct Machine {
     config: Config,
@@ -121,7 +122,8 @@ impl Machine {
         self.insert(Waiting::new(ticket, self.sequence, arrival, tenant, self.now), id);
     }
 
-    /// How a request of this priority and length would be rejected, if it were offered now; `None`: it would wait.
+    /// How a request of this priority and length would be rejected, if it were offered now; `None`: it would
+    /// wait.
     pub fn refusal(&self, priority: i32, bytes: u64) -> Option<Outcome> {
         let (requests, all_bytes) = (self.waiting.len() as u64, self.waiting.bytes().saturating_add(bytes));
         let has_room = self.config.max_bytes.is_none_or(|max| all_bytes <= max)
@@ -158,7 +160,8 @@ impl Machine {
         Some(outcome)
     }
 
-    /// The client of a request that waits has gone. Events of the request that have not been returned are dropped.
+    /// The client of a request that waits has gone. Events of the request that have not been returned are
+    /// dropped.
     pub fn cancel(&mut self, ticket: Ticket, now: Duration) {
         self.advance(now);
         match self.tickets.get(&ticket) {
@@ -226,8 +229,9 @@ impl Machine {
         (self.waiting.len() > 0).then(|| self.pace.next_cycle())
     }
 
-    /// `Retry-After` for a rejected client of this priority: the estimated time until the requests ahead of it are dispatched, at the
-    /// band's recent rate. Clients that are rejected together get times one after another. `None`: the rate is not known yet.
+    /// `Retry-After` for a rejected client of this priority: the estimated time until the requests ahead of
+    /// it are dispatched, at the band's recent rate. Clients that are rejected together get times one after
+    /// another. `None`: the rate is not known yet.
     pub fn retry_after(&mut self, priority: i32, now: Duration) -> Option<Duration> {
         self.advance(now);
         let band = self.band(priority).and_then(|band| self.bands.get_mut(band))?;
@@ -244,7 +248,8 @@ impl Machine {
         self.bands.iter().map(Band::status)
     }
 
-    /// The tenants of a band, in no order: those with figures of their own, and [the others together](super::OTHER_TENANTS).
+    /// The tenants of a band, in no order: those with figures of their own, and
+    /// [the others together](super::OTHER_TENANTS).
     pub fn tenants(&self, priority: i32) -> impl Iterator<Item = TenantStatus<'_>> {
         self.tenants.of_band(priority)
     }

@@ -101,8 +101,9 @@ impl Machine {
         None
     }
 
-    /// Expires one request. Requests that share a time to live are due in the order of their arrival, so that only the oldest is looked
-    /// at; the time restarts when the pool gets its first endpoint or loses its last. A request whose stream ends is due too.
+    /// Expires one request. Requests that share a time to live are due in the order of their arrival, so that
+    /// only the oldest is looked at; the time restarts when the pool gets its first endpoint or loses its
+    /// last. A request whose stream ends is due too.
     pub(super) fn next_expired(&mut self) -> Option<Event> {
         let outcome = if self.pool.has_endpoints { Outcome::EvictedTtl } else { Outcome::EvictedNoEndpoints };
         let ended = || self.deadlines.first().filter(|(deadline, _)| *deadline <= self.now);
@@ -138,9 +139,9 @@ impl Machine {
 }
 
 impl Machine {
-    /// Adopts another configuration. Waiting requests are put into its order, and none is dropped. A band that is not configured
-    /// any more remains while requests wait in it. Where flows and programs did not count until now, those of tenants without
-    /// [figures of their own](Self::tenants) are of one flow.
+    /// Adopts another configuration. Waiting requests are put into its order, and none is dropped. A band
+    /// that is not configured any more remains while requests wait in it. Where flows and programs did not
+    /// count until now, those of tenants without [figures of their own](Self::tenants) are of one flow.
     pub fn configure(&mut self, config: Config, now: Duration) {
         self.advance(now);
         let in_use = self.bands.iter().filter(|band| !band.is_empty()).map(|band| band.priority);

@@ -72,7 +72,8 @@ impl Waits {
         self.longest = self.longest.max(waited);
     }
 
-    /// Counts of requests by their wait: up to each of [`WAIT_BOUNDS`] and longer than the bound before; the last longer than all bounds.
+    /// Counts of requests by their wait: up to each of [`WAIT_BOUNDS`] and longer than the bound before; the
+    /// last longer than all bounds.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

@@ -14,17 +14,20 @@ use crate::flow_control::waiting::Nanos;
 /// Maximum number of tenants of all bands with figures of their own.
 pub const MAX_TENANTS: usize = 100;
 
-/// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one of them.
+/// The name of all other tenants of a band together, as in the EPP's metrics. A tenant with this name is one
+/// of them.
 pub const OTHER_TENANTS: &str = "other";
 
-/// How long a tenant has had no request before another one may take its place. Longer than the windows over which metrics are usually
-/// read: a series that ends has not changed in such a window.
+/// How long a tenant has had no request before another one may take its place. Longer than the windows over
+/// which metrics are usually read: a series that ends has not changed in such a window.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The figures of tenants: requests of one fairness id in one band.
 ///
-/// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one [together](OTHER_TENANTS). When there is no
-/// place left, a new tenant replaces the longest-idle one, if that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the requests and bytes of a band's tenants always add up to the band's.
+/// The first [`MAX_TENANTS`] have figures of their own, all others of a band have one
+/// [together](OTHER_TENANTS). When there is no place left, a new tenant replaces the longest-idle one, if
+/// that has been idle for [ten minutes](IDLE). A tenant with waiting requests keeps its place, so the
+/// requests and bytes of a band's tenants always add up to the band's.
 ///
 /// No count of a series decreases: a replaced tenant's series ends, and if the tenant comes back, another one
 /// begins at 0, which Prometheus takes for the restart of a counter. The counts of the replaced tenant are
@@ -43,7 +46,8 @@ pub(in crate::flow_control) struct Tenants {
     full_until: Nanos,
 }
 
-/// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting requests takes no more memory.
+/// Where a tenant has its figures, counted from 1. As it is small and never zero, the list of waiting
+/// requests takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::flow_control) struct TenantSlot(NonZeroU16);
 

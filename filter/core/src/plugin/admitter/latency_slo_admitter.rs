@@ -16,11 +16,11 @@ const EMPTY_CACHE: f64 = 0.02;
 /// Bounds of the time after which the client may retry.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Turns a request of negative priority away that has a limit for its latency, if no candidate would keep it by its prediction, none runs no
-/// request, and none has an empty KV cache.
+/// Turns a request of negative priority away that has a limit for its latency, if no candidate would keep it
+/// by its prediction, none runs no request, and none has an empty KV cache.
 ///
-/// The client may retry when the predicted time of the best candidate has shrunk to the limit: it shrinks by a millisecond in each, if
-/// no further requests come. The response is a 429, and a 500 in the EPP.
+/// The client may retry when the predicted time of the best candidate has shrunk to the limit: it shrinks by
+/// a millisecond in each, if no further requests come. The response is a 429, and a 500 in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LatencySloAdmitter {
@@ -77,7 +77,8 @@ mod tests {
     use crate::rng::SplitMix64;
     use crate::test;
 
-    /// A sheddable request with a limit, and busy endpoints that miss it by these milliseconds; 0 and less: they keep it.
+    /// A sheddable request with a limit, and busy endpoints that miss it by these milliseconds; 0 and less:
+    /// they keep it.
     fn fixture(late: &[f64]) -> Fixture {
         let busy = Reading { running: Some(3), kv_usage: Some(0.5), ..Reading::default() };
         let mut fixture = Fixture::with_readings(&vec![busy; late.len()]);

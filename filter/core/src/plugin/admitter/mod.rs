@@ -32,11 +32,12 @@ pub struct NotAdmitted {
     pub misses_limits: bool,
 }
 
-/// `probabilistic-admitter`: turns a request of negative priority away with probability min(1, s^`power` · `k`), s the mean over the candidates of
-/// max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
+/// `probabilistic-admitter`: turns a request of negative priority away with probability min(1, s^`power` ·
+/// `k`), s the mean over the candidates of max(waiting / `queue_depth_threshold`, KV usage /
+/// `kv_cache_util_threshold`).
 ///
-/// A value that the server does not report counts as 0, and the age of values does not matter, as in the EPP. The
-/// response is a 429, and a 500 in the EPP.
+/// A value that the server does not report counts as 0, and the age of values does not matter, as in the EPP.
+/// The response is a 429, and a 500 in the EPP.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProbabilisticAdmitter {

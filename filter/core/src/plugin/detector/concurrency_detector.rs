@@ -17,8 +17,8 @@ const LAG: Duration = Duration::from_millis(10);
 /// As a detector: the load in flight at all endpoints / the sum of their limits. In `hybrid` mode the mean
 /// over the endpoints of the greater of requests / `max_concurrency` and tokens / `max_token_concurrency`.
 ///
-/// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none; by the rules of the EPP's
-/// v0.11 (#2883) it keeps all.
+/// As a filter: keeps endpoints below their limits times (1 + `headroom`). If there are none, it keeps none;
+/// by the rules of the EPP's v0.11 (#2883) it keeps all.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConcurrencyDetector {
@@ -137,7 +137,8 @@ impl SaturationDetector for ConcurrencyDetector {
 }
 
 impl ConcurrencyDetector {
-    /// Whether requests are a greater share of their limit than tokens of theirs. Divisions would take longer than all the rest.
+    /// Whether requests are a greater share of their limit than tokens of theirs. Divisions would take longer
+    /// than all the rest.
     fn has_scarce_requests(&self, load: Load) -> bool {
         let times = |count: u64, max: i64| u128::from(count) * u128::from(max.unsigned_abs());
         times(load.requests, self.max_token_concurrency) >= times(load.tokens, self.max_concurrency)

@@ -10,8 +10,8 @@ use crate::input::SaturationStage;
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, NeedKind, Plugin, Roles, SaturationDetector};
 
-/// The maximum of other detectors. Where stages of disaggregated serving are measured, a detector may count for some of them only; a
-/// stage that no detector counts for has the saturation 0.
+/// The maximum of other detectors. Where stages of disaggregated serving are measured, a detector may count
+/// for some of them only; a stage that no detector counts for has the saturation 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MaxSaturationDetector {

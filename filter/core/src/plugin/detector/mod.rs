@@ -15,10 +15,12 @@ use crate::input::cycle::Cycle;
 
 /// Measures how close to its limits a set of endpoints is.
 pub trait SaturationDetector: Debug + Send + Sync {
-    /// 0 when idle, 1 and above when saturated; 1 for no endpoints. `pending` requests go to one of the candidates and are in no load yet.
+    /// 0 when idle, 1 and above when saturated; 1 for no endpoints. `pending` requests go to one of the
+    /// candidates and are in no load yet.
     fn saturation(&self, cycle: &Cycle<'_>, candidates: &[usize], pending: u64) -> f64;
 
-    /// The time up to which, inclusively, the saturation stays valid while no reading changes; `None`: it changes with every request.
+    /// The time up to which, inclusively, the saturation stays valid while no reading changes; `None`: it
+    /// changes with every request.
     fn holds_until(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Duration>;
 
     /// Whether the saturation depends on readings, and is unknown without them.

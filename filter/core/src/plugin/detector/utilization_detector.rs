@@ -10,14 +10,14 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Plugin, Roles, SaturationDetector};
 use crate::rng::Rng;
 
-/// The EPP's: 50 ms between scrapes, 2 s until readings count as stale (by its flag `--metrics-staleness-threshold`), and 250 ms in
-/// which a server aborts a request.
+/// The EPP's: 50 ms between scrapes, 2 s until readings count as stale (by its flag
+/// `--metrics-staleness-threshold`), and 250 ms in which a server aborts a request.
 const LAG: Duration = Duration::from_millis(2_300);
 
 /// Mean over the endpoints of max(waiting / `queue_depth_threshold`, KV usage / `kv_cache_util_threshold`).
 ///
-/// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts as 1 or is left out of the
-/// mean, by `staleness_policy`.
+/// An endpoint whose values are older than `metrics_staleness_threshold`, or that was never scraped, counts
+/// as 1 or is left out of the mean, by `staleness_policy`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct UtilizationDetector {
@@ -93,7 +93,8 @@ impl UtilizationDetector {
         self.kv_cache_util_threshold
     }
 
-    /// Waiting requests and KV usage relative to their thresholds; `None` if the values are too old or there are none.
+    /// Waiting requests and KV usage relative to their thresholds; `None` if the values are too old or there
+    /// are none.
     fn utilization(&self, cycle: &Cycle<'_>, endpoint: usize) -> Option<(f64, f64)> {
         let reading = cycle.reading(endpoint);
         reading.age(cycle.now).filter(|age| *age <= self.metrics_staleness_threshold)?;

@@ -10,8 +10,8 @@ use crate::plugin::endpoint_attribute::AttributeRef;
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// Keeps the endpoints of which the attribute's value compares with the threshold's as its operator says, and by `on_missing` those
-/// that have no value.
+/// Keeps the endpoints of which the attribute's value compares with the threshold's as its operator says, and
+/// by `on_missing` those that have no value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointAttributeFilter {

@@ -32,7 +32,8 @@ impl Plugin for HeaderBasedTestingFilter {
         vec![format!("it is for tests: any client chooses its server with the header {HEADER}")]
     }
 
-    /// The EPP counts it as beta. A client that chooses its server is more than a production pool should allow.
+    /// The EPP counts it as beta. A client that chooses its server is more than a production pool should
+    /// allow.
     fn is_alpha(&self) -> bool {
         true
     }

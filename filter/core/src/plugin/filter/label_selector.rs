@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use crate::pool::Endpoint;
 
-/// A `LabelSelector` of Kubernetes; all of its conditions have to hold, and an empty one holds for every endpoint.
+/// A `LabelSelector` of Kubernetes; all of its conditions have to hold, and an empty one holds for every
+/// endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
@@ -18,8 +19,8 @@ pub struct LabelSelector {
 
 /// A label has one of these values.
 ///
-/// Unlike the operator `In` it can hold for an endpoint without the label too, and the label and its values may be any text, as the
-/// labels of an endpoints file.
+/// Unlike the operator `In` it can hold for an endpoint without the label too, and the label and its values
+/// may be any text, as the labels of an endpoints file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct OneOf {
@@ -58,8 +59,8 @@ impl LabelSelector {
             && self.one_of.as_ref().is_none_or(|one_of| one_of.holds(endpoint.label(&one_of.label)))
     }
 
-    /// Refuses what Kubernetes refuses: keys and values that no label can have, `In` and `NotIn` without values,
-    /// `Exists` and `DoesNotExist` with values.
+    /// Refuses what Kubernetes refuses: keys and values that no label can have, `In` and `NotIn` without
+    /// values, `Exists` and `DoesNotExist` with values.
     pub fn check(&self) -> Result<(), String> {
         for (key, value) in &self.match_labels {
             check_key(key)

@@ -1,4 +1,5 @@
-//! `legacy-filter-tree`: the decision tree of the first endpoint pickers, v0.1 to v0.5 of the Gateway API Inference Extension.
+//! `legacy-filter-tree`: the decision tree of the first endpoint pickers, v0.1 to v0.5 of the Gateway API
+//! Inference Extension.
 
 use std::sync::Arc;
 
@@ -10,21 +11,24 @@ use crate::plugin::{Filter, Plugin, Roles};
 use crate::pool::reading::Lora;
 use crate::rng::Rng;
 
-/// Keeps the endpoints at the end of the tree; with a `random-picker` the profile decides as those versions did.
+/// Keeps the endpoints at the end of the tree; with a `random-picker` the profile decides as those versions
+/// did.
 ///
 /// A node that would keep none is skipped. Missing values count as 0, as in these versions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LegacyFilterTree {
     version: TreeVersion,
-    /// Requests waiting up to which an endpoint takes requests that are not critical. From v0.4 on saturation decides about these.
+    /// Requests waiting up to which an endpoint takes requests that are not critical. From v0.4 on saturation
+    /// decides about these.
     queue_threshold_critical: u64,
     /// KV usage up to which an endpoint takes them.
     kv_cache_threshold: f64,
     /// Requests waiting from which adapters no longer go before queues; `None`: 50 in v0.1, then 128.
     #[serde(rename = "queueingThresholdLoRA")]
     queueing_threshold_lora: Option<u64>,
-    /// Probability with which a request goes to an endpoint that has its adapter rather than to one with room for it, from v0.2 on.
+    /// Probability with which a request goes to an endpoint that has its adapter rather than to one with room
+    /// for it, from v0.2 on.
     lora_affinity_threshold: f64,
 }
 

@@ -47,7 +47,8 @@ pub trait Filter: Debug + Send + Sync {
     }
 }
 
-/// Whether a filter is about which endpoints could serve a request. If such filters alone leave none, the request gets 503 in place of 429.
+/// Whether a filter is about which endpoints could serve a request. If such filters alone leave none, the
+/// request gets 503 in place of 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// The filter is about the state of endpoints.

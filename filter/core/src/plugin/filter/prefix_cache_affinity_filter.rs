@@ -1,4 +1,5 @@
-//! `prefix-cache-affinity-filter`: endpoints that have the prompt, unless waiting for them costs more than it saves.
+//! `prefix-cache-affinity-filter`: endpoints that have the prompt, unless waiting for them costs more than it
+//! saves.
 
 use std::sync::Arc;
 
@@ -10,12 +11,14 @@ use crate::plugin::parameter::{PREFIX_PRODUCER, allow, or_default};
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// An endpoint that was sent at least `affinity_threshold` of the prompt before is *sticky*. Keeps the sticky ones; all
+/// An endpoint that was sent at least `affinity_threshold` of the prompt before is *sticky*. Keeps the sticky
+/// ones; all
 ///
 /// - if there is one candidate, no sticky one, or the threshold is 0 or less;
 /// - with probability `exploration_probability`;
 /// - if the lowest time to the first token of sticky endpoints exceeds the lowest of the others by more than
-///   `max_ttft_penalty_ms`. An endpoint's time is estimated as tokens in flight / `peak_prefill_throughput`, or it is the predicted one.
+///   `max_ttft_penalty_ms`. An endpoint's time is estimated as tokens in flight / `peak_prefill_throughput`,
+///   or it is the predicted one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrefixCacheAffinityFilter {

@@ -1,4 +1,5 @@
-//! `decode-filter`, `prefill-filter`, `encode-filter`: endpoints that take part in a stage of disaggregated serving.
+//! `decode-filter`, `prefill-filter`, `encode-filter`: endpoints that take part in a stage of disaggregated
+//! serving.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@ use crate::rng::Rng;
 
 /// Keeps the endpoints whose list of models has the request's model.
 ///
-/// An endpoint without a list passes by `on_missing`, unless a candidate lists the model as an adapter: then it is known who has it. A request
-/// without a model keeps all.
+/// An endpoint without a list passes by `on_missing`, unless a candidate lists the model as an adapter: then
+/// it is known who has it. A request without a model keeps all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServedModelFilter {

@@ -10,8 +10,8 @@ use crate::plugin::parameter::allow;
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// Keeps the candidates with both predicted headrooms at 0 or above, or with probability `epsilon_explore_neg` the others. Keeps all where
-/// one of these groups is empty, or without predictions.
+/// Keeps the candidates with both predicted headrooms at 0 or above, or with probability
+/// `epsilon_explore_neg` the others. Keeps all where one of these groups is empty, or without predictions.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct SloHeadroomTierFilter {

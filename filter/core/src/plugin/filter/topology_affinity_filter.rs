@@ -9,8 +9,9 @@ use crate::input::providers::TopologyLevel;
 use crate::plugin::{Filter, Need, Plugin, Roles};
 use crate::rng::Rng;
 
-/// Keeps the candidates that share a place of the level `min_affinity`, or a closer one, with the endpoint that an earlier stage picked;
-/// all, if there is none, if its places are not known, or if no candidate is close enough.
+/// Keeps the candidates that share a place of the level `min_affinity`, or a closer one, with the endpoint
+/// that an earlier stage picked; all, if there is none, if its places are not known, or if no candidate is
+/// close enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopologyAffinityFilter {

@@ -1,4 +1,5 @@
-//! Policies of flow control: the order of waiting requests, the shares of flows, and the limits of priorities.
+//! Policies of flow control: the order of waiting requests, the shares of flows, and the limits of
+//! priorities.
 
 pub(super) mod arrival;
 pub(super) mod fairness;

@@ -1,7 +1,8 @@
 //! Parameters of plugins as a deserializer that makes small code.
 //!
-//! Parameters are read when a policy arrives, into about fifty structs. Through the deserializer of `serde_json`, which accepts
-//! lists for structs too and is inlined into each of them, their reading would be a tenth of the filter's module.
+//! Parameters are read when a policy arrives, into about fifty structs. Through the deserializer of
+//! `serde_json`, which accepts lists for structs too and is inlined into each of them, their reading would be
+//! a tenth of the filter's module.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -10,8 +11,9 @@ use serde_json::{Error, Map, Value};
 
 /// A value in the parameters.
 ///
-/// A struct is read from an object only, not from a list of its fields in their order, and an enum from the name of a variant. A
-/// field that is null counts as absent if the struct has it, as in Kubernetes; otherwise it is refused like any unknown field.
+/// A struct is read from an object only, not from a list of its fields in their order, and an enum from the
+/// name of a variant. A field that is null counts as absent if the struct has it, as in Kubernetes; otherwise
+/// it is refused like any unknown field.
 #[derive(Clone, Debug)]
 pub struct Parameters(pub Value);
 

@@ -42,7 +42,8 @@ pub(crate) fn deserialize_nanoseconds<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(Nanoseconds)
 }
 
-/// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`. `None`: no duration.
+/// A sequence of non-negative decimal numbers, each with a unit: ns, us, µs, ms, s, m, h; or `0`. `None`: no
+/// duration.
 pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

@@ -10,7 +10,8 @@ use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, Roles};
 use crate::rng::Rng;
 
-/// The best `max_num_of_endpoints` candidates, best first; candidates of equal total come in uniformly random order.
+/// The best `max_num_of_endpoints` candidates, best first; candidates of equal total come in uniformly random
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct MaxScorePicker {
@@ -43,7 +44,8 @@ impl Picker for MaxScorePicker {
         if length == 1 {
             return best(candidates, totals, rng).into_iter().collect();
         }
-        // A random key for each candidate is the shuffle; sorting by (total, key) keeps equal totals shuffled.
+        // A random key for each candidate is the shuffle; sorting by (total, key) keeps equal totals
+        // shuffled.
         let mut ranked: Vec<(f64, u64, usize)> = candidates
             .iter()
             .zip(totals)

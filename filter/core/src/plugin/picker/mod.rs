@@ -15,8 +15,8 @@ use crate::rng::Rng;
 
 /// Chooses among scored candidates.
 pub trait Picker: Debug + Send + Sync {
-    /// The chosen endpoints, best first, at least one of `candidates` (endpoint indices, never empty). `totals[i]` is the
-    /// weighted score of `candidates[i]`, never NaN.
+    /// The chosen endpoints, best first, at least one of `candidates` (endpoint indices, never empty).
+    /// `totals[i]` is the weighted score of `candidates[i]`, never NaN.
     fn pick(&self, candidates: &[usize], totals: &[f64], rng: &mut dyn Rng) -> Few<usize>;
 
     /// Maximum number of endpoints that it chooses.

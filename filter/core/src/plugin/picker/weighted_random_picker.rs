@@ -9,11 +9,12 @@ use crate::plugin::parameter::list_length;
 use crate::plugin::{Picker, Plugin, RandomPicker, Roles};
 use crate::rng::{Rng, shuffle};
 
-/// Draws `max_num_of_endpoints` candidates without replacement, each draw in proportion to the totals; those of 0 or less
-/// come last. If no total is above 0, every candidate is as likely as any other.
+/// Draws `max_num_of_endpoints` candidates without replacement, each draw in proportion to the totals; those
+/// of 0 or less come last. If no total is above 0, every candidate is as likely as any other.
 ///
-/// Weighted sampling by keys (Efraimidis and Spirakis, 2006, algorithm A-Res): the largest U^(1/w) first, w the total
-/// and U uniform over 0..1. The keys here are ln(U)/w, which has the same order and does not underflow.
+/// Weighted sampling by keys (Efraimidis and Spirakis, 2006, algorithm A-Res): the largest U^(1/w) first, w
+/// the total and U uniform over 0..1. The keys here are ln(U)/w, which has the same order and does not
+/// underflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WeightedRandomPicker {

@@ -11,8 +11,8 @@ use crate::plugin::{Plugin, Roles};
 const SESSION_HEADERS: [&str; 4] =
     ["x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"];
 
-/// Publishes the value of the first header that is not empty as the request's attribute `agent-identity`. It is the fairness id of
-/// requests that name none, and a source of session affinity.
+/// Publishes the value of the first header that is not empty as the request's attribute `agent-identity`. It
+/// is the fairness id of requests that name none, and a source of session affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentIdentity {

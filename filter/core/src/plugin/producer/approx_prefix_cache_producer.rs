@@ -17,7 +17,8 @@ use crate::state::prefix::{Capacity, PrefixIndex, SentPrompt, TokenScale, UsageP
 /// Tokens per block at least, unless the configuration has fewer. The EPP's floor.
 const MIN_BLOCK_TOKENS: u32 = 64;
 
-/// Tokens per block that a configuration may have at least: vLLM's block size. Smaller blocks make an index of many times the size.
+/// Tokens per block that a configuration may have at least: vLLM's block size. Smaller blocks make an index
+/// of many times the size.
 const LOWEST_MIN_BLOCK_TOKENS: u32 = 16;
 
 /// How prompts are cut into blocks and how many blocks are remembered.
@@ -26,7 +27,8 @@ const LOWEST_MIN_BLOCK_TOKENS: u32 = 16;
 pub struct ApproxPrefixCacheProducer {
     /// Whether block size and capacity are taken from the servers' readings, where these have them.
     auto_tune: bool,
-    /// Tokens per block where the servers do not report them. Values below `min_block_size_tokens` count as that.
+    /// Tokens per block where the servers do not report them. Values below `min_block_size_tokens` count as
+    /// that.
     block_size_tokens: u32,
     /// Tokens per block at least, 16..=64.
     min_block_size_tokens: u32,
@@ -140,8 +142,8 @@ impl PrefixProducer for ApproxPrefixCacheProducer {
 }
 
 impl ApproxPrefixCacheProducer {
-    /// The usage that the response is predicted to have. `None` where an endpoint gets blocks from another one
-    /// that computes the prompt: its cache does not show what it was sent.
+    /// The usage that the response is predicted to have. `None` where an endpoint gets blocks from another
+    /// one that computes the prompt: its cache does not show what it was sent.
     pub(super) fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let matches = routed.matches?;
         let mut endpoints = routed.endpoints();
@@ -160,8 +162,8 @@ impl ApproxPrefixCacheProducer {
         })
     }
 
-    /// Adds the changes by which the index remembers the prompt. `fresh` is the number of the first blocks of a
-    /// prompt that are left out for an endpoint.
+    /// Adds the changes by which the index remembers the prompt. `fresh` is the number of the first blocks of
+    /// a prompt that are left out for an endpoint.
     pub(super) fn record_blocks(
         &self,
         cycle: &Cycle<'_>,
@@ -174,8 +176,9 @@ impl ApproxPrefixCacheProducer {
         else {
             return;
         };
-        // Servers cache full blocks only. A block of the index that is not full would take the room of a whole one
-        // until it is evicted, because the next turn of its conversation has other blocks from there on.
+        // Servers cache full blocks only. A block of the index that is not full would take the room of a
+        // whole one until it is evicted, because the next turn of its conversation has other blocks from
+        // there on.
         let lists: Few<_> =
             if self.capacity_in_tokens { hashes.full_lists().collect() } else { hashes.lists().collect() };
         for endpoint in routed.endpoints() {
@@ -196,8 +199,8 @@ impl ApproxPrefixCacheProducer {
         Self { capacity_in_tokens: true, ..Self::default() }
     }
 
-    /// The capacity of an endpoint with this reading, in blocks of this many tokens. One that is counted in tokens replaces an
-    /// earlier one, which may be older than the endpoint's first reading.
+    /// The capacity of an endpoint with this reading, in blocks of this many tokens. One that is counted in
+    /// tokens replaces an earlier one, which may be older than the endpoint's first reading.
     pub fn capacity(&self, reading: &Reading, block_size: u32) -> Capacity {
         let tokens = reading.kv_tokens().filter(|_| self.auto_tune && self.capacity_in_tokens);
         let of_tokens = tokens.map(|tokens| {

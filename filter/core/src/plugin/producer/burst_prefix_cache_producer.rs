@@ -14,10 +14,12 @@ use crate::pool::reading::Reading;
 use crate::request::prompt::BlockHashes;
 use crate::state::{Bursts, PluginState};
 
-/// The first request of a prompt matches nowhere; those with the same prompt that follow it within the window match its endpoint with all
-/// blocks, until `maxPerReplica` have gone there. The next one is the first of a new group.
+/// The first request of a prompt matches nowhere; those with the same prompt that follow it within the window
+/// match its endpoint with all blocks, until `maxPerReplica` have gone there. The next one is the first of a
+/// new group.
 ///
-/// The EPP holds all requests of a window and then places groups together. This producer holds none, so groups are placed one by one.
+/// The EPP holds all requests of a window and then places groups together. This producer holds none, so
+/// groups are placed one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct BurstPrefixCacheProducer {
@@ -72,8 +74,8 @@ impl BurstPrefixCacheProducer {
         Duration::from_millis(self.window_duration_ms)
     }
 
-    /// The endpoint of the prompt's group, the time since its first request, and how many requests it has; `None`: the request begins a
-    /// group.
+    /// The endpoint of the prompt's group, the time since its first request, and how many requests it has;
+    /// `None`: the request begins a group.
     fn group(&self, cycle: &Cycle<'_>, prompt: u64) -> Option<(usize, Duration, u64)> {
         let group = cycle.state::<Bursts>()?.group(prompt, cycle.now)?;
         let most = u64::try_from(self.max_per_replica).ok().and_then(NonZeroU64::new);
@@ -190,8 +192,8 @@ mod tests {
         block_hashes(&Prompt::one(pieces), "m", None, 64, 2048)
     }
 
-    /// Sends requests with these prompts, each to an endpoint at a time in milliseconds, and returns the blocks that each found at three
-    /// endpoints.
+    /// Sends requests with these prompts, each to an endpoint at a time in milliseconds, and returns the
+    /// blocks that each found at three endpoints.
     fn matches(parameters: Value, requests: &[(u32, usize, u64)]) -> Vec<[u32; 3]> {
         let producer = producer(parameters);
         assert_eq!(producer.check(), Ok(()));

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 /// A request adds one request, and these tokens, to the first endpoint of every profile that ran:
 ///
-/// (total − matched blocks) · block size, and the prompt's tokens beyond the blocks looked up; the whole prompt without prefix
-/// matches. With `add_estimated_output_tokens` also
-/// min(round(prompt · `output_ratio`), what the client allows, `max_estimated_output_tokens`); by the rules
-/// of the EPP's v0.11 (#2309) 1000 in place of the first.
+/// (total − matched blocks) · block size, and the prompt's tokens beyond the blocks looked up; the whole
+/// prompt without prefix matches. With `add_estimated_output_tokens` also min(round(prompt · `output_ratio`),
+/// what the client allows, `max_estimated_output_tokens`); by the rules of the EPP's v0.11 (#2309) 1000 in
+/// place of the first.
 ///
 /// The prompt's tokens, and everything that the profile named `prefill` added, are released with the first
 /// output of the response; the rest when it ends. With `add_estimated_output_tokens` the other profiles'

@@ -53,8 +53,8 @@ impl Recorder for MmEmbeddingsCacheProducer {
         Some(Box::new(MediaItems::default()))
     }
 
-    /// Remembers the items at the destination when the request is routed. The EPP remembers them at all endpoints of the list; those
-    /// after the first one are for retries here.
+    /// Remembers the items at the destination when the request is routed. The EPP remembers them at all
+    /// endpoints of the list; those after the first one are for retries here.
     fn record(&self, cycle: &Cycle<'_>, routed: &Routed<'_>, records: &mut Records) {
         let (Some(state), Some(&picked)) = (cycle.state::<MediaItems>(), routed.primary.picked.first())
         else {

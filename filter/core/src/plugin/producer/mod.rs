@@ -40,7 +40,8 @@ use crate::state::prefix::{PrefixMatch, TokenScale};
 
 /// Determines how prompts are cut into blocks.
 pub trait PrefixProducer: Debug + Send + Sync {
-    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it decide for all.
+    /// Tokens per block for the whole pool. `first` is the reading of the first candidate: the EPP lets it
+    /// decide for all.
     fn block_size(&self, first: &Reading) -> u32;
 
     /// Maximum number of blocks of one prompt that are looked up.
@@ -55,12 +56,14 @@ pub trait PrefixProducer: Debug + Send + Sync {
         TokenScale::ONE
     }
 
-    /// Whether it reads the part of a prompt that is [in the caches](crate::request::Request::cached) of servers.
+    /// Whether it reads the part of a prompt that is [in the caches](crate::request::Request::cached) of
+    /// servers.
     fn reads_caches(&self) -> bool {
         false
     }
 
-    /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before. `ends` is memory for the count.
+    /// Counts for each endpoint, by its index, the blocks of the prompt that it was sent before. `ends` is
+    /// memory for the count.
     fn count_matches(
         &self,
         cycle: &Cycle<'_>,
@@ -69,7 +72,8 @@ pub trait PrefixProducer: Debug + Send + Sync {
         ends: &mut Vec<usize>,
     );
 
-    /// The source of the blocks that were [counted](Self::count_matches) for an endpoint, if the producer has several. `matches` has the counts.
+    /// The source of the blocks that were [counted](Self::count_matches) for an endpoint, if the producer has
+    /// several. `matches` has the counts.
     fn match_source(&self, cycle: &Cycle<'_>, matches: &PrefixMatch, endpoint: usize) -> Option<MatchSource> {
         let _ = (cycle, matches, endpoint);
         None
@@ -89,7 +93,8 @@ pub enum MatchSource {
     Events(PromptKind),
     /// Prompts that the endpoint was sent a short time ago, which its events may not show yet.
     JustSent,
-    /// All prompts that the endpoint was sent, because its events, or the prompt in their form, are not known.
+    /// All prompts that the endpoint was sent, because its events, or the prompt in their form, are not
+    /// known.
     Approximate,
 }
 
@@ -113,7 +118,8 @@ pub trait SessionProducer: Debug + Send + Sync {
 
 /// Predicts the latency of requests.
 pub trait LatencyPredictor: Debug + Send + Sync {
-    /// The prediction for each endpoint of the pool, `None` for those that are not candidates; `None`: it only learns.
+    /// The prediction for each endpoint of the pool, `None` for those that are not candidates; `None`: it
+    /// only learns.
     fn predict(&self, cycle: &Cycle<'_>, candidates: &[usize]) -> Option<Vec<Option<Prediction>>>;
 
     /// Whether the time to the end of the response is predicted, and not the time to the first token.
@@ -122,8 +128,8 @@ pub trait LatencyPredictor: Debug + Send + Sync {
 
 /// Finds an endpoint that another one may copy KV blocks of the prompt from.
 pub trait CacheSourceProducer: Debug + Send + Sync {
-    /// The endpoint for a request that these stages have picked endpoints for; `None`: no endpoint has cached enough. `candidates` are the
-    /// endpoints before any filter.
+    /// The endpoint for a request that these stages have picked endpoints for; `None`: no endpoint has cached
+    /// enough. `candidates` are the endpoints before any filter.
     fn source(
         &self,
         cycle: &Cycle<'_>,

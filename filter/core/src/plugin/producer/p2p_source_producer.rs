@@ -10,8 +10,9 @@ use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default};
 use crate::plugin::{CacheSourceProducer, Need, Plugin, Roles, Stage};
 use crate::rng::Rng;
 
-/// One of the endpoints with the most cached tokens of the prompt, up to one block less, is drawn, an endpoint with w waiting requests
-/// with the weight 1 / (1 + w). It is named to the endpoint that computes the prompt if it has cached more of it.
+/// One of the endpoints with the most cached tokens of the prompt, up to one block less, is drawn, an
+/// endpoint with w waiting requests with the weight 1 / (1 + w). It is named to the endpoint that computes
+/// the prompt if it has cached more of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct P2pSourceProducer {
@@ -19,7 +20,8 @@ pub struct P2pSourceProducer {
     prefix_match_info_producer_name: String,
     /// Tokens that the source has cached beyond the computing endpoint, 1 or more.
     min_cached_token_delta: i64,
-    /// The profile that picks the computing endpoint; empty: `prefill`. Where it did not run, the primary profile counts.
+    /// The profile that picks the computing endpoint; empty: `prefill`. Where it did not run, the primary
+    /// profile counts.
     prefill_profile_name: String,
 }
 

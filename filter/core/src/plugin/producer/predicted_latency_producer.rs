@@ -15,12 +15,14 @@ use crate::plugin::{LatencyPredictor, Need, Plugin, Recorder, Roles, Routed};
 use crate::state::PluginState;
 use crate::state::latency::{Expectation, LatencyState, PredictedTimes};
 
-/// Addend of a time before it is rounded, in microseconds, so that errors of floating-point arithmetic do not decide.
+/// Addend of a time before it is rounded, in microseconds, so that errors of floating-point arithmetic do not
+/// decide.
 const TIE: f64 = 1e-6;
 
-/// Predicts by the rule of `expected-latency-scorer`, where the EPP asks processes that it trains. The time to the first token is the
-/// expected one without the delay of others; the time of a token is [learnt](crate::state::latency::Calibration::token_time). Each is
-/// multiplied with the factor that makes nine of ten predictions hold, and rounded to microseconds.
+/// Predicts by the rule of `expected-latency-scorer`, where the EPP asks processes that it trains. The time
+/// to the first token is the expected one without the delay of others; the time of a token is
+/// [learnt](crate::state::latency::Calibration::token_time). Each is multiplied with the factor that makes
+/// nine of ten predictions hold, and rounded to microseconds.
 ///
 /// Without `streaming_mode`, the time to the end of the response is predicted in place of both.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -1,4 +1,5 @@
-//! The `estimate` back end of `token-producer`: how many tokens images and videos have. A number of 0 or less means the default.
+//! The `estimate` back end of `token-producer`: how many tokens images and videos have. A number of 0 or less
+//! means the default.
 
 use serde::Deserialize;
 

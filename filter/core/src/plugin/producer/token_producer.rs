@@ -9,10 +9,11 @@ use super::token_estimate::Estimate;
 use crate::plugin::{Plugin, Roles};
 use crate::request::prompt::Media;
 
-/// The `estimate` back end, four bytes to a token ([`crate::request::prompt`]). Its parameters define the tokens of
-/// images and videos; a number of 0 or less means the default.
+/// The `estimate` back end, four bytes to a token ([`crate::request::prompt`]). Its parameters define the
+/// tokens of images and videos; a number of 0 or less means the default.
 ///
-/// The EPP's other back ends, a model server or a tokenizer process, are checked, and tokens are estimated in their place.
+/// The EPP's other back ends, a model server or a tokenizer process, are checked, and tokens are estimated in
+/// their place.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenProducer {
@@ -44,7 +45,8 @@ impl Default for RenderServer {
     }
 }
 
-/// `udsTokenizerConfig`: a tokenizer process behind a socket. It is not called. Its other fields are those of a library, and not checked.
+/// `udsTokenizerConfig`: a tokenizer process behind a socket. It is not called. Its other fields are those of
+/// a library, and not checked.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct UdsTokenizer {

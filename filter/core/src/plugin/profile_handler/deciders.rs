@@ -1,5 +1,5 @@
-//! Deciders of disaggregating profile handlers: `always-disagg-pd-decider`, `always-disagg-multimodal-decider`,
-//! `prefix-based-pd-decider`.
+//! Deciders of disaggregating profile handlers: `always-disagg-pd-decider`,
+//! `always-disagg-multimodal-decider`, `prefix-based-pd-decider`.
 
 use std::sync::Arc;
 

@@ -10,14 +10,15 @@ use crate::decision::rejection::Rejection;
 use crate::plugin::parameter::{PREFILL, PREFIX_PRODUCER, or_default};
 use crate::plugin::{Need, NeedKind, Plugin, ProfileHandler, Profiles, Roles, Schedule};
 
-/// Runs a profile for each stage. The decode profile names the destination; headers name the other stages' endpoints to it:
-/// `x-prefiller-host-port`, the first endpoint of the prefill profile, and `x-encoder-hosts-ports`, all endpoints of the
-/// encode profile.
+/// Runs a profile for each stage. The decode profile names the destination; headers name the other stages'
+/// endpoints to it: `x-prefiller-host-port`, the first endpoint of the prefill profile, and
+/// `x-encoder-hosts-ports`, all endpoints of the encode profile.
 ///
 /// - `decode-first`: decode; then encode and prefill, each if its decider agrees for the endpoint picked.
 /// - `prefill-first`: prefill; encode if its decider agrees; decode.
 ///
-/// A stage without a profile, or whose filters leave nothing, is left out; without a decode endpoint the response is 429.
+/// A stage without a profile, or whose filters leave nothing, is left out; without a decode endpoint the
+/// response is 429.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct DisaggProfileHandler {
@@ -26,8 +27,8 @@ pub struct DisaggProfileHandler {
     profiles: ProfileNames,
     /// The deciders' names; without one the stage does not run.
     deciders: Deciders,
-    /// The port at which a server accepts the requests for all its ranks. Only the agent writes this and the following parameter:
-    /// it lowers `pd-profile-handler` to this handler.
+    /// The port at which a server accepts the requests for all its ranks. Only the agent writes this and the
+    /// following parameter: it lowers `pd-profile-handler` to this handler.
     primary_port: Option<NonZeroU16>,
     /// The prefix producer that has to be there; the default one if empty.
     prefix_match_info_producer_name: String,
@@ -71,7 +72,8 @@ impl DisaggProfileHandler {
 }
 
 impl Deciders {
-    /// The place of the prefill stage's decider among the deciders that the handler needs; `None`: it has no decider.
+    /// The place of the prefill stage's decider among the deciders that the handler needs; `None`: it has no
+    /// decider.
     fn prefill(&self) -> Option<usize> {
         (!self.prefill.is_empty()).then_some(0)
     }

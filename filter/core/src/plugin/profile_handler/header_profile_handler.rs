@@ -8,7 +8,8 @@ use crate::decision::rejection::Rejection;
 use crate::plugin::parameter::or_default;
 use crate::plugin::{Plugin, ProfileHandler, Profiles, Roles, Schedule};
 
-/// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there is one.
+/// Runs the profile that a header names, or `default_profile` without the header; the only profile, if there
+/// is one.
 ///
 /// An unknown profile is answered 429, as in the EPP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

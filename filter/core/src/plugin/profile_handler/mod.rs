@@ -32,7 +32,8 @@ pub trait Decider: Debug + Send + Sync {
     fn agrees(&self, cycle: &Cycle<'_>, decode: Option<usize>) -> bool;
 }
 
-/// The profiles and deciders of a pipeline, for one decision. Profiles are given by their index in the configuration.
+/// The profiles and deciders of a pipeline, for one decision. Profiles are given by their index in the
+/// configuration.
 pub trait Profiles {
     /// The decision in progress.
     fn cycle(&self) -> Cycle<'_>;
@@ -51,8 +52,8 @@ pub trait Profiles {
     /// The same for a stage after one that picked the endpoint `peer`.
     fn run_near(&mut self, profile: usize, peer: Option<usize>) -> &[usize];
 
-    /// Whether the decider at this place among the deciders that the profile handler needs [agrees](Decider::agrees) to a stage; never if there
-    /// is none.
+    /// Whether the decider at this place among the deciders that the profile handler needs
+    /// [agrees](Decider::agrees) to a stage; never if there is none.
     fn agrees(&self, decider: usize, decode: Option<usize>) -> bool;
 }
 
@@ -63,8 +64,8 @@ pub struct Schedule {
     pub primary: usize,
     /// Request headers that name the endpoints of other stages to the destination.
     pub headers: Vec<(&'static str, String)>,
-    /// The port at which the servers of the primary profile's choice accept requests for all their ranks; `None`: each
-    /// endpoint accepts its own.
+    /// The port at which the servers of the primary profile's choice accept requests for all their ranks;
+    /// `None`: each endpoint accepts its own.
     pub primary_port: Option<NonZeroU16>,
 }
 

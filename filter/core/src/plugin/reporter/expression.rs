@@ -1,7 +1,7 @@
 //! Expressions in CEL over the usage of a response.
 //!
-//! The time to evaluate one is bounded by its length: it has no comprehensions and calls no function that repeats work, so each part is
-//! evaluated at most once.
+//! The time to evaluate one is bounded by its length: it has no comprehensions and calls no function that
+//! repeats work, so each part is evaluated at most once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,8 @@ use crate::response::usage::Usage;
 /// Maximum length of an expression, in bytes.
 const MAX_LENGTH: usize = 512;
 
-/// Maximum nesting of an expression's parts. Parser and evaluation recurse, and a thread of the agent has a stack of 2 MiB.
+/// Maximum nesting of an expression's parts. Parser and evaluation recurse, and a thread of the agent has a
+/// stack of 2 MiB.
 const MAX_DEPTH: u16 = 32;
 
 /// The only variable.
@@ -122,7 +123,8 @@ fn check(expression: &IdedExpr, depth: u16) -> Result<(), String> {
         Expr::List(list) => list.elements.iter().try_for_each(|element| check(element, depth)),
         Expr::Call(CallExpr { func_name, target, args }) => {
             let name = func_name.as_str();
-            // A call with a target, such as `a.int()`, is a method; there is none here, and its target is not checked.
+            // A call with a target, such as `a.int()`, is a method; there is none here, and its target is not
+            // checked.
             if target.is_some() || !(OPERATORS.contains(&name) || FUNCTIONS.contains(&name)) {
                 return Err(format!("unknown function {func_name:?}; allowed: has, {}", FUNCTIONS.join(", ")));
             }

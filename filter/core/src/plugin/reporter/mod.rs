@@ -1,4 +1,5 @@
-//! `request-attribute-reporter`: a number from the usage of a response, for filters and the access log of the proxy.
+//! `request-attribute-reporter`: a number from the usage of a response, for filters and the access log of the
+//! proxy.
 //!
 //! Without the feature `cel` its expressions are not compiled, and it reports nothing.
 
@@ -26,7 +27,8 @@ const NAMESPACE: &str = "envoy.lb";
 /// Maximum length of the namespace and of the name of the number, in bytes.
 const MAX_KEY_LENGTH: usize = 256;
 
-/// Reports the value of an expression in CEL over the usage of each response, under a key of the proxy's dynamic metadata.
+/// Reports the value of an expression in CEL over the usage of each response, under a key of the proxy's
+/// dynamic metadata.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "ReporterParameters")]
 pub struct RequestAttributeReporter {

@@ -56,7 +56,8 @@ pub enum NeedKind {
     PrefixProducer,
     /// A plugin that predicts latencies. The default one is added where it is needed and not declared.
     LatencyPredictor,
-    /// A plugin that remembers images, videos and audio. The default one is added where it is needed and not declared.
+    /// A plugin that remembers images, videos and audio. The default one is added where it is needed and not
+    /// declared.
     MediaProducer,
     /// A plugin that finds the session of a request.
     SessionProducer,

@@ -59,8 +59,8 @@ pub struct Routed<'a> {
 }
 
 impl<'a> Routed<'a> {
-    /// The endpoints that get the request: the first of the primary profile, then the first of the profile named `prefill` if it
-    /// ran and is another one.
+    /// The endpoints that get the request: the first of the primary profile, then the first of the profile
+    /// named `prefill` if it ran and is another one.
     pub fn endpoints(&self) -> impl Iterator<Item = usize> {
         let destination = self.primary.picked.first().copied();
         let prefill = self.stage(PREFILL).and_then(|stage| stage.picked.first().copied());

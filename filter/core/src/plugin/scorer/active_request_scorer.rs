@@ -7,11 +7,12 @@ use serde::Deserialize;
 use crate::input::cycle::Cycle;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
-/// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max · `max_busy_score`, c the
-/// endpoint's requests, max the maximum of all candidates.
+/// 1 for an endpoint with at most `idle_threshold` requests in flight, else (max − c) / max ·
+/// `max_busy_score`, c the endpoint's requests, max the maximum of all candidates.
 ///
-/// Requests of other proxies that share their changes count as [averages](crate::state::deferred_load); less than half a request above the
-/// threshold counts as idle. The busiest candidate scores 0, also when it is the only one.
+/// Requests of other proxies that share their changes count as [averages](crate::state::deferred_load); less
+/// than half a request above the threshold counts as idle. The busiest candidate scores 0, also when it is
+/// the only one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ActiveRequestScorer {

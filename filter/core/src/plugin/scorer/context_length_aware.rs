@@ -8,14 +8,16 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Filter, Plugin, Roles, Scorer};
 use crate::rng::Rng;
 
-/// A label gives the prompt lengths that an endpoint is for, `min-max` in tokens. With n the prompt's tokens, an endpoint scores
+/// A label gives the prompt lengths that an endpoint is for, `min-max` in tokens. With n the prompt's tokens,
+/// an endpoint scores
 ///
-/// - in its range: 0.3 + 0.7 · (0.7 / (1 + (max − min) / 10 000) + 0.3 · (max − n) / (max − min)), 1 if max = min;
+/// - in its range: 0.3 + 0.7 · (0.7 / (1 + (max − min) / 10 000) + 0.3 · (max − n) / (max − min)), 1 if max =
+///   min;
 /// - outside: 0.3 / (1 + distance to the range / 1 000);
 /// - 0.5 without the label; 0 if its value is not a range.
 ///
-/// As a filter it keeps the endpoints in whose range the prompt is, and those without the label. A request without a
-/// prompt has 0 tokens.
+/// As a filter it keeps the endpoints in whose range the prompt is, and those without the label. A request
+/// without a prompt has 0 tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContextLengthAware {

@@ -11,9 +11,9 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 
 /// (v − min) / (max − min) if higher is better, 1 minus that if lower is, v the endpoint's value.
 ///
-/// min and max are those of a fixed range, outside of which the score is 0 or 1, or else the least and the greatest value
-/// of any candidate; if these are equal, every candidate that has a value scores 1. One that has none scores 0 and has no
-/// part in the range.
+/// min and max are those of a fixed range, outside of which the score is 0 or 1, or else the least and the
+/// greatest value of any candidate; if these are equal, every candidate that has a value scores 1. One that
+/// has none scores 0 and has no part in the range.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointAttributeScorer {

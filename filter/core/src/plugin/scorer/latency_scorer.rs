@@ -12,11 +12,12 @@ use crate::plugin::{Need, Plugin, Roles, Scorer};
 /// Headrooms that differ by less are equal. The EPP's number.
 const EQUAL: f64 = 1e-9;
 
-/// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not decide.
+/// Addend of a score before it is cut, in hundredths, so that errors of floating-point arithmetic do not
+/// decide.
 const TIE: f64 = 1e-6;
 
-/// Rates the candidates whose limits would be kept, or if there are none the candidates that miss least of them, by the distance of
-/// predicted times from their limits. Candidates that are not rated score 0.
+/// Rates the candidates whose limits would be kept, or if there are none the candidates that miss least of
+/// them, by the distance of predicted times from their limits. Candidates that are not rated score 0.
 ///
 /// Without predictions the score is composed of the KV cache, the queue and the prefix matches.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

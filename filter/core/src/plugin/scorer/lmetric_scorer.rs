@@ -1,4 +1,5 @@
-//! `lmetric-scorer`: the fewer tokens an endpoint has to read, times the requests that wait for it meanwhile, the better.
+//! `lmetric-scorer`: the fewer tokens an endpoint has to read, times the requests that wait for it meanwhile,
+//! the better.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use crate::input::cycle::Cycle;
 use crate::plugin::parameter::{PREFIX_PRODUCER, or_default};
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
-/// (max − cost) / (max − min) over the candidates, all equal → 1. The cost is (T + U) · (n + 1): T the tokens in flight at the
-/// endpoint, U the request's tokens that it has not cached, n the requests in flight there.
+/// (max − cost) / (max − min) over the candidates, all equal → 1. The cost is (T + U) · (n + 1): T the tokens
+/// in flight at the endpoint, U the request's tokens that it has not cached, n the requests in flight there.
 ///
 /// The formula is from a [paper](https://arxiv.org/abs/2603.15202), section 5.1: reading a prompt delays all
 /// requests of the batch.

@@ -10,8 +10,8 @@ use crate::plugin::{Plugin, Roles, Scorer};
 
 /// 0.5 · (1 − min(q, t) / t), q the requests waiting at the endpoint, t = `threshold`.
 ///
-/// Unlike `queue-scorer` it does not compare candidates with each other. A server that does not report it counts as an empty
-/// queue, as in the EPP.
+/// Unlike `queue-scorer` it does not compare candidates with each other. A server that does not report it
+/// counts as an empty queue, as in the EPP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadAwareScorer {

@@ -8,22 +8,23 @@ use crate::input::cycle::Cycle;
 use crate::plugin::{Plugin, Roles, Scorer};
 use crate::pool::reading::Lora;
 
-/// 1 if the request's model is among the adapters that run at the endpoint; else 0.8 if fewer adapters run or wait there
-/// than fit; else 0.6 if the model is among those that wait; else 0.
+/// 1 if the request's model is among the adapters that run at the endpoint; else 0.8 if fewer adapters run or
+/// wait there than fit; else 0.6 if the model is among those that wait; else 0.
 ///
-/// vLLM lists every adapter in use as running *and* as waiting, so an adapter in both lists counts once against the
-/// room; the EPP counts it twice (`count_twice`) and finds a half-empty server full. A base model's name is that of an
-/// adapter that no server has.
+/// vLLM lists every adapter in use as running *and* as waiting, so an adapter in both lists counts once
+/// against the room; the EPP counts it twice (`count_twice`) and finds a half-empty server full. A base
+/// model's name is that of an adapter that no server has.
 ///
-/// vLLM reports no adapters before its first request. Such a server counts as one without adapters and with the room of the
-/// pool's largest: the EPP scores it 0 (`unreported_as_empty: false`), so that it gets no request and never reports any. In a
-/// pool where no server reports adapters all score 0.
+/// vLLM reports no adapters before its first request. Such a server counts as one without adapters and with
+/// the room of the pool's largest: the EPP scores it 0 (`unreported_as_empty: false`), so that it gets no
+/// request and never reports any. In a pool where no server reports adapters all score 0.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoraAffinityScorer {
     /// Counts an adapter that both runs and waits as two, as the EPP does.
     count_twice: bool,
-    /// Counts an endpoint that reports no adapters as an empty one, while another endpoint of the pool reports some.
+    /// Counts an endpoint that reports no adapters as an empty one, while another endpoint of the pool
+    /// reports some.
     unreported_as_empty: bool,
 }
 
@@ -41,7 +42,8 @@ impl Plugin for LoraAffinityScorer {
 
 impl Scorer for LoraAffinityScorer {
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]) {
-        // Most pools report adapters everywhere or nowhere; the others of the pool count only where one is missing.
+        // Most pools report adapters everywhere or nowhere; the others of the pool count only where one is
+        // missing.
         let mut unreported = None;
         for (score, &endpoint) in scores.iter_mut().zip(candidates) {
             *score = match &cycle.reading(endpoint).lora {

@@ -47,8 +47,8 @@ use crate::input::cycle::Cycle;
 
 /// Rates candidates.
 pub trait Scorer: Debug + Send + Sync {
-    /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length and holds
-    /// zeros. A score is 0..=1, higher is better; the profile clamps others.
+    /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length
+    /// and holds zeros. A score is 0..=1, higher is better; the profile clamps others.
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]);
 
     /// Terms of the score of one of `candidates`, for an explanation; `None`: the score says all.
@@ -62,17 +62,19 @@ pub trait Scorer: Debug + Send + Sync {
         false
     }
 
-    /// Whether its type and the readings alone decide the scores, so that they are computed once for each snapshot.
+    /// Whether its type and the readings alone decide the scores, so that they are computed once for each
+    /// snapshot.
     fn needs_only_readings(&self) -> bool {
         false
     }
 }
 
-/// Writes scores of a load where less is better, relative to the other candidates: 1 for the least loaded, 0 for the most, 1
-/// for all when all are equal.
+/// Writes scores of a load where less is better, relative to the other candidates: 1 for the least loaded, 0
+/// for the most, 1 for all when all are equal.
 fn score_by_least(candidates: &[usize], scores: &mut [f64], load: impl Fn(usize) -> f64) {
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-    // The slots of the scores hold the loads until the range is found: reading every endpoint twice would cost more than scoring.
+    // The slots of the scores hold the loads until the range is found: reading every endpoint twice would
+    // cost more than scoring.
     for (score, &endpoint) in scores.iter_mut().zip(candidates) {
         let load = load(endpoint);
         least = least.min(load);

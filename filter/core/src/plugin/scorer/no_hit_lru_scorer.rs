@@ -11,8 +11,8 @@ use crate::state::{ColdOrder, PluginState, Words};
 
 /// Spreads cold requests: no candidate was sent a block of their prompt before.
 ///
-/// Cold: with n candidates, the one that got a cold request longest ago scores 1, the next 1 − 1/(n−1), and so on; those
-/// that never got one come first, in the pool's order. Not cold: every candidate scores 0.5.
+/// Cold: with n candidates, the one that got a cold request longest ago scores 1, the next 1 − 1/(n−1), and
+/// so on; those that never got one come first, in the pool's order. Not cold: every candidate scores 0.5.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct NoHitLruScorer {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::PrefixCacheScorer;
 use crate::plugin::{Plugin, PrecisePrefixCacheProducer, Roles};
 
-/// Deprecated. It reads the precise producer that is declared, and ignores its own parameters then; otherwise a producer with its parameters
-/// is added when a configuration is compiled.
+/// Deprecated. It reads the precise producer that is declared, and ignores its own parameters then; otherwise
+/// a producer with its parameters is added when a configuration is compiled.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct PrecisePrefixCacheScorer {

@@ -8,8 +8,8 @@ use crate::input::cycle::Cycle;
 use crate::input::providers::TopologyLevel;
 use crate::plugin::{Need, Plugin, Roles, Scorer};
 
-/// 1 on the host of the endpoint that an earlier stage picked, 0.2 in its rack, 0.05 in its zone, 0.02 in its region, 0 elsewhere. Without
-/// such an endpoint all score 0.
+/// 1 on the host of the endpoint that an earlier stage picked, 0.2 in its rack, 0.05 in its zone, 0.02 in its
+/// region, 0 elsewhere. Without such an endpoint all score 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct TopologyAffinityScorer {

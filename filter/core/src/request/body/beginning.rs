@@ -4,8 +4,9 @@ use memchr::memchr;
 
 use crate::json::{MAX_NESTED, end_of_string, escaped_unit};
 
-/// Completes the beginning of a JSON text: closes its open strings, arrays and objects, and leaves out a member or number that
-/// has just begun. `None` if there is nothing to read yet, or if the bytes are not text or nested too deep.
+/// Completes the beginning of a JSON text: closes its open strings, arrays and objects, and leaves out a
+/// member or number that has just begun. `None` if there is nothing to read yet, or if the bytes are not text
+/// or nested too deep.
 ///
 /// A text that is malformed in another way stays malformed.
 pub(super) fn complete(mut beginning: Vec<u8>) -> Option<String> {
@@ -79,7 +80,8 @@ fn whole_characters(bytes: &[u8]) -> Option<&str> {
     }
 }
 
-/// The offset behind the last whole character of the string whose contents begin at `at` and do not end in this text.
+/// The offset behind the last whole character of the string whose contents begin at `at` and do not end in
+/// this text.
 fn last_whole_character(bytes: &[u8], mut at: usize) -> usize {
     while let Some(rest) = bytes.get(at..)
         && let Some(length) = memchr(b'\\', rest)

@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::Api;
 
-/// Why a request body is refused with 400. The text is the message for the client: the EPP's own, except that messages of
-/// Go's decoder are replaced by those of `serde_json`.
+/// Why a request body is refused with 400. The text is the message for the client: the EPP's own, except that
+/// messages of Go's decoder are replaced by those of `serde_json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// No parser claims the path, and none is for all other paths.

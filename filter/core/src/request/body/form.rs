@@ -25,7 +25,8 @@ pub(super) fn read<'a>(body: &'a [u8], boundary: &Boundary<'_>) -> Result<Body<'
     Ok(Body { is_form: true, model, model_span: Some(place), ..Body::default() })
 }
 
-/// Cuts the beginning of a form behind its last complete part, and ends the form there. `None` if no part is complete.
+/// Cuts the beginning of a form behind its last complete part, and ends the form there. `None` if no part is
+/// complete.
 pub(super) fn complete(mut beginning: Vec<u8>, boundary: &Boundary<'_>) -> Option<Vec<u8>> {
     let delimiter = [boundary.delimiter(), LINE_END.to_vec()].concat();
     let last = memmem::rfind(&beginning, &delimiter)?;

@@ -26,7 +26,8 @@ impl JsonText {
         self.bytes += push_up_to(&mut self.out, self.end, json.as_bytes());
     }
 
-    /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is kept.
+    /// Appends JSON of which only a beginning may have been kept. Behind one that is cut, nothing more is
+    /// kept.
     pub(super) fn part(&mut self, json: &Text<'_>) {
         push_up_to(&mut self.out, self.end, &json.kept);
         if (json.kept.len() as u64) < json.bytes {
@@ -230,7 +231,8 @@ enum Escape {
     Unit(u16),
 }
 
-/// The escape of the character that `text` begins with, and the bytes of that character. `None` if it needs no escape.
+/// The escape of the character that `text` begins with, and the bytes of that character. `None` if it needs
+/// no escape.
 fn escape(first: u8, text: &[u8]) -> Option<(Escape, usize)> {
     let escape = match first {
         b'"' | b'\\' => Escape::Short(first),
@@ -255,8 +257,8 @@ fn hexadecimal(digit: u16) -> u8 {
     if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }
 
-/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6 and from 1e21 on.
-/// Returns the part that it takes.
+/// Writes a number into `buffer` as Go writes a double: with the fewest digits, and an exponent below 1e-6
+/// and from 1e21 on. Returns the part that it takes.
 pub(super) fn write_go_number(number: Number, buffer: &mut [u8; MAX_NUMBER_LENGTH]) -> &[u8] {
     let decimal = |integer: u64, is_negative| Decimal { is_negative, integer, exponent: 0 };
     let decimal = match number {

@@ -1,8 +1,9 @@
 //! The fields of a request body on which the decision depends, read in one pass and without a tree.
 //!
-//! The [path](Parsers::api) determines the [`Api`] of a body, [`Body::read`] reads it. Strings without escapes are
-//! borrowed from the body. Rules, field names and messages are the EPP's, with three intended differences: bodies that are not
-//! UTF-8 are refused instead of repaired, nesting is limited to 127 levels, and field names must have the exact spelling.
+//! The [path](Parsers::api) determines the [`Api`] of a body, [`Body::read`] reads it. Strings without
+//! escapes are borrowed from the body. Rules, field names and messages are the EPP's, with three intended
+//! differences: bodies that are not UTF-8 are refused instead of repaired, nesting is limited to 127 levels,
+//! and field names must have the exact spelling.
 
 mod beginning;
 mod canonical;
@@ -39,8 +40,8 @@ pub struct Options<'h> {
     pub video: VideoHints,
     /// The request's content type, by which a body is a form or JSON.
     pub content_type: Option<&'h str>,
-    /// Whether a body that the EPP refuses is refused. If not, the model and as much as possible of the prompt is read of every
-    /// body that a server can read.
+    /// Whether a body that the EPP refuses is refused. If not, the model and as much as possible of the
+    /// prompt is read of every body that a server can read.
     pub refuses_as_epp: bool,
 }
 
@@ -79,9 +80,9 @@ impl Default for Options<'_> {
 pub struct Body<'a> {
     /// The client's model; `None` if it is missing, empty or not a string.
     pub model: Option<Cow<'a, str>>,
-    /// The offsets of the value of the last top-level `model` in the body, with the quotes if it is a string. `None` if
-    /// there is no such member, or its key is spelled with escapes; to name a model in such a body, add a member at
-    /// its end: the last of several counts. In a form, the offsets of the value of its field.
+    /// The offsets of the value of the last top-level `model` in the body, with the quotes if it is a string.
+    /// `None` if there is no such member, or its key is spelled with escapes; to name a model in such a body,
+    /// add a member at its end: the last of several counts. In a form, the offsets of the value of its field.
     pub model_span: Option<Range<usize>>,
     /// The same for the value of the last top-level `priority`.
     pub priority_span: Option<Range<usize>>,
@@ -115,8 +116,9 @@ impl<'a> Body<'a> {
         Self::read(utf8(bytes)?, api, options)
     }
 
-    /// Reads the first message of a body to `api`, which [is the request](Api::reads_first_message), from its beginning: at least its
-    /// [prefix](crate::grpc::Prefix). `None` if the part that has arrived lacks the prompt, or `api` is another one.
+    /// Reads the first message of a body to `api`, which [is the request](Api::reads_first_message), from its
+    /// beginning: at least its [prefix](crate::grpc::Prefix). `None` if the part that has arrived lacks the
+    /// prompt, or `api` is another one.
     pub fn read_beginning(
         beginning: &'a [u8],
         api: Api,
@@ -128,8 +130,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Reads the body of a request to `api`, which is JSON. The body of a request to [`Api::Raw`] is not read. Half a surrogate
-    /// pair is read as U+FFFD.
+    /// Reads the body of a request to `api`, which is JSON. The body of a request to [`Api::Raw`] is not
+    /// read. Half a surrogate pair is read as U+FFFD.
     pub fn read(text: &'a str, api: Api, options: &Options<'_>) -> Result<Self, BodyError> {
         if let Some(messages) = &api.rules().messages {
             return messages.read_whole(text.as_bytes(), api, options);
@@ -173,8 +175,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Completes the beginning of a body whose rest was not received yet, so that it can be read. `None` if there is nothing to read
-/// yet, or if the bytes are not of the API's format, or nested too deep.
+/// Completes the beginning of a body whose rest was not received yet, so that it can be read. `None` if there
+/// is nothing to read yet, or if the bytes are not of the API's format, or nested too deep.
 ///
 /// A body that is malformed in another way stays malformed.
 pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<Vec<u8>> {
@@ -187,8 +189,8 @@ pub fn complete(beginning: Vec<u8>, api: Api, options: &Options<'_>) -> Option<V
 /// The mark that some clients write before a text in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Whether a body of any type that begins with these bytes names no model, because it is neither JSON nor a form. Some servers read
-/// JSON of any content type, so a text that begins like an object counts as JSON.
+/// Whether a body of any type that begins with these bytes names no model, because it is neither JSON nor a
+/// form. Some servers read JSON of any content type, so a text that begins like an object counts as JSON.
 pub fn has_no_model(beginning: &[u8], api: Api, options: &Options<'_>) -> bool {
     let may_be_other =
         api.rules().may_be_form && options.boundary(api).is_none() && !options.is_declared_json();

@@ -10,13 +10,14 @@ use crate::request::prompt::Prompt;
 
 /// The fields of one API while a body is read, and the [`Rules`] of the API.
 ///
-/// The model, `stream` and `cache_salt` are read for every API. An API whose other fields no decision needs keeps all defaults.
+/// The model, `stream` and `cache_salt` are read for every API. An API whose other fields no decision needs
+/// keeps all defaults.
 pub(super) trait Format<'a>: Default {
     /// The paths of the API, and the rules for all of its bodies.
     const RULES: Rules;
 
-    /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the body unless it
-    /// is spelled with escapes.
+    /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the
+    /// body unless it is spelled with escapes.
     fn member(
         &mut self,
         _name: &str,
@@ -57,10 +58,11 @@ pub(super) trait Format<'a>: Default {
 pub(super) struct Rules {
     /// The parser that claims the paths.
     pub(super) parser: Parser,
-    /// The ends of the API's paths. `passthrough-parser` claims whole segments; the other parsers, as in the EPP, any text with such
-    /// an end, unless our own rules decide.
+    /// The ends of the API's paths. `passthrough-parser` claims whole segments; the other parsers, as in the
+    /// EPP, any text with such an end, unless our own rules decide.
     pub(super) paths: &'static [&'static str],
-    /// The segment that is before the end of a path by our own rules, unless the end is the whole path; `None`: any.
+    /// The segment that is before the end of a path by our own rules, unless the end is the whole path;
+    /// `None`: any.
     pub(super) follows: Option<&'static str>,
     /// Whether a claimed path is served: some parsers check it more strictly than by its end.
     pub(super) serves: fn(&str) -> bool,
@@ -82,7 +84,8 @@ pub(super) struct Rules {
     pub(super) not_an_object: &'static str,
     /// The message about a body that lacks a required field.
     pub(super) incomplete: &'static str,
-    /// The beginning of the message about a field that breaks a rule; `None`: `incomplete` is the message about such a field too.
+    /// The beginning of the message about a field that breaks a rule; `None`: `incomplete` is the message
+    /// about such a field too.
     pub(super) broken_field: Option<&'static str>,
 }
 
@@ -169,7 +172,8 @@ struct Top<'s, 'c, 'a, F> {
 }
 
 impl<'a, F: Format<'a>> Top<'_, '_, 'a, F> {
-    /// The outcome for a value of another type: it names no model, and has nothing else that is read where only the model is.
+    /// The outcome for a value of another type: it names no model, and has nothing else that is read where
+    /// only the model is.
     fn not(self, type_name: &str) -> Result<(Body<'a>, F), String> {
         if F::RULES.model == Model::Only {
             return Ok((self.body, self.fields));

@@ -90,8 +90,8 @@ impl Default for Parsers {
 }
 
 impl Parsers {
-    /// The parsers of a configuration; an empty list means the default. A parser that is repeated, or comes after one that
-    /// takes every path, has no effect.
+    /// The parsers of a configuration; an empty list means the default. A parser that is repeated, or comes
+    /// after one that takes every path, has no effect.
     pub fn new(configured: &[Parser]) -> Self {
         if configured.is_empty() {
             return Self::default();
@@ -116,8 +116,8 @@ impl Parsers {
         Self { by_segments, ..self }
     }
 
-    /// The API of a path, [as the server reads it](as_served). The longest claimed end decides, among equal ones the parser
-    /// configured first.
+    /// The API of a path, [as the server reads it](as_served). The longest claimed end decides, among equal
+    /// ones the parser configured first.
     pub fn api(&self, path: &str) -> Result<Api, BodyError> {
         let path = without_query(path);
         let served_path = as_served(path);
@@ -159,8 +159,8 @@ fn ends_with_segments(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Whether the path is one of `api`, which claims this end, by our own rules. A method of gRPC is in a service of any package, whose
-/// name is no segment of its own.
+/// Whether the path is one of `api`, which claims this end, by our own rules. A method of gRPC is in a
+/// service of any package, whose name is no segment of its own.
 fn is_end_by_segments(path: &str, end: &str, api: Api) -> bool {
     if api.rules().messages.is_some() {
         return path.ends_with(end);
@@ -170,8 +170,8 @@ fn is_end_by_segments(path: &str, end: &str, api: Api) -> bool {
     api.rules().follows.is_none_or(|follows| before.is_empty() || ends_with_segments(before, follows))
 }
 
-/// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The data in a tunnel is
-/// not a body, whatever the path, and may continue after the response has ended.
+/// Whether a request opens a tunnel: `CONNECT`, or a `GET` with an upgrade such as that to a WebSocket. The
+/// data in a tunnel is not a body, whatever the path, and may continue after the response has ended.
 pub fn opens_tunnel(headers: Headers<'_>) -> bool {
     match headers.get(":method") {
         Some("CONNECT") => true,
@@ -180,8 +180,8 @@ pub fn opens_tunnel(headers: Headers<'_>) -> bool {
     }
 }
 
-/// The path that decides, without its query: `path`, from the request's head, or, if that is empty, the header `x-original-path` or
-/// `x-forwarded-path`; the path of completions without any of them.
+/// The path that decides, without its query: `path`, from the request's head, or, if that is empty, the
+/// header `x-original-path` or `x-forwarded-path`; the path of completions without any of them.
 pub fn request_path<'h>(path: Option<&'h str>, headers: Headers<'h>) -> &'h str {
     let path = path.filter(|path| !path.is_empty());
     let given = path.or_else(|| headers.get_either(["x-original-path", "x-forwarded-path"]));
@@ -193,11 +193,12 @@ fn without_query(path: &str) -> &str {
     memchr2(b'?', b'#', path.as_bytes()).map_or(path, |end| &path[..end])
 }
 
-/// The path of a request as the server behind the proxy reads it: decodes `%xx` once, then removes empty segments and resolves `.`
-/// and `..`. `path` has no query.
+/// The path of a request as the server behind the proxy reads it: decodes `%xx` once, then removes empty
+/// segments and resolves `.` and `..`. `path` has no query.
 ///
-/// Servers decode a path before they look up its route: `/v1/chat/completion%73` is served as `/v1/chat/completions`.
-/// A rule that compared the raw text could be evaded by writing one letter differently.
+/// Servers decode a path before they look up its route: `/v1/chat/completion%73` is served as
+/// `/v1/chat/completions`. A rule that compared the raw text could be evaded by writing one letter
+/// differently.
 fn as_served(path: &str) -> Cow<'_, str> {
     let is_plain = |pair: &[u8]| !matches!(pair, [b'/', b'/' | b'.'] | [b'%', _]);
     if path.as_bytes().windows(2).all(is_plain) {

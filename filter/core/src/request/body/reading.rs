@@ -36,7 +36,8 @@ impl<'b> Reading<'b> {
         self.is_whole
     }
 
-    /// The body as a body of this API; `None` if by these options another reading is needed. Both options are for the same headers.
+    /// The body as a body of this API; `None` if by these options another reading is needed. Both options are
+    /// for the same headers.
     pub fn body(&self, api: Api, options: &Options<'_>) -> Option<Result<&Body<'b>, &BodyError>> {
         let has_media = self.body.as_ref().is_ok_and(|body| body.prompt.has_media());
         let counts_alike = !has_media || (self.media == options.media && self.video == options.video);
@@ -46,8 +47,8 @@ impl<'b> Reading<'b> {
         is_same.then_some(self.body.as_ref())
     }
 
-    /// The model as text, also if its value is not a string: other values are returned as they are written. `None` if it is missing,
-    /// empty or null.
+    /// The model as text, also if its value is not a string: other values are returned as they are written.
+    /// `None` if it is missing, empty or null.
     ///
     /// # Errors
     /// The body is not of its format. A body that breaks a rule of its API still has a model.

@@ -60,10 +60,10 @@ impl BlockHashes {
 
 /// Hashes `prompt` in blocks of `block_size` tokens, at most `max_blocks` of each list.
 ///
-/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a link is the hash
-/// of the hash of the block's bytes followed by the previous link, both as little-endian 64-bit numbers. A shorter last block
-/// is hashed too, unless the list was [cut](super::List::is_cut): then the block may continue in the part that was not kept. A
-/// `block_size` of 0 gives no blocks.
+/// XXH64 with seed 0 throughout, as in the EPP: a chain starts from the hash of `model` followed by `salt`; a
+/// link is the hash of the hash of the block's bytes followed by the previous link, both as little-endian
+/// 64-bit numbers. A shorter last block is hashed too, unless the list was [cut](super::List::is_cut): then
+/// the block may continue in the part that was not kept. A `block_size` of 0 gives no blocks.
 pub fn block_hashes(
     prompt: &Prompt<'_>,
     model: &str,

@@ -1,7 +1,7 @@
 //! The resolution of an image in base64, read from the file's header.
 //!
-//! The three formats are those that the EPP decodes; an image of another format has no resolution. Bytes are decoded one by
-//! one when they are needed, so that an image of megabytes takes no more time than its header.
+//! The three formats are those that the EPP decodes; an image of another format has no resolution. Bytes are
+//! decoded one by one when they are needed, so that an image of megabytes takes no more time than its header.
 
 use super::Resolution;
 
@@ -44,8 +44,8 @@ fn gif(file: &mut Decoded<'_>) -> Option<Resolution> {
     Some(Resolution { width, height: u16::from_le_bytes(file.array()?).into() })
 }
 
-/// Segments, each with a marker and a length, up to the frame header: precision, height, width. The first marker's
-/// 0xff has been read.
+/// Segments, each with a marker and a length, up to the frame header: precision, height, width. The first
+/// marker's 0xff has been read.
 fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
     loop {
         let mut marker = file.next()?;
@@ -74,7 +74,8 @@ fn jpeg(file: &mut Decoded<'_>) -> Option<Resolution> {
     }
 }
 
-/// The bytes of a base64 text (standard alphabet, line breaks allowed), up to the first character that is not base64.
+/// The bytes of a base64 text (standard alphabet, line breaks allowed), up to the first character that is not
+/// base64.
 struct Decoded<'t> {
     text: &'t [u8],
     bits: u32,

@@ -1,8 +1,8 @@
 //! The prompt of a request as the EPP's `estimate` tokenizer sees it, and the hashes of its blocks.
 //!
-//! A *token* here is four bytes of prompt, little-endian, the last one padded with zeros: no vocabulary is involved,
-//! equal beginnings give equal tokens. Token ids of the client are used as they are. An image, a video or audio is one token
-//! that is repeated in proportion to its size.
+//! A *token* here is four bytes of prompt, little-endian, the last one padded with zeros: no vocabulary is
+//! involved, equal beginnings give equal tokens. Token ids of the client are used as they are. An image, a
+//! video or audio is one token that is repeated in proportion to its size.
 //!
 //! A prompt is not copied into one buffer: it is a sequence of [`Piece`]s, most of them borrowed from the
 //! request body, and [`block_hashes`] reads one after another.
@@ -82,8 +82,8 @@ impl<'a> Prompt<'a> {
         Self { lists, tokens, claimed, is_cut, items, has_media }
     }
 
-    /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to `limit` bytes of each are
-    /// kept, within the [limit of all](WHOLE_PROMPTS).
+    /// Independent prompts, with `tokens` in all; `parts` are the first. Empty prompts are left out. Up to
+    /// `limit` bytes of each are kept, within the [limit of all](WHOLE_PROMPTS).
     pub(crate) fn several(parts: Vec<Part<'a>>, limit: usize, tokens: u64) -> Self {
         let mut room = limit.saturating_mul(WHOLE_PROMPTS);
         let mut lists = Vec::with_capacity(parts.len());

@@ -81,7 +81,8 @@ impl Extent {
     }
 
     fn add_aligned(&mut self, bytes: u64) {
-        // Only the first token boundary is unknown until the sequence is appended: from there on, padding depends on the tail alone.
+        // Only the first token boundary is unknown until the sequence is appended: from there on, padding
+        // depends on the tail alone.
         let aligned = self.tail.map_or(0, align);
         self.tail = Some(aligned.saturating_add(bytes));
     }
@@ -143,7 +144,8 @@ impl<'a> Pieces<'a> {
         self.push_within_limit(Piece::Media { token: content_hash as u32, count });
     }
 
-    /// An image, a video or audio whose tokens are among the token ids. Without a hash it cannot be found in a cache.
+    /// An image, a video or audio whose tokens are among the token ids. Without a hash it cannot be found in
+    /// a cache.
     pub(crate) fn placeholder(&mut self, hash: Option<u64>) {
         self.has_media = true;
         if self.items.len() < MAX_ITEMS {

@@ -205,7 +205,7 @@ impl Scanner {
         match core::mem::take(&mut self.value_of) {
             ScannedKey::Type if self.depth == 1 => self.event.kind = EventKind::of(word),
             ScannedKey::Error if self.is_responses_place() && word != b"\"" => {
-                self.note(ResponseError::Server)
+                self.note(ResponseError::Server);
             }
             ScannedKey::FinishReason
                 if self.depth == 3 && self.parent == ScannedKey::Choices && word == b"error\"" =>

@@ -1,16 +1,18 @@
 //! The client's model name, put back into responses of a model that took its place.
 //!
-//! Bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, in plain and in streamed responses, where APIs have the name: at the
-//! top level of a JSON object, in its `response` (the events of OpenAI's responses), and in its `message` (those of Anthropic's
-//! messages). At any other place the text is the model's, such as the input of a tool. The EPP replaces it there too, and misses what
-//! is found here: there may be blanks around the colon, the server may spell its name with any escapes of JSON, the name is found
+//! Bytes are replaced: `"model":"TARGET"` by `"model":"CLIENT'S"`, in plain and in streamed responses, where
+//! APIs have the name: at the top level of a JSON object, in its `response` (the events of OpenAI's
+//! responses), and in its `message` (those of Anthropic's messages). At any other place the text is the
+//! model's, such as the input of a tool. The EPP replaces it there too, and misses what is found here: there
+//! may be blanks around the colon, the server may spell its name with any escapes of JSON, the name is found
 //! however the response is cut into chunks, and the client's name is escaped as JSON requires.
 
 use memchr::{memchr, memchr3};
 
 use crate::json::{Match, OpenString, match_literal, quoted};
 
-/// Maximum length of a name that is put back, in bytes: a client's name of megabytes must not be repeated in every event of a stream.
+/// Maximum length of a name that is put back, in bytes: a client's name of megabytes must not be repeated in
+/// every event of a stream.
 const MAX_NAME_LENGTH: usize = 4096;
 
 /// Puts the client's name back into one response, chunk by chunk.
@@ -24,8 +26,8 @@ pub struct Restore {
     /// Whether the object at depth 2 is the value of [`ModelKey::Holder`].
     is_held_object: bool,
     position: JsonPosition,
-    /// The end of the last chunk, if it is the beginning of the target's name. Never longer than the longest spelling of that
-    /// name.
+    /// The end of the last chunk, if it is the beginning of the target's name. Never longer than the longest
+    /// spelling of that name.
     held: Vec<u8>,
 }
 
@@ -86,8 +88,8 @@ fn is_blank(byte: u8) -> bool {
 }
 
 impl Restore {
-    /// Replaces `target` by `name` in a response. `None` if the names are equal, one is empty, or `name` is longer than 4096
-    /// bytes.
+    /// Replaces `target` by `name` in a response. `None` if the names are equal, one is empty, or `name` is
+    /// longer than 4096 bytes.
     pub fn new(target: &str, name: &str) -> Option<Self> {
         let is_needed = target != name && !target.is_empty() && !name.is_empty();
         (is_needed && name.len() <= MAX_NAME_LENGTH).then(|| Self {
@@ -102,8 +104,8 @@ impl Restore {
 
     /// The bytes to send in place of this chunk; `None`: the chunk as it is.
     ///
-    /// If the chunk ends within the target's name, the beginning of the name is held back and sent with the next chunk. The
-    /// last chunk holds nothing back.
+    /// If the chunk ends within the target's name, the beginning of the name is held back and sent with the
+    /// next chunk. The last chunk holds nothing back.
     pub fn chunk(&mut self, chunk: &[u8], is_last: bool) -> Option<Vec<u8>> {
         let mut held = core::mem::take(&mut self.held);
         let was_holding = !held.is_empty();
@@ -154,7 +156,8 @@ impl Restore {
                             done = at + length;
                             (JsonPosition::Between, length)
                         }
-                        // The name may end in the next chunk: until then it is not known whether these bytes are replaced.
+                        // The name may end in the next chunk: until then it is not known whether these bytes
+                        // are replaced.
                         Match::Beginning if !is_last => {
                             end = at;
                             break;
@@ -176,8 +179,8 @@ impl Restore {
         Some(out)
     }
 
-    /// The offset of the next byte that begins a string, or begins or ends an object. Outside of objects there are no strings: the
-    /// lines of an event are not JSON.
+    /// The offset of the next byte that begins a string, or begins or ends an object. Outside of objects
+    /// there are no strings: the lines of an event are not JSON.
     fn next_of_structure(&self, text: &[u8]) -> Option<usize> {
         if self.depth == 0 { memchr(b'{', text) } else { memchr3(b'"', b'{', b'}', text) }
     }

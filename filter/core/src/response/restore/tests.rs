@@ -18,7 +18,8 @@ fn sent(mut restore: Restore, chunks: &[&[u8]]) -> Vec<Vec<u8>> {
     sent
 }
 
-/// The same response by the rule in its simplest form: walks through the objects with the key that leads to each of them.
+/// The same response by the rule in its simplest form: walks through the objects with the key that leads to
+/// each of them.
 fn replaced(text: &[u8], target: &str, name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut path: Vec<&[u8]> = Vec::new();
@@ -268,7 +269,8 @@ proptest! {
         let longest_hold = 1 + target.len() * 6;
         let got = sent(restore, &chunks);
         prop_assert_eq!(got.concat(), replaced(&text, &target, &name));
-        // At most a part of the pattern is held back. Names differ in length, so this is checked without a replacement.
+        // At most a part of the pattern is held back. Names differ in length, so this is checked without a
+        // replacement.
         if replaced(&text, &target, &name) == text {
             let (mut came, mut went) = (0, 0);
             for (chunk, sent) in chunks.iter().zip(&got) {

@@ -16,8 +16,8 @@ const MAX_ADAPTERS: usize = 4096;
 /// Weight of the newest response in the share of streams: the last hundred responses.
 const STREAM_WEIGHT: f64 = 0.01;
 
-/// Share of the responses that have to be streams for models to count as adapters: other responses do not show
-/// which models a server runs at once.
+/// Share of the responses that have to be streams for models to count as adapters: other responses do not
+/// show which models a server runs at once.
 const MIN_STREAMS: f64 = 0.5;
 
 /// The models that a server holds at once become fewer by this number with each first output that shows

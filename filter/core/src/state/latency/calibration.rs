@@ -1,5 +1,5 @@
-//! The part of a latency state that only predictors need: times per token, the factors that make nine of ten predictions hold, and the
-//! token limits that an endpoint has to keep.
+//! The part of a latency state that only predictors need: times per token, the factors that make nine of ten
+//! predictions hold, and the token limits that an endpoint has to keep.
 
 use core::time::Duration;
 
@@ -9,8 +9,8 @@ use super::slopes::{Moments, Sample, Slopes};
 /// requests are meant to keep their limits (measured: `docs/benchmarks/2026-11-24-simulation.md`).
 const QUANTILE: f64 = 0.9;
 
-/// Step of the logarithm of a margin: a time above the prediction raises it by 1.8 %, a time below lowers it by 0.2 %.
-/// So a margin doubles with 39 late responses in a row, and is halved by 347 early ones.
+/// Step of the logarithm of a margin: a time above the prediction raises it by 1.8 %, a time below lowers it
+/// by 0.2 %. So a margin doubles with 39 late responses in a row, and is halved by 347 early ones.
 const STEP: f64 = 0.02;
 
 /// Bounds of a margin: beyond them the prediction itself is wrong, and after a disturbance the way back
@@ -21,8 +21,8 @@ const MARGINS: (f64, f64) = (0.25, 16.0);
 /// greatest part.
 const SHORTEST: f64 = 1.0;
 
-/// Maximum number of different token limits that are counted for an endpoint. Beyond it, a request with another limit counts as a request
-/// without one.
+/// Maximum number of different token limits that are counted for an endpoint. Beyond it, a request with
+/// another limit counts as a request without one.
 const MAX_LIMITS: usize = 64;
 
 /// A predicted time, and the time that it took, in milliseconds.
@@ -56,8 +56,8 @@ impl Calibration {
         }
     }
 
-    /// Milliseconds for each token after the first at an endpoint with this many other requests in flight, in the mean: the regression of
-    /// the time to the first output, with nothing to read.
+    /// Milliseconds for each token after the first at an endpoint with this many other requests in flight, in
+    /// the mean: the regression of the time to the first output, with nothing to read.
     pub fn token_time(&self, requests: f64) -> f64 {
         self.token_slopes.predict(0.0, requests)
     }
@@ -86,11 +86,12 @@ impl Calibration {
     }
 }
 
-/// Prior of the milliseconds for each token to read. It has no effect, because samples of the times of tokens have none to read.
+/// Prior of the milliseconds for each token to read. It has no effect, because samples of the times of tokens
+/// have none to read.
 const NO_TOKENS: f64 = 1.0;
 
-/// The factor by which predictions have to be multiplied so that nine of ten hold, learnt by stochastic approximation of this quantile
-/// of actual / predicted times (Robbins and Monro, 1951).
+/// The factor by which predictions have to be multiplied so that nine of ten hold, learnt by stochastic
+/// approximation of this quantile of actual / predicted times (Robbins and Monro, 1951).
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Margin(f64);
 
@@ -109,8 +110,8 @@ impl Margin {
     }
 }
 
-/// The limits for each further token that the requests in flight at an endpoint have, in microseconds, with the number of these requests;
-/// 0 for requests without a limit.
+/// The limits for each further token that the requests in flight at an endpoint have, in microseconds, with
+/// the number of these requests; 0 for requests without a limit.
 #[derive(Debug, Default)]
 pub(super) struct TokenLimits(Vec<(u32, u64)>);
 

@@ -21,9 +21,11 @@ pub(crate) struct Sent {
     pub(crate) prompt: u64,
     /// The key of the model, if it may be an adapter; 0 if it is none.
     pub(crate) adapter: u64,
-    /// Whether nothing else was in flight there: earlier requests have ended, also those of workers that vanished.
+    /// Whether nothing else was in flight there: earlier requests have ended, also those of workers that
+    /// vanished.
     pub(crate) is_alone: bool,
-    /// The client's limit for each further token in microseconds, 0 without one; `None`: limits are not counted.
+    /// The client's limit for each further token in microseconds, 0 without one; `None`: limits are not
+    /// counted.
     pub(crate) token_limit: Option<u32>,
 }
 
@@ -198,7 +200,8 @@ fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// The expected course of a request that was sent to an endpoint. The observer of its response makes the changes that follow from it.
+/// The expected course of a request that was sent to an endpoint. The observer of its response makes the
+/// changes that follow from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// The plugin's [key](crate::plugin::Instance::key).
@@ -215,7 +218,8 @@ pub struct Expectation {
     pub(crate) requests: f64,
     /// Milliseconds to its first output.
     pub(crate) milliseconds: f64,
-    /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint reads.
+    /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint
+    /// reads.
     pub(crate) is_sample: bool,
     /// Whether it has images, videos or audio: their tokens are its client's word, so that its times show
     /// nothing about the tokens.

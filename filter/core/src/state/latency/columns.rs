@@ -1,5 +1,5 @@
-//! The part of the endpoints' costs that no request changes, in columns: arrays by endpoint, over which a decision is
-//! one loop.
+//! The part of the endpoints' costs that no request changes, in columns: arrays by endpoint, over which a
+//! decision is one loop.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -7,15 +7,16 @@ use core::time::Duration;
 use super::EndpointState;
 use crate::pool::reading::Reading;
 
-/// Maximum number of requests that a reading counts as: what is learnt from larger ones would be rounding errors.
+/// Maximum number of requests that a reading counts as: what is learnt from larger ones would be rounding
+/// errors.
 const MAX_REQUESTS: f64 = 1e4;
 
 /// Share of the KV cache from which requests wait for memory. The caches of running requests grow until the
 /// next reading, so that a cache counts as full before it is.
 const KV_FROM: f64 = 0.95;
 
-/// The part of an endpoint's cost that no request changes. A value that is not known is the number with which the cost is the
-/// same as without the value.
+/// The part of an endpoint's cost that no request changes. A value that is not known is the number with which
+/// the cost is the same as without the value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CostRow {
     /// Requests at the server by its reading, less the requests that were in flight when the reading arrived.
@@ -34,8 +35,8 @@ pub(crate) struct CostRow {
     pub(crate) context: f64,
     /// When the endpoint last sent a first output, or got a request while it had none to read.
     pub(crate) reads_since: f64,
-    /// The factor of the endpoint's times. Where other proxies send requests too, a part of its load is not known here
-    /// when it counts, and would pass for slowness.
+    /// The factor of the endpoint's times. Where other proxies send requests too, a part of its load is not
+    /// known here when it counts, and would pass for slowness.
     pub(crate) speed: f64,
 }
 

@@ -94,8 +94,8 @@ impl EndpointState {
         self.speed.factor()
     }
 
-    /// The lowest limit for each further token of the requests in flight that a predictor has sent; `None`: none
-    /// is in flight, or one of them has no limit.
+    /// The lowest limit for each further token of the requests in flight that a predictor has sent; `None`:
+    /// none is in flight, or one of them has no limit.
     pub fn least_token_limit(&self) -> Option<Duration> {
         self.token_limits.least()
     }

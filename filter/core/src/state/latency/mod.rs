@@ -58,12 +58,12 @@ const ELSEWHERE_WEIGHT: f64 = 0.05;
 /// alike have 2.
 const ELSEWHERE: (f64, f64) = (1.3, 16.0);
 
-/// A reading that is taken less than this after the last one is the same, with its age rounded otherwise. Readings are taken every
-/// 50 ms or less often.
+/// A reading that is taken less than this after the last one is the same, with its age rounded otherwise.
+/// Readings are taken every 50 ms or less often.
 const SAME_READING: Duration = Duration::from_millis(25);
 
-/// The state of an `expected-latency-scorer`: what requests of this proxy are doing at the endpoints, and what was learnt from
-/// responses and readings.
+/// The state of an `expected-latency-scorer`: what requests of this proxy are doing at the endpoints, and
+/// what was learnt from responses and readings.
 #[derive(Debug)]
 pub struct LatencyState {
     /// Milliseconds per token before the first sample.
@@ -170,7 +170,8 @@ impl LatencyState {
         self.elsewhere.max(self.sharing) >= ELSEWHERE.0
     }
 
-    /// Requests per second that arrive at this proxy and, by their share of the requests in flight, at proxies that share their loads.
+    /// Requests per second that arrive at this proxy and, by their share of the requests in flight, at
+    /// proxies that share their loads.
     pub fn arrivals(&self, now: Duration) -> f64 {
         self.arrivals.at(now) * self.sharing
     }
@@ -304,7 +305,8 @@ impl PluginState for LatencyState {
         self.update_columns(endpoint);
     }
 
-    /// Learns from the samples of another proxy. Its requests in flight are not counted here: the ledger has its loads.
+    /// Learns from the samples of another proxy. Its requests in flight are not counted here: the ledger has
+    /// its loads.
     ///
     /// A sample that arrives late or twice is learnt from late or twice, which the means forget.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {

@@ -6,7 +6,8 @@ use crate::pool::reading::Reading;
 
 /// Readings in a row that have to show a full server.
 ///
-/// One does not: `waiting` of vLLM also counts the requests that came during the current step, which begin with the next one.
+/// One does not: `waiting` of vLLM also counts the requests that came during the current step, which begin
+/// with the next one.
 const ROW: u8 = 4;
 
 /// Share of the KV cache in use from which requests may wait for memory, and not for a place. It is lower
@@ -14,7 +15,8 @@ const ROW: u8 = 4;
 /// chance to learn it does not.
 const MAX_KV_USAGE: f64 = 0.9;
 
-/// Time without a waiting request after which the number is forgotten: the servers may have got another limit.
+/// Time without a waiting request after which the number is forgotten: the servers may have got another
+/// limit.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// The readings of one endpoint that may show a full server.

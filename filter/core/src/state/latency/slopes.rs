@@ -13,7 +13,8 @@ const HALF_WEIGHT: f64 = 50.0;
 /// the pool, which take some seconds to minutes.
 const KEPT: f64 = 0.999;
 
-/// Weight of the prior for the milliseconds per token, in tokens², and for the milliseconds per request, in requests².
+/// Weight of the prior for the milliseconds per token, in tokens², and for the milliseconds per request, in
+/// requests².
 ///
 /// A sample adds the square of its distance from the mean. The prior is as much as one sample 671 tokens
 /// from the mean, and one 11 requests from it. So a few responses that differ in the tokens to read
@@ -99,7 +100,8 @@ impl Slopes {
 }
 
 impl Moments {
-    /// Takes in a response. Its weight is 1 for a short predicted time and falls with the square of a long one.
+    /// Takes in a response. Its weight is 1 for a short predicted time and falls with the square of a long
+    /// one.
     pub fn add(&mut self, sample: &Sample, prior_per_token: f64) {
         let &Sample { tokens: x, requests: n, milliseconds } = sample;
         let predicted = self.slopes(prior_per_token).predict(x, n);
@@ -121,8 +123,8 @@ impl Moments {
         }
     }
 
-    /// The ridge regression with an intercept: the slopes that fit the samples best, drawn towards the prior as much as if it had
-    /// been seen with the weight of [`PRIOR`].
+    /// The ridge regression with an intercept: the slopes that fit the samples best, drawn towards the prior
+    /// as much as if it had been seen with the weight of [`PRIOR`].
     pub fn slopes(&self, prior_per_token: f64) -> Slopes {
         let Self { weight, x, n, y, xx, xn, nn, xy, ny } = *self;
         let share = if weight > 0.0 { weight.recip() } else { 0.0 };

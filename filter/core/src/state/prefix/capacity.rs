@@ -5,10 +5,11 @@
 pub struct Capacity {
     /// Blocks of which the whole cache of the endpoint has room for this many.
     pub blocks: usize,
-    /// Whether the number is in force from now on. Otherwise the number of the endpoint's first addition stays in
-    /// force, as in the EPP.
+    /// Whether the number is in force from now on. Otherwise the number of the endpoint's first addition
+    /// stays in force, as in the EPP.
     pub is_current: bool,
-    /// Whether only the [share](super::usage::Share) of them counts that the endpoint really has room for, as its usage shows.
+    /// Whether only the [share](super::usage::Share) of them counts that the endpoint really has room for, as
+    /// its usage shows.
     pub is_learnt: bool,
 }
 

@@ -1,8 +1,10 @@
-//! Keys of cached prefixes by their text or their token ids, as the metrics agent publishes them and the picker looks them up.
+//! Keys of cached prefixes by their text or their token ids, as the metrics agent publishes them and the
+//! picker looks them up.
 //!
-//! The key of a prefix is a hash of the bytes behind the prefix before it, whose key is the hash's seed. The first prefix of a prompt follows a
-//! root: one for the texts of each model or adapter and salt, and one for their token ids. The hash is not cryptographic: a client can make
-//! a prompt of the same key as another one, and so mislead the picker about where both are cached.
+//! The key of a prefix is a hash of the bytes behind the prefix before it, whose key is the hash's seed. The
+//! first prefix of a prompt follows a root: one for the texts of each model or adapter and salt, and one for
+//! their token ids. The hash is not cryptographic: a client can make a prompt of the same key as another one,
+//! and so mislead the picker about where both are cached.
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -21,7 +23,8 @@ fn salted(root: u64, salt: Option<&str>) -> u64 {
     salt.map_or(root, |salt| xxh64(salt.as_bytes(), !root))
 }
 
-/// The key of the prefix that has these bytes behind `parent`: UTF-8, or token ids of four bytes each, little-endian.
+/// The key of the prefix that has these bytes behind `parent`: UTF-8, or token ids of four bytes each,
+/// little-endian.
 pub fn child(parent: u64, bytes: &[u8]) -> u64 {
     xxh64(bytes, parent)
 }

@@ -1,16 +1,17 @@
 //! Block hashes in order of use, one log per endpoint, in pages of one arena.
 //!
-//! A log consists of *runs*: blocks that were added with one prompt and are still adjacent. The hash of a block
-//! identifies the prompt up to its end, so two prompts that share a block share everything before it: an endpoint's block
-//! that is part of a prompt lies in a run that begins with a block of that prompt. So the index needs only the
-//! runs' first blocks (`mod.rs`).
+//! A log consists of *runs*: blocks that were added with one prompt and are still adjacent. The hash of a
+//! block identifies the prompt up to its end, so two prompts that share a block share everything before it:
+//! an endpoint's block that is part of a prompt lies in a run that begins with a block of that prompt. So the
+//! index needs only the runs' first blocks (`mod.rs`).
 
 use std::collections::VecDeque;
 
 /// Hashes per page.
 const PAGE: usize = 256;
 
-/// Marks a place whose hash was used again later, or evicted. XXH64 gives it, but for its first bit, for one prompt in 2⁶³.
+/// Marks a place whose hash was used again later, or evicted. XXH64 gives it, but for its first bit, for one
+/// prompt in 2⁶³.
 const VACANT: u64 = 0;
 
 /// Set in the place of a hash with which a run begins.
@@ -90,7 +91,8 @@ impl Arena {
     }
 }
 
-/// One endpoint's runs, oldest first. Places in `pages` run from `start` in the first page to `end` in the last.
+/// One endpoint's runs, oldest first. Places in `pages` run from `start` in the first page to `end` in the
+/// last.
 #[derive(Default)]
 pub(super) struct Log {
     pages: VecDeque<usize>,

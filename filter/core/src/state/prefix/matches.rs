@@ -5,7 +5,8 @@ use super::usage::TokenScale;
 /// Match of one request's prompt with what each endpoint was sent before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixMatch {
-    /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the request has no prompt.
+    /// Blocks of the prompt that each endpoint of the pool was sent before, by endpoint index. Empty when the
+    /// request has no prompt.
     pub matched: Vec<u32>,
     /// Blocks in the prompt, all its token lists together.
     pub total: u32,
@@ -21,8 +22,8 @@ impl PrefixMatch {
         if self.total == 0 { 0.0 } else { f64::from(self.blocks(endpoint)) / f64::from(self.total) }
     }
 
-    /// Tokens of a prompt that was estimated to have this many that the endpoint was not sent before: (total − matched blocks) · block
-    /// size, and the tokens beyond the last block; all in tokens of the model.
+    /// Tokens of a prompt that was estimated to have this many that the endpoint was not sent before: (total
+    /// − matched blocks) · block size, and the tokens beyond the last block; all in tokens of the model.
     pub fn missing_tokens(&self, prompt: u64, endpoint: usize) -> u64 {
         let block = u64::from(self.block_size);
         let missing = u64::from(self.total.saturating_sub(self.blocks(endpoint)));

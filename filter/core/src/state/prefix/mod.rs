@@ -1,5 +1,5 @@
-//! The prompt prefixes that endpoints were sent, and so probably have in their caches: block hash → endpoints, with a
-//! least-recently-added bound per endpoint.
+//! The prompt prefixes that endpoints were sent, and so probably have in their caches: block hash →
+//! endpoints, with a least-recently-added bound per endpoint.
 //!
 //! The EPP keeps a map from hash to a set of endpoints and an LRU of hashes per endpoint. Here each endpoint
 //! has a log of its hashes in order of use, and one table finds where the runs of the logs begin; the blocks
@@ -93,10 +93,10 @@ impl PrefixIndex {
 
     /// Remembers that `endpoint` was sent a prompt with these block hashes.
     ///
-    /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there. `capacity` bounds
-    /// the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at least 1), but for up to a sixteenth more;
-    /// the value of the endpoint's first addition stays in force. The blocks added longest ago are forgotten first; looking up
-    /// does not count as use.
+    /// `chain` has the blocks of one list of tokens in order, each hash standing for the list up to there.
+    /// `capacity` bounds the blocks remembered for the endpoint (at most [`MAX_BLOCKS_PER_ENDPOINT`], at
+    /// least 1), but for up to a sixteenth more; the value of the endpoint's first addition stays in force.
+    /// The blocks added longest ago are forgotten first; looking up does not count as use.
     pub fn add(&mut self, endpoint: usize, chain: &[u64], capacity: usize) {
         self.add_to(endpoint, Duration::ZERO, chain, Capacity::first(capacity));
     }
@@ -142,10 +142,11 @@ impl PrefixIndex {
         }
     }
 
-    /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can be left out.
+    /// How many of a prompt's first blocks `endpoint` was sent so short a time ago that adding them again can
+    /// be left out.
     ///
-    /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are forgotten earlier by at most
-    /// that much; and replicas need no entry about them.
+    /// They are among the newest 1/16 of the blocks remembered for it. Left where they are, they are
+    /// forgotten earlier by at most that much; and replicas need no entry about them.
     pub fn fresh(&self, endpoint: usize, chain: &[u64]) -> usize {
         self.logs.get(endpoint).map_or(0, |entry| self.newest(endpoint, chain, entry.fresh))
     }
@@ -180,9 +181,10 @@ impl PrefixIndex {
 
     /// Takes the blocks of a prompt out of an endpoint's log, up to the first that is not there.
     ///
-    /// A block is added with all that come before it in its prompt, so those behind a missing one are missing too, unless the
-    /// missing one was just forgotten, or left out as [fresh](Self::fresh) for a replica that had missed it. Then those behind
-    /// are stored twice until the older copy is forgotten, which in the first case is soon.
+    /// A block is added with all that come before it in its prompt, so those behind a missing one are missing
+    /// too, unless the missing one was just forgotten, or left out as [fresh](Self::fresh) for a replica that
+    /// had missed it. Then those behind are stored twice until the older copy is forgotten, which in the
+    /// first case is soon.
     fn take_out(&mut self, endpoint: usize, chain: &[u64]) {
         let mut rest = chain;
         while let Some(&hash) = rest.first() {
@@ -220,8 +222,8 @@ impl PrefixIndex {
 
     /// Forgets the oldest blocks of an endpoint, down to its capacity, when they have become too many.
     ///
-    /// Evicting many at once makes additions a third cheaper than evicting some with each: the oldest blocks are in cold memory, and a
-    /// run that is cut needs a new entry in the table.
+    /// Evicting many at once makes additions a third cheaper than evicting some with each: the oldest blocks
+    /// are in cold memory, and a run that is cut needs a new entry in the table.
     fn evict(&mut self, endpoint: usize) {
         let EndpointLog { limit, log, .. } = &self.logs[endpoint];
         if log.len() <= limit + limit / SLACK_SHARE {
@@ -246,9 +248,9 @@ impl PrefixIndex {
         }
     }
 
-    /// Counts, for each endpoint, the blocks of one prompt that it was sent before: `matched[endpoint]` grows by one
-    /// for each. Stops at the first block that no endpoint has, so a count need not be contiguous for an endpoint
-    /// whose early blocks were forgotten (the EPP's rule).
+    /// Counts, for each endpoint, the blocks of one prompt that it was sent before: `matched[endpoint]` grows
+    /// by one for each. Stops at the first block that no endpoint has, so a count need not be contiguous for
+    /// an endpoint whose early blocks were forgotten (the EPP's rule).
     pub fn count_matches(&self, chain: &[u64], matched: &mut [u32]) {
         self.add_matches(chain, matched, &mut Vec::new());
     }
@@ -268,8 +270,8 @@ impl PrefixIndex {
         });
     }
 
-    /// Counts, for each endpoint, the blocks of one prompt that it was sent since `since`, with those before them in the prompt. An
-    /// addition counts up to 1/16 of the [time](Self::with_recent) for less than that.
+    /// Counts, for each endpoint, the blocks of one prompt that it was sent since `since`, with those before
+    /// them in the prompt. An addition counts up to 1/16 of the [time](Self::with_recent) for less than that.
     pub fn count_sent_since(&self, chain: &[u64], since: Duration, sent: &mut [u32]) {
         let places: Vec<usize> = self.logs.iter().map(|entry| entry.additions.since(since)).collect();
         let mut ends = vec![0; sent.len()];
@@ -286,8 +288,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Calls `matched` with every run that begins with a block of one prompt: the block's position in it, the end of their common blocks, and the
-    /// run's place. Stops at the first block that no endpoint has.
+    /// Calls `matched` with every run that begins with a block of one prompt: the block's position in it, the
+    /// end of their common blocks, and the run's place. Stops at the first block that no endpoint has.
     fn each_match(&self, chain: &[u64], mut matched: impl FnMut(usize, usize, Slot)) {
         // How far any endpoint has matched.
         let mut known = 0;
@@ -378,8 +380,8 @@ impl PluginState for PrefixIndex {
         }
     }
 
-    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent. A sample that arrives twice is learnt
-    /// from twice, which later ones outweigh.
+    /// The blocks of a prompt are a set: adding them late or twice only makes them more recent. A sample that
+    /// arrives twice is learnt from twice, which later ones outweigh.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         self.apply(endpoint, at, words);
     }

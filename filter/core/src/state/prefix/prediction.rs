@@ -73,7 +73,8 @@ impl CachedTokens {
         self.error() > self.block
     }
 
-    /// Tokens that the endpoint had cached, in blocks of the index: those predicted, unless the prediction is wrong.
+    /// Tokens that the endpoint had cached, in blocks of the index: those predicted, unless the prediction is
+    /// wrong.
     pub fn actual_in_blocks(&self) -> u64 {
         if self.is_wrong() { self.actual } else { self.predicted }
     }
@@ -90,7 +91,8 @@ impl UsagePrediction {
         self.is_learning
     }
 
-    /// The prediction and the truth, in tokens as the server counts them; `None` if the usage has no such numbers.
+    /// The prediction and the truth, in tokens as the server counts them; `None` if the usage has no such
+    /// numbers.
     pub fn cached_tokens(&self, usage: &Usage) -> Option<CachedTokens> {
         let prompt = usage.prompt();
         // Of the request itself, so that no mean is needed.
@@ -106,7 +108,8 @@ impl UsagePrediction {
         Some(CachedTokens { source, predicted: predicted.min(prompt), actual, block: counted(self.block) })
     }
 
-    /// The change by which the index learns from this usage and its [cached tokens](Self::cached_tokens); `None` if it learns nothing.
+    /// The change by which the index learns from this usage and its [cached tokens](Self::cached_tokens);
+    /// `None` if it learns nothing.
     pub fn sample(&self, usage: &Usage, cached: Option<CachedTokens>, at: Duration) -> Option<StateChange> {
         let (model, estimated, prompt) = (self.model, self.estimated, usage.prompt());
         let cached = cached
@@ -143,8 +146,8 @@ impl PredictionErrors {
         self.wrong += u64::from(cached.is_wrong());
     }
 
-    /// Responses by their error: up to each of [`ERROR_BOUNDS`] and above the bound before, and last those above all. Zeros at the end are
-    /// left out.
+    /// Responses by their error: up to each of [`ERROR_BOUNDS`] and above the bound before, and last those
+    /// above all. Zeros at the end are left out.
     pub fn used_counts(&self) -> &[u64] {
         let used = self.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         self.counts.get(..used).unwrap_or_default()

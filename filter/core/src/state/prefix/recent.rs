@@ -57,7 +57,8 @@ pub(super) struct Compacting {
 }
 
 impl Compacting {
-    /// Adds a run of this number of blocks that begins `behind` places before the log's end. Runs come oldest first.
+    /// Adds a run of this number of blocks that begins `behind` places before the log's end. Runs come oldest
+    /// first.
     pub(super) fn keep(&mut self, behind: usize, blocks: usize) {
         while let Some(step) = self.old.0.get(self.at)
             && behind <= self.behind - step.places

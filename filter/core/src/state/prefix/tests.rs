@@ -264,7 +264,8 @@ fn without_slack_and_without_an_end_the_index_agrees_with_the_obvious_one() {
     }
 }
 
-/// The words of responses whose prompt of 640 tokens was predicted to be cached, and was not, or the other way round.
+/// The words of responses whose prompt of 640 tokens was predicted to be cached, and was not, or the other
+/// way round.
 fn samples(predicted: u64, actual: u64, count: usize) -> Vec<Words> {
     let cached = Some(actual);
     let prediction = UsagePrediction {

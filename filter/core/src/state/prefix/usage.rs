@@ -1,4 +1,5 @@
-//! The usage in responses, from which the index learns how many tokens prompts really have and how much of it servers really hold.
+//! The usage in responses, from which the index learns how many tokens prompts really have and how much of it
+//! servers really hold.
 
 use core::time::Duration;
 
@@ -17,10 +18,12 @@ const MAX_MODELS: usize = 256;
 /// Samples from which a mean counts.
 const MIN_SAMPLES: u32 = 8;
 
-/// Tokens from which a prompt is a sample of its model's tokens: those of a chat template are most of a short prompt.
+/// Tokens from which a prompt is a sample of its model's tokens: those of a chat template are most of a short
+/// prompt.
 const MIN_TOKENS: u64 = 64;
 
-/// Limit of the tokens of a prompt, as a factor of the estimate and as a divisor: from 1 to 16 bytes per token.
+/// Limit of the tokens of a prompt, as a factor of the estimate and as a divisor: from 1 to 16 bytes per
+/// token.
 const MAX_FACTOR: f64 = 4.0;
 
 /// Factor of the weight of older samples of a model with each new one: the last hundred responses, because
@@ -31,8 +34,8 @@ const KEPT: f64 = 0.99;
 /// such samples in a row leave 35 % of the share.
 const STEP: f64 = 1.0 / 8.0;
 
-/// The error at which a share rests: a fifth of the predicted tokens is missing. An index that is too small sends prompts away from the caches
-/// that have them, and then nothing shows that it is too small.
+/// The error at which a share rests: a fifth of the predicted tokens is missing. An index that is too small
+/// sends prompts away from the caches that have them, and then nothing shows that it is too small.
 const REST: f64 = 0.2;
 
 /// Minimum of an endpoint's share. With an index of nothing no prompt would match, and no response would
@@ -80,7 +83,8 @@ pub(super) struct UsageSample {
     pub(super) cached: Option<CachedSample>,
 }
 
-/// Cached tokens of a prompt, as the index predicted them and as the server had them. They are equal where they differ by a block at most.
+/// Cached tokens of a prompt, as the index predicted them and as the server had them. They are equal where
+/// they differ by a block at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CachedSample {
     pub(super) predicted: u64,
@@ -152,8 +156,8 @@ impl ModelTokens {
 
 /// The share of an endpoint's capacity that its server really has room for, 1/16..=1.
 ///
-/// A response with fewer cached tokens than predicted shows that the index is too large, one with more that it is too small. Each sample
-/// changes the share by 15 % at most.
+/// A response with fewer cached tokens than predicted shows that the index is too large, one with more that
+/// it is too small. Each sample changes the share by 15 % at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     share: f64,

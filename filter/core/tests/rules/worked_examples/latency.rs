@@ -17,8 +17,8 @@ use crate::{Fixture, assert_near, destinations, fresh, owned, rejection, totals}
 const TTFT: &str = "x-llm-d-slo-ttft-ms";
 const TPOT: &str = "x-llm-d-slo-tpot-ms";
 
-/// Two busy endpoints with these plugins and a predictor: one has 3 requests in flight, of 400 tokens that were sent long ago, and the other
-/// one that it has read.
+/// Two busy endpoints with these plugins and a predictor: one has 3 requests in flight, of 400 tokens that
+/// were sent long ago, and the other one that it has read.
 fn fixture(plugins: &[Value]) -> Fixture {
     let predictor = json!({"type": "predicted-latency-producer", "parameters": {"streamingMode": true}});
     let plugins: Vec<Value> = plugins.iter().cloned().chain([predictor]).collect();

@@ -66,7 +66,8 @@ fn load(requests: u64, tokens: u64) -> Load {
     Load { requests, tokens }
 }
 
-/// A decode endpoint on (a, 1), and prefill endpoints on (a, 1), (b, 1) and (c, 2), with this plugin in the profile `prefill`.
+/// A decode endpoint on (a, 1), and prefill endpoints on (a, 1), (b, 1) and (c, 2), with this plugin in the
+/// profile `prefill`.
 fn near_decode(plugin: &Value) -> Fixture {
     let prefill = [json!({"pluginRef": "prefill-filter"}), json!({"pluginRef": plugin["type"]})];
     let config = json!({

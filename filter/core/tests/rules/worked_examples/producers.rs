@@ -39,7 +39,8 @@ fn token_producer() {
 
 #[test]
 fn precise_prefix_cache_scorer() {
-    // Without events, the matches are those of prompts that were sent: four blocks of 256 bytes, and half of them.
+    // Without events, the matches are those of prompts that were sent: four blocks of 256 bytes, and half of
+    // them.
     let scores = |config: &Value| {
         let mut fixture = Fixture::idle(config, 1);
         let prompt = "x".repeat(512) + &"y".repeat(512);

@@ -63,7 +63,8 @@ impl Pool {
 /// Saturation of the prefill stage, the decode stage, and the one that decides.
 type Measured = (Option<f64>, Option<f64>, f64);
 
-/// A snapshot with readings of random ages, up to 300 ms; some endpoints were never scraped, or are not ready.
+/// A snapshot with readings of random ages, up to 300 ms; some endpoints were never scraped, or are not
+/// ready.
 fn random_snapshot(endpoints: usize, rng: &mut impl Rng) -> v1::Snapshot {
     let waiting: Vec<u64> = (0..endpoints).map(|_| rng.below(9) as u64).collect();
     let mut snapshot = snapshot(&waiting);

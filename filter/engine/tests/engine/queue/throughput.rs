@@ -1,5 +1,5 @@
-//! Whether servers stand idle while requests wait: in front of servers that saturate in 200 ms, by readings that are 50 ms old. Time is
-//! simulated.
+//! Whether servers stand idle while requests wait: in front of servers that saturate in 200 ms, by readings
+//! that are 50 ms old. Time is simulated.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,7 +16,8 @@ const SERVERS: usize = 4;
 /// Requests that a server works on at once, and how many milliseconds each takes: 50 requests per second.
 const PLACES: usize = 4;
 const SERVICE: u64 = 80;
-/// Requests per millisecond, 1.5 times those that the servers complete: after 200 ms five wait at each, enough to saturate it.
+/// Requests per millisecond, 1.5 times those that the servers complete: after 200 ms five wait at each,
+/// enough to saturate it.
 const ARRIVALS: f64 = 0.3;
 const LASTS: u64 = 8_000;
 /// Between two readings of a server, and between two snapshots, in milliseconds.
@@ -102,8 +103,8 @@ fn no_server_stands_idle_where_requests_in_flight_choose() {
     assert!(used >= 0.98, "{used}");
 }
 
-/// All requests between two readings go to the server that was best, and the mean over the servers counts as saturated until it has
-/// worked off its queue.
+/// All requests between two readings go to the server that was best, and the mean over the servers counts as
+/// saturated until it has worked off its queue.
 #[test]
 fn servers_stand_idle_where_readings_choose() {
     let alone = use_with(&[("queue-scorer", 2.0)]);

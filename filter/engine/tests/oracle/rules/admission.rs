@@ -41,7 +41,8 @@ pub(super) fn saturation(cycle: &Cycle<'_>, detector: &Plugin, candidates: &[usi
     }
 }
 
-/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never reported.
+/// Waiting requests and KV usage relative to the thresholds; nothing if they are stale or were never
+/// reported.
 pub(super) fn utilization(cycle: &Cycle<'_>, detector: &Plugin, endpoint: usize) -> Option<(f64, f64)> {
     let threshold = match detector.text("metricsStalenessThreshold", "200ms") {
         "200ms" => Duration::from_millis(200),

@@ -86,8 +86,8 @@ impl Oracle {
         all.filter(|&endpoint| situation.readings[endpoint].ready && is_listed(endpoint)).collect()
     }
 
-    /// Expected result, given the random choices: the choice of each run, and where the request was routed, if it was.
-    /// Fails where the choice cannot be right.
+    /// Expected result, given the random choices: the choice of each run, and where the request was routed,
+    /// if it was. Fails where the choice cannot be right.
     pub(crate) fn decide(
         &mut self,
         situation: &Situation<'_>,

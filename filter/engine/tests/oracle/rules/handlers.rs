@@ -154,7 +154,8 @@ impl Scheduling<'_> {
         (rated, kept)
     }
 
-    /// After the choice come all others of the hint that the filters keep, best first, and last those that failed recently.
+    /// After the choice come all others of the hint that the filters keep, best first, and last those that
+    /// failed recently.
     pub(super) fn check_rest_of_hint(&self, run: &Run, rest: &[usize]) -> Result<(), String> {
         let profile = self.plan.profiles.iter().find(|profile| profile.name == run.profile).unwrap();
         let others = |endpoint: &usize| !run.picked.contains(endpoint);

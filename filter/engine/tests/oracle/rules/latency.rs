@@ -147,7 +147,8 @@ impl Seen {
         learn(&self.plausible(c0).0, c0).0
     }
 
-    /// The factor of an endpoint's times, as its last sample has left it; 1 where other proxies send requests too.
+    /// The factor of an endpoint's times, as its last sample has left it; 1 where other proxies send requests
+    /// too.
     fn speed(&self, c0: f64, of: usize) -> f64 {
         if self.elsewhere() > 1.0 {
             return 1.0;
@@ -336,8 +337,8 @@ impl Cycle<'_> {
         (is_known || !self.states.has_lora).then(|| self.spec.model.to_owned())
     }
 
-    /// The adapter that the model is. Where none is reported, each model is one when streams of two have ended
-    /// and half of the responses are streams, in a mean that begins with none.
+    /// The adapter that the model is. Where none is reported, each model is one when streams of two have
+    /// ended and half of the responses are streams, in a mean that begins with none.
     fn adapter(&self, seen: &Seen) -> Option<String> {
         let mut models: Vec<&String> = seen.streams.iter().filter(|model| !model.is_empty()).collect();
         models.dedup();

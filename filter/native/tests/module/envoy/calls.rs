@@ -43,7 +43,8 @@ pub(crate) fn is_in_module() -> bool {
     IS_IN_MODULE.get()
 }
 
-/// Takes the numbers of calls that hooks on this thread have made since the last call, by the callback's name.
+/// Takes the numbers of calls that hooks on this thread have made since the last call, by the callback's
+/// name.
 #[allow(dead_code, reason = "the test of the budget uses it")]
 pub(crate) fn take() -> Vec<(&'static str, u64)> {
     CALLS.take()

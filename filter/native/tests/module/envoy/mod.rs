@@ -1,7 +1,8 @@
-//! A mock of Envoy: its callbacks over requests and configurations in memory, and calls of the module's hooks.
+//! A mock of Envoy: its callbacks over requests and configurations in memory, and calls of the module's
+//! hooks.
 //!
-//! The callbacks keep what they are given and check what a real Envoy would crash on: pointers are of live objects, calls come on the
-//! thread of the hook.
+//! The callbacks keep what they are given and check what a real Envoy would crash on: pointers are of live
+//! objects, calls come on the thread of the hook.
 
 #![allow(unsafe_code, reason = "Envoy's interface is C")]
 

@@ -81,7 +81,8 @@ pub(crate) struct EnvoyRequest {
     pub(super) numbers: RefCell<HashMap<u32, u64>>,
     pub(super) override_host: RefCell<Option<(String, bool)>>,
     pub(super) route: Cell<*const c_void>,
-    /// The routes' configurations by the model's header, and the number of times that the route was found again.
+    /// The routes' configurations by the model's header, and the number of times that the route was found
+    /// again.
     pub(super) routes: RefCell<HashMap<String, *const c_void>>,
     pub(super) cleared: Cell<u32>,
     pub(super) reply: RefCell<Option<Reply>>,

@@ -1,7 +1,8 @@
 //! Whole proxies: eight workers, whose calls of shared data interleave at random, with faults.
 //!
-//! Every worker runs in a thread of its own, but only one at a time: before a call of shared data a worker waits until the
-//! scheduler lets it continue. So any interleaving of calls can happen, and a seed always gives the same one.
+//! Every worker runs in a thread of its own, but only one at a time: before a call of shared data a worker
+//! waits until the scheduler lets it continue. So any interleaving of calls can happen, and a seed always
+//! gives the same one.
 
 mod proxy;
 mod turn;

@@ -171,7 +171,8 @@ impl Proxy {
         }
     }
 
-    /// The worker whose turn it is. Now and then one of them has most turns for a while, so that its log is quiet.
+    /// The worker whose turn it is. Now and then one of them has most turns for a while, so that its log is
+    /// quiet.
     fn next_place(&mut self) -> usize {
         if self.one_in(100) {
             let until = self.turns + self.below(50);

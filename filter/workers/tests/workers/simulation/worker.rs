@@ -151,8 +151,8 @@ impl Worker<'_> {
         self.check_lease();
     }
 
-    /// A worker that believes to hold the lease is its holder, except for a short time after the clock was set, and where workers are
-    /// held up between reading the clock and reading the lease.
+    /// A worker that believes to hold the lease is its holder, except for a short time after the clock was
+    /// set, and where workers are held up between reading the clock and reading the lease.
     fn check_lease(&self) {
         if !self.world.checks_lease {
             return;
@@ -275,7 +275,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does not reach.
+    /// A list by endpoint of the ledger, in the first pool's order; nothing for endpoints that the list does
+    /// not reach.
     fn in_order<T: Clone + Default>(&self, list: &[T]) -> Vec<T> {
         let pool = self.replica.ledger().pool();
         let endpoints = self.world.pools[0].as_slice().iter();

@@ -135,7 +135,8 @@ struct ByLabel {
 }
 
 impl ByLabel {
-    /// The parameters of `label-selector-filter`, whose operators cannot express "one of these values, or no label".
+    /// The parameters of `label-selector-filter`, whose operators cannot express "one of these values, or no
+    /// label".
     fn lower(self) -> Result<Json, String> {
         let Self { label, valid_values, allows_no_label } = self;
         if label.is_empty() {

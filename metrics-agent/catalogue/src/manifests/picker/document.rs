@@ -38,7 +38,8 @@ pub(crate) struct EndpointPickerConfig {
 }
 
 impl EndpointPickerConfig {
-    /// The name in the plan of the pool that it names. The EPP's document has no metadata: there, one picker serves one pool.
+    /// The name in the plan of the pool that it names. The EPP's document has no metadata: there, one picker
+    /// serves one pool.
     pub(crate) fn pool(&self, scope: &Scope) -> Option<String> {
         self.metadata.as_ref().map(|ConfigMetadata { name, namespace, .. }| {
             let namespace = scope.namespace_or_default(namespace.as_ref().map(|name| name.0.clone()));
@@ -210,7 +211,8 @@ const HA_NON_LEADER: &str = "haPopulateNonLeaderDatastore";
 const TRUE: [&str; 3] = ["1", "t", "true"];
 const FALSE: [&str; 3] = ["0", "f", "false"];
 
-/// Checks the gates. Returns whether requests wait; of two gates of one name, the later one counts, as in the EPP.
+/// Checks the gates. Returns whether requests wait; of two gates of one name, the later one counts, as in the
+/// EPP.
 pub(super) fn check_gates(gates: &[String], findings: &mut Findings) -> bool {
     let mut queues = None;
     for (index, gate) in gates.iter().enumerate() {

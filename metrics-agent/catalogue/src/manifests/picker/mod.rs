@@ -57,8 +57,8 @@ pub(crate) struct Lowered {
     pub endpoints_file: Option<PathBuf>,
 }
 
-/// Checks a configuration and divides it. Reports all faults of its parts at once; if there are none, all faults of their
-/// combination. The second part of the result are warnings.
+/// Checks a configuration and divides it. Reports all faults of its parts at once; if there are none, all
+/// faults of their combination. The second part of the result are warnings.
 pub(crate) fn lower(
     config: EndpointPickerConfig,
     allow_experimental_plugins: bool,
@@ -81,7 +81,8 @@ pub(crate) fn lower(
     let parsers = if new.is_empty() { config.parser.into_iter().collect() } else { new };
     let parsers: Vec<String> = parsers.into_iter().map(|parser| parser.plugin_ref).collect();
     let is_declared = |name: &str, declared: &[Declared]| declared.iter().any(|plugin| plugin.name == name);
-    // As in the EPP, parsers and the default detector can be referred to by their types without being declared.
+    // As in the EPP, parsers and the default detector can be referred to by their types without being
+    // declared.
     for parser in &parsers {
         if !is_declared(parser, &declared) {
             declared.extend(Declared::by_type(parser));

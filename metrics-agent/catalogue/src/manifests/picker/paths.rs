@@ -72,7 +72,8 @@ pub(super) struct PluginPath {
 const PARAMETERS: &str = ".parameters.";
 
 impl PluginPath {
-    /// The path of a parameter, given its path in the parameters that the filter has; of all of them, if that is empty.
+    /// The path of a parameter, given its path in the parameters that the filter has; of all of them, if that
+    /// is empty.
     pub(super) fn parameter(&self, current: &str) -> String {
         let renamed = self.former.iter().find(|path| path.current == current);
         match renamed.map_or(current, |path| path.former) {

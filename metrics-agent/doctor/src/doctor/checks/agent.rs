@@ -13,7 +13,8 @@ use crate::doctor::Facts;
 /// Age of a snapshot from which the filter ignores its readings, in milliseconds.
 const STALE_MS: u64 = 10_000;
 
-/// Changes of endpoints or policy from which on agents are said to differ, if at least one of [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
+/// Changes of endpoints or policy from which on agents are said to differ, if at least one of
+/// [`SNAPSHOTS_PER_CHANGE`] snapshots made one.
 const MANY_CHANGES: u64 = 10;
 
 /// Maximum number of snapshots for each change if agents differ, because they respond in turns. Pods that

@@ -28,7 +28,8 @@ pub(super) fn hosts(facts: &Facts) -> Option<Vec<Finding>> {
     (!clusters.is_empty()).then(|| findings.collect())
 }
 
-/// The addresses of a picker's ready endpoints; without an agent, of all that its configuration lists. `None`: they are not known.
+/// The addresses of a picker's ready endpoints; without an agent, of all that its configuration lists.
+/// `None`: they are not known.
 fn endpoints_of(facts: &Facts, config: &PickerSettings) -> Option<Vec<SocketAddr>> {
     if !config.has_agent() {
         return Some(config.endpoints.clone());

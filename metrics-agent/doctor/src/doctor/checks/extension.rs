@@ -15,8 +15,8 @@ pub(super) fn calls(facts: &Facts) -> Option<Vec<Finding>> {
     Some(fault(status, is_picking).map(finding).into_iter().collect())
 }
 
-/// The reason for which Envoy Gateway's calls have no effect, and the fix. Envoy Gateway calls one of several agents, so that an agent without
-/// calls is a fault only where Envoy does not have the filter.
+/// The reason for which Envoy Gateway's calls have no effect, and the fix. Envoy Gateway calls one of several
+/// agents, so that an agent without calls is a fault only where Envoy does not have the filter.
 fn fault(status: &ServerStatus, is_picking: bool) -> Option<(String, &'static str)> {
     if let Some(reason) = status.failed_handshake.as_ref().filter(|_| status.connections == 0) {
         return Some((

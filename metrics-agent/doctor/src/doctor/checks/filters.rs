@@ -33,7 +33,8 @@ pub(super) fn updates(facts: &Facts) -> Vec<Finding> {
     refused.chain(unread).collect()
 }
 
-/// Envoys without the picker. `None` for one that gets it from an extension server: the server's checks find the reason.
+/// Envoys without the picker. `None` for one that gets it from an extension server: the server's checks find
+/// the reason.
 pub(super) fn presence(facts: &Facts) -> Option<Vec<Finding>> {
     if !facts.managers.is_empty() {
         return Some(Vec::new());

@@ -89,7 +89,8 @@ fn module_cluster(picking: &Picking<'_>, pool: &str, place: String) -> Option<Fi
     })
 }
 
-/// Why nothing is at this place where the cluster looks for the destination, and the fix; `None` if the destination is there.
+/// Why nothing is at this place where the cluster looks for the destination, and the fix; `None` if the
+/// destination is there.
 fn unfed(facts: &Facts, picking: &Picking<'_>, source: &DestinationSource) -> Option<(String, String)> {
     let (namespace, key) = match source {
         DestinationSource::Header(name) if name == DESTINATION => return None,

@@ -23,7 +23,8 @@ struct FilterChain {
 }
 
 impl Listener {
-    /// The HTTP connection managers of all filter chains. Several chains, one for each certificate, often have equal ones.
+    /// The HTTP connection managers of all filter chains. Several chains, one for each certificate, often
+    /// have equal ones.
     pub(crate) fn managers(&self) -> impl Iterator<Item = Result<HttpConnectionManager, serde_json::Error>> {
         const NAME: &str =
             "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

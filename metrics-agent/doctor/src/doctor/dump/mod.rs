@@ -1,5 +1,5 @@
-//! The parts of Envoy's `/config_dump` that the checks read. Unknown fields are ignored, and a resource that cannot be read does not
-//! keep the others from being read.
+//! The parts of Envoy's `/config_dump` that the checks read. Unknown fields are ignored, and a resource that
+//! cannot be read does not keep the others from being read.
 
 mod cluster;
 mod listener;
@@ -255,7 +255,8 @@ pub(crate) struct TypedMessage<'a> {
 }
 
 impl<'a> TypedMessage<'a> {
-    /// The message in an `Any`. A `TypedStruct`, in which control planes pass messages that they do not know, is unpacked.
+    /// The message in an `Any`. A `TypedStruct`, in which control planes pass messages that they do not know,
+    /// is unpacked.
     pub(crate) fn of(any: &'a Value) -> Option<Self> {
         let url = any.get("@type")?.as_str()?;
         let name = url.rsplit('/').next()?;

@@ -138,7 +138,8 @@ impl EnvoyRoute {
 }
 
 impl RouteAction {
-    /// The clusters, each with its own configurations of filters; none if a header or an extension names the cluster.
+    /// The clusters, each with its own configurations of filters; none if a header or an extension names the
+    /// cluster.
     pub(crate) fn clusters(&self) -> Vec<(&str, Option<&TypedConfigs>)> {
         let weighted = self.weighted_clusters.iter().flat_map(|weighted| &weighted.clusters);
         let weighted = weighted.map(|it| (it.name.as_str(), Some(&it.typed_per_filter_config)));

@@ -1,4 +1,5 @@
-//! Prefixes by their text and token ids: recorded servers, engines with other blocks, and readers that follow changes.
+//! Prefixes by their text and token ids: recorded servers, engines with other blocks, and readers that follow
+//! changes.
 
 use std::path::Path;
 
@@ -25,7 +26,8 @@ fn bytes_of(ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-/// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's number.
+/// The prefixes of a pool's endpoints, as a proxy has read them. The key of an endpoint is its server's
+/// number.
 #[derive(Default)]
 struct Reader {
     position: Option<ReaderPosition>,
@@ -84,7 +86,8 @@ impl Reader {
     }
 }
 
-/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by their prompts of this kind.
+/// Replays recorded messages with the requests that caused them, whose cached tokens a reader predicts by
+/// their prompts of this kind.
 fn replay(index: &mut Index, id: CacheId, kind: PromptKind, messages: &str, requests: &str) -> Replayed {
     const SIZE: usize = 32;
     let (messages, requests) = (lines::<RecordedMessage>(messages), lines::<RecordedRequest>(requests));
@@ -285,7 +288,8 @@ fn step() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// Changes that are applied to an empty reader are always the whole, whichever of the pool's servers it follows.
+    /// Changes that are applied to an empty reader are always the whole, whichever of the pool's servers it
+    /// follows.
     #[test]
     fn changes_add_up_to_the_whole(steps in prop::collection::vec(step(), 1..80)) {
         let mut index = index(10_000);
@@ -314,7 +318,8 @@ proptest! {
         prop_assert_eq!((reader.wholes, late.wholes), (1, 1));
     }
 
-    /// Two agents that follow the same servers in another order, and in batches of other sizes, publish the same prefixes.
+    /// Two agents that follow the same servers in another order, and in batches of other sizes, publish the
+    /// same prefixes.
     #[test]
     fn agents_agree(paths in prop::collection::vec((0..2_u8, prop::collection::vec(0..3_u32, 1..9)), 1..30), chunk in 1..5_usize) {
         let published = |order: [u8; 2], chunk: usize| {

@@ -44,7 +44,8 @@ pub(super) struct Replayed {
     pub(super) requests: usize,
     /// The notes of requests whose cached tokens were not predicted.
     pub(super) wrong: Vec<String>,
-    /// The notes of requests that met an empty cache, because of a reset that the server published with their own blocks.
+    /// The notes of requests that met an empty cache, because of a reset that the server published with their
+    /// own blocks.
     pub(super) after_reset: Vec<String>,
 }
 
@@ -54,7 +55,8 @@ impl Replayed {
         Self { requests, ..Self::default() }
     }
 
-    /// Compares the cached tokens of a request with what was predicted for each of its prompts. `next`: the message that it causes.
+    /// Compares the cached tokens of a request with what was predicted for each of its prompts. `next`: the
+    /// message that it causes.
     pub(super) fn add(
         &mut self,
         request: RecordedRequest,

@@ -47,7 +47,8 @@ impl FileKind {
         }
     }
 
-    /// The kind of the file of this name: as in a folder, or as some models name it, such as `tekken_240911.json` or `qwen.tiktoken`.
+    /// The kind of the file of this name: as in a folder, or as some models name it, such as
+    /// `tekken_240911.json` or `qwen.tiktoken`.
     pub fn of_name(name: &str) -> Option<Self> {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
         let is_named = |kind: &Self| match kind {
@@ -58,7 +59,8 @@ impl FileKind {
         Self::ALL.into_iter().find(is_named)
     }
 
-    /// Whether chats become text by a template of the files next to it. Mistral's library has no template, so chats have no text.
+    /// Whether chats become text by a template of the files next to it. Mistral's library has no template, so
+    /// chats have no text.
     pub fn has_template(self) -> bool {
         match self {
             Self::TokenizerJson | Self::Tiktoken => true,

@@ -1,4 +1,5 @@
-//! Mistral's `tekken.json`: the bytes of each token in base64, by rank. The ids of special tokens are their ranks, and come first.
+//! Mistral's `tekken.json`: the bytes of each token in base64, by rank. The ids of special tokens are their
+//! ranks, and come first.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,8 @@ use crate::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 /// The special token before each text.
 const FIRST_TOKEN: &str = "<s>";
 
-/// The first special tokens of files that list none. Mistral's library knows further ones of them; no text of a completion has these.
+/// The first special tokens of files that list none. Mistral's library knows further ones of them; no text of
+/// a completion has these.
 const FIRST_SPECIAL_TOKENS: [&str; 3] = ["<unk>", FIRST_TOKEN, "</s>"];
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! The parts of a `tokenizer.json`, as Hugging Face saves it, that give the bytes of its tokens.
 //!
-//! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of `SentencePiece` write a space
-//! as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
+//! The decoder gives its kind. Byte-level vocabularies write each byte as a character; vocabularies of
+//! `SentencePiece` write a space as `▁`, and have tokens `<0x00>` to `<0xFF>` for bytes of other texts.
 
 use core::fmt;
 
@@ -15,7 +15,8 @@ use crate::tokenizer::vocabulary::{LeadingSpace, MAX_TOKENS, Vocabulary};
 /// The space of `SentencePiece`.
 const SPACE: &str = "\u{2581}";
 
-/// Maximum size of the JSON of each field with steps, in bytes. In memory a step takes up to 20 times its size.
+/// Maximum size of the JSON of each field with steps, in bytes. In memory a step takes up to 20 times its
+/// size.
 const MAX_STEPS: usize = 1 << 20;
 
 #[derive(Deserialize)]
@@ -221,8 +222,8 @@ impl Encoding {
     }
 }
 
-/// The byte that a character of a byte-level vocabulary encodes. Printable characters of Latin-1 encode themselves, and the other 68
-/// bytes are numbered from U+0100 on. Source: the vocabulary of GPT-2.
+/// The byte that a character of a byte-level vocabulary encodes. Printable characters of Latin-1 encode
+/// themselves, and the other 68 bytes are numbered from U+0100 on. Source: the vocabulary of GPT-2.
 fn byte_of(character: char) -> Option<u8> {
     let is_printable = |code: u32| matches!(code, 33..=126 | 161..=172 | 174..=255);
     let code = u32::from(character);

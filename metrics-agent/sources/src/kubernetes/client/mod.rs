@@ -1,7 +1,7 @@
 //! A client of the API server.
 //!
-//! kube reads credentials and speaks TLS. Requests, limits and the reading of responses are here, because a response's size depends on
-//! objects that anyone in the cluster may write.
+//! kube reads credentials and speaks TLS. Requests, limits and the reading of responses are here, because a
+//! response's size depends on objects that anyone in the cluster may write.
 
 #[cfg(not(feature = "kubernetes"))]
 mod absent;
@@ -35,7 +35,8 @@ impl fmt::Display for ConnectError {
 
 impl core::error::Error for ConnectError {}
 
-/// Maximum number of bytes of one line. The API server stores objects of up to 1.5 MiB, which have more bytes as JSON.
+/// Maximum number of bytes of one line. The API server stores objects of up to 1.5 MiB, which have more bytes
+/// as JSON.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
 /// The lines of a response, each of them an event.

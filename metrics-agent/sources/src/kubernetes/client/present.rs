@@ -18,8 +18,8 @@ use super::{ConnectError, Lines};
 /// The body of a response.
 pub type ResponseBody = kube::client::Body;
 
-/// Maximum time until a response begins, and until it ends unless it is a watch. A connection that broke without notice costs this
-/// time at most.
+/// Maximum time until a response begins, and until it ends unless it is a watch. A connection that broke
+/// without notice costs this time at most.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(15);
 
 /// Maximum time for a connection and its handshakes.
@@ -42,8 +42,9 @@ impl core::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Reads the configuration: the file that `KUBECONFIG` names, otherwise the pod's `ServiceAccount`, otherwise `~/.kube/config`.
-    /// Tokens and authorities in files are read again when they change. Nothing is sent yet.
+    /// Reads the configuration: the file that `KUBECONFIG` names, otherwise the pod's `ServiceAccount`,
+    /// otherwise `~/.kube/config`. Tokens and authorities in files are read again when they change. Nothing
+    /// is sent yet.
     pub async fn connect() -> Result<Self, ConnectError> {
         // kube takes the process's provider; it fails only when there is one already.
         let _ = ring::default_provider().install_default();

@@ -24,7 +24,8 @@ pub struct ClusterObjects(pub Vec<Arc<ClusterObject>>);
 /// One object, such as an `InferencePool`, or the `ConfigMap` with picker configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterObject {
-    /// Its identity now. A deleted object that is created again has the same identity and another [`Self::uid`].
+    /// Its identity now. A deleted object that is created again has the same identity and another
+    /// [`Self::uid`].
     pub id: ObjectId,
     /// Identifies the object for all time.
     pub uid: String,
@@ -139,7 +140,8 @@ const ROUTES: Resource = Resource {
 /// The kind of the object with picker configurations, and of objects with base models.
 const CONFIG_MAP: Resource = Resource { group: "", version: "v1", kind: "ConfigMap", name: "configmaps" };
 
-/// Gathers the objects of all watches, and publishes them once each watch has listed its objects or has none to list.
+/// Gathers the objects of all watches, and publishes them once each watch has listed its objects or has none
+/// to list.
 #[derive(Debug)]
 struct ObjectStore {
     parts: Mutex<Vec<WatchedObjects>>,

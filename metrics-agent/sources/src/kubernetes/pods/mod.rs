@@ -17,7 +17,8 @@ use super::client::Client;
 use super::watch::{Resource, Selector, Update, Watch, WatchMetrics, WatchTarget};
 use crate::endpoints::LabelLimits;
 
-/// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is absent.
+/// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is
+/// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadyPods(pub HashMap<PodSelector, Arc<[Arc<Pod>]>>);
 

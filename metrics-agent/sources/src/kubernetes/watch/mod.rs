@@ -24,7 +24,8 @@ use super::client::{ApiError, Client, Reason};
 /// Objects of a page of a list, as kubectl and Kubernetes' own clients have it.
 const PAGE: u32 = 500;
 
-/// Maximum number of bytes of a page; a page above it is requested again with fewer objects. One object has 3 MiB at most.
+/// Maximum number of bytes of a page; a page above it is requested again with fewer objects. One object has 3
+/// MiB at most.
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The API server ends a watch after this time, and the watch continues with a new request.
@@ -134,7 +135,8 @@ impl<D: Decode> Watch<D> {
         }
     }
 
-    /// Applies changes since a version until the API server ends the watch, and returns the version to continue from.
+    /// Applies changes since a version until the API server ends the watch, and returns the version to
+    /// continue from.
     async fn watch(&mut self, mut version: String) -> Result<String, Break> {
         let started = Instant::now();
         let path = self.target.watch_path(&version, WATCH_SECONDS);

@@ -13,7 +13,8 @@ pub(crate) trait Decode: Send + 'static {
     /// An object.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// Reads an object's JSON. `None`: it is left out, such as a pod that is not ready. The error is the reason for ignoring it.
+    /// Reads an object's JSON. `None`: it is left out, such as a pod that is not ready. The error is the
+    /// reason for ignoring it.
     fn decode(&self, json: &str) -> Result<Option<Self::Value>, String>;
 }
 
@@ -229,7 +230,8 @@ impl<V> Objects<V> {
 /// The object cannot be used, and the reason is logged.
 struct Ignored;
 
-/// Reads an object that is to be among `others`. The reason is logged once, not for each change of an object that stays unusable.
+/// Reads an object that is to be among `others`. The reason is logged once, not for each change of an object
+/// that stays unusable.
 fn read<D: Decode>(
     decode: &D,
     max: usize,

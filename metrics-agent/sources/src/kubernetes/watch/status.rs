@@ -12,7 +12,8 @@ use crate::kubernetes::client::{ApiError, Reason};
 /// Grace period for 401 and 403: an API server that has just started refuses valid tokens for a moment.
 const PASSING_REFUSAL: Duration = Duration::from_secs(5);
 
-/// After this time without its kind, an object is gone. The API server deletes the objects of a kind before the kind.
+/// After this time without its kind, an object is gone. The API server deletes the objects of a kind before
+/// the kind.
 const PASSING_ABSENCE: Duration = Duration::from_secs(10);
 
 /// The state of one watch. Its part of the gauges is removed when it is dropped.
@@ -66,8 +67,8 @@ impl WatchState {
 }
 
 impl WatchStatus {
-    /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the first value of a new
-    /// series.
+    /// The status of a watch that starts. Errors start at zero, because Prometheus sees no increase in the
+    /// first value of a new series.
     pub(super) fn new(target: WatchTarget, metrics: WatchMetrics) -> Self {
         let status = Self {
             target,

@@ -11,7 +11,8 @@ pub(crate) struct Resource {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
-    /// The plural's name in URLs and, with the group, in metrics and messages: `inferencepools.inference.networking.k8s.io`.
+    /// The plural's name in URLs and, with the group, in metrics and messages:
+    /// `inferencepools.inference.networking.k8s.io`.
     pub name: &'static str,
 }
 

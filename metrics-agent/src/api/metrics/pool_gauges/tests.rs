@@ -166,6 +166,20 @@ fn proxies_and_their_traffic_are_reported() {
 }
 
 #[test]
+fn every_count_of_the_table_is_a_metric() {
+    for (row, shown) in statistics::shown().filter(|(_, shown)| !matches!(shown.field, Field::Derived)) {
+        let mut proxy = ProxyStatus::default();
+        proxy.counts.set(row, "value", 7);
+        let pool = PoolStatus { pool: "p".to_owned(), proxies: vec![proxy], ..PoolStatus::default() };
+        let name = shown.shared.map_or(row.name, |(metric, _)| metric.name);
+        let series = format!("endpoint_picker_{name}_total{{pool=\"p\",proxy=\"\"");
+        let text = text_of(&pool);
+        assert!(text.lines().any(|it| it.starts_with(&series) && it.ends_with("} 7")), "{series}:\n{text}");
+        assert!(shown.by.is_none() || text.contains("=\"value\"}"), "{series}:\n{text}");
+    }
+}
+
+#[test]
 fn cached_tokens_show_only_where_responses_report_them() {
     let text = text(vec![endpoint("a", 5, 0.1, Some(0)), endpoint("b", 0, 0.1, Some(0))]);
     assert!(!text.contains(r#"tokens_total{pool="p",endpoint="b"}"#), "{text}");

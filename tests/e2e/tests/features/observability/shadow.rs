@@ -36,7 +36,8 @@ async fn shadow_counts(stack: &Stack) -> (u64, u64) {
     (count("agreed"), count("disagreed"))
 }
 
-/// Sends these requests one after another; returns the server of each, and how often the shadow agreed and disagreed.
+/// Sends these requests one after another; returns the server of each, and how often the shadow agreed and
+/// disagreed.
 async fn send(stack: &Stack, bodies: &[&Value]) -> (Vec<usize>, (u64, u64)) {
     let before = shadow_counts(stack).await;
     let mut servers = Vec::new();
@@ -66,7 +67,8 @@ async fn until_agent_counts(stack: &Stack, counts: &[(&str, u64)]) {
     .await;
 }
 
-/// Gives every server a queue but one, and every server a full cache but one, and waits until requests follow the queues.
+/// Gives every server a queue but one, and every server a full cache but one, and waits until requests follow
+/// the queues.
 async fn load(stack: &Stack, no_queue: usize, empty_cache: usize) {
     for (index, server) in stack.servers().iter().enumerate() {
         server.update_metrics(|metrics| {

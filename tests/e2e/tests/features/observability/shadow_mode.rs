@@ -99,7 +99,8 @@ async fn chosen(stack: &Stack, choice: &str, body: &Value) -> Response {
     client::http1().post(stack.url(CHAT)).header(CHOICE, choice).json(body).send().await.unwrap()
 }
 
-/// Sends requests that the other picker sends to this server, which must serve them; returns the counts of their comparisons.
+/// Sends requests that the other picker sends to this server, which must serve them; returns the counts of
+/// their comparisons.
 async fn compare(stack: &Stack, requests: usize, server: usize) -> Counts {
     let before = Counts::of(stack).await;
     for _ in 0..requests {

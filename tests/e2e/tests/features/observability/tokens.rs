@@ -149,7 +149,8 @@ async fn times_are_counted_per_token_and_time_to_first_token_of_streamed_answers
         if (all, streamed) != (2.0, 1.0) {
             return Err(format!("{all} times, {streamed} of streamed answers"));
         }
-        // Each of the tokens, the end, the usage and the last line came 10 ms after the one before; 6 % is Envoy's sum.
+        // Each of the tokens, the end, the usage and the last line came 10 ms after the one before; 6 % is
+        // Envoy's sum.
         let least = 0.94 * 10_000.0;
         let (all, streamed) = (of("ntpot_us_sum")?, of("streaming_tpot_us_sum")?);
         assert!(all >= least * 11.0 / f64::from(TOKENS), "{all} us a token");

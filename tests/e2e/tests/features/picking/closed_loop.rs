@@ -1,4 +1,5 @@
-//! A closed loop: one client for each server, each of which sends its next request when its response has come.
+//! A closed loop: one client for each server, each of which sends its next request when its response has
+//! come.
 
 use endpoint_picker_e2e::fixture::{CHAT, LEAST_LOADED, forget_requests, fresh_chat};
 use endpoint_picker_harness::client;
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 const SERVERS: usize = 4;
 const REQUESTS: usize = 240;
 
-/// A client whose response has come leaves a server idle, so hardly a request has a reason to meet a busy one. Two workers that
-/// decide in the same microseconds are the reason that is left.
+/// A client whose response has come leaves a server idle, so hardly a request has a reason to meet a busy
+/// one. Two workers that decide in the same microseconds are the reason that is left.
 const MOST_MISTAKES: usize = 2;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +28,8 @@ async fn hardly_a_request_meets_a_busy_server_while_another_is_idle_with_four_wo
     assert!(mistakes <= MOST_MISTAKES, "{mistakes} of {REQUESTS} requests met a busy server");
 }
 
-/// How many requests of the closed loop met a busy server while another one was idle, by the servers' own clocks.
+/// How many requests of the closed loop met a busy server while another one was idle, by the servers' own
+/// clocks.
 async fn mistakes(workers: u32) -> usize {
     let stack = Stack::builder().workers(workers).servers(SERVERS).manifests(LEAST_LOADED).start().await;
     for (index, server) in stack.servers().iter().enumerate() {

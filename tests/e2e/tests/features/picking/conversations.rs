@@ -18,7 +18,8 @@ const FIRST_TURN: usize = 24_000;
 const LATER_TURN: usize = 1_600;
 /// The rounds in which the picker learns how fast the servers read.
 const LEARNING_ROUNDS: usize = 2;
-/// Turns of 108, all but the first of each conversation, that stay with the server of the turn before, at least.
+/// Turns of 108, all but the first of each conversation, that stay with the server of the turn before, at
+/// least.
 const STAY: usize = 95;
 
 fn times() -> ServiceTimes {

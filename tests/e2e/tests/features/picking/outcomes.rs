@@ -70,7 +70,8 @@ async fn a_server_that_answers_all_but_generations_stays_avoided() {
     let bad = &stack.servers()[BAD];
     bad.behave(Behaviour::Status(StatusCode::INTERNAL_SERVER_ERROR));
     assert_eq!(stack.post(CHAT, &fresh_chat()).await.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    // Requests that no other server may serve get past the avoidance: a list of models, and a chat that is refused.
+    // Requests that no other server may serve get past the avoidance: a list of models, and a chat that is
+    // refused.
     let only_bad = subset_hint::list(&[bad.endpoint()]);
     for (request, behaviour, status) in [
         (client.get(stack.url("/v1/models")), "slow", StatusCode::OK),

@@ -1,4 +1,5 @@
-//! The configurations of `examples/choosing`; those with flow control are tested with the native module, which alone has queues.
+//! The configurations of `examples/choosing`; those with flow control are tested with the native module,
+//! which alone has queues.
 
 use endpoint_picker_e2e::fixture::{CHAT, forget_requests, fresh_chat, prefer, request_counts};
 use endpoint_picker_harness::client;

@@ -48,7 +48,8 @@ async fn two_pools_and_a_foreign_backend_share_a_listener() {
     }
     assert_eq!(foreign.requests().len(), 0);
 
-    // What a client sends in the picker's place does not count, and no picker reads the body: one without a model is served.
+    // What a client sends in the picker's place does not count, and no picker reads the body: one without a
+    // model is served.
     let request = client::http1().post(stack.url("/hosted/v1/chat/completions"));
     let request = request.header(DESTINATION, stack.servers()[0].endpoint()).json(&json!({"messages": []}));
     assert_eq!(request.send().await.unwrap().status(), StatusCode::OK);

@@ -12,19 +12,21 @@ const ENDPOINTS: usize = 1000;
 /// Updates that are measured: one a second.
 const UPDATES: usize = 20;
 
-/// Maximum time of the page's main thread for the fastest update, as a multiple of the time of [`REFERENCE`] right after it: about twice
-/// the ratio that was measured, 2.3 to 2.5.
+/// Maximum time of the page's main thread for the fastest update, as a multiple of the time of [`REFERENCE`]
+/// right after it: about twice the ratio that was measured, 2.3 to 2.5.
 const MAX_RATIO: f64 = 5.0;
 
-/// Work of the same thread that a slower processor slows down as much: reading and writing a text of a thousand endpoints.
+/// Work of the same thread that a slower processor slows down as much: reading and writing a text of a
+/// thousand endpoints.
 const REFERENCE: &str = "const endpoint = (n) => ({ address: `10.0.0.${n}:8000`, waiting: n, running: n, kv_cache_usage: n / 1000 });
     const text = JSON.stringify(Array.from({ length: 1000 }, (_, n) => endpoint(n)));
     let length = 0;
     for (let n = 0; n < 50; n++) length += JSON.stringify(JSON.parse(text)).length;
     return length;";
 
-/// Waits in the page for the update after `arguments[0]` updates, and returns the number of updates. Questions from outside would
-/// take time of the main thread themselves. What the page draws, it draws well within 300 ms.
+/// Waits in the page for the update after `arguments[0]` updates, and returns the number of updates.
+/// Questions from outside would take time of the main thread themselves. What the page draws, it draws well
+/// within 300 ms.
 const NEXT_UPDATE: &str = "const [received, done] = arguments;
     const isUpdate = (it) => it.name.endsWith('/v1/pools/default');
     const count = () => performance.getEntriesByType('resource').filter(isUpdate).length;
@@ -78,8 +80,8 @@ async fn a_compiled_update_of_a_thousand_endpoints_is_cheap_and_the_pager_needs_
         assert!(update > Duration::from_millis(1), "the page was updated");
         ratios.push(update.as_secs_f64() / reference.as_secs_f64());
     }
-    // Until the browser has compiled the page's functions, which takes seconds on a busy machine, and whenever it collects garbage, an
-    // update takes several times as long.
+    // Until the browser has compiled the page's functions, which takes seconds on a busy machine, and
+    // whenever it collects garbage, an update takes several times as long.
     let fastest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     assert!(fastest <= MAX_RATIO, "{ratios:?}");
 }

@@ -5,7 +5,8 @@ use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::program::Browser;
 use endpoint_picker_model_server::ModelServer;
 
-/// The texts of the table's cells, without the charts' own, for the endpoints in the order in which they are shown.
+/// The texts of the table's cells, without the charts' own, for the endpoints in the order in which they are
+/// shown.
 pub(super) const ROWS: &str = "[...document.querySelectorAll('#endpoints tbody tr')].map(row => \
                     [...row.cells].filter(cell => cell.className !== 'spark').map(cell => cell.innerText))";
 

@@ -76,7 +76,8 @@ async fn requests_served_elsewhere_are_red_while_they_come_and_a_warning_afterwa
         .await;
     };
     shows("no tile", 0, &str::is_empty).await;
-    // An element that is replaced loses its tooltip, how far it is scrolled and what the user has selected in it.
+    // An element that is replaced loses its tooltip, how far it is scrolled and what the user has selected in
+    // it.
     let keep = "(() => { globalThis.kept = [document.querySelector('#summary div'), document.querySelector('#proxies tbody tr')]; \
                 return true; })()";
     assert!(browser.evaluate::<bool>(keep).await.unwrap());

@@ -24,7 +24,8 @@ const SERVERS: usize = 3;
 /// Tokens of streams that last longer than two kills take.
 const LONG: usize = 600;
 
-/// A stream that brings this many chunks more has another server: none of a terminated server is on its way any more.
+/// A stream that brings this many chunks more has another server: none of a terminated server is on its way
+/// any more.
 const FURTHER: usize = 3;
 
 /// Streams of each SDK.
@@ -81,7 +82,8 @@ impl Servers {
         Self { processes, stack, logs }
     }
 
-    /// Opens streams of this many tokens and waits until half of them have begun: the first ones have not ended by then.
+    /// Opens streams of this many tokens and waits until half of them have begun: the first ones have not
+    /// ended by then.
     async fn open(&self, streams: usize, tokens: usize) -> Vec<OpenStream> {
         let open = |_| {
             let (url, mut request) = (self.stack.url(CHAT), streamed(fresh_chat()));
@@ -171,7 +173,8 @@ async fn streams_survive_a_server_that_is_terminated_and_one_that_dies_during_th
     servers.processes[terminated].terminate();
     // Streams of this server have been resumed, and have begun at the other ones.
     servers.until_resumed(1).await;
-    // A text at which two servers have died is sent to no third one, so the second one dies later in the text.
+    // A text at which two servers have died is sent to no third one, so the second one dies later in the
+    // text.
     until_all_go_on(&streams).await;
     let killed = servers.busiest().await;
     servers.processes[killed].kill();

@@ -138,7 +138,8 @@ async fn a_stream_continues_after_every_kind_of_failure() {
     }
 }
 
-/// Servers of which the failing one is picked first, then [`SECOND`], as far as they have not failed a request: no server is avoided.
+/// Servers of which the failing one is picked first, then [`SECOND`], as far as they have not failed a
+/// request: no server is avoided.
 async fn in_order() -> Stack {
     let stack = builder().agent_flags(&["--avoid-failing", "0s"]).start().await;
     prefer(&stack, FAILING).await;

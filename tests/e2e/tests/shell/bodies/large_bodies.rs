@@ -61,7 +61,8 @@ async fn a_body_of_100_mib_is_picked_and_streams_through_with_little_memory() {
         assert_eq!(received.header(DESTINATION), Some(stack.servers()[served].endpoint().as_str()));
     }
     let used = stack.envoy().peak_memory().unwrap() - before;
-    // What the connection's buffer limit of 33 MiB lets wait for the server, here and there; held, a body would take 100.
+    // What the connection's buffer limit of 33 MiB lets wait for the server, here and there; held, a body
+    // would take 100.
     assert!(used < 80 * MIB as u64, "Envoy used {used} bytes more than the {before} it had");
 }
 

@@ -1,4 +1,5 @@
-//! A path that is written in another way is subject to the same rules, because servers decode it all the same.
+//! A path that is written in another way is subject to the same rules, because servers decode it all the
+//! same.
 
 use anyhow::ensure;
 use endpoint_picker_e2e::fixture::{openai_error, until_every_worker};

@@ -1,9 +1,11 @@
-//! Patches of an `EnvoyFilter`, applied to a gateway's Envoy configuration as Istio's control plane applies them (read in its source, 1.31).
+//! Patches of an `EnvoyFilter`, applied to a gateway's Envoy configuration as Istio's control plane applies
+//! them (read in its source, 1.31).
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-/// In the order in which Istio applies them: in a listener, the filter of a chain before the HTTP filters in it.
+/// In the order in which Istio applies them: in a listener, the filter of a chain before the HTTP filters in
+/// it.
 const KINDS: [&str; 5] = ["CLUSTER", "LISTENER", "NETWORK_FILTER", "HTTP_FILTER", "HTTP_ROUTE"];
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
@@ -53,7 +55,8 @@ fn apply_one(kind: &str, patch: &Value, resources: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Merges messages as Istio does: fields one by one, lists by appending, and entries of the map of settings of filters by replacing.
+/// Merges messages as Istio does: fields one by one, lists by appending, and entries of the map of settings
+/// of filters by replacing.
 fn merge(into: &mut Value, value: &Value) {
     match (into, value) {
         (Value::Object(into), Value::Object(fields)) => {

@@ -42,8 +42,8 @@ pub enum Chunk {
 }
 
 impl Picker {
-    /// A picker that has seen no request, of the proxy of this number. The seed is that of its random numbers. With a limit, each request is
-    /// sheddable and has it for its first token.
+    /// A picker that has seen no request, of the proxy of this number. The seed is that of its random
+    /// numbers. With a limit, each request is sheddable and has it for its first token.
     pub fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64, number: usize) -> Self {
         let seed = seed ^ ((number as u64) << 32);
         Self(match variant.mechanism {

@@ -83,7 +83,8 @@ macro_rules! latency_with {
 
 const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
 
-/// The tokens in flight are those that the events show as not cached. Without this producer's name whole prompts would count.
+/// The tokens in flight are those that the events show as not cached. Without this producer's name whole
+/// prompts would count.
 const EXPECTED_LATENCY_BY_EVENTS: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: precise-prefix-cache-producer}, \
     {type: inflight-load-producer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}, \
     {type: expected-latency-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}]}";

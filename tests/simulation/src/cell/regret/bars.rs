@@ -12,11 +12,13 @@ pub(super) struct Bar {
 /// The aims of every cell but the following.
 const AIM: Bar = Bar { regret: 1.02, of_omniscient: 1.15 };
 
-/// Aims of cells whose names contain these. An LRU cache that is too small for its requests forgets in an order that no picker can know.
+/// Aims of cells whose names contain these. An LRU cache that is too small for its requests forgets in an
+/// order that no picker can know.
 const OTHER_AIMS: &[(&str, Bar)] = &[("small caches", Bar { of_omniscient: 1.25, ..AIM })];
 
-/// Figures of today in cells that miss an aim, rounded up, with `SEEDS=1 REQUESTS=1500` as in the nightly tests: regret, and the part of
-/// the omniscient picker. A rule that gets nearer to an aim lowers its numbers, or removes the line.
+/// Figures of today in cells that miss an aim, rounded up, with `SEEDS=1 REQUESTS=1500` as in the nightly
+/// tests: regret, and the part of the omniscient picker. A rule that gets nearer to an aim lowers its
+/// numbers, or removes the line.
 const TODAY: &[(&str, f64, f64)] = &[
     ("shared prompts, 60 %", 1.04, 1.15),
     ("shared prompts, 95 %", 1.06, 1.15),

@@ -33,7 +33,8 @@ const LOADS: [f64; 3] = [0.6, 0.8, 0.95];
 /// The load of cells with other conditions.
 const LOAD: f64 = 0.8;
 
-/// Conversations that inference-perf takes in turn: with 40 each of four servers has the same ones in round robin, with 41 it has not.
+/// Conversations that inference-perf takes in turn: with 40 each of four servers has the same ones in round
+/// robin, with 41 it has not.
 const IN_TURN: [usize; 2] = [40, 41];
 
 const STUDY: ClosedLoop = ClosedLoop::STUDY;
@@ -140,8 +141,8 @@ impl RegretCell {
         }
     }
 
-    /// Number of measured requests, of this many in an open loop: in closed loops a p90 needs fewer, because nothing piles up, and
-    /// inference-perf sends 200.
+    /// Number of measured requests, of this many in an open loop: in closed loops a p90 needs fewer, because
+    /// nothing piles up, and inference-perf sends 200.
     pub(super) fn requests(&self, of_open: usize) -> usize {
         match self.requests {
             Requests::Open(..) => of_open,

@@ -1,5 +1,5 @@
-//! The regret of the recommended rules: how much longer clients wait than with the simplest way to pick that would have done, in cells of all
-//! kinds.
+//! The regret of the recommended rules: how much longer clients wait than with the simplest way to pick that
+//! would have done, in cells of all kinds.
 
 mod bars;
 mod cells;
@@ -18,8 +18,8 @@ use super::workloads::{Drawn, Workload};
 /// The recommended rules.
 const RECOMMENDED: &str = "expected latency";
 
-/// The simple ways, by variant and name in the table. *optimized-baseline* is llm-d's guide, with the EPP's defaults; *tuned* has the throughput
-/// and the limits of our example in their place.
+/// The simple ways, by variant and name in the table. *optimized-baseline* is llm-d's guide, with the EPP's
+/// defaults; *tuned* has the throughput and the limits of our example in their place.
 const SIMPLE: [(&str, &str); 6] = [
     ("default", "default"),
     ("token-aware", "optimized-baseline"),
@@ -51,7 +51,8 @@ pub struct RegretPlan {
 #[derive(Debug)]
 pub struct Regrets {
     plan: RegretPlan,
-    /// Results by cell, variant and seed. The variants are the recommended rules, the simple ways, the omniscient picker and the others.
+    /// Results by cell, variant and seed. The variants are the recommended rules, the simple ways, the
+    /// omniscient picker and the others.
     figures: Vec<Vec<Vec<Figures>>>,
 }
 

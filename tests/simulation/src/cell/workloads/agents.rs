@@ -6,9 +6,10 @@ use crate::cell::sessions::{Session, Sessions, Turn};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Agents of 40 kinds. All agents of a kind begin with the same 4 000 to 14 000 tokens of instructions and tools, and the frequency of a kind falls
-/// with its rank. An agent takes 4 to 16 steps; each adds the response and 300 to 900 tokens, the result of a tool that ran for 1.5 s in
-/// the mean (exponential). Answers have 60 to 200 tokens.
+/// Agents of 40 kinds. All agents of a kind begin with the same 4 000 to 14 000 tokens of instructions and
+/// tools, and the frequency of a kind falls with its rank. An agent takes 4 to 16 steps; each adds the
+/// response and 300 to 900 tokens, the result of a tool that ran for 1.5 s in the mean (exponential). Answers
+/// have 60 to 200 tokens.
 pub(super) struct Agents {
     draw: Draw,
     kinds: Vec<Segment>,

@@ -20,14 +20,15 @@ enum Kind {
 }
 
 impl Conversations {
-    /// 8 turns. The first message has 256 tokens, the others 96, responses 32 to 96; people think for 5 s in the mean (exponential).
+    /// 8 turns. The first message has 256 tokens, the others 96, responses 32 to 96; people think for 5 s in
+    /// the mean (exponential).
     pub(super) fn uniform(seed: u64) -> Self {
         Self { draw: Draw::new(seed), kind: Kind::Uniform, begun: 0 }
     }
 
-    /// As in collections of chats such as `ShareGPT`: turns are geometric with a mean of 4, at most 16; messages are lognormal with a median
-    /// of 60 tokens (σ of the logarithm 1.3), responses with one of 200 (0.9), at most 6 000 and 1 500; people think for 10 s in the median
-    /// (0.8).
+    /// As in collections of chats such as `ShareGPT`: turns are geometric with a mean of 4, at most 16;
+    /// messages are lognormal with a median of 60 tokens (σ of the logarithm 1.3), responses with one of 200
+    /// (0.9), at most 6 000 and 1 500; people think for 10 s in the median (0.8).
     pub(super) fn sharegpt(seed: u64) -> Self {
         Self { draw: Draw::new(seed), kind: Kind::ShareGpt, begun: 0 }
     }

@@ -12,8 +12,8 @@ const PER_SECOND: f64 = 20.0;
 const TURN_TOKENS: u32 = 128;
 const ANSWER_TOKENS: u32 = 32;
 
-/// Requests of this many conversations, the first turn of each, then the second of each, and so on, at random times. A turn comes whether
-/// the response before has ended or not.
+/// Requests of this many conversations, the first turn of each, then the second of each, and so on, at random
+/// times. A turn comes whether the response before has ended or not.
 pub(in crate::cell) fn arrivals(conversations: usize, requests: usize, seed: u64) -> Vec<Arrival> {
     let mut draw = Draw::new(seed);
     let system = draw.text(TURN_TOKENS);

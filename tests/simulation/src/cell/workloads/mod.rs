@@ -1,4 +1,5 @@
-//! The workloads of the simulation. Each is a generator of sessions, drawn from a seed, with the servers that it is sent to.
+//! The workloads of the simulation. Each is a generator of sessions, drawn from a seed, with the servers that
+//! it is sent to.
 
 mod agents;
 mod conversations;
@@ -176,8 +177,9 @@ impl Workload {
     }
 }
 
-/// A server with 256 places. Times are those of a model of some 8 to 30 billion parameters on one large accelerator, as orders of
-/// magnitude: 25 000 prompt tokens a second, half of that behind a context of 30 000, and up to 7 000 tokens of responses.
+/// A server with 256 places. Times are those of a model of some 8 to 30 billion parameters on one large
+/// accelerator, as orders of magnitude: 25 000 prompt tokens a second, half of that behind a context of 30
+/// 000, and up to 7 000 tokens of responses.
 pub const BIG: ServiceTimes = ServiceTimes {
     max_running: 256,
     step: Duration::from_millis(8),

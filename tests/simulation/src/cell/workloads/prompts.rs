@@ -28,19 +28,20 @@ impl SharedPrompts {
         Self { draw, prompts, ranks: Ranks::new(number, steepness), lengths }
     }
 
-    /// 96 prompts of 1 024 tokens, whose frequency falls with the square root of their rank; questions of 64 tokens, responses of 32 to 96.
+    /// 96 prompts of 1 024 tokens, whose frequency falls with the square root of their rank; questions of 64
+    /// tokens, responses of 32 to 96.
     pub(super) fn few(seed: u64) -> Self {
         Self::new(seed, (96, 1024), 0.5, Lengths::Uniform { question: 64, answer: (32, 96) })
     }
 
-    /// 150 prompts of 6 000 tokens, all equally often; questions of 1 200 tokens, responses of 100 to 500. The shape of a scenario that llm-d's
-    /// benchmarks have.
+    /// 150 prompts of 6 000 tokens, all equally often; questions of 1 200 tokens, responses of 100 to 500.
+    /// The shape of a scenario that llm-d's benchmarks have.
     pub(super) fn large(seed: u64) -> Self {
         Self::new(seed, (150, 6000), 0.0, Lengths::Uniform { question: 1200, answer: (100, 500) })
     }
 
-    /// 40 prompts of 800 tokens, whose frequency falls with their rank. Questions are lognormal with a median of 300 tokens (σ of the
-    /// logarithm 1), responses with one of 180 (0.8); at most 8 000 and 1 500.
+    /// 40 prompts of 800 tokens, whose frequency falls with their rank. Questions are lognormal with a median
+    /// of 300 tokens (σ of the logarithm 1), responses with one of 180 (0.8); at most 8 000 and 1 500.
     pub(super) fn bursts(seed: u64) -> Self {
         Self::new(seed, (40, 800), 1.0, Lengths::Lognormal)
     }

@@ -34,9 +34,9 @@ impl Sessions for Adapters {
     }
 }
 
-/// Short prompts and long ones. Of 100 prompts, 85 are lognormal with a median of 500 tokens (σ of the logarithm 0.8), at most 6 000; the
-/// others have 8 000 to 30 000 tokens, their logarithms equally likely. Answers are lognormal with a median of 150 tokens (0.8), at most
-/// 1 000.
+/// Short prompts and long ones. Of 100 prompts, 85 are lognormal with a median of 500 tokens (σ of the
+/// logarithm 0.8), at most 6 000; the others have 8 000 to 30 000 tokens, their logarithms equally likely.
+/// Answers are lognormal with a median of 150 tokens (0.8), at most 1 000.
 pub(super) struct LongMix(Draw);
 
 impl LongMix {

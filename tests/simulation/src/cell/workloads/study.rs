@@ -1,14 +1,16 @@
-//! The conversations of the study with two real vLLM (`make bench-prefixes`), for clients that wait for each response.
+//! The conversations of the study with two real vLLM (`make bench-prefixes`), for clients that wait for each
+//! response.
 
 use super::Draw;
 use crate::cell::request::{Segment, SimulatedRequest};
 use endpoint_picker::rng::Rng;
 use std::sync::Arc;
 
-/// Conversations of which clients take one at random, ask its next question, and put it back with the response.
+/// Conversations of which clients take one at random, ask its next question, and put it back with the
+/// response.
 ///
-/// They begin with one of three system prompts of 480 tokens, and every third names one of three adapters. Questions have 160 tokens, responses
-/// 16, and a conversation of 2 200 tokens is replaced by a new one.
+/// They begin with one of three system prompts of 480 tokens, and every third names one of three adapters.
+/// Questions have 160 tokens, responses 16, and a conversation of 2 200 tokens is replaced by a new one.
 #[derive(Debug)]
 pub(in crate::cell) struct StudyConversations {
     draw: Draw,

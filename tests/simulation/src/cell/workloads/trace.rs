@@ -12,13 +12,15 @@ use std::time::Duration;
 ///
 /// Two formats are read, and the first line decides:
 ///
-/// - CSV with the header `TIMESTAMP,ContextTokens,GeneratedTokens`: Azure's traces of 2023. Prompts share nothing.
-/// - JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`: Mooncake's traces, and other traces with hashed blocks. Equal numbers in
-///   `hash_ids` are equal blocks of the prompt. Their size follows from the lengths: the smallest power of two from 16 on with which the blocks of
-///   every prompt suffice.
+/// - CSV with the header `TIMESTAMP,ContextTokens,GeneratedTokens`: Azure's traces of 2023. Prompts share
+///   nothing.
+/// - JSON lines with `timestamp`, `input_length`, `output_length` and `hash_ids`: Mooncake's traces, and
+///   other traces with hashed blocks. Equal numbers in `hash_ids` are equal blocks of the prompt. Their size
+///   follows from the lengths: the smallest power of two from 16 on with which the blocks of every prompt
+///   suffice.
 ///
-/// Times are stretched or compressed to the load that is asked for. Each seed begins at another place of the file; behind the last request
-/// the first one follows.
+/// Times are stretched or compressed to the load that is asked for. Each seed begins at another place of the
+/// file; behind the last request the first one follows.
 #[derive(Debug)]
 pub struct Trace {
     name: String,

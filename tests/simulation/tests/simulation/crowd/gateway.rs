@@ -106,7 +106,8 @@ impl Crowd {
         Tally { time, proxies, traffic, missed, longest_wait, ..core::mem::take(&mut self.tally) }
     }
 
-    /// Lets proxies share without further requests. All ledgers have to agree with the single picker, while requests are in flight and after their ends.
+    /// Lets proxies share without further requests. All ledgers have to agree with the single picker, while
+    /// requests are in flight and after their ends.
     pub(super) fn rest(&mut self) {
         let ends = core::mem::take(&mut self.ends);
         self.share_all();

@@ -1,7 +1,7 @@
 //! Many proxies that share through one agent, in simulated time: how traffic and agreement grow with them.
 //!
-//! A *reference* proxy applies every change at once: it decides as one proxy with all requests would. Prompts are conversations with beginnings in common, whose turns
-//! reach the proxies at random.
+//! A *reference* proxy applies every change at once: it decides as one proxy with all requests would. Prompts
+//! are conversations with beginnings in common, whose turns reach the proxies at random.
 
 mod conversations;
 mod gateway;
@@ -44,8 +44,9 @@ fn a_hundred_proxies_of_ten_thousand_endpoints_agree_when_they_rest() {
     }
 }
 
-/// The figures of docs/design/scale.md, minutes in a release build: `SCALE=1 cargo test --release -p endpoint-picker-simulation -- crowd --nocapture`.
-/// Without `SCALE` it simulates a short time of the first two rows.
+/// The figures of docs/design/scale.md, minutes in a release build:
+/// `SCALE=1 cargo test --release -p endpoint-picker-simulation -- crowd --nocapture`. Without `SCALE` it
+/// simulates a short time of the first two rows.
 #[test]
 fn traffic_grows_with_the_proxies_and_not_with_the_endpoints() {
     let is_long = std::env::var_os("SCALE").is_some();

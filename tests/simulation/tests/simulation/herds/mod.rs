@@ -1,7 +1,8 @@
-//! Herds: how often a request meets a busy server while another is idle, with several proxies, in simulated time.
+//! Herds: how often a request meets a busy server while another is idle, with several proxies, in simulated
+//! time.
 //!
-//! Servers work on four requests at a time. Only `active-request-scorer` decides. The engine's rule for the loads of other
-//! proxies is compared with two simpler ones.
+//! Servers work on four requests at a time. Only `active-request-scorer` decides. The engine's rule for the
+//! loads of other proxies is compared with two simpler ones.
 
 mod gateway;
 

@@ -21,7 +21,8 @@ pub enum Fairness {
     ProgramAware(Arc<ProgramAwareFairness>),
 }
 
-/// `global-strict-fairness-policy`: the request that the ordering policy ranks first among all flows of the band.
+/// `global-strict-fairness-policy`: the request that the ordering policy ranks first among all flows of the
+/// band.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GlobalStrictFairnessPolicy {}
@@ -32,7 +33,8 @@ impl Plugin for GlobalStrictFairnessPolicy {
     }
 }
 
-/// `round-robin-fairness-policy`: the flows in the order of their ids, beginning after the one that was served last.
+/// `round-robin-fairness-policy`: the flows in the order of their ids, beginning after the one that was
+/// served last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundRobinFairnessPolicy {}

@@ -17,8 +17,9 @@ const OUTPUT_TOKEN: f64 = 2.0;
 /// The EPP decays once for each dispatch cycle, which it runs every millisecond, where no half-life is set.
 const CYCLE_SECONDS: f64 = 0.001;
 
-/// The flow with the highest `las_weight_service` · (1 − norm(attained service)) + `las_weight_head_wait` · norm(wait of its first
-/// request). `norm` places a value between the least and the greatest of all waiting flows; 0.5 where these are equal.
+/// The flow with the highest `las_weight_service` · (1 − norm(attained service)) + `las_weight_head_wait` ·
+/// norm(wait of its first request). `norm` places a value between the least and the greatest of all waiting
+/// flows; 0.5 where these are equal.
 ///
 /// The strategy `turn-priority` serves the flow with the highest turn + `turn_priority_time_weight` · seconds
 /// that its first request waits. The turn is one more than the program's dispatched requests (#2116 of the
@@ -29,7 +30,8 @@ pub struct ProgramAwareFairness {
     strategy: ProgramStrategy,
     /// Seconds after which an idle program is forgotten; 0: never.
     eviction_ttl_seconds: f64,
-    /// Accepted for the EPP's sake: an idle program is forgotten at the end of its time to live, without a sweep.
+    /// Accepted for the EPP's sake: an idle program is forgotten at the end of its time to live, without a
+    /// sweep.
     eviction_sweep_seconds: f64,
     las_weight_service: f64,
     las_weight_head_wait: f64,

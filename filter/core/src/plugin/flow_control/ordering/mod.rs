@@ -46,8 +46,8 @@ impl OrderingPolicy for FcfsOrderingPolicy {
     }
 }
 
-/// `edf-ordering-policy`: the earliest end of the time to live first; requests without one are last. Equal ends are in the order of
-/// arrival.
+/// `edf-ordering-policy`: the earliest end of the time to live first; requests without one are last. Equal
+/// ends are in the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdfOrderingPolicy {}
@@ -64,8 +64,9 @@ impl OrderingPolicy for EdfOrderingPolicy {
     }
 }
 
-/// `slo-deadline-ordering-policy`: the earliest deadline for a first token first, the time of receipt plus the client's aim
-/// (`x-llm-d-slo-ttft-ms`). Requests without a valid aim are last. Equal deadlines are in the order of receipt.
+/// `slo-deadline-ordering-policy`: the earliest deadline for a first token first, the time of receipt plus
+/// the client's aim (`x-llm-d-slo-ttft-ms`). Requests without a valid aim are last. Equal deadlines are in
+/// the order of receipt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SloDeadlineOrderingPolicy {}

@@ -15,8 +15,9 @@ pub use soft_reflective_ceiling_policy::SoftReflectiveCeilingPolicy;
 
 /// Limits the share of the pool that each priority may use.
 pub trait UsageLimitPolicy: Debug + Send + Sync {
-    /// Fills in a ceiling for each of the priorities, which descend: a band is served while the saturation is below its ceiling.
-    /// Called once for each dispatch cycle, with the same `counter`, which the policy may use.
+    /// Fills in a ceiling for each of the priorities, which descend: a band is served while the saturation is
+    /// below its ceiling. Called once for each dispatch cycle, with the same `counter`, which the policy may
+    /// use.
     fn ceilings(&self, saturation: f64, priorities: &[i32], counter: &mut u64, ceilings: &mut Vec<f64>);
 }
 

@@ -8,7 +8,8 @@ use super::UsageLimitPolicy;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
 
-/// Ceilings from `max_ceiling` for the highest priority to `min_ceiling` for the lowest; `max_ceiling` for a single priority.
+/// Ceilings from `max_ceiling` for the highest priority to `min_ceiling` for the lowest; `max_ceiling` for a
+/// single priority.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PriorityHoldbackPolicy {

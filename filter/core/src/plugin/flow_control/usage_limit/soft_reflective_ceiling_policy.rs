@@ -10,8 +10,9 @@ use crate::plugin::{Plugin, Roles};
 /// Keeps the period finite where the saturation is just below 1.
 const ROUND_OFF: f64 = 1e-9;
 
-/// The highest priority always has the ceiling 1. The i-th of n below it has 1 while the saturation is below 1 − i·saturation/(n − 1),
-/// and above that in every k-th cycle, k = round(saturation / (1 − saturation)), else 0. At saturation 1 it has 0.
+/// The highest priority always has the ceiling 1. The i-th of n below it has 1 while the saturation is below
+/// 1 − i·saturation/(n − 1), and above that in every k-th cycle, k = round(saturation / (1 − saturation)),
+/// else 0. At saturation 1 it has 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftReflectiveCeilingPolicy {}
@@ -29,7 +30,8 @@ impl Plugin for SoftReflectiveCeilingPolicy {
 impl UsageLimitPolicy for SoftReflectiveCeilingPolicy {
     fn ceilings(&self, saturation: f64, priorities: &[i32], counter: &mut u64, ceilings: &mut Vec<f64>) {
         let steps = priorities.len().saturating_sub(1).max(1) as f64;
-        // The lowest priority is the first to be held back; cycles are counted only while it is, and not yet stopped.
+        // The lowest priority is the first to be held back; cycles are counted only while it is, and not yet
+        // stopped.
         let alternates = priorities.len() > 1 && saturation >= 1.0 - saturation && saturation < 1.0;
         let is_open = alternates && {
             *counter = counter.wrapping_add(1);

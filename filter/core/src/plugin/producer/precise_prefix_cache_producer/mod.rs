@@ -25,12 +25,13 @@ const MAX_SPECULATIVE_TTL: Duration = Duration::from_secs(60);
 /// Blocks that were sent to an endpoint in this part of the time need not be recorded again.
 const FRESH_SHARE: u32 = 4;
 
-/// The longest run of a prompt's blocks that an endpoint has cached, weighted by their tiers, or the blocks that it was sent within
-/// `speculativeTTL`, whichever are more. Where the events of an endpoint are incomplete, or the prompt is known neither by its text nor by
-/// its token ids, its blocks are those that it was sent before, as `approx-prefix-cache-producer` counts them.
+/// The longest run of a prompt's blocks that an endpoint has cached, weighted by their tiers, or the blocks
+/// that it was sent within `speculativeTTL`, whichever are more. Where the events of an endpoint are
+/// incomplete, or the prompt is known neither by its text nor by its token ids, its blocks are those that it
+/// was sent before, as `approx-prefix-cache-producer` counts them.
 ///
-/// The metrics agent follows the events and knows the texts and token ids of the blocks, so the EPP's settings of tokens, index and sockets are checked and
-/// have no effect.
+/// The metrics agent follows the events and knows the texts and token ids of the blocks, so the EPP's
+/// settings of tokens, index and sockets are checked and have no effect.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct PrecisePrefixCacheProducer {
@@ -40,7 +41,8 @@ pub struct PrecisePrefixCacheProducer {
     /// Accepted, without effect: prompts that were just sent always count.
     #[serde(rename = "speculativeIndexing")]
     _speculative_indexing: bool,
-    /// The time for which a prompt that was just sent counts as cached; 0 counts as 2 s, and more than 60 s as 60 s.
+    /// The time for which a prompt that was just sent counts as cached; 0 counts as 2 s, and more than 60 s
+    /// as 60 s.
     #[serde(rename = "speculativeTTL", deserialize_with = "crate::plugin::parameter::duration::deserialize")]
     speculative_ttl: Duration,
     /// Whether a request names the data-parallel rank that has cached its prompt.
@@ -139,7 +141,8 @@ impl PrecisePrefixCacheProducer {
         sent
     }
 
-    /// Whether the blocks that were counted for an endpoint are those of its run, and not more, which it was sent a short time ago.
+    /// Whether the blocks that were counted for an endpoint are those of its run, and not more, which it was
+    /// sent a short time ago.
     fn is_by_events(
         &self,
         cached: &CachedPrompt,
@@ -165,7 +168,8 @@ impl Recorder for PrecisePrefixCacheProducer {
 }
 
 impl PrecisePrefixCacheProducer {
-    /// The usage that the response is predicted to have, by the events of the server's cache where they count.
+    /// The usage that the response is predicted to have, by the events of the server's cache where they
+    /// count.
     fn predict_usage(&self, cycle: &Cycle<'_>, routed: &Routed<'_>) -> Option<UsagePrediction> {
         let prediction = self.approximate.predict_usage(cycle, routed)?;
         let matches = routed.matches?;

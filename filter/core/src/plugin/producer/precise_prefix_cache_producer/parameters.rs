@@ -93,8 +93,8 @@ pub(super) struct Backends {
 }
 
 impl From<Option<Vec<Backend>>> for Backends {
-    /// A tier that a given list leaves out weighs 1, as in the EPP. All tiers but graphics and main memory are one here, so the last name of
-    /// another tier counts.
+    /// A tier that a given list leaves out weighs 1, as in the EPP. All tiers but graphics and main memory
+    /// are one here, so the last name of another tier counts.
     fn from(declared: Option<Vec<Backend>>) -> Self {
         let Some(declared) = declared else {
             return Self { declared: Vec::new(), weights: TierWeights([1.0, 0.8, 1.0]) };

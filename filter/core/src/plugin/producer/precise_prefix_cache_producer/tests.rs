@@ -27,7 +27,8 @@ fn text() -> String {
     (0..4).map(|n| char::from(b'a' + n).to_string().repeat(BLOCK)).collect()
 }
 
-/// The caches of endpoints by their index; an endpoint that is left out has incomplete events. `None`: a block that it lacks.
+/// The caches of endpoints by their index; an endpoint that is left out has incomplete events. `None`: a
+/// block that it lacks.
 fn cached(caches: &[(u16, [Option<Tier>; 4])]) -> &'static CachedPrompt {
     cached_by(PromptKind::Text, caches)
 }

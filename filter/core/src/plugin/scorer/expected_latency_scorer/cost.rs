@@ -75,8 +75,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Counts the delay of other requests from now on: of those at these endpoints, which have this many, and of
-    /// those that arrive.
+    /// Counts the delay of other requests from now on: of those at these endpoints, which have this many, and
+    /// of those that arrive.
     pub(super) fn compare(&mut self, requests: &[f64]) {
         let endpoints = self.cycle.pool.as_slice().len().max(1) as f64;
         let arrivals = self.state.arrivals(self.cycle.now) * self.formula.elsewhere;
@@ -88,8 +88,8 @@ impl<'a> Costs<'a> {
         self.state
     }
 
-    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others send
-    /// there too.
+    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others
+    /// send there too.
     pub(in crate::plugin) fn requests(&self, endpoint: usize) -> f64 {
         let counted = self.cycle.load(endpoint).requests as f64;
         self.formula.requests(&self.row(endpoint), counted, self.cycle.comparable_load(endpoint).requests)
@@ -147,7 +147,8 @@ impl<'a> Costs<'a> {
         self.carried.min(self.cycle.max_request_tokens(endpoint))
     }
 
-    /// The words of the change that records the request at the endpoint, with the client's limit for a token if limits are counted.
+    /// The words of the change that records the request at the endpoint, with the client's limit for a token
+    /// if limits are counted.
     pub(in crate::plugin) fn sent(&self, endpoint: usize, token_limit: Option<u32>) -> Words {
         let carried = self.cycle.request.carried_tokens();
         let missing = self.prefix.missing_carried_tokens(self.estimated, carried, endpoint);

@@ -1,5 +1,6 @@
-//! The cost of an endpoint as a formula: no branches and no calls, so that the compiler computes several endpoints
-//! with each instruction. Explanations and expectations come from it as scores do, so that they cannot differ.
+//! The cost of an endpoint as a formula: no branches and no calls, so that the compiler computes several
+//! endpoints with each instruction. Explanations and expectations come from it as scores do, so that they
+//! cannot differ.
 
 use crate::state::latency::{CostRow, Slopes};
 
@@ -9,8 +10,8 @@ use crate::state::latency::{CostRow, Slopes};
 const MAX_READ: f64 = 0.8;
 
 /// Requests in flight that the mean of the candidates has more when delays of others are weighed. With a few
-/// requests in the pool the mean alone is a part of one, and a single request would make its endpoint several times
-/// dearer than an idle one.
+/// requests in the pool the mean alone is a part of one, and a single request would make its endpoint several
+/// times dearer than an idle one.
 const MORE_THAN_MEAN: f64 = 1.0;
 
 /// Rests of requests that a request waits for, per share of the KV cache above the share from which
@@ -52,7 +53,8 @@ pub(super) struct Formula {
     pub(super) places: f64,
     /// Milliseconds for which a request keeps its place.
     pub(super) rest: f64,
-    /// 1 / (the mean of the requests in flight at the candidates + [`MORE_THAN_MEAN`]); 0 before they are compared.
+    /// 1 / (the mean of the requests in flight at the candidates + [`MORE_THAN_MEAN`]); 0 before they are
+    /// compared.
     pub(super) decoding_share: f64,
 }
 
@@ -89,16 +91,16 @@ pub(super) struct Terms {
 }
 
 impl Formula {
-    /// Counts the delay of other requests from now on: of those at these endpoints, which have this many, and of
-    /// those that arrive.
+    /// Counts the delay of other requests from now on: of those at these endpoints, which have this many, and
+    /// of those that arrive.
     pub(super) fn compare(&mut self, requests: &[f64], arrivals: f64) {
         let (sum, number) = (requests.iter().sum::<f64>(), requests.len() as f64);
         self.arrivals = arrivals;
         self.decoding_share = number / (sum + MORE_THAN_MEAN * number).max(1.0);
     }
 
-    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others send
-    /// there too. `counted` are all requests in flight, `known` those of them that are compared.
+    /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others
+    /// send there too. `counted` are all requests in flight, `known` those of them that are compared.
     #[inline(always)]
     pub(super) fn requests(&self, row: &CostRow, counted: f64, known: f64) -> f64 {
         let unknown = row.shown + row.since * counted - known;

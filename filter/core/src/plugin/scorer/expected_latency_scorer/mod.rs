@@ -22,7 +22,8 @@ use crate::state::latency::LatencyState;
 /// 1 / (1 + cost / 1000): the cost is the expected time to the first output of the response and the delay of
 /// other requests, in milliseconds, rounded to half of one, so that endpoints that differ by less are equal.
 ///
-/// Everything that the cost depends on is counted by the proxy, read from the servers or [learnt](LatencyState) from responses.
+/// Everything that the cost depends on is counted by the proxy, read from the servers or
+/// [learnt](LatencyState) from responses.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExpectedLatencyScorer {

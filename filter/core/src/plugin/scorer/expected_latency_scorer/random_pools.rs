@@ -1,5 +1,5 @@
-//! The scores of random pools after random histories are bit for bit those of a formula that computes each endpoint
-//! from the state and the readings themselves.
+//! The scores of random pools after random histories are bit for bit those of a formula that computes each
+//! endpoint from the state and the readings themselves.
 
 use core::time::Duration;
 

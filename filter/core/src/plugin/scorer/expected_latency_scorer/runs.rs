@@ -1,5 +1,5 @@
-//! The scores of many endpoints: over endpoints that follow each other in the pool, the formula is a loop over plain
-//! arrays, which the compiler vectorizes.
+//! The scores of many endpoints: over endpoints that follow each other in the pool, the formula is a loop
+//! over plain arrays, which the compiler vectorizes.
 
 use core::mem::take;
 use core::ops::Range;
@@ -65,7 +65,8 @@ impl Costs<'_> {
         Some((self.columns?.rows(run.clone())?, self.cycle.input.in_flight.get(run)?))
     }
 
-    /// Subtracts the [deferred](crate::state::deferred_load) part from loads of `first` and the endpoints behind it.
+    /// Subtracts the [deferred](crate::state::deferred_load) part from loads of `first` and the endpoints
+    /// behind it.
     #[inline]
     fn subtract_deferred(&self, first: usize, loads: &mut Values, part: impl Fn(&FractionalLoad) -> f64) {
         let deferred = self.cycle.input.deferred.get(first..).unwrap_or_default();
@@ -106,8 +107,8 @@ fn values(of_run: impl Iterator<Item = f64>) -> Values {
     values
 }
 
-/// Calls `write` with the first endpoint of each run of candidates that follow each other in the pool, and with their
-/// slots.
+/// Calls `write` with the first endpoint of each run of candidates that follow each other in the pool, and
+/// with their slots.
 fn for_each_run(candidates: &[usize], mut slots: &mut [f64], write: impl Fn(usize, &mut [f64])) {
     let mut candidates = candidates;
     while let Some(&first) = candidates.first() {

@@ -205,7 +205,8 @@ fn the_older_a_reading_the_less_it_corrects_loads() {
         fixture.states = PluginStates::only(Box::new(state));
         default_costs(&fixture)[1]
     };
-    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean of both endpoints is half of these.
+    // Three waiting requests that are not known, of 100 tokens each, and eight in flight; the mean of both
+    // endpoints is half of these.
     let expected = |share: f64| {
         let arrivals = 0.1 / 2.0 * 128.0 * C / 1_000.0;
         let requests = 8.0 * share;

@@ -21,9 +21,10 @@ const RECENT: usize = 32;
 
 /// The beginning of a JSON text that is being written, whose objects have their members in order.
 ///
-/// The kept part is always a beginning of the whole text: after a part that is cut, nothing more is kept. Two bounds hold for the
-/// memory: for the bytes of all members that may still change places, and for their number. At a bound, the members that come
-/// last in order are left out, and the text is cut where they would begin.
+/// The kept part is always a beginning of the whole text: after a part that is cut, nothing more is kept. Two
+/// bounds hold for the memory: for the bytes of all members that may still change places, and for their
+/// number. At a bound, the members that come last in order are left out, and the text is cut where they would
+/// begin.
 pub(super) struct Kept<'a> {
     bytes: Vec<u8>,
     /// Limit of the text up to the end of the value that is being written.
@@ -32,8 +33,8 @@ pub(super) struct Kept<'a> {
     max: usize,
     /// The members of the objects that are open, outermost first.
     members: Vec<KeptMember<'a>>,
-    /// At the place of a name: the index at which a member with a name of this place was put last. Members change places
-    /// and leave, so the name at the index has to be compared.
+    /// At the place of a name: the index at which a member with a name of this place was put last. Members
+    /// change places and leave, so the name at the index has to be compared.
     recent: [usize; RECENT],
     /// The memory in which an object is put in order.
     ordered: Vec<u8>,
@@ -216,11 +217,13 @@ impl<'a> Kept<'a> {
         let Some(name) = name else { return };
         let kept = from..self.bytes.len();
         let members = self.members.get_mut(open.first..).unwrap_or_default();
-        // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put in order.
+        // Behind a member that is cut, only an earlier name can still be kept: then the object has to be put
+        // in order.
         open.is_sorted &= members.last().is_none_or(|last| last.name < name && !last.is_cut());
         let member = KeptMember { name, kept, bytes: total };
         if let Some(recent) = self.recent.get_mut(member.name.place()) {
-            // The last of equal keys counts. Those that are not found here are found when the members are sorted.
+            // The last of equal keys counts. Those that are not found here are found when the members are
+            // sorted.
             let before = recent.checked_sub(open.first).and_then(|at| members.get_mut(at));
             if let Some(before) = before.filter(|before| before.name == member.name) {
                 open.length -= before.bytes + 1;
@@ -270,8 +273,8 @@ impl<'a> Kept<'a> {
 
     /// Leaves members out until there is room for one called `name`; returns whether it can be kept.
     fn make_room(&mut self, open: &mut Open<'a>, name: &Ordered<'a>) -> bool {
-        // Sorting is amortized only over many members of this object: if other objects hold most of the places, its next member is left
-        // out instead.
+        // Sorting is amortized only over many members of this object: if other objects hold most of the
+        // places, its next member is left out instead.
         if self.members.len() - open.first >= MAX_MEMBERS / 2 {
             self.sort(open);
             let half = open.first + MAX_MEMBERS / 4;
@@ -311,7 +314,8 @@ impl<'a> Kept<'a> {
         self.members.truncate(open.first + kept);
     }
 
-    /// Writes the object's members in order, as far as they are kept; returns whether the last of them is cut.
+    /// Writes the object's members in order, as far as they are kept; returns whether the last of them is
+    /// cut.
     fn put_in_order(&mut self, open: &mut Open<'a>) -> bool {
         self.sort(open);
         let room = open.room();

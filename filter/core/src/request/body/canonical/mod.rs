@@ -1,9 +1,9 @@
-//! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones kept, `<`, `>`,
-//! `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
+//! JSON as the EPP's encoder writes it: without blanks, members sorted by key and the last of equal ones
+//! kept, `<`, `>`, `&`, U+2028 and U+2029 escaped, every number as a 64-bit float.
 //!
-//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so the limit of the whole
-//! object holds for each member, [in a bounded buffer](Kept). Behind the kept part, members with equal keys
-//! are all counted: to recognize them, their names would have to be kept.
+//! A beginning of the text is kept, the rest is counted. The members of an object may still change places, so
+//! the limit of the whole object holds for each member, [in a bounded buffer](Kept). Behind the kept part,
+//! members with equal keys are all counted: to recognize them, their names would have to be kept.
 
 mod kept;
 

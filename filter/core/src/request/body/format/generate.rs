@@ -114,7 +114,8 @@ impl<'a> Format<'a> for SglangGenerate<'a> {
     }
 }
 
-/// Images, videos and audio whose tokens are among the token ids, by modality. A placeholder without a hash has none.
+/// Images, videos and audio whose tokens are among the token ids, by modality. A placeholder without a hash
+/// has none.
 #[derive(Default)]
 struct Features {
     /// The modality's name, and the hashes of its items.

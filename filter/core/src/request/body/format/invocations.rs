@@ -1,13 +1,13 @@
-//! `/invocations`, the only path of a server on Amazon's platform for models: its bodies are chats, completions, embeddings, or of another
-//! API.
+//! `/invocations`, the only path of a server on Amazon's platform for models: its bodies are chats,
+//! completions, embeddings, or of another API.
 
 use super::{chat, completions};
 use crate::json::{self, Array, Object, Reader, Str, key, pass_array, value};
 use crate::request::body::object::{Format, Model, Refusal, Rules, read_parts};
 use crate::request::body::{Body, Options, Parser};
 
-/// Reads a body as the API that its fields name does. A body that breaks a rule of this API may be of another API: then it has no
-/// prompt.
+/// Reads a body as the API that its fields name does. A body that breaks a rule of this API may be of another
+/// API: then it has no prompt.
 #[derive(Default)]
 pub(super) struct Invocations;
 

@@ -79,7 +79,8 @@ apis! {
     VertexRawPredict = vertex::VertexRawPredict,
     /// Vertex AI's raw predictions over gRPC, streamed.
     VertexStreamRawPredict = vertex::VertexStreamRawPredict,
-    /// `/invocations`, as on Amazon's platform for models, whose bodies are chats, completions, embeddings, or others.
+    /// `/invocations`, as on Amazon's platform for models, whose bodies are chats, completions, embeddings,
+    /// or others.
     Invocations = invocations::Invocations,
     /// vLLM's batches of chats.
     ChatBatch = chat_batch::ChatBatch<'_>,
@@ -100,7 +101,8 @@ impl Api {
         self.rules().model == Model::InHeader
     }
 
-    /// Whether the request is the first message of the body, in the framing of gRPC, and the rest of the body may follow later.
+    /// Whether the request is the first message of the body, in the framing of gRPC, and the rest of the body
+    /// may follow later.
     pub fn reads_first_message(self) -> bool {
         self.rules().messages.is_some()
     }

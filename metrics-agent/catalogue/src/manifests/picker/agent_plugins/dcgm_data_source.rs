@@ -18,7 +18,8 @@ pub(in crate::manifests::picker) struct DcgmDataSource {
     /// Accepted, without effect: the agent's flags name the trusted certificates.
     #[serde(rename = "insecureSkipVerify")]
     _insecure_skip_verify: bool,
-    /// Whether an exporter has the address of the pod's node, where that is known, in place of the endpoint's.
+    /// Whether an exporter has the address of the pod's node, where that is known, in place of the
+    /// endpoint's.
     pub(in crate::manifests::picker) use_node_address: bool,
     /// Time between scrapes, above 0. `None`: the agent's own.
     #[serde(deserialize_with = "interval")]

@@ -19,7 +19,8 @@ pub(in crate::manifests::picker) struct MetricsDataSource {
     /// Accepted, without effect: the agent's flags name the trusted certificates.
     #[serde(rename = "insecureSkipVerify")]
     _insecure_skip_verify: bool,
-    /// PEM file of the certificates to trust. Not supported, so only the empty path passes [`Scraping`](crate::manifests::picker::Scraping).
+    /// PEM file of the certificates to trust. Not supported, so only the empty path passes
+    /// [`Scraping`](crate::manifests::picker::Scraping).
     pub(in crate::manifests::picker) ca_cert_path: String,
     /// PEM file of the client's certificate. Not supported either.
     pub(in crate::manifests::picker) client_cert_path: String,

@@ -1,4 +1,5 @@
-//! Plugins that the agent reads and the filter never receives: plugins of the data layer, and plugins without effect.
+//! Plugins that the agent reads and the filter never receives: plugins of the data layer, and plugins without
+//! effect.
 
 pub(super) mod core_metrics_extractor;
 pub(super) mod dcgm_data_source;
@@ -111,9 +112,9 @@ impl FileDiscovery {
     }
 }
 
-/// `disagg-headers-handler` and its first name `prefill-header-handler`. In the EPP they write the headers that name the
-/// endpoints of other stages where the profile handler does not. Here profile handlers always write them, so that these plugins
-/// have no effect.
+/// `disagg-headers-handler` and its first name `prefill-header-handler`. In the EPP they write the headers
+/// that name the endpoints of other stages where the profile handler does not. Here profile handlers always
+/// write them, so that these plugins have no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct DisaggHeadersHandler {

@@ -1,4 +1,5 @@
-//! An external processor that returns headers and bodies as they came: the server of Envoy's `ext_proc` filter, as far as a request needs it.
+//! An external processor that returns headers and bodies as they came: the server of Envoy's `ext_proc`
+//! filter, as far as a request needs it.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::BodyExt;

@@ -38,7 +38,8 @@ async fn start(manifest: &str, servers: &[&Server]) -> Stack {
     let stack = builder.picker_field("countTokens", true).start().await;
     let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
     stack.set_endpoints(&addresses);
-    // The picker and the cluster get them a moment after each other. Until both have them, calls are not served where they are picked.
+    // The picker and the cluster get them a moment after each other. Until both have them, calls are not
+    // served where they are picked.
     if !addresses.is_empty() {
         let picks = |address| format!("picks{{pool=\"default\",endpoint=\"{address}\"}}");
         eventually("calls are picked for a server, and reach it", async || {

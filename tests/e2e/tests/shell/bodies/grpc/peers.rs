@@ -92,7 +92,8 @@ struct Calls {
     cancelled: AtomicUsize,
 }
 
-/// A running server; it ends when dropped. What it does follows the last `|` in the text of a request's first message:
+/// A running server; it ends when dropped. What it does follows the last `|` in the text of a request's first
+/// message:
 ///
 /// - `stream N`: N chunks, and the complete response.
 /// - `talk`: a chunk for each message of the request.
