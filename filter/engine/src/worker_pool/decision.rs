@@ -89,7 +89,7 @@ pub(crate) struct PreparedRequest<'a> {
 pub(crate) struct PoolDecision {
     pub(crate) decision: Decision,
     /// The other decision about the request, if there is one.
-    pub(crate) compared: Option<Box<Compared>>,
+    pub(crate) compared: Option<Compared>,
     /// The times at which each endpoint was avoided, for an explanation.
     pub(crate) avoided: Vec<Period>,
 }
@@ -98,9 +98,9 @@ pub(crate) struct PoolDecision {
 #[derive(Debug)]
 pub(crate) enum Compared {
     /// The decision of the pool's shadow configuration.
-    Shadow(ShadowDecision),
+    Shadow(Box<ShadowDecision>),
     /// The choice of another picker, which acts.
-    Other(OtherPick, Agreement),
+    Other(Box<OtherPick>, Agreement),
 }
 
 impl PoolView {
@@ -168,9 +168,7 @@ impl PoolView {
             avoided = ledger.avoided().to_vec();
         }
         let mut changes = changes_of(&mut decision, pool);
-        if let Some(compared) = &mut compared
-            && let Compared::Shadow(shadow) = &mut **compared
-        {
+        if let Some(Compared::Shadow(shadow)) = &mut compared {
             add_records_of_shadow(&mut decision.records, &mut changes, &mut shadow.decision.records);
         }
         (PoolDecision { decision, compared, avoided }, changes)
@@ -186,10 +184,10 @@ impl PoolView {
         other: &PickAddresses,
         view: &DecisionInput<'_>,
         draws: &mut Draws,
-    ) -> (Decision, Option<Box<Compared>>) {
+    ) -> (Decision, Option<Compared>) {
         let (pipeline, pick) = (&self.topology().pipeline, other.endpoints_in(view.pool));
         let compared = pipeline.compare(&prepared.own, Acting::Other(&pick), view, &mut draws.shadow);
-        (compared.decision, Some(Box::new(Compared::Other(pick, compared.agreement))))
+        (compared.decision, Some(Compared::Other(Box::new(pick), compared.agreement)))
     }
 
     /// The decision of the shadow about a request on which the acting rules have decided.
@@ -201,10 +199,10 @@ impl PoolView {
         decision: &Decision,
         view: &DecisionInput<'_>,
         draws: &mut Draws,
-    ) -> Option<Box<Compared>> {
+    ) -> Option<Compared> {
         let Topology { pipeline, shadow, .. } = &**self.topology();
         let (shadow, acting) = (shadow.as_ref()?.pipeline(), Acting::Pipeline(pipeline, decision));
-        Some(Box::new(Compared::Shadow(shadow.compare(prepared, acting, view, &mut draws.shadow))))
+        Some(Compared::Shadow(Box::new(shadow.compare(prepared, acting, view, &mut draws.shadow))))
     }
 }
 

@@ -226,7 +226,7 @@ impl PoolView {
         let explanation = explain.then(|| self.explanation(&decided, routing));
         let PoolDecision { mut decision, compared, .. } = decided;
         let served_models = core::mem::take(&mut decision.served_models);
-        let (action, agreement) = match compared.map(|compared| *compared) {
+        let (action, agreement) = match compared {
             None => (self.action(decision, (request.subset.is_hint(), now), scratch), None),
             Some(Compared::Shadow(shadow)) => {
                 let action = self.action(decision, (request.subset.is_hint(), now), scratch);
@@ -241,7 +241,7 @@ impl PoolView {
     #[inline(never)]
     fn explanation(&self, decided: &PoolDecision, routing: &Routing<'_>) -> String {
         let PoolDecision { decision, compared, avoided } = decided;
-        let comparison = match (routing.other, compared.as_deref()) {
+        let comparison = match (routing.other, compared) {
             (Some(addresses), Some(Compared::Other(_, agreement))) => {
                 Some(format!("; the acting picker picks {}: {}", addresses.first, agreement.as_str()))
             }
