@@ -38,24 +38,25 @@ pub struct Feed {
     /// The position behind `deliveries`.
     #[prost(message, optional, tag = "2")]
     pub position: ::core::option::Option<Position>,
-    /// Oldest first. There may be more than one answer carries.
+    /// Oldest first. There may be more than one response carries.
     #[prost(message, repeated, tag = "3")]
     pub deliveries: ::prost::alloc::vec::Vec<Delivery>,
-    /// When the answer was written, since the Unix epoch, as `cached_since_ms` in the snapshot. 0: not sent; the proxy's clock counts.
+    /// When the response was written, since the Unix epoch, as `cached_since_ms` in the snapshot. 0: not sent;
+    /// the proxy's clock counts.
     #[prost(uint64, tag = "4")]
     pub since_epoch_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delivery {
-    /// The age of `changes` when the answer was written.
+    /// The age of `changes` when the response was written.
     #[prost(uint64, tag = "1")]
     pub age_ms: u64,
     /// A message `Changes`.
     #[prost(bytes = "bytes", tag = "2")]
     pub changes: ::prost::bytes::Bytes,
 }
-/// The changes that one proxy made in some milliseconds. Changes may arrive late, in any order and more than once. Times are ages when
-/// the message was made.
+/// The changes that a proxy made in some milliseconds. Changes may arrive late, in any order and more than
+/// once. Times are ages when the message was made.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Changes {
     /// Always 1. Raised only when an old reader would misread the other fields.
@@ -67,11 +68,11 @@ pub struct Changes {
     /// Grows when another worker of the process begins to send. Sequence numbers then begin again.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
-    /// One more than that of the message before, from 1 on.
+    /// One more than the number of the message before, from 1 on.
     #[prost(uint64, tag = "4")]
     pub sequence: u64,
-    /// How often the sender has missed changes of others. After a change, senders send the blocks of prompts again that they would leave
-    /// out because they sent them a moment ago.
+    /// How often the sender has missed changes of others. After a change, senders send the blocks of prompts
+    /// again that they would leave out because they sent them a short time before.
     #[prost(uint64, tag = "5")]
     pub resyncs: u64,
     /// Whether `loads` has all endpoints with load. Otherwise it has those whose load has changed.
@@ -134,7 +135,8 @@ pub struct Recovery {
     #[prost(uint32, tag = "3")]
     pub failures_before: u32,
 }
-/// An entry of a pool's stream of readings in a store that several agents share: an agent scrapes for the others.
+/// An entry of a pool's stream of readings in a store that several agents share: an agent scrapes for the
+/// others.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StoredReadings {
     /// Always 1. Raised only when an old reader would misread the other fields.

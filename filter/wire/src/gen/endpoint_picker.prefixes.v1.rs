@@ -7,10 +7,12 @@ pub struct CachedPrefixes {
     /// A random number of this agent's run and pool. A reader that names another log, or none, gets everything.
     #[prost(fixed64, tag = "2")]
     pub log: u64,
-    /// The version after the changes of this message. The reader names it in its next request. It has no other meaning, and may decrease.
+    /// The version after the changes of this message. The reader names it in its next request. It has no other
+    /// meaning, and may decrease.
     #[prost(uint64, tag = "3")]
     pub version: u64,
-    /// The message begins with everything: the reader first forgets all prefixes. Further messages may have more of it.
+    /// The message begins with everything: the reader first forgets all prefixes. Further messages may have more
+    /// of it.
     #[prost(bool, tag = "4")]
     pub whole: bool,
     /// All models that the endpoints serve, if `models_changed`.
@@ -19,13 +21,15 @@ pub struct CachedPrefixes {
     /// Whether `models` replaces the models of earlier messages; always set with `whole`.
     #[prost(bool, tag = "6")]
     pub models_changed: bool,
-    /// All endpoints whose events are followed, in every message. The reader forgets the prefixes of other endpoints.
+    /// All endpoints whose events are followed, in every message. The reader forgets the prefixes of other
+    /// endpoints.
     #[prost(message, repeated, tag = "7")]
     pub caches: ::prost::alloc::vec::Vec<CacheState>,
     /// Hashes of endpoints' names and addresses, as in reports. `Blocks.endpoints` has indexes in this list.
     #[prost(fixed64, repeated, tag = "8")]
     pub endpoints: ::prost::alloc::vec::Vec<u64>,
-    /// Prefixes that endpoints have stored since the last message. A pair of prefix and endpoint that the reader knows changes its tier.
+    /// Prefixes that endpoints have stored since the last message. A pair of prefix and endpoint that the reader
+    /// knows changes its tier.
     #[prost(message, optional, tag = "9")]
     pub stored: ::core::option::Option<Blocks>,
     /// Prefixes that endpoints no longer have; to be applied before `stored`. The reader may not know them.
@@ -54,7 +58,8 @@ pub struct CacheState {
 /// Pairs of a prefix and an endpoint, in columns of equal lengths.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Blocks {
-    /// The prefix before, or a model's root. It may come later, and an endpoint may have a prefix without the one before. Empty in `removed`.
+    /// The prefix before, or a model's root. It may come later, and an endpoint may have a prefix without the
+    /// one before. Empty in `removed`.
     #[prost(fixed64, repeated, tag = "1")]
     pub parents: ::prost::alloc::vec::Vec<u64>,
     #[prost(fixed64, repeated, tag = "2")]
@@ -68,10 +73,12 @@ pub struct Blocks {
     /// Indexes in `CachedPrefixes.endpoints`.
     #[prost(uint32, repeated, tag = "5")]
     pub endpoints: ::prost::alloc::vec::Vec<u32>,
-    /// The slowest tier of the prefix's blocks: 0 accelerator, 1 host memory, 2 other. In `removed` the tier where the prefix was.
+    /// The slowest tier of the prefix's blocks: 0 accelerator, 1 host memory, 2 other. In `removed` the tier
+    /// where the prefix was.
     #[prost(uint32, repeated, tag = "6")]
     pub tiers: ::prost::alloc::vec::Vec<u32>,
-    /// The data-parallel ranks whose caches have the prefix: bit n for rank n, of the ranks 0 to 7. 0 for a server without ranks. Empty: all are 0.
+    /// The data-parallel ranks whose caches have the prefix: bit n for rank n, of the ranks 0 to 7. 0 for a
+    /// server without ranks. Empty: all are 0.
     #[prost(uint32, repeated, tag = "7")]
     pub ranks: ::prost::alloc::vec::Vec<u32>,
 }
@@ -103,7 +110,8 @@ pub struct Model {
     /// Whether the tokenizer normalizes text to NFC.
     #[prost(bool, tag = "9")]
     pub normalizes: bool,
-    /// The root of the base model's token ids without salt. Absent: its prefixes are not known by their token ids.
+    /// The root of the base model's token ids without salt. Absent: its prefixes are not known by their token
+    /// ids.
     #[prost(fixed64, optional, tag = "10")]
     pub token_ids_root: ::core::option::Option<u64>,
 }

@@ -20,15 +20,18 @@ pub struct Report {
     pub abstained: u64,
     #[prost(message, repeated, tag = "7")]
     pub rejected: ::prost::alloc::vec::Vec<Rejected>,
-    /// Requests on which the shadow configuration agreed, and on which it did not. Absent without a shadow configuration.
+    /// Requests on which the shadow configuration agreed, and on which it did not. Absent without a shadow
+    /// configuration.
     #[prost(uint64, optional, tag = "8")]
     pub shadow_agreed: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "9")]
     pub shadow_disagreed: ::core::option::Option<u64>,
-    /// The queue in front of the pool. Absent unless requests wait: with the feature gate flowControl, in a proxy that has queues.
+    /// The queue in front of the pool. Absent unless requests wait: with the feature gate flowControl, in a
+    /// proxy that has queues.
     #[prost(message, optional, tag = "10")]
     pub flow_control: ::core::option::Option<FlowControl>,
-    /// Routed requests whose first attempt went to a server that is not among their destinations: the proxy does not follow the picks.
+    /// Routed requests whose first attempt went to a server that is not among their destinations: the proxy does
+    /// not follow the picks.
     #[prost(uint64, tag = "11")]
     pub served_elsewhere: u64,
     /// The filter's version. Empty: an older filter, which does not send it.
@@ -41,7 +44,8 @@ pub struct Report {
     pub prompt_blocks: u64,
     #[prost(uint64, tag = "15")]
     pub prompt_blocks_matched: u64,
-    /// How long the first output of each response took that is a stream of tokens, from the choice of the endpoint on. Counted as `picks`.
+    /// How long the first output of each response took that is a stream of tokens, from the choice of the
+    /// endpoint on. Counted as `picks`.
     #[prost(message, optional, tag = "16")]
     pub first_token: ::core::option::Option<Waits>,
     /// Streams that the setting resumeStreams of the pool covers. Absent without that setting.
@@ -78,18 +82,21 @@ pub struct EndpointReport {
     /// The endpoint is avoided because a request to it failed.
     #[prost(bool, tag = "5")]
     pub failing: bool,
-    /// Requests that failed there, and how long the first output of each body took, from the choice of the endpoint on. Both counted as `picks`.
+    /// Requests that failed there, and how long the first output of each body took, from the choice of the
+    /// endpoint on. Both counted as `picks`.
     #[prost(uint64, tag = "6")]
     pub failures: u64,
     #[prost(message, optional, tag = "7")]
     pub first_byte: ::core::option::Option<Waits>,
-    /// Tokens of prompts that the endpoint was predicted to have cached, and tokens of these prompts that it had cached. Only of responses that
-    /// report their cached tokens; an error of at most a block is none. Counted as `picks`.
+    /// Tokens of prompts that the endpoint was predicted to have cached, and tokens of these prompts that it had
+    /// cached. Only of responses that report their cached tokens; an error of at most a block is none. Counted
+    /// as `picks`.
     #[prost(uint64, tag = "8")]
     pub predicted_cached_tokens: u64,
     #[prost(uint64, tag = "9")]
     pub cached_tokens: u64,
-    /// The same predictions by their error: by the events of the endpoint's KV cache, and by the prompts that it was sent.
+    /// The same predictions by their error: by the events of the endpoint's KV cache, and by the prompts that it
+    /// was sent.
     #[prost(message, optional, tag = "10")]
     pub errors_by_events: ::core::option::Option<PredictionErrors>,
     #[prost(message, optional, tag = "11")]
@@ -98,8 +105,8 @@ pub struct EndpointReport {
 /// Predictions of cached tokens by their error.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PredictionErrors {
-    /// Responses whose error is up to each of the bounds (ERROR_BOUNDS in the rules, in tokens) and above the one before, and last those above
-    /// all. Zeros at the end are left out.
+    /// Responses whose error is up to each of the bounds (ERROR_BOUNDS in the rules, in tokens) and above the
+    /// one before, and last those above all. Zeros at the end are left out.
     #[prost(uint64, repeated, tag = "1")]
     pub counts: ::prost::alloc::vec::Vec<u64>,
     /// The sum of the errors, in tokens.
@@ -112,8 +119,8 @@ pub struct PredictionErrors {
 /// Times by their length.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Waits {
-    /// How many are up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the one before, and last those above all. Zeros at the
-    /// end are left out.
+    /// How many are up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the one before, and last
+    /// those above all. Zeros at the end are left out.
     #[prost(uint64, repeated, tag = "1")]
     pub counts: ::prost::alloc::vec::Vec<u64>,
     /// Their sum.
@@ -128,7 +135,8 @@ pub struct Resumptions {
     pub resumable: u64,
     #[prost(uint64, tag = "2")]
     pub resumed: u64,
-    /// Streams that it has sent and the client got cut, and streamed requests that passed it, without reasons that never occurred.
+    /// Streams that it has sent and the client got cut, and streamed requests that passed it, without reasons
+    /// that never occurred.
     #[prost(message, repeated, tag = "3")]
     pub cut: ::prost::alloc::vec::Vec<StreamReason>,
     #[prost(message, repeated, tag = "4")]
@@ -143,7 +151,7 @@ pub struct StreamReason {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rejected {
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     #[prost(uint32, tag = "1")]
     pub status: u32,
     #[prost(uint64, tag = "2")]
@@ -152,7 +160,8 @@ pub struct Rejected {
 /// The queue in front of the pool.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FlowControl {
-    /// Saturation of the stages of disaggregated serving when it was measured last; absent for a stage without endpoints.
+    /// Saturation of the stages of disaggregated serving when it was measured last; absent for a stage without
+    /// endpoints.
     #[prost(double, optional, tag = "1")]
     pub prefill_saturation: ::core::option::Option<f64>,
     #[prost(double, optional, tag = "2")]
@@ -193,8 +202,9 @@ pub struct Band {
     /// Waits that have ended since the start of the proxy, without outcomes that never occurred.
     #[prost(message, repeated, tag = "6")]
     pub outcomes: ::prost::alloc::vec::Vec<BandOutcome>,
-    /// Its tenants, in no order. At most 100 in all bands have figures of their own; all others of a band are one tenant, named `other`. That one is
-    /// present even without figures when a wait has ended, so that only an older proxy has `outcomes` and no tenants.
+    /// Its tenants, in no order. At most 100 in all bands have figures of their own; all others of a band are
+    /// one tenant, named `other`. `other` is present even without figures when a wait has ended, so that only an
+    /// older proxy has `outcomes` and no tenants.
     #[prost(message, repeated, tag = "7")]
     pub tenants: ::prost::alloc::vec::Vec<BandTenant>,
 }
@@ -209,8 +219,8 @@ pub struct BandTenant {
     pub requests: u64,
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
-    /// Waits that have ended since the tenant got its figures. A tenant that had none of its requests for long may lose them; if it comes back,
-    /// it begins from zero.
+    /// Waits that have ended since the tenant got its figures. A tenant that had none of its requests for long
+    /// may lose them; if it comes back, it begins from zero.
     #[prost(message, repeated, tag = "4")]
     pub outcomes: ::prost::alloc::vec::Vec<BandOutcome>,
 }
@@ -220,8 +230,8 @@ pub struct BandOutcome {
     /// The EPP's name: Dispatched, RejectedCapacity, EvictedTTL and so on.
     #[prost(string, tag = "1")]
     pub outcome: ::prost::alloc::string::String,
-    /// Requests by how long they waited: up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the one before, and last
-    /// those above all. Zeros at the end are left out.
+    /// Requests by how long they waited: up to each of the EPP's bounds (WAIT_BOUNDS in the rules) and above the
+    /// one before, and last those above all. Zeros at the end are left out.
     #[prost(uint64, repeated, tag = "2")]
     pub waits: ::prost::alloc::vec::Vec<u64>,
     /// How long they waited in all.

@@ -49,7 +49,8 @@ pub struct Policy {
     pub picker_config: ::core::option::Option<PickerConfig>,
     #[prost(message, repeated, tag = "3")]
     pub objectives: ::prost::alloc::vec::Vec<Objective>,
-    /// In order of precedence among rules that match alike: oldest resource first, then the resource's own order.
+    /// In order of precedence among rules that match alike: oldest resource first, then the resource's own
+    /// order.
     #[prost(message, repeated, tag = "4")]
     pub rewrite_rules: ::prost::alloc::vec::Vec<RewriteRule>,
     /// If not empty, requests for other models are answered with 404.
@@ -58,8 +59,8 @@ pub struct Policy {
     /// Write the endpoints' scores to the request's metadata, for later filters.
     #[prost(bool, tag = "6")]
     pub emit_endpoint_scores: bool,
-    /// The age of readings from which scorers give an endpoint the neutral score. Absent: old values are used, and missing ones count as
-    /// idle.
+    /// The age of readings from which scorers give an endpoint the neutral score. Absent: old values are used,
+    /// and missing ones count as idle.
     #[prost(uint64, optional, tag = "7")]
     pub neutral_score_after_ms: ::core::option::Option<u64>,
     /// How long an endpoint is avoided after its first failure; 0: not at all.
@@ -71,7 +72,7 @@ pub struct Policy {
     /// The rules that decide where ours differ from the EPP's, and its versions from each other.
     #[prost(enumeration = "EppRules", tag = "12")]
     pub epp_rules: i32,
-    /// Why every request is answered with 503, as the answer names it. Absent: requests are decided.
+    /// Why the response to every request is 503, as it says. Absent: requests are decided.
     #[prost(string, optional, tag = "13")]
     pub refusal: ::core::option::Option<::prost::alloc::string::String>,
     /// The names of other pools of the agent that take requests for which the pool has no room, in their order.
@@ -101,7 +102,8 @@ pub struct PickerConfig {
     #[prost(bool, tag = "6")]
     pub propagate_priority: bool,
 }
-/// How requests wait for capacity: the section flowControl of an EndpointPickerConfig, without its saturation detector.
+/// How requests wait for capacity: the section flowControl of an EndpointPickerConfig, without its saturation
+/// detector.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FlowControl {
     /// In all bands together; 0: unlimited.
@@ -233,7 +235,7 @@ pub struct Label {
 pub struct Reading {
     #[prost(bool, tag = "1")]
     pub ready: bool,
-    /// The age of the values when the answer was written. Absent: never scraped.
+    /// The age of the values when the response was written. Absent: never scraped.
     #[prost(uint64, optional, tag = "2")]
     pub age_ms: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "3")]
@@ -251,8 +253,9 @@ pub struct Reading {
     pub num_blocks: ::core::option::Option<u32>,
     #[prost(message, repeated, tag = "9")]
     pub attributes: ::prost::alloc::vec::Vec<Attribute>,
-    /// The time since the Unix epoch from which the server has its caches: the start of its process, or its return after failed scrapes.
-    /// A value that is later by more than 5 s than an earlier one of the same endpoint means a restart. Absent: unknown.
+    /// The time since the Unix epoch from which the server has its caches: the start of its process, or its
+    /// return after failed scrapes. A value that is later by more than 5 s than an earlier one of the same
+    /// endpoint means a restart. Absent: unknown.
     #[prost(uint64, optional, tag = "10")]
     pub cached_since_ms: ::core::option::Option<u64>,
     /// The models that the server lists. Absent: not known.

@@ -4,8 +4,9 @@ pub struct PostRouteModifyRequest {
     /// envoy.config.route.v3.Route
     #[prost(bytes = "bytes", tag = "1")]
     pub route: ::prost::bytes::Bytes,
-    /// PostRouteExtensionContext: the rule's backends of registered kinds, in the order of the rule, are its field 1 (repeated
-    /// ExtensionResource), each with the whole object of Kubernetes, as JSON, in its field 1 (bytes).
+    /// PostRouteExtensionContext: the rule's backends of registered kinds, in the order of the rule, are its
+    /// field 1 (repeated ExtensionResource), each with the whole object of Kubernetes, as JSON, in its field 1
+    /// (bytes).
     #[prost(bytes = "bytes", tag = "2")]
     pub post_route_context: ::prost::bytes::Bytes,
 }
