@@ -144,7 +144,7 @@ fn public_configurations_have_the_effects_of_the_page() {
     assert!(README.contains(&text), "README.md lacks {text:?}");
 }
 
-/// The page for users of the EPP names each type of one release that the other release lacks.
+/// The page for users of the EPP names each type that a release has and the other has not.
 #[test]
 fn types_of_one_release_alone_are_on_the_page_for_users_of_the_epp() {
     let [older, newer] = Release::ALL.map(|release| types::of(release).map(|it| it.name).collect::<Vec<_>>());
