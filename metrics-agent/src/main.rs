@@ -58,7 +58,7 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
             }
             Some(Command::Explain(flags)) => explain(&flags).await,
             Some(Command::Doctor { envoy_admin, agent }) => examine(envoy_admin, &agent).await,
-            None => start(flags).await.map(|()| ExitCode::SUCCESS),
+            None => Box::pin(start(flags)).await.map(|()| ExitCode::SUCCESS),
         }
     })
 }

@@ -297,7 +297,9 @@ mod tests {
 
     fn counts<T: Figure>(numbers: &[(&'static Statistic, &str, T)]) -> Figures<T> {
         let mut counts = Figures::default();
-        numbers.iter().for_each(|&(statistic, value, number)| counts.set(statistic, value, number));
+        for &(statistic, value, number) in numbers {
+            counts.set(statistic, value, number);
+        }
         counts
     }
 

@@ -67,12 +67,11 @@ impl LinkThread {
             let mut connection = access.map(|access| AgentConnection::new(&access, Arc::clone(stop)));
             while !stop.is_stopped() {
                 let begun = clock::now();
-                let has_sent = match &mut connection {
-                    Some(connection) => shared.send_due(connection, stop),
-                    None => {
-                        shared.advance_adoptions();
-                        false
-                    }
+                let has_sent = if let Some(connection) = &mut connection {
+                    shared.send_due(connection, stop)
+                } else {
+                    shared.advance_adoptions();
+                    false
                 };
                 each_round();
                 shared.pause(has_sent, begun, stop);

@@ -48,8 +48,11 @@ type NumberColumn = VecDeque<f32>;
 #[derive(Clone, Debug)]
 struct EndpointColumns([NumberColumn; SERIES.len()]);
 
-/// The series of an endpoint, with their names in JSON.
-const SERIES: [(&str, fn(&EndpointStatus) -> Option<f64>); 5] = [
+/// A series of an endpoint: its name in JSON, and its newest value.
+type Series = (&'static str, fn(&EndpointStatus) -> Option<f64>);
+
+/// The series of an endpoint.
+const SERIES: [Series; 5] = [
     ("waiting", |it| ready(it)?.waiting.map(|count| count as f64)),
     ("running", |it| ready(it)?.running.map(|count| count as f64)),
     ("kv_usage", |it| ready(it)?.kv_usage),

@@ -73,6 +73,7 @@ impl<'a> Ordered<'a> {
     }
 
     /// Its place among [`RECENT`] ones, by Fibonacci hashing (Knuth, The Art of Computer Programming 6.4).
+    #[expect(clippy::cast_possible_truncation, reason = "no more bits than a place has are left")]
     fn place(&self) -> usize {
         const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
         (self.first.wrapping_mul(GOLDEN_RATIO) >> (u64::BITS - RECENT.ilog2())) as usize
