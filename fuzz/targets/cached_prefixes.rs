@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use endpoint_picker::request::cached_prompt::PromptKind;
 use endpoint_picker::cached_prefixes::{PromptBytes, PromptTexts};
 use endpoint_picker::request::body::Api;
+use endpoint_picker::request::cached_prompt::PromptKind;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use libfuzzer_sys::fuzz_target;
 

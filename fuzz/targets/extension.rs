@@ -42,7 +42,9 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!((after.listeners.len(), after.routes.len()), (1, 2));
     assert!(after.clusters.len() <= 3);
     for (before, after) in [(translation.clusters, after.clusters), (translation.routes, after.routes)] {
-        for (before, after) in before.iter().zip(&after).filter(|(before, _)| WireMessage::read(before).is_ok()) {
+        for (before, after) in
+            before.iter().zip(&after).filter(|(before, _)| WireMessage::read(before).is_ok())
+        {
             assert!(before == after || WireMessage::read(after).is_ok());
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_kv_events::batch::Batch;
-use metrics_agent_kv_events::index::{Index, KeyedModel, Limits, IndexTotals};
+use metrics_agent_kv_events::index::{Index, IndexTotals, KeyedModel, Limits};
 use metrics_agent_kv_events::sequence::{KvMessage, Sequence};
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::zmtp::{Decoder, ReceivedPart, ZmtpError};

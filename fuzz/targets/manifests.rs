@@ -20,6 +20,7 @@ fuzz_target!(|input: &[u8]| {
         neutral_score_after: None,
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::V011,
+        rules: None,
         file_limits: FileLimits::default(),
     };
     match Plan::read(&[file], &options) {
