@@ -155,7 +155,8 @@ const TYPES: &[(&str, bool, Here)] = &[
             "an adapter that runs and waits counts once (countTwice: true for the EPP's count), and a server that reports no adapters counts as empty while others report some (unreportedAsEmpty: false)",
         ),
     ),
-    ("max-saturation-detector", BETA, Equal),
+    // No source names its level.
+    ("max-saturation-detector", ALPHA, Equal),
     ("max-score-picker", BETA, Equal),
     ("metrics-data-source", BETA, Equal),
     ("mm-embeddings-cache-producer", BETA, Equal),

@@ -199,7 +199,7 @@ extensionManagers:
     backendResources: [{group: inference.networking.k8s.io, version: v1, kind: InferencePool}]
     hooks:
       xdsTranslator:
-        post: [Route, Endpoints, EntryTranslation]
+        post: [Route, Endpoints, Translation]
         translation:
           listener: {includeAll: true}
           route: {includeAll: true}
