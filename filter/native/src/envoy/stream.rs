@@ -19,6 +19,10 @@ use super::resumer::{KeptBody, OwnStream, stream_api};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
 
+/// Maximum number of bytes by which a change lengthens a body. Most of them are a model's name: by default
+/// Envoy takes 60 KiB of headers, one of which may name it, and JSON may spell each byte with six.
+const MAX_GROWTH: u64 = 512 << 10;
+
 /// Next step of Envoy for a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -190,8 +194,10 @@ impl Stream {
             exchange.request_headers(pool, envoy, end_of_stream)
         });
         if let (Outcome::Hold | Outcome::Wait, Some(picking)) = (&outcome, &self.picking) {
-            // So that the listener needs no larger limit of its own. No body is longer than its head says.
-            let length = picking.exchange.declared_length().unwrap_or(u64::MAX);
+            // So that the listener needs no larger limit of its own. Until it is changed, no body is longer
+            // than its head says.
+            let declared = picking.exchange.declared_length().unwrap_or(u64::MAX);
+            let length = declared.saturating_add(MAX_GROWTH);
             request.raise_buffer_limit(picking.worker.buffer_limit().min(length));
         }
         outcome

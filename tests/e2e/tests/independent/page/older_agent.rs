@@ -46,7 +46,7 @@ async fn what_an_older_agent_does_not_report_is_a_dash_and_no_script_fails() {
     assert_eq!(
         tiles,
         [
-            "Requests routed –",
+            "Routed –",
             "Left to Envoy –",
             "Rejected –",
             "Proxies 1 unknown",
