@@ -56,7 +56,7 @@ async fn what_an_older_agent_does_not_report_is_a_dash_and_no_script_fails() {
         ]
     );
     let proxies: Vec<String> = browser.evaluate(&texts("#proxies tbody td")).await.unwrap();
-    assert_eq!(proxies, ["envoy-1", "unknown", "9", "–", "0", "0", "10 ms"]);
+    assert_eq!(proxies, ["envoy-1", "unknown", "9", "–", "–", "0", "0", "10 ms"]);
     let open = "(() => { document.querySelector('#endpoints tbody tr').click(); return true; })()";
     assert!(browser.evaluate::<bool>(open).await.unwrap());
     let facts: Vec<String> = browser.evaluate(&texts("#details dd")).await.unwrap();
