@@ -213,7 +213,7 @@ flowControl: {noEndpointRequestTTL: 9s}";
         (EppRules::V011, newer),
         (EppRules::Own, removed),
         (EppRules::Own, newer),
-        // Ours are in no version, and a name is no type.
+        // Ours are in no version, and a name is not a type.
         (
             EppRules::V010,
             "plugins: [{type: expected-latency-scorer}, {type: queue-scorer, name: active-request-filter}]",

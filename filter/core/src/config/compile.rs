@@ -196,8 +196,8 @@ impl Plugins {
     }
 
     /// Lets the saturation detector filter last in each profile that does not name it, as the EPP has done
-    /// since v0.11 (#1741). A detector that is no filter does not, and our own rules by expected latency have
-    /// no use for it.
+    /// since v0.11 (#1741). A detector that is not a filter does not, and a profile with our own
+    /// `expected-latency-scorer` gets none.
     pub(super) fn filter_by_saturation(
         &self,
         detector: &str,

@@ -59,7 +59,7 @@ fn the_detector_filters_last_in_every_profile_that_does_not_name_it() {
         let v011 = filters(EppRules::V011, &config(detector));
         assert_eq!(v011.as_deref(), Some("d in prefill"), "decode has it as its first");
     }
-    // It is no filter, so that its children have to be in the profiles.
+    // It is not a filter, so that its children have to be in the profiles.
     let combined = json!({
         "plugins": [{"type": "queue-scorer"}, {"type": "utilization-detector"},
             {"type": "max-saturation-detector", "name": "d", "parameters": {"detectors": ["utilization-detector"]}}],

@@ -71,7 +71,7 @@ struct FileContents {
 
 impl fmt::Debug for FileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Contents")
+        f.write_str("FileContents")
     }
 }
 

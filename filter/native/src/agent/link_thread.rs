@@ -8,8 +8,7 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use endpoint_picker::period::Period;
-use endpoint_picker_engine::link::Link;
-use endpoint_picker_engine::link::LinkedPool as _;
+use endpoint_picker_engine::link::{Link, LinkedPool as _};
 use parking_lot::Mutex;
 
 use super::batch::{self, PoolCall};

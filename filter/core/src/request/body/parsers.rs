@@ -160,7 +160,7 @@ fn ends_with_segments(path: &str, end: &str) -> bool {
 }
 
 /// Whether the path is one of `api`, which claims this end, by our own rules. A method of gRPC is in a
-/// service of any package, whose name is no segment of its own.
+/// service of any package, whose name is not a segment of its own.
 fn is_end_by_segments(path: &str, end: &str, api: Api) -> bool {
     if api.rules().messages.is_some() {
         return path.ends_with(end);
