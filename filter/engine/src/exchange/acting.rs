@@ -9,8 +9,9 @@ use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker_wire::statistics::Count;
 
-use super::decider::{Decided, ExpectedTokens, NewBody};
+use super::decider::{Decided, ExpectedTokens};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
+use super::new_body::NewBody;
 use super::response::Judged;
 use super::served::Served;
 use super::{Exchange, Flow, Progress, Turn};
