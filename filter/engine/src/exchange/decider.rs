@@ -34,7 +34,7 @@ const TEXT_FACTOR: usize = 4;
 /// The decision for one request.
 pub(super) enum Decided {
     /// It is decided.
-    Made { directive: Directive, tokens: ExpectedTokens },
+    Made { directive: Directive, response: ExpectedResponse },
     /// It waits in the queue.
     Waits,
     /// The pool at this place among the other pools takes it.
@@ -43,18 +43,20 @@ pub(super) enum Decided {
     Refused(Rejection),
 }
 
-/// The tokens of a response, as far as they are known before it begins.
+/// A response, as far as it is known before it begins.
 #[derive(Debug, Default)]
-pub(super) struct ExpectedTokens {
+pub(super) struct ExpectedResponse {
     /// The labels of the request's models.
     pub(super) models: RequestLabels,
-    /// Whether the client requests them as a stream. Of a response over HTTP, the content type shows it.
-    pub(super) are_streamed: bool,
+    /// Whether the client requests it as a stream. Of a response over HTTP, the content type shows it.
+    pub(super) is_streamed: bool,
+    /// Whether its id is read, because later requests may name it.
+    pub(super) is_stored: bool,
 }
 
 impl From<Directive> for Decided {
     fn from(directive: Directive) -> Self {
-        Self::Made { directive, tokens: ExpectedTokens::default() }
+        Self::Made { directive, response: ExpectedResponse::default() }
     }
 }
 
@@ -99,7 +101,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(moves);
         }
         let subset = subset_hint(self.proxy);
-        let request = Request { headers: self.head.headers(), subset, ..Request::default() };
+        let request =
+            Request { headers: self.head.headers(), subset, stored: self.head.stored, ..Request::default() };
         let now = self.proxy.now()?;
         self.route(&request, false, now).map(Decided::from)
     }
@@ -261,7 +264,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let whole = whole.filter(|_| self.view.topology().reads_caches());
         let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
-        let request = Request { cached: cached.as_ref(), failed: self.failed, ..request };
+        let stored = request.stored.or(self.head.stored);
+        let request = Request { cached: cached.as_ref(), failed: self.failed, stored, ..request };
         let mut directive = self.route(&request, true, now)?;
         if !self.pool.fallback.is_empty() {
             self.allow_retries(&mut directive, body, resolution.model);
@@ -281,8 +285,10 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });
-        let tokens = ExpectedTokens { models: models.unwrap_or_default(), are_streamed: body.stream };
-        Ok(Decided::Made { directive, tokens })
+        let is_stored = body.is_stored && self.view.topology().pipeline.follows_stored_responses();
+        let models = models.unwrap_or_default();
+        let response = ExpectedResponse { models, is_streamed: body.stream, is_stored };
+        Ok(Decided::Made { directive, response })
     }
 
     /// Names the other pools whose endpoints may be tried for a request with this body and model. A request

@@ -336,6 +336,9 @@ impl Exchange {
         if let Some(error) = findings.error {
             self.take_error(pool, proxy, error);
         }
+        if let Some(stored) = findings.stored {
+            self.remember(pool, stored);
+        }
         if end_of_stream {
             self.complete(pool, proxy);
         } else if self.assignment.has_begun() {
