@@ -31,7 +31,7 @@ check-epp: ## Print what the agent says of the EPP's public configurations and t
 	$(CARGO) test $(programs) --test manifests -- public:: --nocapture --test-threads 1
 
 .PHONY: epp-drift
-epp-drift: ## Compare the names in a checkout of llm-d-router with the catalogue (SOURCE=/path/to/llm-d-router; OLDER=: with those of an older checkout, too)
+epp-drift: ## Compare the names and defaults in a checkout of llm-d-router with the catalogue (SOURCE=/path/to/llm-d-router; OLDER=: with those of an older checkout, too)
 	$(CARGO) build $(programs) --bin metrics-agent
 	@tools/check/epp-drift $(target_dir)/debug/metrics-agent $(SOURCE) $(OLDER)
 

@@ -43,8 +43,8 @@ fn drift(folders: &[&Path]) -> Output {
 fn differences_between_checkouts_and_types_that_the_catalogue_lacks_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let (older, newer) = (folder.path().join("older"), folder.path().join("newer"));
-    write_checkout(&older, "old", "queue-scorer", "\tMost int `json:\"most\"`\n");
-    let parameters = "\tMost int `json:\"most\"`\n\tName string `json:\"name,omitempty\"`\n";
+    write_checkout(&older, "old", "queue-scorer", "\tMost int `json:\"mostWanted\"`\n");
+    let parameters = "\tMost int `json:\"mostWanted\"`\n\tName string `json:\"name,omitempty\"`\n";
     write_checkout(&newer, "new", "never-seen-scorer", parameters);
 
     let output = drift(&[&older]);
@@ -52,7 +52,15 @@ fn differences_between_checkouts_and_types_that_the_catalogue_lacks_are_listed()
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(
         text.lines().collect::<Vec<_>>(),
-        ["type queue-scorer: accepted", "1 types, 1 parameters, 1 gates, 1 flags, 1 headers, 1 metrics"]
+        [
+            "type queue-scorer: accepted",
+            "catalogue: parameter queue-scorer.mostWanted: not in the catalogue",
+            "catalogue: gate someGate: unknown feature gate \"someGate\"; allowed are flowControl, haPopulateNonLeaderDatastore",
+            "catalogue: flag old-port: not in the catalogue",
+            "catalogue: header x-llm-d-old: not in the catalogue",
+            "catalogue: metric old_total: not in the catalogue",
+            "1 types, 1 parameters, 1 gates, 1 flags, 1 headers, 1 metrics"
+        ]
     );
 
     let output = drift(&[&newer, &older]);
@@ -64,11 +72,43 @@ fn differences_between_checkouts_and_types_that_the_catalogue_lacks_are_listed()
         "drift: flag old-port 9002 -> absent",
         "drift: header x-llm-d-new absent -> there",
         "drift: metric old_total there -> absent",
-        "drift: parameter never-seen-scorer.most absent -> 7",
+        "drift: parameter never-seen-scorer.mostWanted absent -> 7",
         "drift: parameter never-seen-scorer.name absent -> zero string",
         "drift: type never-seen-scorer absent -> beta",
         "drift: type queue-scorer beta -> absent",
     ] {
         assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_name_of_the_catalogue_with_another_default_is_listed_and_one_with_the_same_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, parameter, default, expected) in [
+        (
+            "load-aware-scorer",
+            "threshold",
+            "7",
+            vec!["catalogue: parameter load-aware-scorer.threshold: 7, here 128"],
+        ),
+        ("load-aware-scorer", "threshold", "128", vec![]),
+        ("latency-scorer", "tpotWeight", "0.20", vec![]),
+        (
+            "concurrency-detector",
+            "concurrencyMode",
+            "\"tokens\"",
+            vec!["catalogue: parameter concurrency-detector.concurrencyMode: tokens, here requests"],
+        ),
+    ] {
+        write_checkout(folder.path(), "old", name, &format!("\tMost int `json:\"{parameter}\"`\n"));
+        let plugin = folder.path().join("pkg/epp/plugins/queue/plugin.go");
+        let text = fs::read_to_string(&plugin)
+            .unwrap()
+            .replace("defaultMost = 7", &format!("defaultMost = {default}"));
+        fs::write(&plugin, text).unwrap();
+        let output = drift(&[folder.path()]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let found: Vec<&str> = text.lines().filter(|line| line.starts_with("catalogue: parameter")).collect();
+        assert_eq!(found, expected, "{text}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
