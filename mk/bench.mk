@@ -16,8 +16,10 @@ soak: build bench-program $(if $(WHOLE),native) ## Run the same load for long (S
 	@$(target_dir)/debug/bench soak $(addprefix --seconds ,$(SECONDS)) $(if $(WHOLE),--whole --workers 2 --rate 100)
 
 .PHONY: parity
-parity: build bench-program ## Compare decisions with the EPP (Go builds it, or EPP=/path/to/epp), side by side in Envoy (EPP_RULES=ebab68792 with EPP=: the later commit; SEED=n)
-	@epp=$$(EPP_RULES='$(EPP_RULES)' tools/setup/epp) && EPP=$$epp $(target_dir)/debug/bench parity $(addprefix --epp-rules ,$(EPP_RULES)) $(addprefix --seed ,$(SEED))
+parity: tools wasm native bench-program ## Compare decisions with the EPP's v0.10.0 and a later commit, side by side in Envoy (FILTER=native, EPP_RULES=v0.10: only these; EPP= or EPP_SOURCE=: where it is; CASES=50000 in all, SEED=n)
+	$(CARGO) build $(programs) --bin metrics-agent
+	@FORMS='$(if $(filter file,$(origin FILTER)),wasm native,$(FILTER))' VERSIONS='$(or $(EPP_RULES),v0.10 $(if $(EPP),,ebab68792))' CASES='$(CASES)' \
+		EPP='$(EPP)' EPP_SOURCE='$(EPP_SOURCE)' tools/test/parity $(target_dir)/debug/bench $(addprefix --seed ,$(SEED))
 
 .PHONY: bench
 bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs/benchmarks; B=--help)

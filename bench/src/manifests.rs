@@ -42,6 +42,17 @@ impl Manifests {
         Ok(self)
     }
 
+    /// The port of the first rank of each server, where a plugin names one.
+    #[must_use]
+    pub(crate) fn with_primary_port(mut self, port: u16) -> Self {
+        for plugin in self.config["plugins"].as_array_mut().into_iter().flatten() {
+            if let Some(named) = plugin.pointer_mut("/parameters/primaryPort") {
+                *named = port.into();
+            }
+        }
+        self
+    }
+
     /// Writes all documents, as the agent reads them. JSON is YAML too.
     pub fn write(&self, path: &Path) -> Result<()> {
         let all = std::iter::once(&self.config).chain(&self.others);

@@ -8,8 +8,22 @@ use std::fmt::{self, Display};
 
 /// The header that names the server of the prefill stage.
 pub(crate) const PREFILL: &str = "x-prefiller-host-port";
+/// The header that names the server of the encode stage.
+pub(crate) const ENCODE: &str = "x-encoder-hosts-ports";
+/// The header that names a data-parallel rank.
+pub(crate) const RANK: &str = "x-data-parallel-host-port";
 /// The header that names a server to copy KV blocks from.
 pub(crate) const CACHE_SOURCE: &str = "x-kv-cache-source-host-port";
+/// The header of responses that names the endpoint of a session.
+pub(crate) const SESSION: &str = "x-session-token";
+
+/// The headers that name servers.
+pub(crate) const NAMING: [&str; 5] = [PREFILL, ENCODE, RANK, CACHE_SOURCE, SESSION];
+
+/// The text in a header of a request that the address of a server takes the place of.
+pub(crate) fn address_placeholder(server: usize) -> String {
+    format!("{{server {server}}}")
+}
 
 /// The metrics of one model server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,7 +98,7 @@ pub enum Answer {
         /// The total scores of the endpoints that were scored, where the picker returns them.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         scores: BTreeMap<usize, f64>,
-        /// The servers that the picker named to it, by the header.
+        /// The servers that the picker named to it or to the client, by the header.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         named: BTreeMap<String, usize>,
     },
@@ -134,6 +148,17 @@ impl Request {
             body: Some(body),
             headers: vec![],
         }
+    }
+
+    /// The further headers, with the addresses of these servers.
+    pub(crate) fn headers_with(&self, addresses: &[String]) -> Vec<(String, String)> {
+        let mut headers = self.headers.clone();
+        for (_, value) in headers.iter_mut().filter(|(_, value)| value.contains('{')) {
+            for (server, address) in addresses.iter().enumerate() {
+                *value = value.replace(&address_placeholder(server), address);
+            }
+        }
+        headers
     }
 
     /// A request to which no server may respond, and that changes nothing.

@@ -8,7 +8,7 @@ mod body;
 pub mod configuration;
 mod odd;
 
-use super::case::{Adapters, Case, Request, ServerState};
+use super::case::{self, Adapters, Case, Request, ServerState};
 use super::ours::{Expected, Ours, Prediction};
 use super::setup::{Comparison, Setup, Varies};
 use anyhow::{Result, ensure};
@@ -26,25 +26,41 @@ pub struct Generator<'a> {
     ours: Ours,
     draw: Draw,
     drawn: usize,
+    /// Consecutive cases that find the servers in one state.
+    cases_of_a_state: usize,
+    servers: Vec<ServerState>,
+    /// Whether a filter reads the header of conformance tests.
+    names_endpoints: bool,
 }
 
 impl<'a> Generator<'a> {
     /// Equal seeds give equal cases.
-    pub fn new(comparison: &'a Comparison, seed: u64) -> Result<Self> {
-        let draw = Draw { rng: SplitMix64::new(seed), bad_bodies: 0, other_apis: 0 };
-        Ok(Self { setup: comparison.setup, ours: Ours::new(comparison)?, draw, drawn: 0 })
+    pub fn new(comparison: &'a Comparison, seed: u64, cases_of_a_state: usize) -> Result<Self> {
+        Ok(Self {
+            setup: comparison.setup,
+            ours: Ours::new(comparison)?,
+            draw: Draw::new(seed),
+            drawn: 0,
+            cases_of_a_state,
+            servers: Vec::new(),
+            names_endpoints: comparison.has_plugin("header-based-testing-filter"),
+        })
     }
 
     /// The next case with its prediction; the ledger changes by the prediction.
     pub fn next_case(&mut self) -> Result<(Case, Prediction)> {
+        if self.drawn.is_multiple_of(self.cases_of_a_state) {
+            self.servers = self.servers();
+        }
         self.drawn += 1;
-        let mut case = Case { servers: self.servers(), held: self.held(), request: self.request() };
+        let mut case = self.case();
         self.ours.hold(&case)?;
         let mut prediction = self.ours.predict(&case)?;
         while self.setup.varies(Varies::NamedServers) && !prediction.is_forced() && prediction.leaves_traces()
         {
             // A hint would leave no server to name.
-            case = Case { servers: self.servers(), held: self.held(), request: self.request() };
+            self.servers = self.servers();
+            case = self.case();
             prediction = self.ours.predict(&case)?;
         }
         if let Expected::Served { best, .. } = &prediction.expected
@@ -57,6 +73,10 @@ impl<'a> Generator<'a> {
         }
         self.ours.remember(&prediction);
         Ok((case, prediction))
+    }
+
+    fn case(&mut self) -> Case {
+        Case { servers: self.servers.clone(), held: self.held(), request: self.request() }
     }
 
     fn servers(&mut self) -> Vec<ServerState> {
@@ -105,13 +125,25 @@ impl<'a> Generator<'a> {
                 .headers
                 .push(("x-tier".to_owned(), (*self.draw.one_of(&["gold", "silver", "lead"])).to_owned()));
         }
+        if self.setup.varies(Varies::Profiles) && self.draw.chance(40) {
+            let name = *self.draw.one_of(&["decode", "other", "other", "none"]);
+            request.headers.push(("epp-profile".to_owned(), name.to_owned()));
+        }
+        if self.names_endpoints && self.draw.chance(90) {
+            let servers: Vec<String> = (0..self.setup.servers)
+                .filter(|_| self.draw.chance(60))
+                .map(case::address_placeholder)
+                .collect();
+            request.headers.push(("test-epp-endpoint-selection".to_owned(), servers.join(", ")));
+        }
         request
     }
 
     fn request_without_headers(&mut self) -> Request {
         let adapters = self.setup.varies(Varies::Adapters);
         if self.setup.varies(Varies::NamedServers) {
-            return self.draw.ordinary(adapters);
+            let has_media = self.setup.varies(Varies::Media) && self.draw.chance(40);
+            return if has_media { self.draw.with_images() } else { self.draw.ordinary(adapters) };
         }
         // The first requests go to one server each, so that none is left that was never used.
         if self.drawn <= self.setup.servers {
@@ -145,8 +177,16 @@ struct Draw {
 }
 
 impl Draw {
+    fn new(seed: u64) -> Self {
+        Self { rng: SplitMix64::new(seed), bad_bodies: 0, other_apis: 0 }
+    }
+
     fn below(&mut self, bound: usize) -> u64 {
         self.rng.below(bound) as u64
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        self.rng.below(length)
     }
 
     fn chance(&mut self, percent: usize) -> bool {

@@ -1,8 +1,8 @@
 //! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the
 //! totals.
 
-use super::case::{CACHE_SOURCE, Case, PREFILL, Refusal, Request, ServerState};
-use crate::parity::setup::{Comparison, Setup, Varies};
+use super::case::{CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState};
+use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Result, ensure};
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Decision, Outcome, ProfileRun};
@@ -16,7 +16,6 @@ use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::{input::DecisionInput, request};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +30,21 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     ledger: LocalLedger,
-    /// Whether chance may name servers in headers.
-    names_servers: bool,
+    /// Whether chance names servers to copy KV blocks from.
+    names_sources: bool,
+    picker: Picker,
+    addresses: Vec<String>,
+}
+
+/// The part that chance has in a pick.
+#[derive(Clone, Copy, Debug)]
+enum Picker {
+    /// It breaks ties.
+    Best,
+    /// It draws in proportion to the totals.
+    Weighted,
+    /// It draws any.
+    Random,
 }
 
 /// The ends of a case that our rules allow.
@@ -70,12 +82,25 @@ impl Ours {
         let (setup, pipeline) = (comparison.setup, comparison.pipeline()?);
         let endpoints = (0..setup.servers).map(|index| {
             let labels = setup.labels(index);
-            Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), address(index), labels)
+            Endpoint::new(format!("default/{}", Setup::endpoint_name(index)), setup.address(index), labels)
         });
         let pool = Endpoints::new("default".to_owned(), endpoints.collect())?;
         let mut ledger = LocalLedger::default();
         ledger.adopt(Arc::new(pool), [&pipeline], Duration::ZERO);
-        Ok(Self { pipeline, ledger, names_servers: setup.varies(Varies::NamedServers) })
+        let picker = if comparison.has_plugin("random-picker") {
+            Picker::Random
+        } else if comparison.has_plugin("weighted-random-picker") {
+            Picker::Weighted
+        } else {
+            Picker::Best
+        };
+        Ok(Self {
+            pipeline,
+            ledger,
+            names_sources: comparison.has_plugin("p2p-source-producer"),
+            picker,
+            addresses: (0..setup.servers).map(|server| setup.address(server).to_string()).collect(),
+        })
     }
 
     /// Sends the requests that are held while the case's own is decided, and ends the requests of the case
@@ -97,10 +122,11 @@ impl Ours {
         ensure!(case.servers.len() == pool.as_slice().len(), "every server has a state");
         let readings: Vec<Reading> = case.servers.iter().map(reading).collect();
         let view: DecisionInput<'_> = self.ledger.ledger().input(&readings, NOW);
-        let headers = sent_headers(&case.request, "0").collect();
+        let sent = case.request.headers_with(&self.addresses);
+        let headers = headers(&case.request.path, &sent, "0").collect();
         let request = request::Request {
             headers: Headers(&headers),
-            subset: subset(&case.request),
+            subset: self.subset(&case.request),
             ..request::Request::default()
         };
         let mut rng = SplitMix64::new(0);
@@ -109,7 +135,7 @@ impl Ours {
             let candidates = (0..pool.as_slice().len())
                 .filter(|&endpoint| request.subset.allows(&pool.as_slice()[endpoint]));
             let explanation = String::from("no body, any candidate");
-            return Ok(prediction(&mut decision, pool, candidates.collect(), explanation));
+            return Ok(self.prediction(&mut decision, candidates.collect(), explanation));
         };
         let body = match self.read(&case.request.path, request.headers, text) {
             Ok(body) => body,
@@ -134,16 +160,16 @@ impl Ours {
         let mut decision = self.pipeline.decide(&request, &view, NOW, &mut rng);
         let explanation = self.pipeline.explain(&decision, &request, &view, NOW).to_string();
         // The server to copy from is drawn by the request's id, which Envoy makes.
-        let draws = if self.names_servers { DRAWS } else { 1 };
+        let draws = if self.names_sources { DRAWS } else { 1 };
         let sources = (0..draws).map(|draw| {
             let id = format!("{:032x}", u128::from(draw) * 0x9e37_79b9_7f4a_7c15_f39c_0cb7);
-            let headers = sent_headers(&case.request, &id).collect();
+            let headers = self::headers(&case.request.path, &sent, &id).collect();
             let request = request::Request { headers: Headers(&headers), ..request.clone() };
             let decision = self.pipeline.decide(&request, &view, NOW, &mut SplitMix64::new(0));
             decision.cache_source.map(|source| source.endpoint)
         });
         let sources: BTreeSet<Option<usize>> = sources.collect();
-        let mut prediction = prediction(&mut decision, pool, vec![], explanation);
+        let mut prediction = self.prediction(&mut decision, vec![], explanation);
         if let Expected::Served { named, .. } = &mut prediction.expected {
             named.insert(CACHE_SOURCE, sources.into_iter().collect());
         }
@@ -163,6 +189,82 @@ impl Ours {
         self.ledger.apply(prediction.events.clone().into());
     }
 
+    fn subset(&self, request: &Request) -> Subset {
+        request.subset.as_ref().map_or(Subset::All, |servers| {
+            // An index beyond the last server is an address outside the pool.
+            let outside = String::from("192.0.2.1:8000");
+            let addresses = servers.iter().map(|&server| self.addresses.get(server).unwrap_or(&outside));
+            Subset::from_items(addresses.map(String::as_str))
+        })
+    }
+
+    fn prediction(&self, decision: &mut Decision, unrated: Vec<usize>, explanation: String) -> Prediction {
+        let expected = match &decision.outcome {
+            Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
+            Outcome::Route(_) | Outcome::Abstain { .. } => self.served(decision, unrated),
+        };
+        let is_load =
+            |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
+        let pool = self.ledger.ledger().pool();
+        let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
+        Prediction { expected, explanation, events, load }
+    }
+
+    fn served(&self, decision: &Decision, unrated: Vec<usize>) -> Expected {
+        let mut named: BTreeMap<&'static str, Vec<Option<usize>>> = BTreeMap::new();
+        let Some(run) = decision.primary_run() else {
+            return Expected::Served {
+                best: self.marked(unrated, &mut named),
+                totals: BTreeMap::new(),
+                named,
+            };
+        };
+        for header in [PREFILL, ENCODE] {
+            let address = decision.headers.iter().find(|(name, _)| *name == header).map(|(_, value)| value);
+            let Some(server) =
+                address.and_then(|address| self.addresses.iter().position(|own| own == address))
+            else {
+                continue;
+            };
+            // The servers of two stages are apart.
+            let mut stages = decision.runs.iter().filter(|stage| stage.picked.first() == Some(&server));
+            let picks = stages.next().map(|stage| self.picks(&totals(stage))).unwrap_or_default();
+            named.insert(header, picks.into_iter().map(Some).collect());
+        }
+        let totals = totals(run);
+        let best = self.marked(self.picks(&totals), &mut named);
+        if decision.ranks.is_empty() {
+            return Expected::Served { best, totals, named };
+        }
+        named.insert(RANK, best.iter().copied().map(Some).collect());
+        // The first rank of a server is at its primary port.
+        let primary: BTreeSet<usize> = best.iter().map(|rank| rank - rank % 2).collect();
+        Expected::Served { best: primary.into_iter().collect(), totals, named }
+    }
+
+    /// The endpoints that the client may be told of, which are those that a request may be sent to.
+    fn marked(&self, best: Vec<usize>, named: &mut BTreeMap<&'static str, Vec<Option<usize>>>) -> Vec<usize> {
+        let pool = self.ledger.ledger().pool();
+        let is_marked = pool.as_slice().first().is_some_and(|endpoint| {
+            self.pipeline.response_headers(endpoint).any(|(name, _)| name == SESSION)
+        });
+        if is_marked {
+            named.insert(SESSION, best.iter().copied().map(Some).collect());
+        }
+        best
+    }
+
+    /// The endpoints that chance may pick.
+    fn picks(&self, totals: &BTreeMap<usize, f64>) -> Vec<usize> {
+        let all = || totals.keys().copied().collect();
+        match self.picker {
+            Picker::Best => best(totals),
+            Picker::Random => all(),
+            Picker::Weighted if totals.values().all(|total| *total <= 0.0) => all(),
+            Picker::Weighted => totals.iter().filter(|(_, total)| **total > 0.0).map(|(&it, _)| it).collect(),
+        }
+    }
+
     fn read<'a>(&self, path: &str, headers: Headers<'_>, text: &'a str) -> Result<Body<'a>, BodyError> {
         let api = self.pipeline.api(request_path(Some(path), Headers::default()))?;
         let options = self.pipeline.body_options(headers);
@@ -176,7 +278,8 @@ impl Prediction {
     pub fn is_forced(&self) -> bool {
         match &self.expected {
             Expected::Served { best, named, .. } => {
-                best.len() == 1 && named.get(PREFILL).is_none_or(|servers| servers.len() == 1)
+                let is_one = |header| named.get(header).is_none_or(|servers| servers.len() == 1);
+                best.len() == 1 && [PREFILL, ENCODE, RANK].into_iter().all(is_one)
             }
             Expected::Refused(_) => true,
         }
@@ -186,20 +289,6 @@ impl Prediction {
     pub fn leaves_traces(&self) -> bool {
         !self.events.is_empty()
     }
-}
-
-/// The address a server has in our rules and in recordings; where it really listens is up to the stack that
-/// runs it.
-fn address(server: usize) -> SocketAddr {
-    let port = u16::try_from(8_000 + server).unwrap_or(u16::MAX);
-    SocketAddr::from(([10, 0, 0, 1], port))
-}
-
-fn subset(request: &Request) -> Subset {
-    request.subset.as_ref().map_or(Subset::All, |servers| {
-        let addresses: Vec<String> = servers.iter().map(|&server| address(server).to_string()).collect();
-        Subset::from_items(addresses.iter().map(String::as_str))
-    })
 }
 
 fn reading(state: &ServerState) -> Reading {
@@ -225,35 +314,6 @@ fn reading(state: &ServerState) -> Reading {
     }
 }
 
-fn prediction(
-    decision: &mut Decision,
-    pool: &Endpoints,
-    unrated: Vec<usize>,
-    explanation: String,
-) -> Prediction {
-    let expected = match &decision.outcome {
-        Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
-        Outcome::Route(_) | Outcome::Abstain { .. } => served(decision, unrated),
-    };
-    let is_load = |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
-    let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
-    Prediction { expected, explanation, events, load }
-}
-
-fn served(decision: &Decision, unrated: Vec<usize>) -> Expected {
-    let mut named = BTreeMap::new();
-    let Some(run) = decision.primary_run() else {
-        return Expected::Served { best: unrated, totals: BTreeMap::new(), named };
-    };
-    if decision.headers.iter().any(|(name, _)| *name == PREFILL) {
-        let of_prefill = decision.runs.iter().enumerate().find(|(index, _)| Some(*index) != decision.primary);
-        let best = of_prefill.map(|(_, run)| best(&totals(run))).unwrap_or_default();
-        named.insert(PREFILL, best.into_iter().map(Some).collect());
-    }
-    let totals = totals(run);
-    Expected::Served { best: best(&totals), totals, named }
-}
-
 fn totals(run: &ProfileRun) -> BTreeMap<usize, f64> {
     run.scored.iter().copied().zip(run.totals.iter().copied()).collect()
 }
@@ -267,11 +327,14 @@ fn best(totals: &BTreeMap<usize, f64>) -> Vec<usize> {
 /// Number of request ids: enough to draw each of a few servers whose weight is a hundredth or more.
 const DRAWS: u64 = 400;
 
-/// The headers of a request with this id.
-fn sent_headers<'a>(request: &'a Request, id: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let own = [(":path", request.path.as_str()), ("x-request-id", id)];
-    let sent = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    own.into_iter().chain(sent)
+/// The headers of a request with this path and id.
+fn headers<'a>(
+    path: &'a str,
+    sent: &'a [(String, String)],
+    id: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let own = [(":path", path), ("x-request-id", id)];
+    own.into_iter().chain(sent.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
 fn refusal(rejection: &Rejection) -> Refusal {

@@ -1,4 +1,4 @@
-//! The EPP's responses in a file: one line about the run, then one line for each case.
+//! The EPP's responses in a file: for each run one line about it, then one line for each case.
 
 use super::case::{Answer, Case};
 use super::setup::{self, Comparison, Setup};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// The EPP's responses to the cases of one setup.
+/// The EPP's responses to the cases of one run of a setup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// How it came about.
@@ -51,32 +51,37 @@ impl Run {
 }
 
 impl Recording {
-    /// Reads a setup's recording with the EPP of these rules.
-    pub fn read(setup: &Setup, rules: EppRules) -> Result<Self> {
+    /// Reads a setup's recordings with the EPP of these rules.
+    pub fn read_all(setup: &Setup, rules: EppRules) -> Result<Vec<Self>> {
         let path = path(setup, rules);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let mut lines = text.lines();
-        let run = serde_json::from_str(lines.next().unwrap_or_default())
-            .with_context(|| format!("first line of {}", path.display()))?;
-        let case = |(index, line): (usize, &str)| {
-            let Line { case, answer } = serde_json::from_str(line)
-                .with_context(|| format!("line {} of {}", index + 2, path.display()))?;
-            Ok((case, answer))
-        };
-        let cases: Vec<_> = lines.enumerate().map(case).collect::<Result<_>>()?;
-        ensure!(!cases.is_empty(), "{} has no cases", path.display());
-        Ok(Self { run, cases })
+        let mut all: Vec<Self> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let place = || format!("line {} of {}", index + 1, path.display());
+            if line.starts_with(r#"{"reference""#) {
+                let run = serde_json::from_str(line).with_context(place)?;
+                all.push(Self { run, cases: Vec::new() });
+            } else {
+                let Line { case, answer } = serde_json::from_str(line).with_context(place)?;
+                all.last_mut().with_context(place)?.cases.push((case, answer));
+            }
+        }
+        ensure!(!all.is_empty(), "{} has no run", path.display());
+        ensure!(all.iter().all(|run| !run.cases.is_empty()), "{}: a run has no cases", path.display());
+        Ok(all)
     }
 
-    /// Writes it in the place of the old one.
-    pub fn write(&self, setup: &Setup, rules: EppRules) -> Result<()> {
-        let mut text = serde_json::to_string(&self.run)?;
-        for (case, answer) in self.cases.iter().cloned() {
-            let line = Line { case, answer };
+    /// Writes recordings in the place of the old ones.
+    pub fn write_all(recordings: &[Self], setup: &Setup, rules: EppRules) -> Result<()> {
+        let mut text = String::new();
+        for Self { run, cases } in recordings {
+            text += &serde_json::to_string(run)?;
             text.push('\n');
-            text += &serde_json::to_string(&line)?;
+            for (case, answer) in cases.iter().cloned() {
+                text += &serde_json::to_string(&Line { case, answer })?;
+                text.push('\n');
+            }
         }
-        text.push('\n');
         let path = path(setup, rules);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     }

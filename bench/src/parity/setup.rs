@@ -5,14 +5,15 @@ use metrics_agent_sources::manifests::File;
 use metrics_agent_support::files::FileLimits;
 
 use crate::manifests::Manifests;
-use crate::parity::generator::configuration;
+use crate::parity::generator::configuration::{self, Shape};
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pipeline::Pipeline;
-use endpoint_picker_harness::tools;
+use endpoint_picker_harness::{Filter, tools};
 use endpoint_picker_wire::pipeline_into_core;
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,10 +33,8 @@ pub struct Setup {
     pub varies: &'static [Varies],
     /// Cases drawn.
     pub cases: usize,
-    /// Whether the configuration is drawn from the seed too.
-    pub is_drawn: bool,
-    /// Whether only the commit after v0.10 of the EPP is compared.
-    pub is_after_v010: bool,
+    /// Purpose of the configuration, if it is drawn from the seed too.
+    pub shape: Option<Shape>,
 }
 
 /// A variation of cases.
@@ -59,24 +58,17 @@ pub enum Varies {
     AgentSessions,
     /// Requests have images of which others have some too.
     Media,
+    /// Requests name a profile, which may not be there.
+    Profiles,
     /// Servers are named in headers, so a case must leave no choice among equal ones.
     NamedServers,
 }
 
-const PLAIN: Setup = Setup {
-    name: "",
-    servers: 4,
-    labels: &[],
-    cache: Some((16, 100)),
-    varies: &[],
-    cases: 40,
-    is_drawn: false,
-    is_after_v010: false,
-};
+const PLAIN: Setup =
+    Setup { name: "", servers: 4, labels: &[], cache: Some((16, 100)), varies: &[], cases: 40, shape: None };
 
-/// A setup that is compared with the commit after v0.10 only. Servers have enough blocks that none is
-/// evicted: the index evicts in batches.
-const AFTER_V010: Setup = Setup { cache: Some((16, 2000)), cases: 60, is_after_v010: true, ..PLAIN };
+/// Servers have enough blocks that none is evicted: the index evicts in batches.
+const ROOMY: Setup = Setup { cache: Some((16, 2000)), cases: 60, ..PLAIN };
 
 /// Servers of two stages in two zones.
 const STAGES: &[&[(&str, &str)]] = &[
@@ -86,6 +78,46 @@ const STAGES: &[&[(&str, &str)]] = &[
     &[("llm-d.ai/role", "decode"), ("kubernetes.io/hostname", "a"), ("topology.kubernetes.io/zone", "1")],
     &[("llm-d.ai/role", "decode"), ("kubernetes.io/hostname", "c"), ("topology.kubernetes.io/zone", "2")],
     &[("llm-d.ai/role", "decode"), ("topology.kubernetes.io/zone", "3")],
+];
+
+/// Servers of three stages, in places of four levels.
+const PLACES: &[&[(&str, &str)]] = &[
+    &[
+        ("llm-d.ai/role", "prefill"),
+        ("kubernetes.io/hostname", "a"),
+        ("topology.kubernetes.io/rack", "i"),
+        ("topology.kubernetes.io/zone", "1"),
+        ("topology.kubernetes.io/region", "x"),
+    ],
+    &[
+        ("llm-d.ai/role", "prefill"),
+        ("topology.kubernetes.io/rack", "i"),
+        ("topology.kubernetes.io/zone", "1"),
+        ("topology.kubernetes.io/region", "x"),
+    ],
+    &[
+        ("llm-d.ai/role", "prefill"),
+        ("topology.kubernetes.io/rack", "k"),
+        ("topology.kubernetes.io/zone", "1"),
+        ("topology.kubernetes.io/region", "x"),
+    ],
+    &[("llm-d.ai/role", "prefill"), ("topology.kubernetes.io/region", "x")],
+    &[("llm-d.ai/role", "encode")],
+    &[("llm-d.ai/role", "encode")],
+    &[
+        ("llm-d.ai/role", "decode"),
+        ("kubernetes.io/hostname", "a"),
+        ("topology.kubernetes.io/rack", "i"),
+        ("topology.kubernetes.io/zone", "1"),
+        ("topology.kubernetes.io/region", "x"),
+    ],
+    &[
+        ("llm-d.ai/role", "decode"),
+        ("kubernetes.io/hostname", "b"),
+        ("topology.kubernetes.io/rack", "k"),
+        ("topology.kubernetes.io/zone", "1"),
+        ("topology.kubernetes.io/region", "x"),
+    ],
 ];
 
 /// The setups of `make parity`.
@@ -136,24 +168,59 @@ pub const SETUPS: &[Setup] = &[
         varies: &[Varies::Tiers],
         ..PLAIN
     },
-    Setup { name: "agents", varies: &[Varies::AgentSessions], ..AFTER_V010 },
-    Setup { name: "attributes", ..AFTER_V010 },
-    Setup { name: "media", varies: &[Varies::Media], ..AFTER_V010 },
-    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..AFTER_V010 },
-    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..AFTER_V010 },
+    Setup { name: "agents", varies: &[Varies::AgentSessions], ..ROOMY },
+    Setup { name: "attributes", ..ROOMY },
+    Setup { name: "media", varies: &[Varies::Media], ..ROOMY },
+    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..ROOMY },
+    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..ROOMY },
     Setup {
         name: "topology-of-decode",
         servers: 6,
         labels: STAGES,
         varies: &[Varies::NamedServers],
-        ..AFTER_V010
+        ..ROOMY
     },
     Setup {
         name: "drawn",
-        labels: &[&[("zone", "a")], &[("zone", "b")], &[("zone", "a")]],
-        varies: &[Varies::AgentSessions, Varies::Media],
-        is_drawn: true,
-        ..AFTER_V010
+        servers: 5,
+        labels: &[
+            &[("tier", "gold"), ("hardware", "new"), ("llm-d.ai/context-length-range", "0-100")],
+            &[("tier", "silver"), ("hardware", "new"), ("llm-d.ai/context-length-range", "50-400")],
+            &[("hardware", "old"), ("llm-d.ai/context-length-range", "300-300"), ("llm-d.ai/role", "decode")],
+            &[("tier", "gold"), ("hardware", "new"), ("llm-d.ai/role", "both")],
+        ],
+        varies: &[
+            Varies::Adapters,
+            Varies::AgentSessions,
+            Varies::Media,
+            Varies::OddRequests,
+            Varies::Profiles,
+            Varies::Sessions,
+            Varies::SessionTokens,
+            Varies::Tiers,
+        ],
+        shape: Some(Shape::Plain),
+        ..ROOMY
+    },
+    Setup {
+        name: "drawn-stages",
+        servers: 8,
+        labels: PLACES,
+        varies: &[Varies::Media, Varies::NamedServers],
+        shape: Some(Shape::Stages),
+        ..ROOMY
+    },
+    Setup {
+        name: "drawn-ranks",
+        varies: &[Varies::Adapters, Varies::NamedServers, Varies::Sessions, Varies::SessionTokens],
+        shape: Some(Shape::Ranks),
+        ..ROOMY
+    },
+    Setup {
+        name: "drawn-queue",
+        varies: &[Varies::Adapters, Varies::Media, Varies::Sessions],
+        shape: Some(Shape::Queue),
+        ..ROOMY
     },
 ];
 
@@ -182,14 +249,22 @@ impl Setup {
         labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// Whether it is compared with the EPP of these rules.
-    pub fn compares(&self, rules: EppRules) -> bool {
-        rules.is_after_v010() || !self.is_after_v010
+    /// Whether this form of the filter has its plugins: the wasm filter has no queue.
+    pub fn is_for(&self, filter: Filter) -> bool {
+        filter == Filter::Native || self.shape != Some(Shape::Queue)
     }
 
-    /// Writes the document for both pickers, with the place of their endpoints in it.
-    pub fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
-        Manifests::read(&self.path())?.with_endpoints(endpoints)?.write_config(path)
+    /// Whether endpoints are data-parallel ranks, two of each server.
+    pub fn has_ranks(&self) -> bool {
+        self.shape == Some(Shape::Ranks)
+    }
+
+    /// The address that a server has in our rules and in recordings; where it really listens is up to the
+    /// stack that runs it. The first rank of a server is at its primary port.
+    pub fn address(&self, server: usize) -> SocketAddr {
+        let (host, rank) = if self.has_ranks() { (server / 2, server % 2) } else { (server, 0) };
+        let number = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        SocketAddr::from(([10, 0, 0, 1 + number(host)], 8_000 + u16::from(number(rank))))
     }
 
     fn path(&self) -> PathBuf {
@@ -210,10 +285,9 @@ pub struct Comparison {
 impl Comparison {
     /// The setup with the EPP of these rules. A drawn configuration is the same for equal seeds.
     pub fn new(setup: &'static Setup, rules: EppRules, seed: u64) -> Result<Self> {
-        let manifests = if setup.is_drawn {
-            Manifests::of_config(configuration::drawn(seed))
-        } else {
-            Manifests::read(&setup.path())?
+        let manifests = match setup.shape {
+            Some(shape) => Manifests::of_config(configuration::drawn(shape, rules, seed)),
+            None => Manifests::read(&setup.path())?,
         };
         Ok(Self { setup, rules, manifests })
     }
@@ -225,13 +299,18 @@ impl Comparison {
 
     /// The configuration, if it was drawn.
     pub fn drawn_config(&self) -> Option<Value> {
-        self.setup.is_drawn.then(|| self.manifests.config().clone())
+        self.setup.shape.map(|_| self.manifests.config().clone())
     }
 
     /// The types of the plugins in the configuration.
     pub fn plugins(&self) -> Vec<&str> {
         let plugins = self.manifests.config()["plugins"].as_array().into_iter().flatten();
         plugins.filter_map(|plugin| plugin["type"].as_str()).collect()
+    }
+
+    /// Whether the configuration has a plugin of this type.
+    pub(crate) fn has_plugin(&self, name: &str) -> bool {
+        self.plugins().contains(&name)
     }
 
     /// Whether our side gets a configuration. Without one, its default must equal the EPP's document.
@@ -262,9 +341,11 @@ impl Comparison {
         Ok(pipeline_into_core(&mut policy)?)
     }
 
-    /// Writes the document for both pickers, with the place of their endpoints in it.
-    pub(crate) fn write_config(&self, path: &Path, endpoints: &Path) -> Result<()> {
-        self.manifests.clone().with_endpoints(endpoints)?.write_config(path)
+    /// Writes the document for both pickers, with the place of their endpoints and the primary port of their
+    /// servers in it.
+    pub(crate) fn write_config(&self, path: &Path, endpoints: &Path, primary_port: u16) -> Result<()> {
+        let manifests = self.manifests.clone().with_endpoints(endpoints)?;
+        manifests.with_primary_port(primary_port).write_config(path)
     }
 }
 

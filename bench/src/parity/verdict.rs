@@ -1,7 +1,8 @@
 //! Whether the EPP and our rules agree on a case.
 
-use super::case::{Answer, CACHE_SOURCE, Case, PREFILL, Refusal};
+use super::case::{Answer, Case, NAMING, Refusal, SESSION};
 use super::ours::{Expected, SAME_SCORE};
+use super::setup::Comparison;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
@@ -11,7 +12,7 @@ use std::ops::AddAssign;
 pub enum Verdict {
     /// The same.
     Agree,
-    /// Not the same, for a known reason; `docs/design/parity.md` explains it.
+    /// Not the same, for a known reason.
     KnownDifference(Difference),
     /// Not the same.
     Disagree,
@@ -28,10 +29,12 @@ pub enum Difference {
     NoCandidatesReason,
     /// Filters leave nothing: the EPP's later versions have another message and name the reason, as we do.
     FilteredOutReason,
-    /// A request without a body: the EPP does not look at the subset hint.
-    HintWithoutBody,
+    /// A request without a body: the EPP does not look at the subset hint, and its response names no session.
+    WithoutBody,
     /// A body that is not JSON: the message is of another decoder.
     DecoderWords,
+    /// A data-parallel rank: the EPP has no scores in its metadata, because it makes a new endpoint of it.
+    RankScores,
 }
 
 /// Beginnings of messages that end with the text of the EPP's JSON decoder.
@@ -43,28 +46,30 @@ const DECODER_PREFIXES: [&str; 3] = [
 
 impl Verdict {
     /// Compares the prediction of our rules with the response of the EPP.
-    pub fn on(case: &Case, expected: &Expected, answer: &Answer) -> Self {
+    pub fn on(comparison: &Comparison, case: &Case, expected: &Expected, answer: &Answer) -> Self {
         if expected.allows(answer) && same_scores(expected, answer) {
             return Self::Agree;
         }
         Difference::ALL
             .into_iter()
-            .find(|difference| difference.explains(case, expected, answer))
+            .find(|difference| difference.explains(comparison, case, expected, answer))
             .map_or(Self::Disagree, Self::KnownDifference)
     }
 }
 
 impl Difference {
-    const ALL: [Self; 6] = [
+    /// All of them.
+    pub const ALL: [Self; 7] = [
         Self::SglangPath,
         Self::UnclaimedPath,
         Self::NoCandidatesReason,
         Self::FilteredOutReason,
-        Self::HintWithoutBody,
+        Self::WithoutBody,
         Self::DecoderWords,
+        Self::RankScores,
     ];
 
-    fn explains(self, case: &Case, expected: &Expected, answer: &Answer) -> bool {
+    fn explains(self, comparison: &Comparison, case: &Case, expected: &Expected, answer: &Answer) -> bool {
         let refusals = match (expected, answer) {
             (Expected::Refused(ours), Answer::Refused(theirs)) => Some((ours, theirs)),
             _ => None,
@@ -76,14 +81,23 @@ impl Difference {
                 ours.status == 503 && *theirs == Refusal { reason: None, ..ours.clone() }
             }),
             Self::FilteredOutReason => refusals.is_some_and(|(ours, theirs)| {
-                ours.message == "no endpoints available for the given request"
-                    && theirs.status == ours.status
-                    && theirs.reason.is_none()
-                    && theirs
-                        .message
-                        .starts_with("failed to find target endpoint: failed to run scheduler profile")
+                let of_profile = "failed to find target endpoint: failed to run scheduler profile";
+                let is_filtered_out = ours.message == "no endpoints available for the given request"
+                    && theirs.message.starts_with(of_profile);
+                // The EPP adds the request's id.
+                let is_unknown = theirs.message.starts_with(&format!("{} for request ", ours.message));
+                theirs.status == ours.status && theirs.reason.is_none() && (is_filtered_out || is_unknown)
             }),
-            Self::HintWithoutBody => case.request.body.is_none() && case.request.subset.is_some(),
+            Self::RankScores => {
+                comparison.setup.has_ranks()
+                    && expected.allows(answer)
+                    && matches!(answer, Answer::Served { scores, .. } if scores.is_empty())
+            }
+            Self::WithoutBody => {
+                let names_session =
+                    matches!(expected, Expected::Served { named, .. } if named.contains_key(SESSION));
+                case.request.body.is_none() && (case.request.subset.is_some() || names_session)
+            }
             Self::DecoderWords => refusals.is_some_and(|(ours, theirs)| {
                 let prefix = DECODER_PREFIXES.iter().find(|prefix| ours.message.starts_with(**prefix));
                 prefix.is_some_and(|prefix| theirs.message.starts_with(prefix))
@@ -92,15 +106,14 @@ impl Difference {
         }
     }
 
-    /// The plugin that decides otherwise, and the page with the difference.
-    fn row(self) -> &'static str {
+    /// The beginning of its row in docs/reference/differences.md.
+    pub fn row(self) -> &'static str {
         match self {
-            Self::UnclaimedPath | Self::NoCandidatesReason | Self::FilteredOutReason => {
-                "no plugin; docs/design/parity.md"
-            }
-            Self::SglangPath => "sglanghttp-parser; docs/design/parity.md",
-            Self::HintWithoutBody => "no plugin; docs/reference/differences.md",
-            Self::DecoderWords => "openai-parser; docs/design/parity.md",
+            Self::UnclaimedPath | Self::SglangPath => "Paths that v0.10 does not claim",
+            Self::NoCandidatesReason | Self::FilteredOutReason => "Reasons of rejections",
+            Self::WithoutBody => "Requests without a body",
+            Self::DecoderWords => "Bodies that are not JSON",
+            Self::RankScores => "`data-parallel-profile-handler`",
         }
     }
 }
@@ -119,7 +132,7 @@ impl Expected {
                     let server = theirs.get(header).copied();
                     named.get(header).map_or(server.is_none(), |servers| servers.contains(&server))
                 };
-                best.contains(by) && [PREFILL, CACHE_SOURCE].into_iter().all(allows)
+                best.contains(by) && NAMING.into_iter().all(allows)
             }
             (Self::Refused(ours), Answer::Refused(theirs)) => ours == theirs,
             _ => false,
@@ -143,8 +156,9 @@ impl Display for Difference {
             Self::UnclaimedPath => "path that no parser claims",
             Self::NoCandidatesReason => "no candidates without a reason",
             Self::FilteredOutReason => "filtered out without a reason",
-            Self::HintWithoutBody => "hint without a body",
+            Self::WithoutBody => "request without a body",
             Self::DecoderWords => "message of the JSON decoder",
+            Self::RankScores => "scores of ranks",
         })
     }
 }
@@ -169,9 +183,19 @@ impl VerdictCounts {
         self.rewritten_bodies += usize::from(!unchanged);
     }
 
+    /// All cases.
+    pub fn cases(&self) -> usize {
+        self.verdicts.values().sum()
+    }
+
+    /// Cases with this verdict.
+    pub fn of(&self, verdict: Verdict) -> usize {
+        self.verdicts.get(&verdict).copied().unwrap_or_default()
+    }
+
     /// Cases in which the EPP does not agree with our rules, and those in which our filter does not.
     pub fn disagreements(&self) -> usize {
-        self.verdicts.get(&Verdict::Disagree).copied().unwrap_or_default() + self.filter_strays
+        self.of(Verdict::Disagree) + self.filter_strays
     }
 }
 
@@ -187,21 +211,20 @@ impl AddAssign for VerdictCounts {
 
 impl Display for VerdictCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |verdict| self.verdicts.get(&verdict).copied().unwrap_or_default();
         let known = self.verdicts.iter().filter_map(|(verdict, count)| match verdict {
             Verdict::KnownDifference(difference) => Some((difference, count)),
             _ => None,
         });
-        let cases: usize = self.verdicts.values().sum();
+        let cases = self.cases();
         let known_count: usize = known.clone().map(|(_, count)| count).sum();
         let compared = cases - known_count;
-        let agree = of(Verdict::Agree);
+        let agree = self.of(Verdict::Agree);
         let percent = 100.0 * agree as f64 / compared.max(1) as f64;
         write!(f, "{cases} cases: {agree} of {compared} agree ({percent:.1} %)")?;
-        write!(f, ", {} disagree, {} strays of our filter", of(Verdict::Disagree), self.filter_strays)?;
+        write!(f, ", {} disagree, {} strays of our filter", self.of(Verdict::Disagree), self.filter_strays)?;
         write!(f, ", {known_count} known differences")?;
         for (difference, count) in known {
-            write!(f, ", {difference} ({}): {count}", difference.row())?;
+            write!(f, ", {difference} (row {}): {count}", difference.row())?;
         }
         write!(f, ", {} bodies re-marshalled by the EPP", self.rewritten_bodies)
     }

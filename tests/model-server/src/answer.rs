@@ -97,6 +97,11 @@ pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: 
     response
 }
 
+/// Whether a request is answered by its own path also where all others get completions.
+pub(crate) fn is_known(request: &ReceivedRequest) -> bool {
+    request.method != Method::POST || matches!(request.uri.path(), "/v1/messages" | "/v1/responses")
+}
+
 pub(crate) fn metrics(shared: &State) -> Response<Body> {
     const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
     if let Some(text) = lock(&shared.metrics_text).clone() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use socket2::SockRef;
@@ -100,7 +100,7 @@ async fn handle(
     let (head, incoming) = request.into_parts();
     // A request that never came whole is not a request received.
     let Ok(whole) = incoming.collect().await else { return Err(NoAnswer) };
-    let request = ReceivedRequest {
+    let mut request = ReceivedRequest {
         method: head.method,
         uri: head.uri,
         version: head.version,
@@ -117,6 +117,14 @@ async fn handle(
     };
     let pause = match behaviour {
         Behaviour::Answer | Behaviour::Echo => Duration::ZERO,
+        Behaviour::Complete => {
+            if !answer::is_known(&request) {
+                let is_chat = request.uri.path().ends_with("/chat/completions");
+                request.uri =
+                    Uri::from_static(if is_chat { "/v1/chat/completions" } else { "/v1/completions" });
+            }
+            Duration::ZERO
+        }
         Behaviour::ErrorEvent if request.body.is_empty() => Duration::ZERO,
         Behaviour::ErrorEvent => {
             let error = r#"{"error":{"message":"scripted to fail","type":"InternalServerError","code":500}}"#;

@@ -11,6 +11,8 @@ pub enum Behaviour {
     /// Answers it.
     #[default]
     Answer,
+    /// Answers it, with a completion where it posts to a path that is not known.
+    Complete,
     /// Answers it, with this pause before every chunk of the body.
     SlowChunks(Duration),
     /// Responds to it, with the body in chunks of this many bytes and this pause before each.

@@ -49,6 +49,11 @@ impl ModelServer {
         Self::start_with(SocketAddr::from((ip, 0)), None, None)
     }
 
+    /// The same at this address.
+    pub fn start_on(address: SocketAddr) -> Result<Self> {
+        Self::start_with(address, None, None)
+    }
+
     /// Starts a server that needs time to respond; its metrics follow from its load.
     pub fn start_with_service_times(name: &str, times: ServiceTimes) -> Result<Self> {
         Self::start_with_service_times_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), name, times)

@@ -31,7 +31,8 @@ impl Draw {
             body["cache_salt"] = (*self.one_of(&["blue", "green"])).into();
         }
         if self.chance(15) {
-            body["max_tokens"] = self.below(64).into();
+            // A response without output proves no cached prompt here.
+            body["max_tokens"] = (1 + self.below(64)).into();
         }
         let path = if self.chance(10) { format!("/gateway{path}?beta=1") } else { path.to_owned() };
         Request { path, body: Some(body.to_string()), ..Request::default() }

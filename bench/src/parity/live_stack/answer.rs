@@ -1,9 +1,11 @@
 //! Answers, as both pickers give them.
 
 use super::LiveStack;
-use crate::parity::case::{Answer, Refusal};
+use crate::parity::case::{Answer, Refusal, SESSION};
 use crate::parity::listeners;
 use anyhow::{Context, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use endpoint_picker_model_server::SERVED_BY;
 use reqwest::Response;
 use serde_json::Value;
@@ -15,7 +17,9 @@ impl LiveStack {
         if let Some(served_by) = header(SERVED_BY) {
             let by = self.server(served_by).with_context(|| format!("served by {served_by}"))?;
             let scores = self.scores(header(listeners::SCORES))?;
-            return Ok(Answer::Served { by, scores, named: BTreeMap::new() });
+            let session = header(SESSION).map(|token| session(token).with_context(|| token.to_owned()));
+            let named = session.transpose()?.map(|server| (SESSION.to_owned(), server));
+            return Ok(Answer::Served { by, scores, named: named.into_iter().collect() });
         }
         let reason = header("x-llm-d-request-dropped-reason").map(str::to_owned);
         let status = response.status().as_u16();
@@ -36,6 +40,12 @@ impl LiveStack {
     pub(super) fn server(&self, endpoint: &str) -> Option<usize> {
         self.servers.iter().position(|server| server.endpoint() == endpoint)
     }
+}
+
+/// The server that a session's token names.
+fn session(token: &str) -> Option<usize> {
+    let name = String::from_utf8(BASE64_STANDARD.decode(token).ok()?).ok()?;
+    name.strip_prefix("default/server-")?.parse().ok()
 }
 
 /// The message of an error: ours is in a JSON object, the EPP's follows a fixed text and the code's name.

@@ -3,10 +3,10 @@
 mod agent;
 mod answer;
 
-use super::case::{Answer, CACHE_SOURCE, Case, PREFILL, Request};
+use super::case::{Answer, CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Request, ServerState};
 use super::listeners;
 use super::setup::Comparison;
-use crate::epp::{Epp, USER_AGENT, ext_proc};
+use crate::epp::{Epp, USER_AGENT, ext_proc, free_ports};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::config::EDS_FOLDER;
 use endpoint_picker_harness::eventually::within;
@@ -15,7 +15,7 @@ use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::statistics::PickerStatistics;
 use endpoint_picker_harness::{client, subset_hint};
-use endpoint_picker_model_server::{Behaviour, ModelServer};
+use endpoint_picker_model_server::{Behaviour, ModelServer, ReceivedRequest};
 use reqwest::{Client, RequestBuilder, Response};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,6 +43,8 @@ pub struct LiveStack {
     epp: Epp,
     agent: Agent,
     servers: Vec<ModelServer>,
+    /// The state of the servers that both pickers have read.
+    read: Vec<ServerState>,
     client: Client,
     /// Requests sent through the filter.
     sent_to_filter: u64,
@@ -69,13 +71,20 @@ impl LiveStack {
         let mut dir = RunDir::new()?;
         fs::create_dir(dir.path().join(EDS_FOLDER))?;
         // Each on an address of its own: the EPP's subset hint does not look at ports.
-        let hosts = (1..).map(|host| Ipv4Addr::new(127, 0, 1, host)).take(setup.servers);
-        let servers = hosts.map(ModelServer::start_at).collect::<Result<Vec<_>>>()?;
+        let [primary_port] = free_ports()?;
+        let host = |host: usize| Ipv4Addr::new(127, 0, 1, u8::try_from(1 + host).unwrap_or(u8::MAX));
+        let start = |server: usize| match (setup.has_ranks(), server % 2) {
+            (false, _) => ModelServer::start_at(host(server)),
+            (true, 0) => ModelServer::start_on((host(server / 2), primary_port).into()),
+            (true, _) => ModelServer::start_at(host(server / 2)),
+        };
+        let servers = (0..setup.servers).map(start).collect::<Result<Vec<_>>>()?;
+        servers.iter().for_each(|server| server.behave(Behaviour::Complete));
         let endpoints = dir.path().join("endpoints.yaml");
         agent::write_endpoints(&endpoints, setup, &servers)?;
 
         let config = dir.path().join("config.yaml");
-        comparison.write_config(&config, &endpoints)?;
+        comparison.write_config(&config, &endpoints, primary_port)?;
         let epp = Epp::start(binary, &config, dir.path(), &["--emit-endpoint-scores"]);
         let agent = agent::start(comparison, dir.path(), &config, &endpoints);
         let (epp, agent) = tokio::join!(epp, agent);
@@ -92,6 +101,7 @@ impl LiveStack {
             epp,
             agent,
             servers,
+            read: Vec::new(),
             client: client::http1(),
             sent_to_filter: 0,
             _dir: dir,
@@ -109,7 +119,17 @@ impl LiveStack {
             Ok(())
         })
         .await?;
-        for (server, state) in self.servers.iter().zip(&case.servers) {
+        if self.read != case.servers {
+            self.read.clear();
+            self.show(&case.servers).await?;
+            self.read.clone_from(&case.servers);
+        }
+        self.hold(case).await
+    }
+
+    /// Sets every server's state, and waits until both pickers have read it.
+    async fn show(&mut self, states: &[ServerState]) -> Result<()> {
+        for (server, state) in self.servers.iter().zip(states) {
             server.update_metrics(|metrics| *metrics = state.metrics());
         }
         let before = self.scrapes();
@@ -127,8 +147,7 @@ impl LiveStack {
             Ok(())
         })
         .await?;
-        self.wait_for_worker().await?;
-        self.hold(case).await
+        self.wait_for_worker().await
     }
 
     /// Waits until the worker decides by the newest snapshot that the filter has: it takes that over at every
@@ -160,7 +179,7 @@ impl LiveStack {
                     Ok(())
                 })
                 .await?;
-                self.servers[server].behave(Behaviour::Answer);
+                self.servers[server].behave(Behaviour::Complete);
             }
         }
         Ok(held)
@@ -174,8 +193,14 @@ impl LiveStack {
         let response = self.request(picker, request).send().await.context("no answer")?;
         let mut answer = self.answer(response).await?;
         let Answer::Served { by, named, .. } = &mut answer else { return Ok((answer, None)) };
-        let Some(received) = self.servers[*by].take_requests().pop() else { return Ok((answer, None)) };
-        for header in [PREFILL, CACHE_SOURCE] {
+        // The pickers may ask servers for their models meanwhile.
+        let is_sent = |received: &ReceivedRequest| {
+            received.uri.path_and_query().is_some_and(|path| path.as_str() == request.path)
+                && received.body.is_empty() == request.body.as_ref().is_none_or(String::is_empty)
+        };
+        let mut received = self.servers[*by].take_requests().into_iter();
+        let Some(received) = received.rfind(is_sent) else { return Ok((answer, None)) };
+        for header in [PREFILL, ENCODE, RANK, CACHE_SOURCE] {
             let Some(server) = received.headers.get(header) else { continue };
             let server = server.to_str().ok().and_then(|server| self.server(server));
             named.insert(header.to_owned(), server.with_context(|| format!("{header} names no server"))?);
@@ -196,7 +221,8 @@ impl LiveStack {
             Some(body) => self.client.post(url).header("content-type", "application/json").body(body.clone()),
             None => self.client.get(url),
         };
-        for (name, value) in &request.headers {
+        let addresses: Vec<String> = self.servers.iter().map(ModelServer::endpoint).collect();
+        for (name, value) in request.headers_with(&addresses) {
             sent = sent.header(name, value);
         }
         if let Some(subset) = &request.subset {
