@@ -32,6 +32,10 @@ test-upgrade: kube-tools tools wasm native ## Upgrade and roll back agent, modul
 test-install: ## Install the agent from source by the commands of README and docs/install, and run it
 	@tools/test/install
 
+.PHONY: mutations
+mutations: ## Change one constant or order of the rules after another (tools/test/mutations.txt): the recorded cases of the EPP or the oracle must notice
+	@tools/test/mutations
+
 .PHONY: test-wasm
 test-wasm: tools ## Run the rules' tests on wasm32 in Node.js
 	@tools/test/wasm
