@@ -41,6 +41,9 @@ pub(crate) fn pool_of(case: &str) -> Pool {
 /// The rules of the example that deployments start with.
 fn shipped() -> v1::Policy {
     let example = include_str!("../../../../examples/choosing/expected-latency.yaml");
+    // Comments, and switches that are off.
+    let example: String =
+        example.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     let (scorer, producer, parameters) =
         ("expected-latency-scorer", "approx-prefix-cache-producer", "{ capacityInTokens: true }");
     let plugins = format!(
