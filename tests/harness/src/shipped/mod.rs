@@ -5,6 +5,8 @@ mod envoys;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod install_pages;
+#[cfg(test)]
 mod links;
 mod module;
 #[cfg(test)]
