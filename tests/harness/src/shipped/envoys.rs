@@ -4,7 +4,7 @@ use crate::tools;
 use std::fs;
 use std::process::Command;
 
-/// What `tools/test/envoys` says of these versions of its package.
+/// The output of `tools/test/envoys` for these versions of its package.
 fn newer(installable: &[&str]) -> String {
     let mut command = Command::new(tools::root().join("tools/test/envoys"));
     let output = command.arg("newer").args(installable).output().unwrap();

@@ -3,9 +3,9 @@
 use crate::tools;
 use std::fs;
 
-/// The blocks of commands of each page, in their order: the test that runs them, which names the page. The
-/// checks of configurations are in `tests/e2e/tests/independent/shipped_config.rs`, and of the chart's values in
-/// `tools/deploy/chart.py`.
+/// The blocks of commands of each page, in their order: the test that runs them, which names the page.
+/// `tests/e2e/tests/independent/shipped_config.rs` checks configurations, and `tools/deploy/chart.py` the
+/// chart's values.
 const RUN_BY: &[(&str, &[&str])] = &[
     ("README.md", &["tools/test/install", "tools/test/install"]),
     (

@@ -1,10 +1,10 @@
-//! What only a person can fill in before a release.
+//! Values that only a person can fill in before a release.
 
 use crate::tools;
 use std::fs;
 use std::process::{Command, Output};
 
-/// What `make release` says of a file with these values.
+/// The check of `make release` of a file with these values.
 fn check(address: &str, contact: &str, public_key: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("publisher.toml");
