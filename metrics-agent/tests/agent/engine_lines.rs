@@ -57,10 +57,14 @@ async fn the_line_of_each_engine_reads_its_load() {
         std::fs::write(folder.path().join("engines.yaml"), rules).unwrap();
         let triton = triton.replace("8002", &port.to_string());
         std::fs::write(folder.path().join("triton.yaml"), triton).unwrap();
-        let arguments = command.split_whitespace().map(|argument| match argument {
-            _ if argument.starts_with("10.0.0.1:") => address.clone(),
-            _ if argument.ends_with(".yaml") => folder.path().join(argument).display().to_string(),
-            _ => argument.to_owned(),
+        let arguments = command.split_whitespace().map(|argument| {
+            if argument.starts_with("10.0.0.1:") {
+                address.clone()
+            } else if argument == "engines.yaml" || argument == "triton.yaml" {
+                folder.path().join(argument).display().to_string()
+            } else {
+                argument.to_owned()
+            }
         });
         let settings = Flags::try_parse_from(arguments).unwrap().settings().unwrap();
         assert_eq!(settings.scrape.path.path() == "/prometheus/metrics", engine == "TensorRT-LLM");
