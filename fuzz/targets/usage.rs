@@ -1,10 +1,11 @@
 //! Usage in responses: the input is a content type, the lengths of chunks, each on a line, and a response.
 //!
-//! The usage does not depend on how the response is cut; that of a plain JSON response is the one in its
-//! parsed tree.
+//! Usage and id do not depend on how the response is cut; the usage of a plain JSON response is the one in
+//! its parsed tree.
 #![no_main]
 
 use endpoint_picker::response::reader::{ResponseReader, is_stream};
+use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
@@ -14,6 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((content_type, rest)) = first_line(input) else { return };
     let Some((lengths, answer)) = first_line(rest) else { return };
     let Some(reader) = ResponseReader::new(content_type.as_bytes(), None) else { return };
+    let reader = reader.with_id();
     let whole = in_pieces(reader.clone(), &[answer]);
     let mut pieces = Vec::new();
     let mut left = answer;
@@ -24,6 +26,7 @@ fuzz_target!(|input: &[u8]| {
     }
     pieces.push(left);
     assert_eq!(in_pieces(reader, &pieces), whole, "in pieces");
+    let (whole, _) = whole;
 
     let most = 1_000_000_000;
     assert!(whole.input <= most && whole.output <= most && whole.cached.is_none_or(|cached| cached <= most));
@@ -43,9 +46,11 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-fn in_pieces(mut reader: ResponseReader, pieces: &[&[u8]]) -> Usage {
+fn in_pieces(mut reader: ResponseReader, pieces: &[&[u8]]) -> (Usage, Option<StoredId>) {
     for piece in pieces {
         reader.read_chunk(piece);
     }
-    reader.finish()
+    reader.end();
+    let stored = reader.stored();
+    (reader.finish(), stored)
 }

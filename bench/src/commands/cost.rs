@@ -12,8 +12,9 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// The proxies that are compared with the first of them: bare, wasm, native, native-cluster,
-    /// native-resuming; another build as wasm=FILE, native=FILE or native-resuming=FILE.
-    #[arg(long, value_delimiter = ',', default_value = "bare,wasm,native")]
+    /// native-resuming, wasm-epp and native-epp by the EPP's rules; another build as wasm=FILE, native=FILE,
+    /// and so on.
+    #[arg(long, value_delimiter = ',', default_value = "bare,native,native-epp,wasm")]
     proxies: Vec<ProxyKind>,
     /// The conditions, TRAFFIC/BYTES/ENDPOINTS/WORKERS; traffic is saturating, new-prompts, steady, streamed
     /// or paced.

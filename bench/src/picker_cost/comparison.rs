@@ -245,7 +245,6 @@ impl fmt::Display for CostTable<'_> {
 mod tests {
     use super::*;
     use crate::load::wrk::Figures;
-    use endpoint_picker_harness::Filter;
 
     /// A turn of a second with this rate and processor time.
     fn turn(requests: u64, micros: u64) -> Turn {
@@ -267,7 +266,7 @@ mod tests {
         };
         let [[one, added], [many, more]] = native;
         Costs {
-            kinds: vec![ProxyKind::Bare, ProxyKind::Picker { filter: Filter::Native, module: None }],
+            kinds: vec![ProxyKind::Bare, "native".parse().unwrap()],
             cells: vec![turns(u32::try_from(one).unwrap(), added), turns(u32::try_from(many).unwrap(), more)],
             memory: vec![Memory { endpoints: 100, workers: 8, bytes: vec![10 << 20, 25 << 20] }],
             failed: 0,

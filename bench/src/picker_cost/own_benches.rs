@@ -39,8 +39,10 @@ pub(crate) fn decisions() -> Result<Vec<OwnFigure>> {
     Ok(rows)
 }
 
-/// The group of the native module's bench: a request behind callbacks that cost next to nothing.
+/// The groups of the native module's bench: a request behind callbacks that cost next to nothing.
 const REQUEST: &str = "a chat of 2 KB, from its head to its end";
+/// The rules of each group.
+const RULES: [&str; 2] = ["expected latency", "the EPP's rules"];
 
 /// Endpoints, and the most microseconds that the native module's own code may take for a request.
 const REQUESTS: [(u32, f64); 4] = [(10, 4.0), (100, 4.0), (1_000, 15.0), (5_000, 60.0)];
@@ -51,15 +53,18 @@ const MOST_LOCKED: f64 = 2.0;
 /// The time of the native module's own code, and that of it with the lock.
 pub(crate) fn native_module() -> Result<Vec<OwnFigure>> {
     cargo_bench("endpoint-picker-native", "request")?;
-    let folder = target_folder()?.join("criterion").join(REQUEST);
     let mut rows = Vec::new();
-    for (endpoints, most) in REQUESTS {
-        rows.push(OwnFigure {
-            what: format!("native module's own code, {endpoints} endpoints, 2 KB"),
-            figure: median(&folder.join(format!("{endpoints} endpoints")))? / 1e3,
-            unit: "µs",
-            most: Some(most),
-        });
+    for rules in RULES {
+        let group = format!("{REQUEST}, {rules}");
+        let folder = target_folder()?.join("criterion").join(group);
+        for (endpoints, most) in REQUESTS {
+            rows.push(OwnFigure {
+                what: format!("native module's own code, {rules}, {endpoints} endpoints, 2 KB"),
+                figure: median(&folder.join(format!("{endpoints} endpoints")))? / 1e3,
+                unit: "µs",
+                most: Some(most),
+            });
+        }
     }
     let output = cargo_bench("endpoint-picker-native", "shared")?;
     let first = output.lines().skip_while(|line| !line.starts_with("threads")).nth(1);

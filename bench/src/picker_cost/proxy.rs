@@ -1,6 +1,6 @@
 //! Running proxies in front of one pool of model servers.
 
-use super::proxy_kind::ProxyKind;
+use super::proxy_kind::{ProxyKind, Rules};
 use crate::load::wrk::{self, Figures, WrkLoad};
 use crate::shipped_proxy;
 use crate::upstreams::Upstreams;
@@ -24,13 +24,13 @@ const UPSTREAM_IDLE: &str = "120s";
 const IDLE_TIMEOUT: &str = "/static_resources/clusters/0/typed_extension_protocol_options/\
     envoy.extensions.upstreams.http.v3.HttpProtocolOptions/common_http_protocol_options/idle_timeout";
 
-/// The proxies of each kind for each number of workers, in front of the same servers and with the same agent;
-/// they end when dropped.
+/// The proxies of each kind for each number of workers, in front of the same servers, with one agent for each
+/// set of rules; they end when dropped.
 #[derive(Debug)]
 pub(crate) struct Pool {
     // In the order of their end: the proxies first.
     proxies: Vec<(u32, Vec<RunningProxy>)>,
-    _agent: Agent,
+    _agents: Vec<Agent>,
     _upstreams: Upstreams,
     dir: RunDir,
 }
@@ -59,7 +59,12 @@ impl Pool {
         fs::create_dir_all(dir.path().join(EDS_FOLDER))?;
         let upstreams = Upstreams::start(endpoints).await?;
         write_eds(&dir.path().join(EDS_FILE), upstreams.addresses())?;
-        let agent = start_agent(dir.path(), upstreams.addresses()).await?;
+        let mut agents: Vec<(Rules, Agent)> = Vec::new();
+        for rules in kinds.iter().map(ProxyKind::rules) {
+            if agents.iter().all(|(of, _)| *of != rules) {
+                agents.push((rules, start_agent(dir.path(), upstreams.addresses(), rules).await?));
+            }
+        }
         let lines = upstreams.addresses().iter().map(|address| format!("{address}\n"));
         let destinations = dir.path().join("destinations");
         fs::write(&destinations, lines.collect::<String>())?;
@@ -70,6 +75,8 @@ impl Pool {
             for (number, kind) in kinds.iter().enumerate() {
                 let folder = dir.path().join(format!("proxy-{workers}-{number}"));
                 fs::create_dir(&folder)?;
+                let agent = agents.iter().find(|(rules, _)| *rules == kind.rules());
+                let (_, agent) = agent.context("the rules of each kind have an agent")?;
                 let config = config(kind, dir.path(), agent.address().port())?;
                 let envoy = Envoy::start(&config, &folder, workers).await?;
                 let has_picker = *kind != ProxyKind::Bare;
@@ -82,7 +89,8 @@ impl Pool {
             proxies.push((workers, of_workers));
         }
         dir.settle();
-        Ok(Self { proxies, _agent: agent, _upstreams: upstreams, dir })
+        let agents = agents.into_iter().map(|(_, agent)| agent).collect();
+        Ok(Self { proxies, _agents: agents, _upstreams: upstreams, dir })
     }
 
     /// The folder of the pool's files.
@@ -125,7 +133,7 @@ impl RunningProxy {
 fn config(kind: &ProxyKind, folder: &Path, agent_port: u16) -> Result<Config> {
     let mut config = match kind {
         ProxyKind::Bare => with_buffer(folder, agent_port)?,
-        ProxyKind::Picker { filter, module } => {
+        ProxyKind::Picker { filter, module, rules: _ } => {
             let mut config = shipped_proxy::config(*filter, folder, agent_port)?;
             let own = || filter.module();
             config.set_picker_module(&module.clone().map_or_else(own, Ok)?)?;
@@ -193,10 +201,17 @@ fn with_resumption(folder: &Path, agent_port: u16, module: Option<&Path>) -> Res
     Ok(config)
 }
 
-async fn start_agent(folder: &Path, endpoints: &[SocketAddr]) -> Result<Agent> {
-    let eds_file = folder.join(EDS_FILE);
+async fn start_agent(folder: &Path, endpoints: &[SocketAddr], rules: Rules) -> Result<Agent> {
+    let (log, eds_file) = match rules {
+        Rules::Default => ("agent.log", folder.join(EDS_FILE)),
+        // The proxies read one file, which both would write.
+        Rules::Epp => ("agent-epp.log", folder.join("endpoints-of-epp.json")),
+    };
     let eds_file = eds_file.to_str().context("the folder's name is not UTF-8")?;
     let mut flags = ["--eds-cluster", "model-servers", "--eds-file", eds_file].map(str::to_owned).to_vec();
+    if rules == Rules::Epp {
+        flags.extend(["--rules", "epp"].map(str::to_owned));
+    }
     flags.extend(endpoints.iter().flat_map(|endpoint| ["--endpoint".to_owned(), endpoint.to_string()]));
-    Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join("agent.log")).await
+    Agent::start((Ipv4Addr::LOCALHOST, 0).into(), flags, &folder.join(log)).await
 }

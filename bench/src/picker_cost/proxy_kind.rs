@@ -15,6 +15,7 @@ pub(crate) enum ProxyKind {
         filter: Filter,
         /// The build; that of this workspace if absent.
         module: Option<PathBuf>,
+        rules: Rules,
     },
     /// The proxy with this workspace's native module, which also provides the servers' cluster.
     NativeCluster,
@@ -25,18 +26,39 @@ pub(crate) enum ProxyKind {
     },
 }
 
+/// The rules by which a picker chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// The rules of an agent without others.
+    #[default]
+    Default,
+    /// The EPP's default rules.
+    Epp,
+}
+
+/// The end of the name of a kind with the EPP's rules.
+const EPP: &str = "-epp";
+
 impl ProxyKind {
-    /// Whether it has this workspace's native module.
+    /// Whether it is what is shipped as the native module: this workspace's, with the default rules.
     pub(crate) fn is_native(&self) -> bool {
-        *self == Self::Picker { filter: Filter::Native, module: None }
+        *self == Self::Picker { filter: Filter::Native, module: None, rules: Rules::Default }
+    }
+
+    /// The rules of its picker.
+    pub(crate) fn rules(&self) -> Rules {
+        match self {
+            Self::Picker { rules, .. } => *rules,
+            Self::Bare | Self::NativeCluster | Self::NativeResuming { .. } => Rules::Default,
+        }
     }
 }
 
 impl FromStr for ProxyKind {
     type Err = anyhow::Error;
 
-    /// Reads `bare`, `native-cluster`, or `native-resuming`, `wasm` or `native`, each of these three also
-    /// with the file of another build: `native=old.so`.
+    /// Reads `bare`, `native-cluster`, or `native-resuming`, `wasm`, `native`, `wasm-epp` or `native-epp`,
+    /// each of these five also with the file of another build: `native=old.so`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "bare" => return Ok(Self::Bare),
@@ -49,7 +71,11 @@ impl FromStr for ProxyKind {
         };
         match filter {
             "native-resuming" => Ok(Self::NativeResuming { module }),
-            filter => Ok(Self::Picker { filter: filter.parse()?, module }),
+            filter => {
+                let (filter, rules) =
+                    filter.strip_suffix(EPP).map_or((filter, Rules::Default), |filter| (filter, Rules::Epp));
+                Ok(Self::Picker { filter: filter.parse()?, module, rules })
+            }
         }
     }
 }
@@ -60,7 +86,8 @@ impl fmt::Display for ProxyKind {
             Self::Bare => return f.write_str("bare"),
             Self::NativeCluster => return f.write_str("native-cluster"),
             Self::NativeResuming { module } => ("native-resuming".to_owned(), module),
-            Self::Picker { filter, module } => (filter.to_string(), module),
+            Self::Picker { filter, module, rules: Rules::Default } => (filter.to_string(), module),
+            Self::Picker { filter, module, rules: Rules::Epp } => (format!("{filter}{EPP}"), module),
         };
         f.write_str(&name)?;
         module.as_ref().map_or(Ok(()), |module| write!(f, "={}", module.display()))
@@ -78,6 +105,8 @@ mod tests {
             "wasm",
             "native",
             "native=/builds/old.so",
+            "wasm-epp",
+            "native-epp=/builds/old.so",
             "native-cluster",
             "native-resuming",
             "native-resuming=/new.so",

@@ -17,6 +17,8 @@ mod envoy;
 #[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/module/pool.rs"]
 mod pool;
+#[path = "../tests/budget/rules.rs"]
+mod rules;
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -83,13 +85,20 @@ fn chats() -> Vec<Vec<u8>> {
 }
 
 fn requests(criterion: &mut Criterion<ProcessorTime>) {
+    for (rules, policy) in
+        [("expected latency", rules::expected_latency()), ("the EPP's rules", v1::Policy::default())]
+    {
+        requests_by(criterion, rules, &policy);
+    }
+}
+
+fn requests_by(criterion: &mut Criterion<ProcessorTime>, rules: &str, policy: &v1::Policy) {
     let chats = chats();
-    let mut group = criterion.benchmark_group("a chat of 2 KB, from its head to its end");
+    let mut group = criterion.benchmark_group(format!("a chat of 2 KB, from its head to its end, {rules}"));
     for endpoints in [10, 100, 1000, 5000] {
-        let name = format!("bench-{endpoints}");
-        // The EPP's default rules.
+        let name = format!("bench-{rules}-{endpoints}");
         let waiting: Vec<u64> = (0..endpoints).map(|number| number % 8).collect();
-        let config = pool::with_policy(&name, &json!({}), v1::Policy::default(), &waiting);
+        let config = pool::with_policy(&name, &json!({}), policy.clone(), &waiting);
         let mut number = 0;
         group.bench_function(format!("{endpoints} endpoints"), |bencher| {
             bencher.iter_batched(

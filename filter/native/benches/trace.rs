@@ -16,6 +16,8 @@ mod envoy;
 #[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/module/pool.rs"]
 mod pool;
+#[path = "../tests/budget/rules.rs"]
+mod rules;
 
 use self::cases::{BEFORE, CASES, begin, body, end, pass_chunk, pool_of};
 use self::envoy::Request;

@@ -2,7 +2,8 @@
 //! loads the build into this program with `LD_PRELOAD`. Alone the program does not start.
 //!
 //! The counts decide which code lies next to each other, so the mix is that of a busy pool: most requests are
-//! chats with the EPP's default rules, and each rarer API, rule and course of a response has a few.
+//! chats by the default rules, a third are chats by the EPP's rules, and each rarer API, rule and course of a
+//! response has a few.
 
 #![allow(clippy::unwrap_used, reason = "a training that cannot continue has failed")]
 
@@ -12,6 +13,8 @@ mod envoy;
 #[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/module/pool.rs"]
 mod pool;
+#[path = "../tests/budget/rules.rs"]
+mod rules;
 
 use endpoint_picker_engine::testing::{busy_reading, picker_config, snapshot, topology};
 use endpoint_picker_wire::v1;
@@ -21,7 +24,9 @@ use envoy::{Config, Request};
 use pool::Pool;
 
 /// Requests to a pool with the default rules.
-const MANY: usize = 4_000;
+const MOST: usize = 4_000;
+/// Requests to a pool with the EPP's default rules.
+const MANY: usize = 2_000;
 /// Requests to a pool with rules that are used less.
 const FEW: usize = 250;
 /// Different prompts, so that most of a pool's requests find theirs in the prefix index.
@@ -197,9 +202,13 @@ fn busy_pool(name: &str, fields: &Value, policy: v1::Policy, endpoints: u16) -> 
 
 fn main() {
     for endpoints in [10, 100] {
-        let pool = busy_pool(&format!("default-{endpoints}"), &json!({}), v1::Policy::default(), endpoints);
-        send_chats(&pool, MANY);
-        send_other_apis(&pool, MANY / 4);
+        for (name, policy, count) in
+            [("latency", rules::expected_latency(), MOST), ("epp", v1::Policy::default(), MANY)]
+        {
+            let pool = busy_pool(&format!("{name}-{endpoints}"), &json!({}), policy, endpoints);
+            send_chats(&pool, count);
+            send_other_apis(&pool, count / 4);
+        }
     }
 
     let lora = policy(&[
@@ -210,7 +219,7 @@ fn main() {
         ("max-score-picker", None),
     ]);
     let pool = busy_pool("lora", &json!({}), lora, 10);
-    for number in 0..MANY / 4 {
+    for number in 0..MANY / 2 {
         send(&pool, number, CHAT, &chat(&format!("adapter-{}", number % 12), number));
     }
 
@@ -230,7 +239,6 @@ fn main() {
         ("load", policy(&load)),
         ("session", policy(&session)),
         ("lmetric", policy(&[("lmetric-scorer", None), ("max-score-picker", None)])),
-        ("latency", policy(&[("expected-latency-scorer", None), ("max-score-picker", None)])),
     ] {
         send_chats(&busy_pool(name, &json!({}), policy, 10), FEW);
     }

@@ -18,6 +18,7 @@ mod harness;
 mod lists;
 mod lowering;
 mod objects;
+mod observed_latency;
 mod policies;
 mod policy_refusals;
 mod pools;

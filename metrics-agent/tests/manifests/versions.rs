@@ -225,6 +225,36 @@ flowControl: {noEndpointRequestTTL: 9s}";
 }
 
 #[test]
+fn of_one_version_each_schema_has_its_own_fields() {
+    let problems = |rules, version: &str, data_layer: &str| {
+        let text = config(&format!("plugins: [{{type: queue-scorer}}]\ndataLayer: {{{data_layer}}}"))
+            .replace("llm-d.ai/v1alpha1", version);
+        let options = Options { epp_rules: rules, ..options() };
+        Plan::read(&[file("m.yaml", &text)], &options).err().map(|problems| problems.to_string())
+    };
+    let newer = "crossReplica: {syncInterval: 1s}";
+    let older = "crossReplicaSyncInterval: 1s, peerDiscovery: {pluginRef: a}";
+    let [v1, v1alpha1] = ["llm-d.ai/v1", "llm-d.ai/v1alpha1"];
+    for (version, data_layer) in [(v1, newer), (v1alpha1, older)] {
+        assert_eq!(problems(EppRules::V011, version, data_layer), None, "{version}");
+    }
+    let refused = problems(EppRules::V011, v1, older).unwrap();
+    for expected in [
+        "dataLayer.crossReplicaSyncInterval: is in the EPP's documents of another apiVersion, and",
+        "; use crossReplica.syncInterval",
+        "dataLayer.peerDiscovery: is in the EPP's documents of another apiVersion, and",
+    ] {
+        assert!(refused.contains(expected), "{refused}");
+    }
+    assert!(problems(EppRules::V011, v1alpha1, newer).unwrap().contains("; use crossReplicaSyncerPluginRef"));
+    for version in [v1, v1alpha1] {
+        for data_layer in [newer, older] {
+            assert_eq!(problems(EppRules::Own, version, data_layer), None, "all are read");
+        }
+    }
+}
+
+#[test]
 fn the_annotation_of_a_pool_decides_about_the_names_of_its_configuration() {
     let pool = POOL.replace("{name: p}", "{name: p, annotations: {endpoint-picker/epp-rules: v0.11}}");
     let text = format!("{pool}\n{}", config("plugins: [{type: queue-scorer}, {type: tokenizer}]"));

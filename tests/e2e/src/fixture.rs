@@ -7,11 +7,13 @@ pub use endpoint_picker_harness::configurations::LEAST_LOADED;
 use endpoint_picker_harness::eventually::{SOON, eventually};
 use endpoint_picker_harness::program::process_tree::processes;
 use endpoint_picker_harness::stack::Stack;
+use endpoint_picker_model_server::ModelServer;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -174,4 +176,13 @@ pub async fn faults(stack: &Stack) -> BTreeMap<&'static str, u64> {
     let has_vms = faults["wasm.envoy.wasm.runtime.v8.active"] > 0;
     assert_eq!(has_vms, stack.filter() == Filter::Wasm, "Envoy counts other VMs: {faults:?}");
     faults
+}
+
+/// A second Envoy with the agent and the model servers of this stack.
+pub async fn second_envoy(one: &Stack) -> Stack {
+    let two = Stack::builder().servers(0).own_agent(one.agent_address()).start().await;
+    let servers: Vec<SocketAddr> = one.servers().iter().map(ModelServer::address).collect();
+    two.set_endpoints(&servers);
+    two.wait_until_picking().await;
+    two
 }

@@ -4,6 +4,7 @@ use super::body::{Body, body, error, json_body};
 use super::protocol::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 use super::request::ReceivedRequest;
 use super::state::{State, lock};
+use super::stored;
 use super::typed_events;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -64,6 +65,11 @@ pub(crate) async fn answer(shared: Arc<State>, request: ReceivedRequest, pause: 
         (&Method::POST, path @ ("/v1/responses" | "/v1/messages")) => {
             typed_events::answer(shared.clone(), path, &request, pause)
         }
+        (&Method::POST, "/v1/conversations") => json_body(
+            StatusCode::OK,
+            &json!({"id": stored::store(&shared, "conv"), "object": "conversation"}),
+        ),
+        (method, path) if stored::id_in(path).is_some() => stored::answer(&shared, method, path),
         (&Method::GET, "/v1/models") => {
             let model = json!({"id": MODEL, "object": "model", "created": CREATED, "owned_by": "demo"});
             json_body(StatusCode::OK, &json!({"object": "list", "data": [model]}))

@@ -18,6 +18,7 @@ mod request;
 mod server;
 mod service_times;
 mod state;
+mod stored;
 mod typed_events;
 
 pub use engine::{

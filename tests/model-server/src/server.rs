@@ -72,6 +72,7 @@ impl ModelServer {
             requests: Mutex::default(),
             busy: Mutex::default(),
             scrapes: Mutex::default(),
+            stored: Mutex::default(),
             kv_event_sources: Mutex::new(kv_events::sources(&[])),
         });
         let server = Self { shared, address, door: Mutex::new(Door::Closed(socket)) };

@@ -5,7 +5,7 @@ use super::metrics::Metrics;
 use super::request::{Behaviour, ReceivedRequest};
 use bytes::Bytes;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) busy: Mutex<Vec<Range<Instant>>>,
     /// How often each program, by its user-agent field, has read `/metrics`.
     pub(crate) scrapes: Mutex<HashMap<String, usize>>,
+    /// The ids of stored responses and conversations.
+    pub(crate) stored: Mutex<HashSet<String>>,
     /// The response to `/kv_event_sources`.
     pub(crate) kv_event_sources: Mutex<Value>,
 }

@@ -4,6 +4,7 @@ use super::body::{Body, body, error, json_body};
 use super::protocol::MODEL;
 use super::request::ReceivedRequest;
 use super::state::State;
+use super::stored;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
@@ -26,12 +27,15 @@ pub(crate) fn answer(
     let Ok(request_json) = serde_json::from_slice::<Value>(&request.body) else {
         return error(StatusCode::BAD_REQUEST, "the body is not JSON");
     };
+    if let Some(refusal) = stored::refusal(&shared, &request_json) {
+        return refusal;
+    }
     let prompt = if path == "/v1/responses" { &request_json["input"] } else { &request_json["messages"] };
     let prompt = prompt.to_string();
     let (input, output) = (prompt.len(), WORDS.len());
     let model = request_json["model"].as_str().unwrap_or(MODEL).to_owned();
     let (whole, events) = if path == "/v1/responses" {
-        responses(&model, input, output)
+        responses(&stored::store(&shared, "resp"), &model, input, output)
     } else {
         messages(&model, input, output)
     };
@@ -67,10 +71,10 @@ pub(crate) fn answer(
 const ANNOUNCEMENTS: usize = 2;
 
 /// The whole response, and its events.
-fn responses(model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
+fn responses(id: &str, model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
     let content = json!([{"type": "output_text", "text": WORDS.concat()}]);
     let whole = json!({
-        "id": "resp_1", "object": "response", "status": "completed", "model": model,
+        "id": id, "object": "response", "status": "completed", "model": model,
         "output": [{"type": "message", "role": "assistant", "content": content}],
         "usage": {
             "input_tokens": input,
@@ -80,7 +84,7 @@ fn responses(model: &str, input: usize, output: usize) -> (Value, Vec<Value>) {
         },
     });
     let begun =
-        json!({"id": "resp_1", "object": "response", "status": "in_progress", "model": model, "usage": null});
+        json!({"id": id, "object": "response", "status": "in_progress", "model": model, "usage": null});
     let mut events = vec![
         json!({"type": "response.created", "response": begun}),
         json!({"type": "response.in_progress", "response": begun}),

@@ -164,6 +164,7 @@ impl fmt::Display for Verdict {
             Self::Excluded(Exclusion::NotReady) => f.write_str("not ready"),
             Self::Excluded(Exclusion::OutsideSubset) => f.write_str("outside the subset hint"),
             Self::Excluded(Exclusion::Avoided) => f.write_str("failed a moment ago"),
+            Self::Excluded(Exclusion::StoredElsewhere) => f.write_str("does not store the response"),
             Self::Dropped(filter) => write!(f, "dropped by {filter}"),
             Self::Candidate => f.write_str("candidate"),
             Self::Scored { scores, total, place } => {

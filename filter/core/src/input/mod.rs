@@ -14,7 +14,8 @@ use crate::pool::Endpoints;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::pool::reading::Reading;
 use crate::request::Request;
-use crate::state::PluginStates;
+use crate::request::stored::STORED_RESPONSES;
+use crate::state::{PluginStates, SessionBindings};
 
 /// The state of a pool at the time of a decision. Slices by endpoint have the pool's order; those missing at
 /// the end count as unknown or idle.
@@ -49,9 +50,15 @@ impl DecisionInput<'_> {
         !request.failed.is_empty() && request.failed.contains(&self.pool.endpoint(endpoint).address())
     }
 
-    /// The groups of these candidates that come before all of them, the better one first: candidates that
-    /// failed neither recently nor this request, and candidates that did not fail this request. None of them
-    /// is empty, or has all candidates.
+    /// The endpoint that stores the response or conversation that the request names, as far as it is known.
+    pub(crate) fn keeper(&self, request: &Request<'_>, now: Duration) -> Option<usize> {
+        let stored = request.stored?;
+        self.states.of::<SessionBindings>(STORED_RESPONSES)?.endpoint(stored.hash(), now)
+    }
+
+    /// The groups of these candidates that come before all of them, the better one first: the one that stores
+    /// the response that the request names, candidates that failed neither recently nor this request, and
+    /// candidates that did not fail this request. None of them is empty, or has all candidates.
     pub(crate) fn preferred(
         &self,
         request: &Request<'_>,
@@ -59,9 +66,13 @@ impl DecisionInput<'_> {
         now: Duration,
     ) -> Vec<Vec<usize>> {
         let mut groups = Vec::new();
-        if self.avoided.is_empty() && request.failed.is_empty() {
+        if self.avoided.is_empty() && request.failed.is_empty() && request.stored.is_none() {
             return groups;
         }
+        // The response to it from any other endpoint is 404, so the keeper is tried although it is avoided.
+        let keeper = self.keeper(request, now).filter(|keeper| candidates.contains(keeper));
+        let keeper = keeper.filter(|&keeper| candidates.len() > 1 && !self.has_failed(request, keeper));
+        groups.extend(keeper.map(|keeper| vec![keeper]));
         let mut group = candidates.to_vec();
         group.retain(|&endpoint| !self.has_failed(request, endpoint));
         let unavoided = group.iter().copied().filter(|&endpoint| !self.avoids(endpoint, now));
@@ -113,6 +124,8 @@ pub enum Exclusion {
     OutsideSubset,
     /// It failed recently, and other endpoints were left.
     Avoided,
+    /// Another endpoint stores the response or conversation that the request names.
+    StoredElsewhere,
 }
 
 /// Indices of the endpoints that may be picked, in the pool's order.

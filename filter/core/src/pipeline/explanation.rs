@@ -22,9 +22,13 @@ impl Pipeline {
     ) -> Explanation {
         // Without a primary run, the last one is the one that failed.
         let run = decision.primary_run().or(decision.runs.last());
+        let keeper = input.keeper(request, now);
         let verdict = |index| match exclusion(request, input, index) {
             Some(exclusion) => Verdict::Excluded(exclusion),
             None => match run.map_or(Verdict::Candidate, |run| self.verdict(run, index, &decision.details)) {
+                Verdict::Candidate if keeper.is_some_and(|keeper| keeper != index) => {
+                    Verdict::Excluded(Exclusion::StoredElsewhere)
+                }
                 Verdict::Candidate if input.avoids(index, now) || input.has_failed(request, index) => {
                     Verdict::Excluded(Exclusion::Avoided)
                 }

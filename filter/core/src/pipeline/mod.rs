@@ -47,8 +47,9 @@ use crate::pool::reading::Reading;
 use crate::request::Request;
 use crate::request::body::{Api, BodyError, Options, Parsers};
 use crate::request::prompt::{Media, VideoHints};
+use crate::request::stored::{REMEMBERED, STORED_RESPONSES};
 use crate::rng::{Rng, shuffle};
-use crate::state::PluginState;
+use crate::state::{PluginState, SessionBindings};
 
 /// Everything that decides for one pool, ready to run. Compiled from a
 /// [`PickerConfig`](crate::config::PickerConfig).
@@ -167,9 +168,20 @@ impl Pipeline {
         &self.reporters
     }
 
-    /// Plugins with state: their keys, and their state before the first request.
+    /// Plugins with state: their keys, and their state before the first request. By our own rules, the
+    /// endpoints of stored responses too.
     pub fn initial_states(&self) -> impl Iterator<Item = (u64, Box<dyn PluginState>)> {
-        self.recorders.iter().filter_map(|slot| Some((slot.key, slot.plugin.new_state()?)))
+        let of_plugins = self.recorders.iter().filter_map(|slot| Some((slot.key, slot.plugin.new_state()?)));
+        let stored = self.follows_stored_responses().then(|| -> (u64, Box<dyn PluginState>) {
+            (STORED_RESPONSES, Box::new(SessionBindings::new(REMEMBERED)))
+        });
+        of_plugins.chain(stored)
+    }
+
+    /// Whether a request that names a stored response or conversation goes to the endpoint that stores it. In
+    /// the EPP any endpoint gets it.
+    pub fn follows_stored_responses(&self) -> bool {
+        self.providers.epp_rules.is_own()
     }
 
     /// Decides for a request with a body.

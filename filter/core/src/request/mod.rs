@@ -4,6 +4,7 @@ pub mod body;
 pub mod cached_prompt;
 pub mod packed;
 pub mod prompt;
+pub mod stored;
 pub mod subset;
 
 use core::net::SocketAddr;
@@ -12,6 +13,7 @@ use crate::headers::Headers;
 use crate::request::body::Body;
 use crate::request::cached_prompt::CachedPrompt;
 use crate::request::prompt::Prompt;
+use crate::request::stored::StoredId;
 use crate::request::subset::Subset;
 
 /// The model and priority that an operator's policy gives a request.
@@ -38,6 +40,8 @@ pub struct Request<'a> {
     pub cached: Option<&'a CachedPrompt>,
     /// The client's limit on generated tokens.
     pub max_output_tokens: Option<u64>,
+    /// The stored response or conversation that it names.
+    pub stored: Option<StoredId>,
     /// The request's headers.
     pub headers: Headers<'a>,
     /// Endpoints the choice is restricted to.
@@ -62,6 +66,7 @@ impl<'a> Request<'a> {
             prompt: Some(&body.prompt),
             cached: None,
             max_output_tokens: body.max_output_tokens,
+            stored: body.continues,
             headers,
             subset,
             failed: &[],

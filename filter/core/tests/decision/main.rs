@@ -5,6 +5,7 @@
 mod explanations;
 mod hints;
 mod outages;
+mod stored;
 
 use core::num::NonZeroUsize;
 use core::time::Duration;

@@ -9,8 +9,9 @@ use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker_wire::statistics::Count;
 
-use super::decider::{Decided, ExpectedTokens, NewBody};
+use super::decider::{Decided, ExpectedResponse};
 use super::head::{CONTENT_LENGTH, ResponseHead, subset_hint};
+use super::new_body::NewBody;
 use super::response::Judged;
 use super::served::Served;
 use super::{Exchange, Flow, Progress, Turn};
@@ -32,8 +33,8 @@ const BUFFER_OVERFLOW: &[u8] = b"request_payload_too_large";
 impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     /// Acts on a decision.
     pub(super) fn act(&mut self, decided: Decided) -> Result<Flow> {
-        let (directive, tokens) = match decided {
-            Decided::Made { directive, tokens } => (directive, tokens),
+        let (directive, response) = match decided {
+            Decided::Made { directive, response } => (directive, response),
             Decided::Waits => return Ok(Flow::Wait),
             Decided::Moves { to, reason } => {
                 let Self { exchange, pool, .. } = self;
@@ -65,9 +66,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             }
         }
         match (action, other) {
-            (Action::Route(route), _) => self.send(*route, tokens),
+            (Action::Route(route), _) => self.send(*route, response),
             (Action::Pass(passed), _) => {
-                exchange.response.expected = tokens;
+                exchange.response.expected = response;
                 exchange.assignment = passed.assignment;
                 Ok(Flow::Continue)
             }
@@ -98,10 +99,10 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     }
 
     /// Sends the request to its endpoint.
-    fn send(&mut self, route: Route, tokens: ExpectedTokens) -> Result<Flow> {
+    fn send(&mut self, route: Route, expected: ExpectedResponse) -> Result<Flow> {
         let Self { exchange, proxy, .. } = self;
         exchange.response.headers.extend(route.response_headers);
-        exchange.response.expected = tokens;
+        exchange.response.expected = expected;
         exchange.assignment = route.assignment;
         let has_limits = exchange.assignment.limits.is_some();
         for (name, value) in route.request_headers {

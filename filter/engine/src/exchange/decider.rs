@@ -1,4 +1,4 @@
-//! Decides for a request by its headers, its body or the beginning of its body.
+//! Decides for a request by its headers or its body.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,19 +9,17 @@ use endpoint_picker::cached_prefixes;
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::fallback::{Fallback, FallbackReason};
-use endpoint_picker::grpc::{PREFIX, Prefix};
-use endpoint_picker::policy::{Member, name_model_in_form, with_members};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
-use endpoint_picker::request::body::{Api, Body, BodyError, Reading, complete, has_no_model};
+use endpoint_picker::request::body::{Api, Body, BodyError, Reading};
 use endpoint_picker::request::cached_prompt::CachedPrompt;
 use endpoint_picker::request::subset::Subset;
-use endpoint_picker::response::restore::Restore;
 
 use super::head::{RequestHead, subset_hint};
+use super::new_body::NewBody;
 use super::other_picker::RoutedRequest;
 use super::queueing::QueuePlace;
-use crate::config::{Limits, UnreadBody};
+use crate::config::UnreadBody;
 use crate::metrics::{MetricSink, RequestLabels, RequestModels};
 use crate::pool_view::PoolView;
 use crate::proxy::{Proxy, Result};
@@ -36,7 +34,7 @@ const TEXT_FACTOR: usize = 4;
 /// The decision for one request.
 pub(super) enum Decided {
     /// It is decided.
-    Made { directive: Directive, tokens: ExpectedTokens },
+    Made { directive: Directive, response: ExpectedResponse },
     /// It waits in the queue.
     Waits,
     /// The pool at this place among the other pools takes it.
@@ -45,18 +43,20 @@ pub(super) enum Decided {
     Refused(Rejection),
 }
 
-/// The tokens of a response, as far as they are known before it begins.
+/// A response, as far as it is known before it begins.
 #[derive(Debug, Default)]
-pub(super) struct ExpectedTokens {
+pub(super) struct ExpectedResponse {
     /// The labels of the request's models.
     pub(super) models: RequestLabels,
-    /// Whether the client requests them as a stream. Of a response over HTTP, the content type shows it.
-    pub(super) are_streamed: bool,
+    /// Whether the client requests it as a stream. Of a response over HTTP, the content type shows it.
+    pub(super) is_streamed: bool,
+    /// Whether its id is read, because later requests may name it.
+    pub(super) is_stored: bool,
 }
 
 impl From<Directive> for Decided {
     fn from(directive: Directive) -> Self {
-        Self::Made { directive, tokens: ExpectedTokens::default() }
+        Self::Made { directive, response: ExpectedResponse::default() }
     }
 }
 
@@ -76,21 +76,6 @@ impl From<BodyError> for Decided {
     fn from(error: BodyError) -> Self {
         Rejection::from(error).into()
     }
-}
-
-/// The outcome of reading the beginning of a body.
-pub(super) enum Peek {
-    Decided(Decided),
-    /// The beginning does not have enough. This many bytes may.
-    More(usize),
-    /// The model or the priority has to be replaced in the body.
-    NeedsWhole,
-}
-
-/// A body with another model or priority.
-pub(super) struct NewBody {
-    pub(super) body: Vec<u8>,
-    pub(super) restore: Option<Restore>,
 }
 
 /// Decides for one request.
@@ -116,7 +101,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             return Ok(moves);
         }
         let subset = subset_hint(self.proxy);
-        let request = Request { headers: self.head.headers(), subset, ..Request::default() };
+        let request =
+            Request { headers: self.head.headers(), subset, stored: self.head.stored, ..Request::default() };
         let now = self.proxy.now()?;
         self.route(&request, false, now).map(Decided::from)
     }
@@ -190,153 +176,18 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         Ok((decided, new))
     }
 
-    /// The body with another model, or with the priority, of a request that is routed: with another picker,
-    /// requests pass unchanged.
-    #[cold]
-    #[inline(never)]
-    fn new_body(
-        &self,
-        (body, bytes): (&Body<'_>, &[u8]),
-        resolution: ModelResolution<'_>,
-        decided: &Decided,
-        (is_renamed, gets_priority): (bool, bool),
-    ) -> Option<Box<NewBody>> {
-        let Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. } = decided else {
-            return None;
-        };
-        let asked = body.model.as_deref().unwrap_or_default();
-        let restore = is_renamed.then(|| Restore::new(resolution.model, asked)).flatten();
-        if body.is_form {
-            let span = body.model_span.clone();
-            let body = is_renamed.then(|| name_model_in_form(bytes, span, resolution.model))?;
-            return Some(Box::new(NewBody { body, restore }));
-        }
-        let mut members = Vec::new();
-        if is_renamed {
-            members.push(Member::model(body.model_span.clone(), resolution.model));
-        }
-        if gets_priority {
-            let first = route.assignment.destinations.first();
-            let endpoint = first.and_then(|&endpoint| self.view.pool().of_key(endpoint));
-            let span = body.priority_span.clone();
-            members.extend(endpoint.map(|endpoint| Member::priority(span, resolution.priority, endpoint)));
-        }
-        (!members.is_empty()).then(|| Box::new(NewBody { body: with_members(bytes, members), restore }))
-    }
-
-    /// Whether the priority of a request to this API is written into its body. The body of a request of
-    /// another picker stays unchanged.
-    fn propagates_priority(&self, api: Api) -> bool {
-        self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
-    }
-
-    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A
-    /// malformed body is refused when it has arrived completely, if it is held that long.
-    pub(super) fn by_beginning(&mut self, length: usize, reading: Option<&Reading<'_>>) -> Result<Peek> {
-        let api = self.head.api;
-        if api.reads_first_message() {
-            return self.by_first_message(length);
-        }
-        if self.propagates_priority(api) {
-            return Ok(Peek::NeedsWhole);
-        }
-        if self.awaits_prompt(length)? {
-            return Ok(Peek::More(self.pool.config.limits.max_held_bytes));
-        }
-        // The length doubles each time, so all attempts together read about twice the bytes of the last one.
-        let more = Peek::More(length.saturating_mul(2));
-        let headers = self.head.headers();
-        let needs_model = match self.other {
-            None => self.view.policy().needs_model(api, headers),
-            Some(_) => api.names_model() && !api.may_lack_model(),
-        };
-        let options = self.view.body_options(headers);
-        if api == Api::ModelOnly && has_no_model(&self.body(length)?, api, &options) {
-            return self.by_beginning_of_body(&Body::default(), length).map(Peek::Decided);
-        }
-        let Limits { peek_bytes, max_held_bytes, .. } = self.pool.config.limits;
-        if length < peek_bytes {
-            return Ok(Peek::More(peek_bytes));
-        }
-        // A prompt that has not arrived by then is not awaited: a server may do without it.
-        let is_last = length >= max_held_bytes;
-        let (completed, own);
-        let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
-            read.ok()
-        } else {
-            // The cut body is closed first, so that the same reader can read it.
-            completed = complete(self.body(length)?.into_owned(), api, &options);
-            own = completed.as_deref().and_then(|bytes| Body::read_bytes(bytes, api, &options).ok());
-            own.as_ref()
-        };
-        let unread = Body::default();
-        let body = match read {
-            Some(body) if body.lacks_prompt && !is_last && !api.may_lack_model() => return Ok(more),
-            Some(body) => body,
-            None if api.may_lack_model() && !needs_model => &unread,
-            None => return Ok(more),
-        };
-        let asked = body.model.as_deref();
-        match asked.filter(|_| api.names_model()) {
-            None if needs_model => return Ok(more),
-            // Another picker has renamed the model already.
-            Some(asked) if self.other.is_none() && self.view.policy().may_rename(headers, asked) => {
-                return Ok(Peek::NeedsWhole);
-            }
-            Some(_) | None => {}
-        }
-        self.by_beginning_of_body(body, length).map(Peek::Decided)
-    }
-
-    /// Decides by the first message of a body, of which `length` bytes have arrived. The rest of the body is
-    /// not awaited: the client may send it in reply to messages of the response. A long message is decided by
-    /// its beginning.
-    fn by_first_message(&mut self, length: usize) -> Result<Peek> {
-        let api = self.head.api;
-        let options = self.view.body_options(self.head.headers());
-        let bytes = self.body(length)?;
-        let Some(prefix) = Prefix::read(&bytes) else { return Ok(Peek::More(PREFIX)) };
-        let enough = prefix.end().min(self.pool.config.limits.peek_bytes);
-        if length < enough && !prefix.is_compressed {
-            return Ok(Peek::More(enough));
-        }
-        let read = if length < prefix.end() {
-            Body::read_beginning(&bytes, api, &options)
-        } else {
-            Some(Body::read_bytes(&bytes, api, &options))
-        };
-        Ok(match read {
-            None => Peek::More(length.saturating_mul(2).min(prefix.end())),
-            Some(Ok(body)) if length < prefix.end() => {
-                Peek::Decided(self.by_beginning_of_body(&body, length)?)
-            }
-            Some(Ok(body)) => Peek::Decided(self.by_body(&body, length)?),
-            Some(Err(error)) => Peek::Decided(self.refused(error)),
-        })
-    }
-
     /// Decides by a body that is read, as far as it has arrived: `length` bytes.
-    fn by_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
+    pub(super) fn by_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
         match self.resolve(self.head.api, body.model.as_deref()) {
             Ok(resolution) => self.route_or_wait(body, None, resolution, length),
             Err(rejection) => Ok(rejection.into()),
         }
     }
 
-    /// The same by a body whose rest was not read.
-    fn by_beginning_of_body(&mut self, body: &Body<'_>, length: usize) -> Result<Decided> {
-        let mut decided = self.by_body(body, length)?;
-        // The usage will count the whole prompt.
-        if let Decided::Made { directive, .. } = &mut decided {
-            directive.drop_predictions();
-        }
-        Ok(decided)
-    }
-
     /// The decision for a request whose body is refused.
     #[cold]
     #[inline(never)]
-    fn refused(&mut self, error: BodyError) -> Decided {
+    pub(super) fn refused(&mut self, error: BodyError) -> Decided {
         match self.pool.config.limits.unread_body {
             UnreadBody::Abstain if matches!(error, BodyError::Compressed | BodyError::Encoded { .. }) => {
                 self.abstain(Abstention::BodyCompressed)
@@ -353,7 +204,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
     }
 
     /// The body, or its first `max_bytes` bytes.
-    fn body(&self, max_bytes: usize) -> Result<Cow<'a, [u8]>> {
+    pub(super) fn body(&self, max_bytes: usize) -> Result<Cow<'a, [u8]>> {
         match self.other {
             None => self.proxy.request_body(max_bytes),
             Some(RoutedRequest { body, .. }) => Ok(body.get(..max_bytes).unwrap_or(body).into()),
@@ -413,7 +264,8 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let whole = whole.filter(|_| self.view.topology().reads_caches());
         let cached = whole.and_then(|bytes| self.cached(body, bytes, resolution.model, now));
         let request = Request::new(body, resolution, self.head.headers(), subset);
-        let request = Request { cached: cached.as_ref(), failed: self.failed, ..request };
+        let stored = request.stored.or(self.head.stored);
+        let request = Request { cached: cached.as_ref(), failed: self.failed, stored, ..request };
         let mut directive = self.route(&request, true, now)?;
         if !self.pool.fallback.is_empty() {
             self.allow_retries(&mut directive, body, resolution.model);
@@ -433,8 +285,10 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });
-        let tokens = ExpectedTokens { models: models.unwrap_or_default(), are_streamed: body.stream };
-        Ok(Decided::Made { directive, tokens })
+        let is_stored = body.is_stored && self.view.topology().pipeline.follows_stored_responses();
+        let models = models.unwrap_or_default();
+        let response = ExpectedResponse { models, is_streamed: body.stream, is_stored };
+        Ok(Decided::Made { directive, response })
     }
 
     /// Names the other pools whose endpoints may be tried for a request with this body and model. A request
@@ -465,23 +319,6 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let max_bytes = self.pool.config.limits.max_held_bytes.saturating_mul(TEXT_FACTOR);
         let prompts = model.prompts().of_request(api, body, bytes, max_bytes)?;
         store.with_caches(|caches| caches.find(&model, body.cache_salt.as_deref(), &prompts))
-    }
-
-    /// Whether the rest of a body is awaited, because the caches of servers are searched for the whole
-    /// prompt.
-    fn awaits_prompt(&self, length: usize) -> Result<bool> {
-        let max = self.pool.config.limits.max_held_bytes;
-        let may_fit = self.head.content_length().is_none_or(|length| length <= max as u64);
-        if self.other.is_some()
-            || length >= max
-            || !may_fit
-            || !cached_prefixes::can_match(self.head.api)
-            || !self.view.topology().reads_caches()
-        {
-            return Ok(false);
-        }
-        let now = self.proxy.now()?;
-        Ok(self.pool.store.with_caches(|caches| caches.can_match(self.head.api, now)) == Some(true))
     }
 
     /// Decides, and measures the time that some decisions take, since `now`.

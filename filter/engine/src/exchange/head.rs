@@ -6,6 +6,7 @@ use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::request::body::{Api, BodyError, opens_tunnel, request_path};
 use endpoint_picker::request::packed;
+use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use smallvec::SmallVec;
@@ -29,6 +30,8 @@ pub(super) struct RequestHead {
     pub(super) api: Api,
     /// The kind of the request, by which its response is judged.
     pub(super) kind: RequestKind,
+    /// The stored response or conversation that the path names.
+    pub(super) stored: Option<StoredId>,
     /// All headers as the client sent them, until the request is decided.
     pub(super) all: HeaderList,
     /// Whether the client is one of gRPC.
@@ -52,6 +55,7 @@ impl Default for RequestHead {
         Self {
             api: Api::Raw,
             kind: RequestKind::default(),
+            stored: None,
             all: HeaderList::EMPTY,
             is_grpc: false,
             explains_to_client: false,
@@ -101,6 +105,7 @@ impl RequestHead {
         Ok(Self {
             api: Api::Raw,
             kind: RequestKind::default(),
+            stored: None,
             is_grpc: content_type.is_some_and(|content_type| is_grpc(content_type.as_bytes())),
             explains_to_client,
             explains: explains_to_client || explain.access_log,
@@ -124,7 +129,11 @@ impl RequestHead {
         // The data of a tunnel and the messages of an unknown service are conversations: they are not held.
         let is_conversation = opens_tunnel(self.headers()) || self.is_grpc && api == Api::ModelOnly;
         let api = if is_conversation { Api::Raw } else { api };
+        // The paths of the other APIs end with their names.
+        let may_name_id = !has_body || matches!(api, Api::ModelOnly | Api::Raw);
+        let stored = if may_name_id { StoredId::in_path(path) } else { None };
         self.kind = RequestKind::of(api, path, has_body);
+        self.stored = stored;
         self.api = api;
         Ok(api)
     }

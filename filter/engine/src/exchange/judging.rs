@@ -1,11 +1,14 @@
 //! The proof that a response gives about its server, while it passes.
 
+use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::reader::ResponseError;
+use smallvec::smallvec;
 
 use super::Exchange;
 use super::response::Judged;
 use super::served::{judge, outcome_of_trailers};
+use crate::ledger::Change;
 use crate::metrics::MetricSink;
 use crate::proxy::Proxy;
 use crate::worker_pool::WorkerPool;
@@ -42,6 +45,16 @@ impl Exchange {
             self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
         }
         self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
+    }
+
+    /// The id of a response, or of a conversation, that its server may store has come.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn remember(&self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, stored: StoredId) {
+        if let Some(endpoint) = self.response.served_by {
+            let change = Change::State(stored.stored_at(endpoint, self.assignment.at));
+            pool.store_of(self.assignment.handed_over).apply(smallvec![change]);
+        }
     }
 
     /// The trailers of a gRPC response have arrived, and show whether it is served.

@@ -9,7 +9,9 @@ mod admission;
 mod decider;
 mod head;
 mod judging;
+mod new_body;
 mod other_picker;
+mod peek;
 mod queueing;
 mod response;
 mod served;
@@ -333,6 +335,9 @@ impl Exchange {
         }
         if let Some(error) = findings.error {
             self.take_error(pool, proxy, error);
+        }
+        if let Some(stored) = findings.stored {
+            self.remember(pool, stored);
         }
         if end_of_stream {
             self.complete(pool, proxy);

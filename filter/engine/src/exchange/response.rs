@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use endpoint_picker::flow_control::Tokens;
 use endpoint_picker::plugin::{NotReported, Reporter};
+use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::response::outcome::RequestKind;
 use endpoint_picker::response::reader::{ResponseError, ResponseReader, is_stream};
 use endpoint_picker::response::restore::Restore;
 use endpoint_picker::response::usage::Usage;
 
-use super::decider::ExpectedTokens;
+use super::decider::ExpectedResponse;
 use super::head::{RequestHead, ResponseHead};
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
@@ -33,8 +34,8 @@ pub(super) struct Response {
     pub(super) served: Option<Change>,
     /// Its body is a stream of tokens.
     is_streamed: bool,
-    /// Its tokens, as far as they are known before it begins.
-    pub(super) expected: ExpectedTokens,
+    /// The response, as far as it is known before it begins.
+    pub(super) expected: ExpectedResponse,
     /// The labels of its tokens in metrics; `None` if they are not counted there.
     pub(super) models: Option<Labels>,
     /// The endpoint, by its key, about which the body or its trailers show whether it serves the request.
@@ -47,6 +48,8 @@ pub(super) struct Response {
     pub(super) is_sample: bool,
     /// Plugins that report a number of its usage, if there are any.
     pub(super) reporters: Option<Arc<[Reporter]>>,
+    /// Its id has not come, and is reported when it does.
+    awaits_id: bool,
     /// Reads its body, as long as something is expected of it.
     reader: Option<ResponseReader>,
     /// Its usage is read; `None`: it is not.
@@ -70,22 +73,26 @@ impl Response {
         if !self.headers.is_empty() {
             self.set_headers(proxy)?;
         }
-        let ExpectedTokens { models, are_streamed } = core::mem::take(&mut self.expected);
+        let ExpectedResponse { models, is_streamed, is_stored } = core::mem::take(&mut self.expected);
         if let Some(new) = models.new.filter(|_| self.awaited_since.is_some()) {
             metrics.count_new_models(&new);
         }
         let models = models.tokens;
-        self.is_streamed = if head.is_grpc { are_streamed } else { is_stream(&head.content_type) };
+        self.is_streamed = if head.is_grpc { is_streamed } else { is_stream(&head.content_type) };
         let reads_usage =
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
         if let Some(chosen) = self.awaited_since {
             self.tokens = reads_usage.then_some(TokenTimes { chosen, first: None });
-            if reads_usage || request.kind == RequestKind::Generation {
+            self.awaits_id = is_stored && head.status < 300;
+            if reads_usage || request.kind == RequestKind::Generation || self.awaits_id {
                 let message = request.api.response_message().filter(|_| head.is_grpc);
                 self.reader = match message {
                     Some(message) => Some(ResponseReader::of_messages(message)),
                     None => ResponseReader::new(&head.content_type, head.content_encoding.as_deref()),
                 };
+                if self.awaits_id {
+                    self.reader = self.reader.take().map(ResponseReader::with_id);
+                }
             }
         }
         self.models = models;
@@ -150,7 +157,10 @@ impl Response {
         let findings = self.findings(proxy, metrics);
         if is_last {
             self.end_reading(proxy, metrics);
-        } else if self.tokens.is_none() && (findings.has_output || findings.error.is_some()) {
+        } else if self.tokens.is_none()
+            && (findings.has_output || findings.error.is_some())
+            && !self.reader.as_ref().is_some_and(ResponseReader::awaits_id)
+        {
             // Later chunks cost nothing if nothing reads their usage.
             self.reader = None;
         }
@@ -163,7 +173,9 @@ impl Response {
             self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));
         let error = error.filter(|_| self.error.is_none());
         self.error = self.error.or(error);
-        let mut findings = ChunkFindings { has_output, first: None, error };
+        let stored = self.reader.as_ref().filter(|_| self.awaits_id).and_then(ResponseReader::stored);
+        self.awaits_id &= stored.is_none();
+        let mut findings = ChunkFindings { has_output, first: None, error, stored };
         if has_output
             && let Some(since) = self.awaited_since.take()
             && let Ok(now) = proxy.now()
@@ -267,6 +279,8 @@ pub(super) struct ChunkFindings {
     pub(super) first: Option<FirstToken>,
     /// The first error of the body has come with this chunk.
     pub(super) error: Option<ResponseError>,
+    /// The id of a response that its server may store has come with this chunk.
+    pub(super) stored: Option<StoredId>,
 }
 
 /// The times of a response whose tokens are counted.

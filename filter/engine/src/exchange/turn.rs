@@ -6,7 +6,8 @@ use endpoint_picker::decision::Abstention;
 use endpoint_picker::grpc::PREFIX;
 use endpoint_picker::request::body::{Api, Reading};
 
-use super::decider::{Decider, Peek};
+use super::decider::Decider;
+use super::peek::Peek;
 use super::{Exchange, Flow, Progress};
 use crate::config::{Limits, UnreadBody};
 use crate::metrics::MetricSink;

@@ -37,5 +37,6 @@ mod snapshots;
 mod static_pools;
 mod statistics;
 mod store;
+mod stored_responses;
 mod tokens;
 mod usage;

@@ -200,6 +200,7 @@ impl Fixture {
             prompt: body.as_ref().map(|body| &body.prompt),
             cached: None,
             max_output_tokens: spec.max_output_tokens,
+            stored: None,
             headers: Headers(&headers),
             subset: match &spec.subset {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),

@@ -1,12 +1,13 @@
 //! The requests whose cost is budgeted: usual chats, by the rules of the EPP and by the shipped ones, in a
 //! small and in a large pool.
 
-use endpoint_picker_engine::testing::{busy_reading, picker_config, plugin, snapshot, topology};
+use endpoint_picker_engine::testing::{busy_reading, snapshot, topology};
 use endpoint_picker_wire::{Message as _, v1};
 use serde_json::json;
 
 use crate::envoy::{Next, Request};
 use crate::pool::{self, Pool};
+use crate::rules::expected_latency;
 
 /// The columns of the table.
 pub(crate) const CASES: [&str; 4] = ["epp-10", "epp-100", "latency-10", "latency-100"];
@@ -26,7 +27,7 @@ pub(crate) fn pool_of(case: &str) -> Pool {
     let (rules, endpoints) = case.split_once('-').unwrap();
     let policy = match rules {
         "epp" => v1::Policy::default(),
-        _ => shipped(),
+        _ => expected_latency(),
     };
     let pool = pool::unready(case, &json!({}));
     let numbers = 1..=endpoints.parse().unwrap();
@@ -36,20 +37,6 @@ pub(crate) fn pool_of(case: &str) -> Pool {
     pool.agent.wait_until_taken();
     pool.agent.wait_until_changes_refused();
     pool
-}
-
-/// The rules of the example that deployments start with.
-fn shipped() -> v1::Policy {
-    let example = include_str!("../../../../examples/choosing/expected-latency.yaml");
-    let (scorer, producer, parameters) =
-        ("expected-latency-scorer", "approx-prefix-cache-producer", "{ capacityInTokens: true }");
-    let plugins = format!(
-        "plugins:\n  - type: {scorer}\n  - type: {producer}\n    parameters: {parameters}\nscheduling"
-    );
-    assert!(example.contains(&plugins), "the rules of the example are others");
-    let mut config = picker_config(&[(scorer, None)]);
-    config.plugins.push(plugin(producer, r#"{"capacityInTokens": true}"#));
-    v1::Policy { picker_config: Some(config), ..v1::Policy::default() }
 }
 
 /// The usual chat, with 2 KB of text.

@@ -12,6 +12,7 @@ mod envoy;
 #[allow(dead_code, reason = "the tests of the module use the rest")]
 #[path = "../module/pool.rs"]
 mod pool;
+mod rules;
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};

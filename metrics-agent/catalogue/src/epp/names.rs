@@ -32,6 +32,8 @@ enum Place {
     ValueOfParameter(&'static str, &'static str),
     /// A field of the document; `[]` stands for each element of a list.
     Field,
+    /// A field of documents of this `apiVersion`.
+    FieldOf(&'static str),
     /// A value of a field.
     ValueOfField(&'static str),
 }
@@ -44,14 +46,20 @@ enum Life {
     Since(Release),
     /// All before this release.
     Until(Release),
+    /// All, in documents of another `apiVersion`.
+    Elsewhere,
     /// None: its pull request is open, or its code was seen on a branch.
     Open,
     /// None: its pull request was closed.
     Closed,
 }
 
-use Life::{Closed, Deprecated, Open};
-use Place::{Field, Parameter, Type, ValueOfField, ValueOfParameter};
+use Life::{Closed, Deprecated, Elsewhere, Open};
+use Place::{Field, FieldOf, Parameter, Type, ValueOfField, ValueOfParameter};
+
+/// The two schemas that v0.11 reads.
+const V1: &str = "llm-d.ai/v1";
+const V1ALPHA1: &str = "llm-d.ai/v1alpha1";
 
 const SINCE_V011: Life = Life::Since(Release::V011);
 const UNTIL_V011: Life = Life::Until(Release::V011);
@@ -81,13 +89,19 @@ const NAMES: &[(Place, &str, Life, &str, &str)] = &[
     (Type, "sglanghttp-parser", SINCE_V011, "#2391", ""),
     (Field, "saturationDetector", UNTIL_V011, "#2838", "flowControl.saturationDetector"),
     (Field, "parser", UNTIL_V011, "#2838", "requestHandler.parsers"),
-    (ValueOfField("apiVersion"), "llm-d.ai/v1", SINCE_V011, "#975", "llm-d.ai/v1alpha1"),
+    (ValueOfField("apiVersion"), V1, SINCE_V011, "#975", V1ALPHA1),
     (Field, "requestHandler.propagatePriority", SINCE_V011, "#2265", ""),
     (Field, "flowControl.noEndpointRequestTTL", SINCE_V011, "#2284", ""),
     (Field, "dataLayer.discovery.endpoints", SINCE_V011, "#2434", "dataLayer.discovery.pluginRef"),
     (Field, "dataLayer.discovery.peers", SINCE_V011, "#2434", ""),
     (Field, "dataLayer.peerDiscovery", SINCE_V011, "#2434", ""),
     (Field, "dataLayer.crossReplica", SINCE_V011, "#2310", "dataLayer.crossReplicaSyncerPluginRef"),
+    (FieldOf(V1ALPHA1), "dataLayer.crossReplica", Elsewhere, "", "crossReplicaSyncerPluginRef"),
+    (FieldOf(V1), "dataLayer.crossReplicaPublishTimeout", Elsewhere, "", "crossReplica.publishTimeout"),
+    (FieldOf(V1), "dataLayer.crossReplicaSyncInterval", Elsewhere, "", "crossReplica.syncInterval"),
+    (FieldOf(V1), "dataLayer.crossReplicaSyncerPluginRef", Elsewhere, "", "crossReplica.syncerPluginRef"),
+    (FieldOf(V1), "dataLayer.discovery.pluginRef", Elsewhere, "", "discovery.endpoints"),
+    (FieldOf(V1), "dataLayer.peerDiscovery", Elsewhere, "", "discovery.peers"),
     (Parameter("endpoint-attribute-filter"), "producer", SINCE_V011, "#2190", "attribute: Name/producer"),
     (Parameter("endpoint-attribute-scorer"), "producer", SINCE_V011, "#2190", "attributeKey: Name/producer"),
     (Parameter("inflight-load-producer"), "outputRatio", UNTIL_V011, "#2309", ""),
@@ -193,6 +207,8 @@ pub(crate) fn uses(document: &Json) -> Vec<Use> {
         let mut found = Vec::new();
         match name.place {
             Field => find(document, name.name, "", &mut |at, _| found.push(at)),
+            FieldOf(version) if document["apiVersion"] != version => {}
+            FieldOf(_) => find(document, name.name, "", &mut |at, _| found.push(at)),
             ValueOfField(field) => find(document, field, "", &mut |at, value| {
                 found.extend((value == name.name).then_some(at));
             }),
@@ -238,7 +254,7 @@ fn find_parameter(document: &Json, of: &str, path: &str, found: &mut impl FnMut(
 impl Name {
     fn is_in(&self, release: Release) -> bool {
         match self.life {
-            Deprecated => true,
+            Deprecated | Elsewhere => true,
             Life::Since(first) => release >= first,
             Life::Until(end) => release < end,
             Open | Closed => false,
@@ -249,7 +265,7 @@ impl Name {
     fn subject(&self) -> String {
         match self.place {
             Type | ValueOfField(_) | ValueOfParameter(..) => format!("{:?} ", self.name),
-            Field | Parameter(_) => String::new(),
+            Field | FieldOf(_) | Parameter(_) => String::new(),
         }
     }
 
@@ -271,7 +287,7 @@ impl Use {
             Open => "is known, and not released in any version of the EPP",
             Closed => "was never released in a version of the EPP",
             Life::Until(Release::V010) => "was removed before v0.10 of the EPP",
-            Deprecated | Life::Since(_) | Life::Until(Release::V011) => return None,
+            Deprecated | Elsewhere | Life::Since(_) | Life::Until(Release::V011) => return None,
         };
         Some(format!("{}{state}{}{}", name.subject(), name.in_source(), name.replacement()))
     }
@@ -286,7 +302,7 @@ impl Use {
                 let (end, source) = (end.as_str(), name.in_source());
                 let _ = write!(text, ", and the EPP refuses it from {end} on{source}");
             }
-            Life::Since(_) | Open | Closed => return None,
+            Elsewhere | Life::Since(_) | Open | Closed => return None,
         }
         Some(text + &name.replacement())
     }
@@ -294,11 +310,17 @@ impl Use {
     /// Why a pool with these rules refuses it; `None`: it does not.
     pub(crate) fn problem(&self, rules: EppRules) -> Option<String> {
         let Self { name, .. } = self;
-        let release = Release::of(rules).filter(|release| !name.is_in(*release))?;
+        let release = Release::of(rules)?;
+        // An earlier release has one schema, and refuses the other apiVersion.
+        let is_elsewhere = name.life == Elsewhere && release >= Release::V011;
+        if name.is_in(release) && !is_elsewhere {
+            return None;
+        }
         let (subject, source, replacement) = (name.subject(), name.in_source(), name.replacement());
         let reason = match name.life {
             Life::Since(first) => format!("is in the EPP since {}{source}", first.as_str()),
             Life::Until(end) => format!("is removed in {} of the EPP{source}", end.as_str()),
+            Elsewhere => "is in the EPP's documents of another apiVersion".to_owned(),
             Deprecated | Open | Closed => return None,
         };
         let release = release.as_str();
@@ -332,6 +354,17 @@ mod tests {
             let document = match name.place {
                 Type => plugin(name.name, json!({})),
                 Field => nested(name.name, json!(1)),
+                FieldOf(version) => {
+                    let mut document = nested(name.name, json!(1));
+                    let found = |document: &Json| {
+                        let same = |it: &Use| it.name.place == name.place && it.name.name == name.name;
+                        uses(document).iter().any(same)
+                    };
+                    assert!(!found(&document), "{name:?} in a document of another apiVersion");
+                    document["apiVersion"] = json!(version);
+                    assert!(found(&document), "{name:?}");
+                    document
+                }
                 ValueOfField(field) => nested(field, json!(name.name)),
                 Parameter(of) => plugin(of, nested(name.name, json!(1))),
                 ValueOfParameter(of, parameter) => plugin(of, nested(parameter, json!(name.name))),
@@ -350,6 +383,7 @@ mod tests {
             let refusing = [EppRules::V010, EppRules::V011].map(|rules| it.problem(rules).is_some());
             let expected = match name.life {
                 Deprecated | Open | Closed => [false, false],
+                Elsewhere => [false, true],
                 Life::Since(first) => Release::ALL.map(|release| release < first),
                 Life::Until(end) => Release::ALL.map(|release| release >= end),
             };

@@ -143,8 +143,20 @@ const TYPES: &[(&str, bool, Here)] = &[
     ("k8s-notification-source", BETA, WithoutEffect("no plugin reads other objects of the cluster")),
     ("kv-cache-utilization-scorer", BETA, Equal),
     ("label-selector-filter", BETA, Equal),
-    ("latency-observation-scorer-hub", ALPHA, HUB),
-    ("latency-observer-producer-hub", ALPHA, HUB),
+    (
+        "latency-observation-scorer-hub",
+        ALPHA,
+        Approximate(
+            "it is latency-scorer by the time to the first token: nothing is rounded, and endpoints that were not observed are not explored",
+        ),
+    ),
+    (
+        "latency-observer-producer-hub",
+        ALPHA,
+        Approximate(
+            "it is predicted-latency-producer: each endpoint's time follows its load by a line that all endpoints teach, and by a factor of its own, in place of percentiles of a window",
+        ),
+    ),
     ("latency-scorer", BETA, Equal),
     ("latency-slo-admitter", BETA, Equal),
     ("load-aware-scorer", BETA, Equal),
@@ -176,8 +188,8 @@ const TYPES: &[(&str, bool, Here)] = &[
     (
         "outlen-bucket",
         ALPHA,
-        Refused(
-            "the length of a response is not estimated from its request: with addEstimatedOutputTokens each counts as one of unknown length; leave it out",
+        WithoutEffect(
+            "the length of a response is not estimated from its request: with addEstimatedOutputTokens each counts as one of unknown length",
         ),
     ),
     ("p2p-source-producer", ALPHA, Equal),

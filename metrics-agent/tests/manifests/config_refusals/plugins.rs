@@ -40,7 +40,7 @@ fn plugins() {
 fn types_of_the_epp_that_are_refused_on_purpose_have_the_reason() {
     for (kind, reason) in [
         ("destination-endpoint-served-verifier", "it is for the conformance tests of the EPP"),
-        ("latency-observer-producer-hub", "a hub picks among the gateways of clusters"),
+        ("multicluster-file-discovery", "a hub picks among the gateways of clusters"),
         ("multicluster-queue-scorer", "a hub picks among the gateways of clusters"),
     ] {
         let config = format!("plugins: [{{type: queue-scorer}}, {{type: {kind}}}]");

@@ -14,5 +14,6 @@ mod listeners;
 mod privileges;
 mod reports;
 mod sharing;
+mod stored_responses;
 mod without_agent;
 mod workers;

@@ -1,13 +1,14 @@
 //! Two Envoys that share their changes through one agent.
 
-use endpoint_picker_e2e::fixture::{CHAT, LEAST_LOADED, forget_requests, fresh_chat, fresh_prompt};
+use endpoint_picker_e2e::fixture::{
+    CHAT, LEAST_LOADED, forget_requests, fresh_chat, fresh_prompt, second_envoy,
+};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::{Builder, Stack};
-use endpoint_picker_model_server::{Behaviour, ModelServer};
+use endpoint_picker_model_server::Behaviour;
 use reqwest::StatusCode;
 use serde_json::Value;
-use std::net::SocketAddr;
 
 /// Requests in a row after which every endpoint was picked that may be: with three, the chance that an
 /// endpoint got none is below 0.001 %.
@@ -19,14 +20,6 @@ async fn two_envoys(manifests: Option<&str>) -> (Stack, Stack) {
     let one = manifests.into_iter().fold(one, Builder::manifests).start().await;
     let two = second_envoy(&one).await;
     (one, two)
-}
-
-async fn second_envoy(one: &Stack) -> Stack {
-    let two = Stack::builder().servers(0).own_agent(one.agent_address()).start().await;
-    let servers: Vec<SocketAddr> = one.servers().iter().map(ModelServer::address).collect();
-    two.set_endpoints(&servers);
-    two.wait_until_picking().await;
-    two
 }
 
 /// The server that has this body's prompt in its cache, by the Envoy's view.

@@ -42,6 +42,7 @@ pub struct Batch<T> {
     pub(super) running: Vec<Sequence<T>>,
     prefix_cache: PrefixCacheCounts,
     preemptions: u64,
+    adapter_loads: u64,
 }
 
 /// Prompt tokens of everything that has begun, and those among them that the prefix cache held.
@@ -166,6 +167,7 @@ impl<T> Batch<T> {
             running: Vec::new(),
             prefix_cache: PrefixCacheCounts::default(),
             preemptions: 0,
+            adapter_loads: 0,
             times,
         }
     }
@@ -263,6 +265,7 @@ impl<T> Batch<T> {
             read(&mut sequence);
             self.running.push(sequence);
         }
+        self.adapter_loads += loads as u64;
         if !passed_over.is_empty() {
             passed_over.append(&mut self.waiting);
             self.waiting = passed_over;
@@ -369,6 +372,11 @@ impl<T> Batch<T> {
     /// How often a request was put back into the queue.
     pub fn preemptions(&self) -> u64 {
         self.preemptions
+    }
+
+    /// Adapters loaded so far.
+    pub fn adapter_loads(&self) -> u64 {
+        self.adapter_loads
     }
 
     /// Adapters of running requests, and of those that wait.

@@ -15,6 +15,7 @@ pub struct Figures {
     lasting: Duration,
     queried: u64,
     hit: u64,
+    adapter_loads: u64,
     unanswered: usize,
     refused: usize,
     is_sorted: bool,
@@ -45,6 +46,7 @@ impl Figures {
             lasting: Duration::ZERO,
             queried: 0,
             hit: 0,
+            adapter_loads: 0,
             unanswered: 0,
             refused: 0,
             is_sorted: true,
@@ -65,6 +67,10 @@ impl Figures {
 
     pub(super) fn cache(&mut self, queried: u64, hit: u64) {
         (self.queried, self.hit) = (queried, hit);
+    }
+
+    pub(super) fn adapter_loads(&mut self, loads: u64) {
+        self.adapter_loads = loads;
     }
 
     pub(super) fn refused(&mut self, is_measured: bool) {
@@ -123,6 +129,11 @@ impl Figures {
     /// Share of the prompt tokens that servers had cached.
     pub fn cached(&self) -> f64 {
         self.hit as f64 / self.queried.max(1) as f64
+    }
+
+    /// Adapters that servers loaded, for each request.
+    pub fn loads(&self) -> f64 {
+        self.adapter_loads as f64 / self.requests().max(1) as f64
     }
 
     /// Requests of the server with the most, as a multiple of the mean.

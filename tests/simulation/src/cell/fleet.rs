@@ -192,6 +192,11 @@ impl RunningFleet {
         })
     }
 
+    /// Adapters that the servers have loaded.
+    pub fn adapter_loads(&self) -> u64 {
+        self.servers.iter().map(|server| server.batch.batch().adapter_loads()).sum()
+    }
+
     /// How often a request was put back into a queue.
     pub fn preemptions(&self) -> u64 {
         self.servers.iter().map(|server| server.batch.batch().preemptions()).sum()

@@ -153,7 +153,7 @@ impl Cell {
 
 impl Run<'_> {
     fn run(&mut self) {
-        let mut cache = None;
+        let (mut cache, mut loads) = (None, 0);
         while let Some(event) = self.events.pop() {
             let now = self.events.now();
             match self.span.measures(self.sent.len(), now) {
@@ -163,6 +163,7 @@ impl Run<'_> {
                 Some(true) if self.began.is_none() => {
                     self.began = Some(now);
                     cache = Some(self.fleet.prefix_cache());
+                    loads = self.fleet.adapter_loads();
                 }
                 Some(_) => {}
             }
@@ -174,6 +175,7 @@ impl Run<'_> {
         }
         let (before, after) = (cache.unwrap_or_default(), self.fleet.prefix_cache());
         self.figures.cache(after.queried - before.queried, after.hit - before.hit);
+        self.figures.adapter_loads(self.fleet.adapter_loads() - loads);
         let lasting = self.over.unwrap_or(self.events.now()).saturating_sub(self.began.unwrap_or_default());
         self.figures.end(lasting, self.open);
     }

@@ -156,7 +156,7 @@ impl Results {
         }
         text.pop();
         text.push_str(
-            ".\n\n| | variant | p50 | p90 | p99 | rel | ms/token | requests/s | % cached | busiest |\n|---|---|---|---|---|---|---|---|---|---|\n",
+            ".\n\n| | variant | p50 | p90 | p99 | rel | ms/token | requests/s | % cached | busiest | loads |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
         );
         for condition in self.conditions() {
             for variant in &self.plan.variants {
@@ -174,6 +174,7 @@ impl Results {
                     of(&Figures::per_second),
                     of(&|figures| figures.cached() * 100.0),
                     of(&Figures::busiest),
+                    of(&Figures::loads),
                 ];
                 let _ = writeln!(text, "| {} |", cells.join(" | "));
             }

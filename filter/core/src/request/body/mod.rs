@@ -22,6 +22,7 @@ use std::borrow::Cow;
 
 use crate::json;
 use crate::request::prompt::{Media, Prompt, VideoHints};
+use crate::request::stored::StoredId;
 pub use error::{BodyError, Fault};
 use form::{Boundary, is_form};
 pub use format::Api;
@@ -94,6 +95,10 @@ pub struct Body<'a> {
     pub max_output_tokens: Option<u64>,
     /// Prefixes of requests with different salts do not match.
     pub cache_salt: Option<Cow<'a, str>>,
+    /// The stored response or conversation that the request continues.
+    pub continues: Option<StoredId>,
+    /// Whether the server may store the response, so that later requests continue it.
+    pub is_stored: bool,
     /// The prompt.
     pub prompt: Prompt<'a>,
     /// Whether it lacks the prompt that bodies of its API have. The EPP refuses such a body.
@@ -169,6 +174,8 @@ impl<'a> Body<'a> {
             stream: self.stream,
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
+            continues: self.continues,
+            is_stored: self.is_stored,
             prompt: self.prompt.into_owned(),
             lacks_prompt: self.lacks_prompt,
         }

@@ -19,6 +19,7 @@ use scanner::{Found, Scanner};
 
 use super::usage::Usage;
 use crate::request::body::ResponseMessage;
+use crate::request::stored::StoredId;
 
 /// The beginning of a line with data in a stream of events.
 const DATA: &[u8] = b"data:";
@@ -30,6 +31,8 @@ pub struct ResponseReader {
     encoding: BodyEncoding,
     usage: Usage,
     found: Found,
+    /// Whether the id of the response is read.
+    reads_id: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +85,14 @@ impl ResponseReader {
     }
 
     fn of(encoding: BodyEncoding) -> Self {
-        Self { scanner: Scanner::default(), encoding, usage: Usage::default(), found: Found::default() }
+        let (usage, found) = (Usage::default(), Found::default());
+        Self { scanner: Scanner::default(), encoding, usage, found, reads_id: false }
+    }
+
+    /// Reads the [id](Self::stored) of the response, too.
+    #[must_use]
+    pub fn with_id(self) -> Self {
+        Self { scanner: Scanner::with_id(), reads_id: true, ..self }
     }
 
     /// Reads the next chunk of the response.
@@ -103,6 +113,17 @@ impl ResponseReader {
             }
             BodyEncoding::Events(_) | BodyEncoding::Messages(_) => self.found.has_output,
         }
+    }
+
+    /// The id of the response, once it has come: a member of the text or, in an event, of its `response`.
+    pub fn stored(&self) -> Option<StoredId> {
+        self.found.stored.or(self.scanner.found().stored)
+    }
+
+    /// Whether the id may still come: in a text until its end, in a stream until its first output.
+    pub fn awaits_id(&self) -> bool {
+        let may_come = matches!(self.encoding, BodyEncoding::Json) || !self.has_output();
+        self.reads_id && may_come && self.stored().is_none()
     }
 
     /// The first error in the response.
@@ -154,7 +175,8 @@ impl ResponseReader {
 
     /// Ends a JSON text, whose usage counts if the text was complete.
     fn end_text(&mut self) {
-        let (usage, found) = core::mem::take(&mut self.scanner).finish();
+        let next = if self.reads_id { Scanner::with_id() } else { Scanner::default() };
+        let (usage, found) = core::mem::replace(&mut self.scanner, next).finish();
         if let Some(usage) = usage {
             self.usage.merge(usage);
         }

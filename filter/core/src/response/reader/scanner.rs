@@ -1,7 +1,8 @@
-//! Finds usage, output and errors in a JSON text that comes in chunks, and keeps nothing else of it.
+//! Finds usage, output, errors and the id in a JSON text that comes in chunks, and keeps nothing else of it.
 
 use super::error::{ResponseError, read_error};
 use crate::json::OpenString;
+use crate::request::stored::{MAX_ID_LENGTH, StoredId};
 use crate::response::usage::{Usage, read_usage};
 
 /// A longer `usage` or `error` is not read. OpenAI's usage, with all details, takes 400 bytes.
@@ -22,6 +23,8 @@ pub(super) struct Scanner {
     string: Option<OpenString>,
     /// The key that the open string is the value of.
     value_of: ScannedKey,
+    /// The id of the response, as far as it was received; `None`: it is not wanted.
+    id: Option<Vec<u8>>,
     /// The last string as it is spelled; of a longer one than [`MAX_WORD_LENGTH`], the beginning.
     word: Word,
     /// The key of the value that comes next.
@@ -43,12 +46,15 @@ pub(super) struct Found {
     pub(super) has_output: bool,
     /// The first error.
     pub(super) error: Option<ResponseError>,
+    /// The id of the response, if it is wanted.
+    pub(super) stored: Option<StoredId>,
 }
 
 impl Found {
     pub(super) fn merge(&mut self, later: Self) {
         self.has_output |= later.has_output;
         self.error = self.error.or(later.error);
+        self.stored = self.stored.or(later.stored);
     }
 }
 
@@ -62,6 +68,7 @@ enum ScannedKey {
     Choices,
     Error,
     FinishReason,
+    Id,
     Type,
     #[default]
     Other,
@@ -101,6 +108,11 @@ struct KeptText {
 }
 
 impl Scanner {
+    /// A scanner that reads the id of the response, too.
+    pub(super) fn with_id() -> Self {
+        Self { id: Some(Vec::new()), ..Self::default() }
+    }
+
     /// Reads the next chunk of the text.
     pub(super) fn read(&mut self, mut text: &[u8]) {
         while let Some((&byte, rest)) = text.split_first() {
@@ -108,6 +120,9 @@ impl Scanner {
                 let end = string.end(text);
                 let (part, after) = text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, &[]));
                 self.word.push(part);
+                if self.value_of == ScannedKey::Id {
+                    self.push_id(part);
+                }
                 if end.is_some() {
                     self.string = None;
                     self.end_string();
@@ -212,6 +227,7 @@ impl Scanner {
             {
                 self.note(ResponseError::Server);
             }
+            ScannedKey::Id => self.end_id(),
             ScannedKey::Usage
             | ScannedKey::Inner
             | ScannedKey::Choices
@@ -219,6 +235,29 @@ impl Scanner {
             | ScannedKey::FinishReason
             | ScannedKey::Type
             | ScannedKey::Other => {}
+        }
+    }
+
+    /// Takes a part of the value of an `id`, which may end with the closing quote.
+    #[cold]
+    #[inline(never)]
+    fn push_id(&mut self, part: &[u8]) {
+        let is_place = self.is_responses_place();
+        if let Some(id) = self.id.as_mut().filter(|_| is_place && self.found.stored.is_none()) {
+            // One byte more shows that the id is too long, besides its quote.
+            let room = (MAX_ID_LENGTH + 2).saturating_sub(id.len());
+            id.extend(part.iter().take(room));
+        }
+    }
+
+    /// Notes the id. One with escapes does not count: servers make none.
+    #[cold]
+    #[inline(never)]
+    fn end_id(&mut self) {
+        let Some(id) = self.id.as_mut().map(core::mem::take) else { return };
+        let id = id.strip_suffix(b"\"").and_then(|id| core::str::from_utf8(id).ok());
+        if let Some(id) = id.filter(|id| !id.contains('\\')).and_then(StoredId::of) {
+            self.found.stored.get_or_insert(id);
         }
     }
 
@@ -319,6 +358,7 @@ impl Word {
             br#"error""# => ScannedKey::Error,
             br#"finish_reason""# => ScannedKey::FinishReason,
             br#"type""# => ScannedKey::Type,
+            br#"id""# => ScannedKey::Id,
             _ => ScannedKey::Other,
         }
     }

@@ -3,10 +3,12 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::adapters::adapter_key;
 use super::calibration::TokenLimits;
 use super::change::Sent;
 use super::places::Row;
 use super::speed::Speed;
+use crate::pool::reading::Reading;
 
 /// Adapters of one endpoint that are kept; servers hold far fewer.
 pub(super) const MAX_RECENT: usize = 64;
@@ -22,7 +24,7 @@ pub struct EndpointState {
     pub(super) reads_since: Duration,
     /// Adapters in flight, with their requests.
     in_flight: Vec<(u64, u64)>,
-    /// The adapters of the last requests, each once, the newest last.
+    /// The adapters of the last requests, and of those that readings show to run, each once, the newest last.
     pub(super) recent: VecDeque<u64>,
     pub(super) row: Row,
     /// The time of the newest reading, and what was in flight when it arrived.
@@ -69,7 +71,7 @@ impl EndpointState {
         self.in_flight.len()
     }
 
-    /// Whether the adapter is among the last `count` that were sent here.
+    /// Whether the adapter is among the last `count` that were sent here or ran here.
     pub fn is_recent(&self, adapter: u64, count: usize) -> bool {
         self.recent.iter().rev().take(count).any(|&known| known == adapter)
     }
@@ -124,7 +126,14 @@ impl EndpointState {
         }
     }
 
-    pub(super) fn used(&mut self, adapter: u64) {
+    /// Takes in the adapters that run by a reading. Requests of other proxies have loaded some of them.
+    pub(super) fn runs(&mut self, reading: &Reading) {
+        for name in reading.lora.iter().flat_map(|lora| &lora.running).take(MAX_RECENT) {
+            self.used(adapter_key(name));
+        }
+    }
+
+    fn used(&mut self, adapter: u64) {
         self.recent.retain(|&known| known != adapter);
         if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();

@@ -369,6 +369,7 @@ impl PluginState for LatencyState {
             self.places.read(&mut row, reading, taken);
             if let Some(state) = self.endpoint(index) {
                 state.row = row;
+                state.runs(reading);
             }
             self.adapters.read(reading);
         }

@@ -173,6 +173,23 @@ fn of_the_changes_of_a_request_only_the_sample_is_shared() {
 }
 
 #[test]
+fn an_adapter_that_a_reading_has_shown_to_run_is_recent_there() {
+    let running = |name: &str, ms| Reading {
+        lora: Some(Lora { running: vec![name.to_owned()], waiting: vec!["other".to_owned()], max: 2 }),
+        ..reading(1, 1, ms)
+    };
+    let mut state = LatencyState::new(PRIOR);
+    send(&mut state, 0, 5, adapter_key("own"), true);
+    observe(&mut state, &[running("sql", 10), reading(0, 0, 10)], &[1, 0], &[]);
+    observe(&mut state, &[running("legal", 60), reading(0, 0, 60)], &[1, 0], &[]);
+    let recent = |endpoint, count| {
+        ["own", "sql", "legal", "other"].map(|name| state.at(endpoint).is_recent(adapter_key(name), count))
+    };
+    assert_eq!(recent(0, 2), [false, true, true, false], "the two newest");
+    assert_eq!((recent(0, 9), recent(1, 9)), ([true, true, true, false], [false; 4]));
+}
+
+#[test]
 fn the_time_to_the_end_and_arrivals_are_means() {
     let mut state = LatencyState::new(PRIOR);
     assert_near(&[state.rest()], &[1_030.0]);

@@ -40,7 +40,7 @@ pub(super) struct Seen {
 #[derive(Clone, Debug, Default)]
 struct EndpointSeen {
     in_flight: Vec<Sent>,
-    /// Adapters of requests in the order of their sending.
+    /// Adapters of requests and of those that run by readings, in the order of their use.
     adapters: Vec<String>,
     reads_since: Duration,
     /// Waiting and running of distinct readings, and whether memory was left.
@@ -223,6 +223,7 @@ impl Seen {
                 context: endpoint.context(),
                 unanswered: endpoint.unanswered() as f64,
             });
+            endpoint.adapters.extend(reading.lora.iter().flat_map(|lora| lora.running.iter().cloned()));
             let has_memory = reading.kv_usage.is_none_or(|usage| usage < 0.9);
             endpoint.readings.push((waiting, running, has_memory));
             if waiting > 0 {

@@ -1,5 +1,5 @@
-//! Deprecated plugin types and parameters: they are lowered to current types and parameters, because the
-//! filter has no others.
+//! Plugin types and parameters that the filter does not have, most of them deprecated: they are lowered to
+//! types and parameters that it has.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::Findings;
+use super::observed_latency::{self, LatencyObservationScorer, LatencyObserver};
 use super::parameters::{Invalid, read_parameters};
 use super::paths::FormerPath;
 
@@ -39,10 +40,12 @@ pub(super) struct LoweredForm<'a> {
 
 /// Types that are accepted although the filter does not have them. A plugin without a name of its own keeps
 /// its type's, because profiles refer to it by that name.
-pub(super) const TYPES: [&str; 7] = [
+pub(super) const TYPES: [&str; 9] = [
     "by-label",
     "by-label-selector",
     "data-parallel-profile-handler",
+    observed_latency::SCORER,
+    observed_latency::OBSERVER,
     "multicluster-approx-prefix-cache-producer",
     "multicluster-prefix-cache-scorer",
     "multicluster-session-affinity-filter",
@@ -79,6 +82,19 @@ pub(super) fn lower<'a>(
             let decider = FormerPath { current: "deciders.prefill".to_owned(), former: "deciderPluginName" };
             let lowered = current(DISAGG_PROFILE_HANDLER, parameters.lower())?;
             Ok(LoweredForm { former_paths: vec![decider], ..lowered })
+        }
+        observed_latency::OBSERVER => {
+            let parameters = read_parameters::<LatencyObserver>(parameters)?;
+            current(observed_latency::PREDICTOR, parameters.lower())
+        }
+        observed_latency::SCORER => {
+            let parameters = read_parameters::<LatencyObservationScorer>(parameters)?;
+            let observer = FormerPath {
+                current: "latencyPredictionInfoProducerName".to_owned(),
+                former: "ttftPercentilesProducerName",
+            };
+            let lowered = current("latency-scorer", parameters.lower())?;
+            Ok(LoweredForm { former_paths: vec![observer], ..lowered })
         }
         "by-label-selector" => lower_parameters(LABEL_SELECTOR_FILTER, parameters, at, findings),
         // The types of a hub of clusters that are those of a pool under another name.

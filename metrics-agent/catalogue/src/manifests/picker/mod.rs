@@ -7,6 +7,7 @@ mod data_layer;
 mod deprecated;
 mod document;
 mod flow_control;
+mod observed_latency;
 mod parameters;
 mod paths;
 mod plugins;

@@ -86,7 +86,7 @@ impl Declared {
                 findings.warn(format!("{at}.type"), format!("{type_name:?} has no effect here: {reason}"));
             }
             // That of a current type is a difference of its pool.
-            Some(Here::Differs(text)) if is_alias => {
+            Some(Here::Differs(text) | Here::Approximate(text)) if is_alias => {
                 findings.warn(format!("{at}.type"), format!("{type_name:?} is accepted: {text}"));
             }
             Some(Here::Equal | Here::Differs(_) | Here::Approximate(_) | Here::Refused(_)) | None => {}

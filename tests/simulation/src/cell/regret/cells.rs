@@ -53,8 +53,8 @@ const CLOSED: [(&str, ClosedLoop); 8] = [
 
 const USUAL: Conditions = Conditions::USUAL;
 
-/// Servers whose reported size is true and small, or too small.
-const SIZES: [Drawn; 2] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReports];
+/// Servers whose reported size is true and small, or too small, and servers with few places for adapters.
+const SIZES: [Drawn; 3] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReports, Drawn::Tenants];
 
 /// Four workloads: of many turns, of long responses, of long prompts and of adapters.
 const FOUR: &[Drawn] = &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix, Drawn::Adapters];
@@ -81,10 +81,13 @@ const OTHERS: &[(&str, Conditions, &[Drawn])] = &[
     ),
     ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, FOUR),
     ("30 % past the picker, readings of 1 s", Conditions { foreign: 0.3, ..read_every(1_000) }, FOUR),
+    ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, &[Drawn::Tenants]),
     ("four share, 5 ms", sharing(5), FOUR),
     ("four share, 30 ms", sharing(30), FOUR),
+    ("four share, 30 ms", sharing(30), &[Drawn::Tenants]),
     ("four share, no readings", Conditions { scrape_interval: None, ..sharing(30) }, FOUR),
     ("four alone", ALONE, FOUR),
+    ("four alone", ALONE, &[Drawn::Tenants]),
     ("four alone, readings of 1 s", Conditions { proxies: Proxies::Alone, ..read_every(1_000) }, FOUR),
     ("four alone, no readings", Conditions { scrape_interval: None, ..ALONE }, FOUR),
     (

@@ -97,6 +97,7 @@ impl Row<'_> {
             regret(&|figures| figures.percentile(0.5)),
             regret(&|figures| figures.percentile(0.99)),
             regret(&Figures::mean),
+            digits(middle(self.recommended, &Figures::loads)),
             self.cell.bar.to_string(),
         ]);
         cells.extend(self.others.iter().map(|other| summary(ratios(other, self.recommended, &p90))));
@@ -116,11 +117,11 @@ pub(super) fn markdown(regrets: &Regrets) -> String {
     for (_, name) in SIMPLE {
         let _ = write!(text, " {name} |");
     }
-    text.push_str(" regret | of omniscient | regret, p50 | p99 | mean | bars |");
+    text.push_str(" regret | of omniscient | regret, p50 | p99 | mean | loads | bars |");
     for other in &regrets.plan.others {
         let _ = write!(text, " {} |", other.name);
     }
-    let columns = SIMPLE.len() + 8 + regrets.plan.others.len();
+    let columns = SIMPLE.len() + 9 + regrets.plan.others.len();
     let _ = writeln!(text, "\n|{}", "---|".repeat(columns));
     for cell in 0..regrets.plan.cells.len() {
         let _ = writeln!(text, "{}", regrets.row(cell).line());

@@ -7,6 +7,7 @@ pub(super) mod in_turn;
 mod prompts;
 mod singles;
 pub(super) mod study;
+mod tenants;
 pub mod trace;
 
 use super::fleet::{Fleet, ServerKind};
@@ -57,6 +58,8 @@ pub enum Drawn {
     SmallCachesReported,
     /// [`Self::ShareGpt`] on servers that report a quarter of their blocks.
     CachesBeyondReports,
+    /// [`tenants::Tenants`], on eight servers with eight places for adapters each.
+    Tenants,
 }
 
 impl Drawn {
@@ -90,6 +93,7 @@ impl Drawn {
             Self::SmallCaches => "small caches",
             Self::SmallCachesReported => "small caches as reported",
             Self::CachesBeyondReports => "caches beyond reports",
+            Self::Tenants => "400 adapters",
         }
     }
 }
@@ -114,6 +118,7 @@ impl Workload {
                 Drawn::Agents => Box::new(agents::Agents::new(seed)),
                 Drawn::LongMix => Box::new(singles::LongMix::new(seed)),
                 Drawn::Bursts => Box::new(prompts::SharedPrompts::bursts(seed)),
+                Drawn::Tenants => Box::new(tenants::Tenants::new(seed)),
                 Drawn::LargePrompts => Box::new(prompts::SharedPrompts::large(seed)),
                 Drawn::ShareGpt
                 | Drawn::Heterogeneous
@@ -144,6 +149,9 @@ impl Workload {
                 Drawn::SharedPrompts => bench(BenchWorkload::SystemPrompts),
                 Drawn::Conversations => bench(BenchWorkload::Conversations),
                 Drawn::Adapters => bench(BenchWorkload::Adapters),
+                Drawn::Tenants => {
+                    Fleet::equal(8, ServiceTimes { max_loras: 8, ..BenchWorkload::Adapters.service_times() })
+                }
                 Drawn::ShareGpt | Drawn::Agents | Drawn::LongMix | Drawn::Bursts | Drawn::LargePrompts => {
                     Fleet::equal(8, BIG)
                 }
@@ -294,6 +302,7 @@ mod tests {
             (Drawn::SharedPrompts, 1_080.0..1_095.0, 0.88..0.95),
             (Drawn::Conversations, 760.0..870.0, 0.7..0.85),
             (Drawn::Adapters, 255.0..257.0, 0.0..0.01),
+            (Drawn::Tenants, 255.0..257.0, 0.0..0.01),
             (Drawn::ShareGpt, 500.0..1_600.0, 0.6..0.9),
             (Drawn::Agents, 10_000.0..18_000.0, 0.85..0.99),
             (Drawn::LongMix, 2_000.0..4_500.0, 0.0..0.01),

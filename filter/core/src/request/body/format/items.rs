@@ -1,12 +1,13 @@
 //! APIs whose prompt is JSON: responses and conversations.
 
-use crate::json::{self, Array, Object, Pass, Reader, element, key, value};
+use crate::json::{self, Array, Object, Pass, Reader, Str, element, key, value};
 use crate::request::body::canonical;
-use crate::request::body::field::{IfCount, Kind, Scope, Typed};
+use crate::request::body::field::{IfCount, IfString, Kind, Scope, Typed};
 use crate::request::body::json_text::JsonText;
 use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
+use crate::request::stored::StoredId;
 
 /// The prompt is an array of up to three objects, each with one of the fields.
 #[derive(Default)]
@@ -15,6 +16,10 @@ pub(super) struct Responses<'a> {
     tools: Option<Text<'a>>,
     input: Option<Text<'a>>,
     max_output_tokens: Option<u64>,
+    previous: Option<StoredId>,
+    conversation: Option<StoredId>,
+    /// The server is asked not to store the response.
+    is_not_stored: bool,
 }
 
 impl<'a> Format<'a> for Responses<'a> {
@@ -32,6 +37,18 @@ impl<'a> Format<'a> for Responses<'a> {
                 self.max_output_tokens = value(object, IfCount)?;
                 return Ok(());
             }
+            "previous_response_id" => {
+                self.previous = value(object, IfString)?.and_then(|id| StoredId::of(&id));
+                return Ok(());
+            }
+            "conversation" => {
+                self.conversation = value(object, ConversationId)?;
+                return Ok(());
+            }
+            "store" => {
+                self.is_not_stored = value(object, IsFalse)?;
+                return Ok(());
+            }
             _ => return value(object, Pass),
         };
         let text = canonical::member(object, scope)?;
@@ -41,6 +58,14 @@ impl<'a> Format<'a> for Responses<'a> {
 
     fn max_output_tokens(&self) -> Option<u64> {
         self.max_output_tokens
+    }
+
+    fn continues(&self) -> Option<StoredId> {
+        self.previous.or(self.conversation)
+    }
+
+    fn is_stored(&self) -> bool {
+        !self.is_not_stored
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
@@ -62,6 +87,47 @@ impl<'a> Format<'a> for Responses<'a> {
         }
         pieces.text(Text::borrowed("]"));
         Some(Prompt::one(pieces))
+    }
+}
+
+/// The id of a conversation, or an object with it.
+struct ConversationId;
+
+impl<'a> Reader<'a> for ConversationId {
+    type Value = Option<StoredId>;
+
+    fn other(self) -> Self::Value {
+        None
+    }
+
+    fn string(self, id: Str<'a, '_>) -> Self::Value {
+        StoredId::of(&id)
+    }
+
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
+        let mut id = None;
+        while let Some(name) = key(&mut object)? {
+            match &*name {
+                "id" => id = value(&mut object, IfString)?.and_then(|id| StoredId::of(&id)),
+                _ => value(&mut object, Pass)?,
+            }
+        }
+        Ok(id)
+    }
+}
+
+/// Whether the value is `false`.
+struct IsFalse;
+
+impl Reader<'_> for IsFalse {
+    type Value = bool;
+
+    fn other(self) -> bool {
+        false
+    }
+
+    fn boolean(self, value: bool) -> bool {
+        !value
     }
 }
 
@@ -88,6 +154,10 @@ impl<'a> Format<'a> for Conversations<'a> {
             _ => value(object, Pass)?,
         }
         Ok(())
+    }
+
+    fn is_stored(&self) -> bool {
+        true
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {

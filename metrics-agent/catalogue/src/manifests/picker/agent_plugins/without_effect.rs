@@ -19,10 +19,11 @@ enum UnusedParameters {
 
 impl WithoutEffect {
     /// The types, in alphabetical order.
-    pub(super) const TYPES: [&'static str; 5] = [
+    pub(super) const TYPES: [&'static str; 6] = [
         "disaggregatedset-rollout-screener",
         "endpoint-notification-source",
         "k8s-notification-source",
+        "outlen-bucket",
         "priority-then-time-eviction-order-policy",
         "sheddable-eviction-filter",
     ];
@@ -35,6 +36,7 @@ impl WithoutEffect {
             }
             "k8s-notification-source" => UnusedParameters::Kind(KubernetesKind::deserialize(parameters)?),
             "endpoint-notification-source"
+            | "outlen-bucket"
             | "priority-then-time-eviction-order-policy"
             | "sheddable-eviction-filter" => {
                 NoParameters::deserialize(parameters).map(|NoParameters {}| UnusedParameters::None)?

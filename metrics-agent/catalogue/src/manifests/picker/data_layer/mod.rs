@@ -9,6 +9,7 @@ use scraping::Scraping;
 use super::Findings;
 use super::agent_plugins::AgentPlugin;
 use super::document::{DataLayer, DataSource, Discovery, PluginRef};
+use super::observed_latency::OBSERVER;
 use super::plugins::Declared;
 use crate::manifests::fault::quoted;
 
@@ -122,10 +123,13 @@ impl<'a> ScrapingPlugins<'a> {
         for (index, source) in sources.iter().enumerate() {
             let at = format!("dataLayer.sources[{index}]");
             let [endpoints, objects] = NOTIFICATION_SOURCES;
-            let types = [SOURCE, GPU_SOURCE, endpoints, objects, MODELS_SOURCE];
+            let types = [SOURCE, GPU_SOURCE, endpoints, objects, MODELS_SOURCE, OBSERVER];
             let plugin = require(declared, &source.plugin_ref, &types, &format!("{at}.pluginRef"), findings);
             let Some(plugin) = plugin else { continue };
             let type_name = plugin.type_name.as_str();
+            if type_name == OBSERVER && !source.extractors.is_empty() {
+                findings.fault(format!("{at}.extractors"), format!("is not allowed; a {OBSERVER} has none"));
+            }
             let mut extractor = None;
             for (index, listed) in source.extractors.iter().enumerate() {
                 let (name, at) = (&listed.plugin_ref, format!("{at}.extractors[{index}].pluginRef"));
