@@ -21,3 +21,4 @@ mod queue_limits;
 mod resumption;
 mod routes;
 mod steering;
+mod stored_responses;
