@@ -198,7 +198,8 @@ fn unsupported_settings_are_refused_with_their_path() {
             "",
             "dataLayer: {sources: [{pluginRef: queue-scorer}]}",
             "dataLayer.sources[0].pluginRef: \"queue-scorer\" is a queue-scorer; allowed: metrics-data-source, \
-             dcgm-data-source, endpoint-notification-source, k8s-notification-source, models-data-source",
+             dcgm-data-source, endpoint-notification-source, k8s-notification-source, models-data-source, \
+             latency-observer-producer-hub",
         ),
         (
             "- {type: metrics-data-source}",

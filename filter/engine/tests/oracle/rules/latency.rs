@@ -383,7 +383,8 @@ impl Cycle<'_> {
         });
         let fixed = plugin.number("maxRunning", 0.0);
         let places = if fixed > 0.0 { Some(fixed) } else { seen.places };
-        let mut wait = places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * rest / places);
+        let for_place = places.map_or(0.0, |places| (requests + 1.0 - places).max(0.0) * rest / places);
+        let mut wait = for_place;
         if let Some(usage) = reading.kv_usage {
             let [blocks, size] = [reading.num_blocks, reading.block_size].map(Option::unwrap_or_default);
             let of_blocks = u64::from(blocks) * u64::from(size);
@@ -396,8 +397,10 @@ impl Cycle<'_> {
         let pool = self.situation.pool.as_slice().len() as f64;
         let arrivals = seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
         let ratio = requests / (mean_requests + 1.0);
-        let delayed = 1.0 + ratio + arrivals * uncached * c / 1_000.0;
-        let cost = speed * ((backlog * c + uncached * c + adapter) * delayed + b * requests) + wait;
+        let meanwhile = arrivals * uncached * c / 1_000.0;
+        let alone = backlog * c + uncached * c + adapter;
+        let read = alone * (1.0 + ratio + meanwhile) + for_place * meanwhile;
+        let cost = speed * (read + b * requests) + wait;
         Terms { to_read: backlog + uncached, requests, adapter, wait, cost }
     }
 

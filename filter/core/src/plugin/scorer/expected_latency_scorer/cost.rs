@@ -200,12 +200,12 @@ impl<'a> Costs<'a> {
 
     /// The terms of a cost in words, with the names of the rule.
     pub(super) fn explain(&self, terms: &Terms) -> String {
-        let Terms { backlog, uncached, requests, adapter, wait, speed, cost } = *terms;
+        let Terms { backlog, uncached, requests, adapter, wait, meanwhile, speed, cost } = *terms;
         let Slopes { per_token, per_request, .. } = self.formula.slopes;
         let places = self.formula.places;
         let places = if places.is_finite() { places.to_string() } else { "unknown".to_owned() };
         format!(
-            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
+            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} q {meanwhile:.3} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
         )
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Terms {
     pub(super) adapter: f64,
     /// Milliseconds for a place and for memory.
     pub(super) wait: f64,
+    /// Requests that come to an endpoint while it reads the request's prompt.
+    pub(super) meanwhile: f64,
     /// The factor of its times.
     pub(super) speed: f64,
     /// Milliseconds, rounded to half of one.
@@ -121,14 +123,18 @@ impl Formula {
         let Inputs { requests, uncached, adapter, .. } = *inputs;
         let speed = row.speed;
         let backlog = self.backlog(row, inputs.tokens);
-        let wait = self.wait(row, requests, uncached);
+        let for_place = self.wait_for_place(requests);
         let own = uncached * per_token;
-        // Those that decode there wait while the prompt is read, and so do those that come meanwhile.
-        let delayed = 1.0 + requests * self.decoding_share + self.arrivals * own;
-        let cost = speed * ((backlog * per_token + own + adapter) * delayed + per_request * requests) + wait;
+        // Those that decode there wait while the prompt is read, and so do those that come meanwhile. Where
+        // requests queue for a place, steps that read last longer, and places become free later for all.
+        let meanwhile = self.arrivals * own;
+        let delayed = 1.0 + requests * self.decoding_share + meanwhile;
+        let read = (backlog * per_token + own + adapter) * delayed + meanwhile * for_place;
+        let wait = for_place + self.wait_for_memory(row, uncached);
+        let cost = speed * (read + per_request * requests) + wait;
         // The sum with the smallest number without a fraction is rounded, far faster than by a call.
         let doubled = (2.0 * cost + TIE + NO_FRACTION) - NO_FRACTION;
-        Terms { backlog, uncached, requests, adapter, wait, speed, cost: doubled / 2.0 }
+        Terms { backlog, uncached, requests, adapter, wait, meanwhile, speed, cost: doubled / 2.0 }
     }
 
     /// Tokens of other requests that the endpoint has to read first: those in flight, less those that it has
@@ -143,14 +149,19 @@ impl Formula {
         (tokens - read + row.waiting * self.uncached / self.fading(row)).min(MAX_TOKENS)
     }
 
-    /// Milliseconds until the endpoint has a place and memory for the request.
+    /// Milliseconds until the endpoint has a place for the request.
     #[inline(always)]
-    fn wait(&self, row: &CostRow, requests: f64, uncached: f64) -> f64 {
-        let of_place = (requests + 1.0 - self.places).max(0.0) * (self.rest / self.places);
+    fn wait_for_place(&self, requests: f64) -> f64 {
+        (requests + 1.0 - self.places).max(0.0) * (self.rest / self.places)
+    }
+
+    /// Milliseconds until it has memory for the request.
+    #[inline(always)]
+    fn wait_for_memory(&self, row: &CostRow, uncached: f64) -> f64 {
         let more = (row.context + uncached).max(0.0);
         let above = row.above + more / row.memory;
         let above = if row.above * row.memory + more > 0.0 { above.max(0.0) } else { 0.0 };
-        of_place + self.rest * (KV_SLOPE * above).min(MAX_KV_WAITS)
+        self.rest * (KV_SLOPE * above).min(MAX_KV_WAITS)
     }
 }
 

@@ -55,10 +55,10 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
             let unknown = (waiting as f64 - then.unanswered).max(0.0);
             backlog += unknown * correction(endpoint) * state.uncached();
         }
-        let mut wait = 0.0;
-        if let Some(places) = state.places() {
-            wait += (requests + 1.0 - places as f64).max(0.0) * rest / places as f64;
-        }
+        let for_place = state
+            .places()
+            .map_or(0.0, |places| (requests + 1.0 - places as f64).max(0.0) * rest / places as f64);
+        let mut wait = for_place;
         if let Some(usage) = reading.kv_usage {
             let more = then.map_or(0.0, |then| at.context() as f64 - then.context) + uncached;
             let more = reading.kv_tokens().map_or(0.0, |tokens| more.max(0.0) / tokens as f64);
@@ -83,7 +83,8 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
         });
         let own = uncached * slopes.per_token;
         let delayed = 1.0 + requests / (mean + 1.0) + arrivals * own;
-        let read = (backlog.min(1e7) * slopes.per_token + own + adapter) * delayed;
+        let read =
+            (backlog.min(1e7) * slopes.per_token + own + adapter) * delayed + arrivals * own * for_place;
         (2.0 * (speed * (read + slopes.per_request * requests) + wait) + 1e-6).round() / 2.0
     };
     candidates.iter().map(|&endpoint| 1_000.0 / (1_000.0 + cost(endpoint))).collect()

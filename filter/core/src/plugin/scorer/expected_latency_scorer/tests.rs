@@ -160,6 +160,32 @@ fn without_a_place_a_request_waits_for_one() {
     assert_near(&costs(&fixture, &scorer), &all);
 }
 
+#[test]
+fn a_prompt_that_is_read_in_front_of_a_queue_for_a_place_delays_those_that_come() {
+    let scorer = ExpectedLatencyScorer { max_running: 2, ..ExpectedLatencyScorer::default() };
+    let costs = |arrivals| {
+        // The second server has the shorter queue, the first one has the prompt cached.
+        let mut fixture = fixture(&[(5, 0), (4, 0)]);
+        fixture.prefix(PrefixMatch {
+            matched: vec![2, 0],
+            total: 2,
+            block_size: 64,
+            ..PrefixMatch::default()
+        });
+        let mut state = state();
+        let sent = Sent { uncached: 100, prompt: 100, adapter: 0, is_alone: true, token_limit: None };
+        (0..arrivals).for_each(|_| state.apply(0, NOW, &sent.words()));
+        fixture.states = PluginStates::only(Box::new(state));
+        costs(&fixture, &scorer)
+    };
+    let (idle, busy) = (costs(1), costs(1_000));
+    assert!(idle[1] < idle[0], "{idle:?}");
+    assert!(busy[0] < busy[1], "{busy:?}");
+    let (queue, meanwhile) = (3.0 * REST / 2.0, 100.0 / 2.0 * 128.0 * C / 1_000.0);
+    let cost = 128.0 * C * (1.0 + 4.0 / 5.5 + meanwhile) + meanwhile * queue + 4.0 * B + queue;
+    assert_near(&busy[1..], &[(2.0 * cost).round() / 2.0]);
+}
+
 fn observe(state: &mut LatencyState, readings: &[Reading], in_flight: &[Load]) {
     state.observe(&Observation { readings, in_flight, others: &[] });
 }
@@ -380,7 +406,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
 fn the_terms_are_explained() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 0));
-    let expected = "57.5 ms: p 80 U 128 n 3.0 L 0 W 0 r 1.00 c 0.1250 b 0.100 M unknown";
+    let expected = "57.5 ms: p 80 U 128 n 3.0 L 0 W 0 q 0.000 r 1.00 c 0.1250 b 0.100 M unknown";
     assert_eq!(text.as_deref(), Some(expected));
 }
 
