@@ -25,7 +25,7 @@ help: ## List the targets
 	@sed -n 's/^## \(.*\)/\n\1/p; s/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 19
 	@echo
 	@echo 'make run takes ENDPOINTS=10.0.0.1:8000,vllm-2:8000 (your model servers in place of three demo ones)'
-	@echo 'FILTER=native (the native module in place of the wasm filter), RULES=epp (or a file such as examples/choosing/lora.yaml; expected-latency without it)'
+	@echo 'FILTER=native (the native module in place of the wasm filter), RULES=epp (or a file with an EndpointPickerConfig; expected-latency without it)'
 	@echo 'AGENT=off (no agent: the filter lists the servers, which nothing scrapes)'
 	@echo 'and PORT=10000, ADMIN_PORT=9901, AGENT_PORT=9095 (where it listens on loopback).'
 

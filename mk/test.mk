@@ -48,7 +48,7 @@ test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Ru
 	$(test_kube) --test extension -- $(T)
 
 .PHONY: test-envoys
-test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both)
+test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both); say which newer one is installable
 	@tools/test/envoys $(if $(ALL),all)
 
 .PHONY: fuzz-build

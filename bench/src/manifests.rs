@@ -16,10 +16,14 @@ impl Manifests {
     /// Reads a file with an `EndpointPickerConfig` and other objects.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        let mut others: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("parse {}", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    /// The documents of a text.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut others: Vec<Value> = serde_saphyr::from_multiple(text)?;
         let config = others.iter().position(|document| document["kind"] == "EndpointPickerConfig");
-        let config = config.with_context(|| format!("no EndpointPickerConfig in {}", path.display()))?;
+        let config = config.context("no EndpointPickerConfig")?;
         Ok(Self { config: others.remove(config), others })
     }
 

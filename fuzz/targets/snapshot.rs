@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
             model: resolution.model,
             prompt: Some(&body.prompt),
             max_output_tokens: body.max_output_tokens,
-            stored: body.continues,
+            stored: body.state.continues,
             headers,
             priority: resolution.priority,
             ..Request::default()

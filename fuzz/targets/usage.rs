@@ -51,6 +51,6 @@ fn in_pieces(mut reader: ResponseReader, pieces: &[&[u8]]) -> (Usage, Option<Sto
         reader.read_chunk(piece);
     }
     reader.end();
-    let stored = reader.stored();
+    let stored = reader.take_id();
     (reader.finish(), stored)
 }

@@ -114,7 +114,7 @@ struct Choosing {
     /// Workloads whose names contain one of these; six without it.
     #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
     workloads: Vec<String>,
-    /// Ways to choose: files of `examples/choosing`, `round-robin`, `omniscient`, `epp`. The others are
+    /// Ways to choose: configurations by their names, `round-robin`, `omniscient`, `epp`. The others are
     /// compared with the first one.
     #[arg(
         long,

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from run import CHART, NAMESPACE, RELEASE, ROOT, Failed, Loader, is_hook, key, run, template, version
+from run import CHART, NAMESPACE, RELEASE, ROOT, Failed, Loader, documents, is_hook, key, run, template, version
 
 POOL = {"name": "chat", "selector": {"app": "vllm"}, "targetPorts": [8000]}
 SIDECAR = {"agent.mode": "sidecar", "agent.sidecar.serviceAccounts": [{"name": "envoy", "namespace": "proxies"}]}
@@ -274,6 +274,25 @@ def check_documentation():
     yield from (f"docs/reference/chart.md has an unknown value {name}" for name in sorted(documented - existing))
 
 
+def check_pages(folder):
+    """The values in docs/install render, and the gateway's objects name their pools."""
+    count = 0
+    for page in sorted((ROOT / "docs/install").glob("*.md")):
+        for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            values = next(yaml.load_all(text, Loader))
+            if not isinstance(values, dict) or "pools" not in values:
+                continue
+            count += 1
+            (file := folder / "page.yaml").write_text(text)
+            rendered = documents(run("helm", "template", "picker", CHART, "--namespace", "inference", "--values", file))
+            filters = [item for item in rendered if item["kind"] in {"EnvoyFilter", "EnvoyExtensionPolicy"}]
+            for pool in values["pools"]:
+                if not any(pool["name"] in json.dumps(item) for item in filters):
+                    yield f"{page.name}: no filter for the pool {pool['name']} of its values"
+    if count < 2:
+        yield f"docs/install has {count} sets of values"
+
+
 def check(folder):
     """All faults of the chart."""
     run("helm", "lint", "--strict", CHART)
@@ -284,6 +303,7 @@ def check(folder):
         yield from (f"{values}: {fault}" for fault in faults(values))
     yield from check_files()
     yield from check_package(folder)
+    yield from check_pages(folder)
     yield from check_refusals()
     yield from check_versions()
     yield from check_documentation()

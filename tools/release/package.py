@@ -47,6 +47,7 @@ def host(stage, release, architecture):
     files["endpoint_picker.wasm"] = stage.folder / "plugin.wasm"
     files["metrics-agent.service"] = ROOT / "examples/systemd/metrics-agent.service"
     files["compose.yaml"] = ROOT / "examples/compose/compose.yaml"
+    files["expected-latency.yaml"] = ROOT / "examples/choosing/expected-latency.yaml"
     files["LICENSE"] = ROOT / "LICENSE"
     for name in ("envoy.yaml", "envoy-native.yaml"):
         files[name] = installed((ROOT / name).read_text(), release)

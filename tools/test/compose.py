@@ -1,8 +1,9 @@
-"""Runs the services of a released compose file without a container engine, for tools/test/release.py: compose.py ARCHIVE IMAGES FORM [VOLUME].
+"""Runs the services of a released compose file (docs/install/host.md) without a container engine, for tools/test/release.py: compose.py ARCHIVE IMAGES FORM [VOLUME].
 
-ARCHIVE is the unpacked archive for a host. IMAGES has the unpacked root folder of each image, as NAME-amd64. Services have the commands, users and volumes of the compose
-file; simulated model servers stand for vLLM, and Envoy is the one of `make tools`. All of them share one network, as the agent and Envoy do. VOLUME is an unpacked image
-that is mounted in the place of the archive, as a pod mounts the image of the native module. Runs in a network, a table of mounts and a tree of processes of its own.
+ARCHIVE is the unpacked archive for a host. IMAGES has the unpacked root folder of the simulated model server's image, which stands for vLLM, as NAME-amd64. Services have the
+commands, users and volumes of the compose file; this machine and the Envoy of `make tools` stand for Envoy's image. All of them share one network, as the agent and Envoy do.
+VOLUME is an unpacked image that is mounted for Envoy in the place of the archive, as a pod mounts the image of the native module. Runs in a network, a table of mounts and a
+tree of processes of its own.
 """
 
 import pathlib
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import yaml
 
@@ -63,13 +65,15 @@ class Services:
         for text in self.services[name].get("volumes", []):
             source, target, *mode = text.replace("${FORM:-wasm}", self.form).split(":")
             path = self.volumes.get(source) or self.archive / source
-            if source == "." and self.volume:
+            if source == "." and name == "envoy" and self.volume:
                 path = self.volume
             self.place(root, path, target, is_read_only=mode == ["ro"])
 
-    def root_of_envoy(self):
-        """A root folder with Envoy and the libraries of this machine."""
-        root = self.scratch / "envoy"
+    def root_of(self, name):
+        """A root folder of a service in Envoy's image: Envoy and the libraries of this machine, and its volumes."""
+        if (user := self.services[name]["user"]) != USER:
+            fail(f"{name} runs as {user}", self.scratch)
+        root = self.scratch / name
         for folder in ("usr", "lib", "lib64", "dev"):
             (root / folder).mkdir(parents=True)
             mount("--rbind", f"/{folder}", root / folder)
@@ -78,6 +82,7 @@ class Services:
         (root / "proc").mkdir()
         mount("-t", "proc", "proc", root / "proc")
         self.place(root, (ROOT / ".tools/bin/envoy").resolve(), "/envoy", is_read_only=True)
+        self.place_volumes(root, name)
         return root
 
     def start(self, name, root, *command):
@@ -93,15 +98,10 @@ class Services:
             root = self.images / "endpoint-picker-model-server-amd64"
             self.start(name, root, "/usr/local/bin/endpoint-picker-model-server", f"--listen={address}:8000", f"--name={name}")
         agent, envoy = self.services["agent"], self.services["envoy"]
-        root = self.images / "metrics-agent-amd64"
-        self.place_volumes(root, "agent")
-        self.start("agent", root, "/usr/local/bin/metrics-agent", *agent["command"])
+        root = self.root_of("agent")
+        self.start("agent", root, *agent["entrypoint"], *agent["command"])
         self.until("the agent is healthy", lambda: self.inside(root, *agent["healthcheck"]["test"][1:]).returncode == 0)
-        root_of_envoy = self.root_of_envoy()
-        self.place_volumes(root_of_envoy, "envoy")
-        if envoy["user"] != USER:
-            fail(f"Envoy runs as {envoy['user']}", self.scratch)
-        self.start("envoy", root_of_envoy, "/envoy", *envoy["command"])
+        self.start("envoy", self.root_of("envoy"), "/envoy", *envoy["command"])
         return root
 
     def inside(self, root, *command):
@@ -129,13 +129,15 @@ def main():
     scratch = pathlib.Path(tempfile.mkdtemp(dir=images))
     mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", scratch)
     services = Services(archive, images, form, volume, scratch)
+    began = time.monotonic()
     agent = services.run_all()
     services.until("a request is picked", is_picked)
-    doctor = services.inside(agent, "/usr/local/bin/metrics-agent", "doctor", "--envoy-admin", "127.0.0.1:9901")
+    seconds = time.monotonic() - began
+    doctor = services.inside(agent, *services.services["agent"]["entrypoint"], "doctor", "--envoy-admin", "127.0.0.1:9901")
     if doctor.returncode != 0:
         fail(f"doctor: {doctor.stdout}{doctor.stderr}", scratch)
     module = f"the module of {volume.name}" if volume else "the archive's module"
-    print(f"test-release: compose.yaml with FORM={form} and {module}: a request was picked, and doctor finds nothing")
+    print(f"test-release: compose.yaml with FORM={form} and {module}: a request was picked after {seconds:.1f} s, and doctor finds nothing")
 
 
 main()

@@ -212,7 +212,7 @@ def test_host_archives(dist, scratch):
         for form in ("wasm", "native"):
             volumes = [volume.replace("${FORM:-wasm}", form) for service in compose["services"].values() for volume in service.get("volumes", [])]
             sources = [volume.split(":")[0] for volume in volumes if volume.startswith(".")]
-            check(len(sources) == 2 and all((top / source).exists() for source in sources), f"compose.yaml mounts {sources}")
+            check(len(sources) == 3 and all((top / source).exists() for source in sources), f"compose.yaml mounts {sources}")
         print(f"test-release: {archive.name} has what its {len(configurations)} configurations name")
 
 

@@ -43,8 +43,6 @@ pub(super) struct Calm {
     pub(super) manifests: String,
     /// Behaviour of servers.
     pub(super) behaviour: Behaviour,
-    /// Flags of each agent, in addition to the one that names the store.
-    pub(super) agent_flags: &'static [&'static str],
     /// Whether each Envoy writes an access log, which would fill the disk in a long run.
     pub(super) has_access_log: bool,
 }
@@ -70,7 +68,7 @@ impl Calm {
         };
         let behaviour = Behaviour::SlowChunks(Duration::from_millis(pause));
         let manifests = objectives::MANIFEST.to_owned();
-        Ok(Self { filter, config, manifests, behaviour, agent_flags: &[], has_access_log: true })
+        Ok(Self { filter, config, manifests, behaviour, has_access_log: true })
     }
 }
 
@@ -91,8 +89,7 @@ impl Proxies {
             };
             let builder = if calm.has_access_log { builder } else { builder.without_access_log() };
             let share = store.as_ref().map(|store| store.url(proxy));
-            let share = share.iter().flat_map(|url| ["--share", url.as_str()]);
-            let flags: Vec<&str> = share.chain(calm.agent_flags.iter().copied()).collect();
+            let flags: Vec<&str> = share.iter().flat_map(|url| ["--share", url.as_str()]).collect();
             stacks.push(builder.agent_flags(&flags).start().await);
         }
         let mixed = stacks.iter().map(MixedProxy::of).collect();

@@ -183,13 +183,5 @@ fn calm(rate: u32) -> Result<Calm> {
     let manifests =
         fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
     let behaviour = Behaviour::SlowChunks(queue::pause(LOAD, SERVERS * PLACES, rate));
-    let agent_flags = &["--share-readings"];
-    Ok(Calm {
-        filter: Filter::Native,
-        config: SHIPPED,
-        manifests,
-        behaviour,
-        agent_flags,
-        has_access_log: false,
-    })
+    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour, has_access_log: false })
 }

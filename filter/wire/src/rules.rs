@@ -8,7 +8,7 @@ pub enum NamedRules {
     /// The recommended rules: `examples/choosing/expected-latency.yaml`.
     #[default]
     ExpectedLatency,
-    /// The EPP's default: `examples/choosing/default.yaml`.
+    /// The EPP's default.
     Epp,
 }
 

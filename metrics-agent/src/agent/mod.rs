@@ -57,10 +57,8 @@ pub struct Settings {
     pub scrape_credentials: ClientFiles,
     /// The endpoint files for Envoy's EDS.
     pub eds: Option<eds::Target>,
-    /// Which proxies share their changes.
+    /// Which proxies share their changes. Agents with one store scrape for one another.
     pub share: Share,
-    /// Whether agents with one store scrape for one another.
-    pub share_readings: bool,
     /// Maximum number of endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
     /// Maximum number of requests of clients that may write that wait at the same time, and of others.

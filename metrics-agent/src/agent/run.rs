@@ -71,7 +71,7 @@ pub async fn run(
         },
     };
     let plans = plans.watch(cluster.as_ref(), &tasks, &metrics);
-    let leases = leases(&settings.share, settings.share_readings, clock, &tasks, &metrics);
+    let leases = leases(&settings.share, clock, &tasks, &metrics);
     let scrape_credentials = Arc::new(scrape_credentials);
     let kv_events = settings.kv_events.map(|it| KvEvents::new(it, clock, metrics.kv_events.clone()));
     let subscribers = kv_events.clone().map(|it| Subscribers::new(it, &scrape_credentials, tasks.clone()));
@@ -169,19 +169,11 @@ fn start_reports(
     Some(reports.start(&cluster.client, inputs, tasks))
 }
 
-/// The leases of the servers, if agents scrape for one another.
-fn leases(
-    share: &Share,
-    shares_readings: bool,
-    clock: Clock,
-    tasks: &Tasks,
-    metrics: &Metrics,
-) -> Option<Leases> {
+/// The leases of the servers, if there are other agents with the same store.
+fn leases(share: &Share, clock: Clock, tasks: &Tasks, metrics: &Metrics) -> Option<Leases> {
     match share {
-        Share::Store(store) if shares_readings => {
-            Some(Leases::new(store.clone(), clock, tasks.clone(), metrics.leases.clone()))
-        }
-        Share::Off | Share::Agent | Share::Store(_) => None,
+        Share::Store(store) => Some(Leases::new(store.clone(), clock, tasks.clone(), metrics.leases.clone())),
+        Share::Off | Share::Agent => None,
     }
 }
 

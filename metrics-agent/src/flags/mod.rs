@@ -184,7 +184,7 @@ impl Flags {
             let text = "--eds-file has no {pool}, which --kubernetes requires for several pools; --pool names the only one";
             return Err(FlagError(text.to_owned()));
         }
-        let (share, share_readings) = share.share()?;
+        let share = share.share()?;
         let manifests = match (sources.manifests(), policy.take_rules_file()) {
             (Some(_), Some(_)) => {
                 let text = "--rules with a file and --manifests exclude each other: put the file into the folder of --manifests";
@@ -217,7 +217,6 @@ impl Flags {
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
             share,
-            share_readings,
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
@@ -437,7 +436,6 @@ mod tests {
                 "--endpoint 10.0.0.1:1 --share agent --share-cluster",
                 ["--share-cluster", "require --share with URLs"],
             ),
-            ("--endpoint 10.0.0.1:1 --share-readings", ["--share-readings", "require --share with URLs"]),
             ("--endpoint 10.0.0.1:1 --eds-cluster x", ["--eds-file", "required"]),
             ("--kubernetes --eds-file x.json", ["{pool}", "--pool"]),
             ("--kubernetes --pool a/b/c", ["--pool", "NAMESPACE/NAME"]),

@@ -142,7 +142,7 @@ pub(super) struct ShareFlags {
     /// Which proxies of a pool share what their requests change: prompts, sessions, loads and failures.
     /// `off`: none. `agent`: the proxies of this agent. URLs of a Valkey or Redis store, separated by commas:
     /// the proxies of all agents with this store, such as `redis://USER:PASSWORD@10.0.0.9:6379`, or
-    /// `rediss://…` for TLS.
+    /// `rediss://…` for TLS. Agents with one store also scrape each server once for all of them.
     #[arg(long, value_name = "off|agent|URLS", env = "METRICS_AGENT_SHARE", hide_env_values = true,
         default_value = "agent", value_parser = share)]
     share: Share,
@@ -159,11 +159,6 @@ pub(super) struct ShareFlags {
     /// Authorities of the store's certificates, in PEM, in place of the system's.
     #[arg(long, value_name = "PATH")]
     share_ca: Option<PathBuf>,
-
-    /// Agents with the same --share URLs scrape each server once for all of them, not once each. They need
-    /// the same flags and manifests.
-    #[arg(long)]
-    share_readings: bool,
 }
 
 fn share(text: &str) -> Result<Share, String> {
@@ -175,25 +170,22 @@ fn share(text: &str) -> Result<Share, String> {
 }
 
 impl ShareFlags {
-    /// Which proxies share, and whether agents share readings.
-    pub(super) fn share(self) -> Result<(Share, bool), FlagError> {
-        let Self { share, share_cluster, share_sentinel, share_ca, share_readings } = self;
+    /// Which proxies share.
+    pub(super) fn share(self) -> Result<Share, FlagError> {
+        let Self { share, share_cluster, share_sentinel, share_ca } = self;
         let nodes = match share_sentinel {
             Some(service) => NodeRole::Sentinels(service),
             None if share_cluster => NodeRole::Cluster,
             None => NodeRole::Single,
         };
-        let needs_store = nodes != NodeRole::Single || share_ca.is_some() || share_readings;
+        let needs_store = nodes != NodeRole::Single || share_ca.is_some();
         match share {
-            Share::Store(address) => {
-                let address = address.with(nodes, share_ca).map_err(FlagError)?;
-                Ok((Share::Store(address), share_readings))
-            }
+            Share::Store(address) => address.with(nodes, share_ca).map(Share::Store).map_err(FlagError),
             Share::Off | Share::Agent if needs_store => {
-                let problem = "--share-cluster, --share-sentinel, --share-ca and --share-readings require --share with URLs";
+                let problem = "--share-cluster, --share-sentinel and --share-ca require --share with URLs";
                 Err(FlagError(problem.to_owned()))
             }
-            share @ (Share::Off | Share::Agent) => Ok((share, false)),
+            share @ (Share::Off | Share::Agent) => Ok(share),
         }
     }
 }

@@ -119,7 +119,6 @@ pub(crate) fn settings() -> Settings {
         max_endpoints: 1000,
         max_waiters: 10,
         share: Share::Agent,
-        share_readings: false,
         limits: Limits {
             max_connections: 100,
             max_connections_per_peer: 100,

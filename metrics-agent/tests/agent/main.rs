@@ -9,6 +9,7 @@ mod cached_prefixes;
 mod changes;
 mod costly_servers;
 mod doctor;
+mod engine_lines;
 mod engine_table;
 mod explain_command;
 mod extension;

@@ -155,7 +155,8 @@ async fn serve(
     let mut request = [0; 2048];
     while let Ok(read @ 1..) = stream.read(&mut request).await {
         let is_first = request[..read].starts_with(b"GET /metrics HTTP/1.1\r\n");
-        assert!(is_first || request[..read].starts_with(b"GET /metrics/ HTTP/1.1\r\n"));
+        let others = [&b"GET /metrics/ HTTP/1.1\r\n"[..], b"GET /prometheus/metrics HTTP/1.1\r\n"];
+        assert!(is_first || others.iter().any(|line| request[..read].starts_with(line)));
         assert!(request[..read].ends_with(b"\r\n\r\n"), "the agent sends a request in one piece");
         let head = String::from_utf8_lossy(&request[..read]);
         let header = head.lines().find_map(|line| line.strip_prefix("authorization: "));

@@ -1,6 +1,6 @@
 //! Ways to choose compared in a real Envoy, with the workloads and servers of
-//! [`make simulate`](endpoint_picker_simulation::cell): the configurations of `examples/choosing`, round
-//! robin, an omniscient picker as the yardstick and, where it is there, the EPP.
+//! [`make simulate`](endpoint_picker_simulation::cell): configurations of the picker, round robin, an
+//! omniscient picker as the yardstick and, where it is there, the EPP.
 //!
 //! A run is one way in front of servers with empty caches. Requests come as in the simulation, sessions wait
 //! for their responses, and those sent after the warm-up are measured. The ways take turns, with equal

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// A way to choose a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The native module with a configuration of `examples/choosing`, by the name of its file.
+    /// The native module with one of the configurations, by its name.
     Example(&'static str),
     /// Envoy alone.
     RoundRobin,

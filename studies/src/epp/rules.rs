@@ -3,30 +3,30 @@
 use anyhow::Result;
 use endpoint_picker_bench::manifests::Manifests;
 use endpoint_picker_bench::parity::setup;
+use endpoint_picker_harness::shipped::rules::recommended;
 use endpoint_picker_harness::tools;
-use std::path::PathBuf;
 
 /// A file with an `EndpointPickerConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     /// One of `bench/parity/configs`, by its name.
     Parity(&'static str),
-    /// One of `examples/choosing`, by its name.
+    /// The recommended configuration, `expected-latency`, or one of its switches, or one of
+    /// `tests/simulation/rules`, by its name.
     Example(&'static str),
     /// One of `studies/src/prefixes/rules`, by its name.
     Prefixes(&'static str),
 }
 
-/// The configurations of `examples/choosing` that can be compared.
-pub(crate) const EXAMPLES: [&str; 9] = [
+/// The configurations that can be compared.
+pub(crate) const EXAMPLES: [&str; 8] = [
     "default",
     "expected-latency",
     "lmetric",
     "token-aware",
     "lora",
-    "session",
+    "flow-control-epp",
     "flow-control",
-    "expected-latency-flow-control",
     "latency-limits",
 ];
 
@@ -40,15 +40,15 @@ impl Rules {
     }
 
     pub(crate) fn read(self) -> Result<Manifests> {
-        Manifests::read(&self.path())
-    }
-
-    fn path(self) -> PathBuf {
         let (folder, name) = match self {
+            Self::Example("expected-latency") => return Manifests::parse(&recommended(&[])?),
+            Self::Example(name @ ("flow-control" | "latency-limits")) => {
+                return Manifests::parse(&recommended(&[name])?);
+            }
             Self::Parity(name) => (setup::configs(), name),
-            Self::Example(name) => (tools::root().join("examples/choosing"), name),
+            Self::Example(name) => (tools::root().join("tests/simulation/rules"), name),
             Self::Prefixes(name) => (tools::root().join("studies/src/prefixes/rules"), name),
         };
-        folder.join(format!("{name}.yaml"))
+        Manifests::read(&folder.join(format!("{name}.yaml")))
     }
 }

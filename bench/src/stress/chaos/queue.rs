@@ -40,14 +40,7 @@ pub(super) fn calm(rate: u32) -> Result<Calm> {
     let manifests =
         fs::read_to_string(tools::root().join(MANIFESTS)).with_context(|| MANIFESTS.to_owned())?;
     let behaviour = Behaviour::SlowChunks(pause(OVERLOAD, SERVERS * PLACES, rate));
-    Ok(Calm {
-        filter: Filter::Native,
-        config: SHIPPED,
-        manifests,
-        behaviour,
-        agent_flags: &[],
-        has_access_log: true,
-    })
+    Ok(Calm { filter: Filter::Native, config: SHIPPED, manifests, behaviour, has_access_log: true })
 }
 
 /// The pause before each chunk of a response with which this many requests per second ask for this multiple

@@ -66,7 +66,7 @@ impl<'a> Request<'a> {
             prompt: Some(&body.prompt),
             cached: None,
             max_output_tokens: body.max_output_tokens,
-            stored: body.continues,
+            stored: body.state.continues,
             headers,
             subset,
             failed: &[],

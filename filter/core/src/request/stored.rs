@@ -56,6 +56,15 @@ impl StoredId {
     }
 }
 
+/// The state at a server that a request needs or leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerState {
+    /// The stored response or conversation that the request continues.
+    pub continues: Option<StoredId>,
+    /// Whether the server may store the response, so that later requests continue it.
+    pub is_stored: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

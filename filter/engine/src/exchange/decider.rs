@@ -285,7 +285,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });
-        let is_stored = body.is_stored && self.view.topology().pipeline.follows_stored_responses();
+        let is_stored = body.state.is_stored && self.view.topology().pipeline.follows_stored_responses();
         let models = models.unwrap_or_default();
         let response = ExpectedResponse { models, is_streamed: body.stream, is_stored };
         Ok(Decided::Made { directive, response })

@@ -48,8 +48,6 @@ pub(super) struct Response {
     pub(super) is_sample: bool,
     /// Plugins that report a number of its usage, if there are any.
     pub(super) reporters: Option<Arc<[Reporter]>>,
-    /// Its id has not come, and is reported when it does.
-    awaits_id: bool,
     /// Reads its body, as long as something is expected of it.
     reader: Option<ResponseReader>,
     /// Its usage is read; `None`: it is not.
@@ -83,14 +81,14 @@ impl Response {
             models.is_some() || self.counts_service || self.is_sample || self.reporters.is_some();
         if let Some(chosen) = self.awaited_since {
             self.tokens = reads_usage.then_some(TokenTimes { chosen, first: None });
-            self.awaits_id = is_stored && head.status < 300;
-            if reads_usage || request.kind == RequestKind::Generation || self.awaits_id {
+            let reads_id = is_stored && head.status < 300;
+            if reads_usage || request.kind == RequestKind::Generation || reads_id {
                 let message = request.api.response_message().filter(|_| head.is_grpc);
                 self.reader = match message {
                     Some(message) => Some(ResponseReader::of_messages(message)),
                     None => ResponseReader::new(&head.content_type, head.content_encoding.as_deref()),
                 };
-                if self.awaits_id {
+                if reads_id {
                     self.reader = self.reader.take().map(ResponseReader::with_id);
                 }
             }
@@ -173,8 +171,7 @@ impl Response {
             self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));
         let error = error.filter(|_| self.error.is_none());
         self.error = self.error.or(error);
-        let stored = self.reader.as_ref().filter(|_| self.awaits_id).and_then(ResponseReader::stored);
-        self.awaits_id &= stored.is_none();
+        let stored = self.reader.as_mut().and_then(ResponseReader::take_id);
         let mut findings = ChunkFindings { has_output, first: None, error, stored };
         if has_output
             && let Some(since) = self.awaited_since.take()

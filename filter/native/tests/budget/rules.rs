@@ -6,6 +6,9 @@ use endpoint_picker_wire::v1;
 /// The rules of the example, with the default weights.
 pub(crate) fn expected_latency() -> v1::Policy {
     let example = include_str!("../../../../examples/choosing/expected-latency.yaml");
+    // Without comments, and switches that are off.
+    let example: String =
+        example.lines().filter(|line| !line.starts_with('#')).map(|line| line.to_owned() + "\n").collect();
     let (scorer, producer, parameters) =
         ("expected-latency-scorer", "approx-prefix-cache-producer", "{ capacityInTokens: true }");
     let plugins = format!(

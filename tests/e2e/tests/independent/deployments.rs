@@ -49,15 +49,19 @@ fn the_programs_of_the_compose_file_find_one_another() {
     let flags = Flags::try_parse_from(health[1..].iter()).unwrap();
     assert!(health[0] == "CMD" && matches!(flags.command, Some(Subcommand::Snapshot { .. })), "{health:?}");
 
-    // Envoy is in the agent's network, so the agent publishes its port.
-    let version = env!("CARGO_PKG_VERSION");
-    assert!(service("agent")["image"].as_str().unwrap().ends_with(&format!("/metrics-agent:{version}")));
+    // Both run in Envoy's public image, the agent as the archive's program. Envoy is in the agent's network,
+    // so the agent publishes its port.
+    let archive = concat!("/opt/endpoint-picker/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(service("agent")["image"], service("envoy")["image"]);
+    assert_eq!(texts(&service("agent")["entrypoint"]), [format!("{archive}/metrics-agent")]);
+    assert_eq!(health[1], format!("{archive}/metrics-agent"));
     assert_eq!(service("envoy")["network_mode"], "service:agent");
     assert_eq!(texts(&service("agent")["ports"]), ["10000:10000"]);
     let eds = settings.eds.unwrap();
     assert_eq!(eds.cluster, "model-servers");
     let folder = eds.path.parent().unwrap().display();
-    assert_eq!(texts(&service("agent")["volumes"]), [format!("endpoints:{folder}")]);
+    let shared = [format!(".:{archive}:ro"), format!("endpoints:{folder}")];
+    assert_eq!(texts(&service("agent")["volumes"]), shared);
     let config = texts(&service("envoy")["command"])[1];
     for form in [Filter::Wasm, Filter::Native] {
         let mounts: Vec<_> = texts(&service("envoy")["volumes"])
@@ -67,7 +71,7 @@ fn the_programs_of_the_compose_file_find_one_another() {
         // `make dist` changes the paths of the example's configuration to these folders.
         let expected = [
             format!("./examples/compose-{form}.yaml:{config}:ro"),
-            format!(".:/opt/endpoint-picker/{version}:ro"),
+            format!(".:{archive}:ro"),
             format!("endpoints:{folder}:ro"),
         ];
         assert_eq!(mounts, expected);

@@ -49,9 +49,10 @@ fn assert_limits(cluster: &Value, shipped: &Value, place: &str) {
     }
 }
 
-fn page() -> Vec<Snippet> {
-    let all = snippets::of_documents().unwrap().into_iter();
-    all.filter(|snippet| snippet.at.starts_with("docs/install/envoy.md:")).collect()
+/// The first configuration of a page that has this text.
+fn of_page(page: &str, text: &str) -> Snippet {
+    let mut all = snippets::of_documents().unwrap().into_iter();
+    all.find(|snippet| snippet.at.starts_with(&format!("{page}:")) && snippet.text.contains(text)).unwrap()
 }
 
 /// A configuration without the parts that the page leaves out, and with the picker's own configuration as
@@ -68,8 +69,7 @@ fn comparable(mut document: Value) -> Value {
 
 #[test]
 fn the_whole_configuration_of_the_page_is_envoy_yaml() {
-    let page = page();
-    let whole = page.iter().find(|snippet| snippet.text.contains("\nstatic_resources:\n")).unwrap();
+    let whole = of_page("docs/install/envoy.md", "\nstatic_resources:\n");
     let documented = Config::installed(&whole.text, Filter::Wasm).unwrap().document().clone();
     let (documented, shipped) = (comparable(documented), comparable(shipped()));
     let text = |value: &Value| serde_json::to_string_pretty(value).unwrap();
@@ -78,8 +78,7 @@ fn the_whole_configuration_of_the_page_is_envoy_yaml() {
 
 #[test]
 fn the_documented_cluster_of_the_module_has_the_limits_of_envoy_yaml() {
-    let page = page();
-    let cluster = page.iter().find(|snippet| snippet.text.contains("cluster_type:")).unwrap();
+    let cluster = of_page("docs/reference/filter.md", "cluster_type:");
     let clusters: Value = serde_saphyr::from_str(&cluster.text).unwrap();
     assert_limits(&clusters[0], model_servers(&shipped()), &cluster.at);
     assert_eq!(at(&clusters[0], THRESHOLDS), at(model_servers(&shipped()), THRESHOLDS), "{}", cluster.at);

@@ -1,32 +1,20 @@
-//! The configurations of `examples/choosing` with flow control.
+//! The recommended configuration with flow control.
 
-use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer};
+use endpoint_picker_e2e::fixture::{CHAT, fresh_chat};
 use endpoint_picker_e2e::statistics::{statistics, until_counted};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::shipped::rules;
 use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_harness::tools;
 use reqwest::StatusCode;
-use std::fs;
 use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flow_control_picks_as_the_default_and_holds_requests_while_the_servers_are_saturated() {
-    let stack = start("flow-control").await;
-    // Two servers of three with a queue at the threshold do not saturate the pool.
-    prefer(&stack, 1).await;
-    holds_requests_while_the_servers_are_saturated(&stack).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn expected_latency_with_flow_control_holds_requests_while_the_servers_are_saturated() {
-    let stack = start("expected-latency-flow-control").await;
-    holds_requests_while_the_servers_are_saturated(&stack).await;
-}
-
-async fn start(name: &str) -> Stack {
-    let file = tools::root().join("examples/choosing").join(format!("{name}.yaml"));
-    Stack::builder().manifests(&fs::read_to_string(file).unwrap()).start().await
+async fn flow_control_holds_requests_while_the_servers_are_saturated_also_with_all_switches() {
+    for switches in [&["flow-control"][..], &["flow-control", "latency-limits"]] {
+        let stack = Stack::builder().manifests(&rules::recommended(switches).unwrap()).start().await;
+        holds_requests_while_the_servers_are_saturated(&stack).await;
+    }
 }
 
 async fn holds_requests_while_the_servers_are_saturated(stack: &Stack) {

@@ -30,7 +30,7 @@ struct Options {
     /// The form of the filter: wasm, or native, which is loaded as a library.
     #[arg(long, env = "FILTER", default_value = "wasm")]
     filter: Filter,
-    /// The rules: expected-latency, epp, or with an agent a file, such as examples/choosing/lora.yaml.
+    /// The rules: expected-latency, epp, or with an agent a file with an `EndpointPickerConfig`.
     #[arg(long, env = "RULES", default_value = "expected-latency")]
     rules: String,
     /// Whether an agent reads the servers; without it the filter's configuration lists them, by their IP

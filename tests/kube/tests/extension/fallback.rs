@@ -1,4 +1,5 @@
-//! A pool whose requests go to another pool while it has no servers or is saturated.
+//! A pool whose requests go to another pool while it has no servers or is saturated, by the annotation of
+//! docs/install/envoy-gateway.md.
 
 use crate::fixture::{CHAT, GROUND, Models, backend, rule};
 use anyhow::{Context, Result, ensure};

@@ -27,7 +27,7 @@ fn run(workload: Drawn, per_second: f64, limit: Option<Duration>, seed: u64) -> 
         conditions: Conditions::USUAL,
         limit,
     };
-    cell.run(Variant::named("predicted latency").unwrap())
+    cell.run(Variant::named("expected latency, limits").unwrap())
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 
 use crate::json;
 use crate::request::prompt::{Media, Prompt, VideoHints};
-use crate::request::stored::StoredId;
+use crate::request::stored::ServerState;
 pub use error::{BodyError, Fault};
 use form::{Boundary, is_form};
 pub use format::Api;
@@ -95,10 +95,8 @@ pub struct Body<'a> {
     pub max_output_tokens: Option<u64>,
     /// Prefixes of requests with different salts do not match.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// The stored response or conversation that the request continues.
-    pub continues: Option<StoredId>,
-    /// Whether the server may store the response, so that later requests continue it.
-    pub is_stored: bool,
+    /// The state at a server that the request needs or leaves.
+    pub state: ServerState,
     /// The prompt.
     pub prompt: Prompt<'a>,
     /// Whether it lacks the prompt that bodies of its API have. The EPP refuses such a body.
@@ -174,8 +172,7 @@ impl<'a> Body<'a> {
             stream: self.stream,
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
-            continues: self.continues,
-            is_stored: self.is_stored,
+            state: self.state,
             prompt: self.prompt.into_owned(),
             lacks_prompt: self.lacks_prompt,
         }

@@ -7,7 +7,7 @@ use super::message::Messages;
 use super::{Body, Fault, Options, Parser};
 use crate::json::{self, Array, Number, Object, Pass, Reader, Str, key, pass_array, value};
 use crate::request::prompt::Prompt;
-use crate::request::stored::StoredId;
+use crate::request::stored::ServerState;
 
 /// The fields of one API while a body is read, and the [`Rules`] of the API.
 ///
@@ -33,14 +33,9 @@ pub(super) trait Format<'a>: Default {
         None
     }
 
-    /// The stored response or conversation that the request continues.
-    fn continues(&self) -> Option<StoredId> {
-        None
-    }
-
-    /// Whether the server may store the response.
-    fn is_stored(&self) -> bool {
-        false
+    /// The state at a server that the request needs or leaves.
+    fn state(&self) -> ServerState {
+        ServerState::default()
     }
 
     /// A salt whose field is not `cache_salt`.
@@ -164,8 +159,7 @@ pub(super) fn read_parts<'a, F: Format<'a>>(
     let (mut body, mut fields) = read.and_then(|top| top).map_err(Refusal::NotAnObject)?;
 
     body.max_output_tokens = fields.max_output_tokens();
-    body.continues = fields.continues();
-    body.is_stored = fields.is_stored();
+    body.state = fields.state();
     if let Some(salt) = fields.take_salt() {
         body.cache_salt = Some(salt);
     }

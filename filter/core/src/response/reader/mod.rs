@@ -31,7 +31,7 @@ pub struct ResponseReader {
     encoding: BodyEncoding,
     usage: Usage,
     found: Found,
-    /// Whether the id of the response is read.
+    /// Whether the id of the response is read, and has not come.
     reads_id: bool,
 }
 
@@ -89,7 +89,7 @@ impl ResponseReader {
         Self { scanner: Scanner::default(), encoding, usage, found, reads_id: false }
     }
 
-    /// Reads the [id](Self::stored) of the response, too.
+    /// Reads the [id](Self::take_id) of the response, too.
     #[must_use]
     pub fn with_id(self) -> Self {
         Self { scanner: Scanner::with_id(), reads_id: true, ..self }
@@ -115,15 +115,16 @@ impl ResponseReader {
         }
     }
 
-    /// The id of the response, once it has come: a member of the text or, in an event, of its `response`.
-    pub fn stored(&self) -> Option<StoredId> {
-        self.found.stored.or(self.scanner.found().stored)
+    /// The id of the response, when it has come, once: a member of the text or, in an event, of its `response`.
+    pub fn take_id(&mut self) -> Option<StoredId> {
+        let id = self.found.stored.or(self.scanner.found().stored).filter(|_| self.reads_id);
+        self.reads_id &= id.is_none();
+        id
     }
 
     /// Whether the id may still come: in a text until its end, in a stream until its first output.
     pub fn awaits_id(&self) -> bool {
-        let may_come = matches!(self.encoding, BodyEncoding::Json) || !self.has_output();
-        self.reads_id && may_come && self.stored().is_none()
+        self.reads_id && (matches!(self.encoding, BodyEncoding::Json) || !self.has_output())
     }
 
     /// The first error in the response.

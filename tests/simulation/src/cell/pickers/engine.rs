@@ -66,10 +66,14 @@ const PATH: &str = "/v1/completions";
 
 impl EnginePicker {
     pub(super) fn new(variant: &Variant, servers: usize, limit: Option<Duration>, seed: u64) -> Self {
-        let Mechanism::Rules { config, contents } = variant.mechanism else {
+        let Mechanism::Rules { config, switch, contents } = variant.mechanism else {
             panic!("{} has no rules", variant.name)
         };
-        let policy = policy(variant.name, config);
+        let config = match switch {
+            Some(switch) => config.replace(&format!("\n#{switch} "), "\n"),
+            None => config.to_owned(),
+        };
+        let policy = policy(variant.name, &config);
         let servers = u16::try_from(servers).unwrap();
         let topology = testing::topology("default", 0..servers, policy);
         let topology = Arc::new(Topology::compile(topology).unwrap());

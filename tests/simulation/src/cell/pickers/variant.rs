@@ -20,6 +20,8 @@ pub enum Mechanism {
     Rules {
         /// An `EndpointPickerConfig`, as users write it.
         config: &'static str,
+        /// The switch of the configuration that is on.
+        switch: Option<&'static str>,
         /// The contents of the index of prompts.
         contents: Contents,
     },
@@ -37,15 +39,19 @@ pub enum Contents {
 }
 
 const fn rules(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Sent } }
+    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Sent } }
 }
 
 const fn exact(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Exact } }
+    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Exact } }
 }
 
 const fn by_events(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, contents: Contents::Events } }
+    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Events } }
+}
+
+const fn switched(name: &'static str, config: &'static str, switch: &'static str) -> Variant {
+    Variant { name, mechanism: Mechanism::Rules { config, switch: Some(switch), contents: Contents::Sent } }
 }
 
 /// A configuration of these plugins and of the index of prompts with these parameters.
@@ -92,7 +98,7 @@ const EXPECTED_LATENCY_BY_EVENTS: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: 
 /// All variants. The second one is what the others are compared with.
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "round robin", mechanism: Mechanism::RoundRobin },
-    rules("default", include_str!("../../../../../examples/choosing/default.yaml")),
+    rules("default", include_str!("../../../rules/default.yaml")),
     rules(
         "least in flight",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: active-request-scorer}]}",
@@ -101,8 +107,8 @@ pub const VARIANTS: &[Variant] = &[
         "token-aware",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
     ),
-    rules("token-aware, tuned", include_str!("../../../../../examples/choosing/token-aware.yaml")),
-    rules("lmetric", include_str!("../../../../../examples/choosing/lmetric.yaml")),
+    rules("token-aware, tuned", include_str!("../../../rules/token-aware.yaml")),
+    rules("lmetric", include_str!("../../../rules/lmetric.yaml")),
     rules("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
     by_events("expected latency, events", EXPECTED_LATENCY_BY_EVENTS),
@@ -111,7 +117,7 @@ pub const VARIANTS: &[Variant] = &[
     rules("default, learning", default_with!("learnFromUsage: true")),
     rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     rules("expected latency, learning", latency_with!("capacityInTokens: true, learnFromUsage: true")),
-    rules("predicted latency", include_str!("../../../../../examples/choosing/latency-limits.yaml")),
+    switched("expected latency, limits", EXPECTED_LATENCY, "latency-limits"),
     Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
 ];
 

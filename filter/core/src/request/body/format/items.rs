@@ -7,7 +7,7 @@ use crate::request::body::json_text::JsonText;
 use crate::request::body::object::{Format, Rules};
 use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{Pieces, Prompt, Text};
-use crate::request::stored::StoredId;
+use crate::request::stored::{ServerState, StoredId};
 
 /// The prompt is an array of up to three objects, each with one of the fields.
 #[derive(Default)]
@@ -60,12 +60,8 @@ impl<'a> Format<'a> for Responses<'a> {
         self.max_output_tokens
     }
 
-    fn continues(&self) -> Option<StoredId> {
-        self.previous.or(self.conversation)
-    }
-
-    fn is_stored(&self) -> bool {
-        !self.is_not_stored
+    fn state(&self) -> ServerState {
+        ServerState { continues: self.previous.or(self.conversation), is_stored: !self.is_not_stored }
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
@@ -156,8 +152,8 @@ impl<'a> Format<'a> for Conversations<'a> {
         Ok(())
     }
 
-    fn is_stored(&self) -> bool {
-        true
+    fn state(&self) -> ServerState {
+        ServerState { continues: None, is_stored: true }
     }
 
     fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
