@@ -79,7 +79,9 @@ impl LiveStack {
             (true, _) => ModelServer::start_at(host(server / 2)),
         };
         let servers = (0..setup.servers).map(start).collect::<Result<Vec<_>>>()?;
-        servers.iter().for_each(|server| server.behave(Behaviour::Complete));
+        for server in &servers {
+            server.behave(Behaviour::Complete);
+        }
         let endpoints = dir.path().join("endpoints.yaml");
         agent::write_endpoints(&endpoints, setup, &servers)?;
 

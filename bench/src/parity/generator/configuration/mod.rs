@@ -64,7 +64,7 @@ impl Draft {
         }
     }
 
-    fn profile(&mut self, name: &str, members: Vec<Value>) {
+    fn profile(&mut self, name: &str, members: &[Value]) {
         self.profiles.push(json!({"name": name, "plugins": members}));
     }
 
@@ -81,14 +81,14 @@ impl Draft {
                 self.declare(json!({"type": "header-profile-handler"}));
                 let mut other = self.scored_by_cache();
                 other.push(self.member(json!({"type": "queue-scorer"}), Some(0.5)));
-                self.profile("other", other);
-                self.profile("decode", members);
+                self.profile("other", &other);
+                self.profile("decode", &members);
             }
             1 => {
                 self.declare(json!({"type": "single-profile-handler"}));
-                self.profile("default", members);
+                self.profile("default", &members);
             }
-            _ => self.profile("default", members),
+            _ => self.profile("default", &members),
         }
         self.others(draw, rules);
     }
@@ -100,7 +100,7 @@ impl Draft {
         }));
         let mut members = self.scored_by_cache();
         members.extend(self.scorers(draw, rules, true));
-        self.profile("default", members);
+        self.profile("default", &members);
     }
 
     /// The readings of servers and the scorer of every drawn profile: its values are so fine that few totals

@@ -72,7 +72,7 @@ impl Draft {
             all.push("sglanghttp-parser");
         }
         let mut some = vec!["openai-parser"];
-        for _ in 0..1 + draw.below(3) {
+        for _ in 0..=draw.below(3) {
             let at = draw.index(all.len());
             some.push(all.swap_remove(at));
         }

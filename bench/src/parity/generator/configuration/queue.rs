@@ -8,7 +8,7 @@ impl Draft {
     pub(super) fn queue(&mut self, draw: &mut Draw, rules: EppRules) {
         let mut members = self.scored_by_cache();
         members.extend(self.scorers(draw, rules, true));
-        self.profile("default", members);
+        self.profile("default", &members);
         let fairness = *draw.one_of(&[
             "global-strict-fairness-policy",
             "round-robin-fairness-policy",

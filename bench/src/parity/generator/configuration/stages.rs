@@ -86,6 +86,6 @@ impl Draft {
                 members.push(self.member(json!({"type": scorer}), Some(weight)));
             }
         }
-        self.profile(name, members);
+        self.profile(name, &members);
     }
 }
