@@ -4,8 +4,8 @@
 //! its parsed tree.
 #![no_main]
 
-use endpoint_picker::response::reader::{ResponseReader, is_stream};
 use endpoint_picker::request::stored::StoredId;
+use endpoint_picker::response::reader::{ResponseReader, is_stream};
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
