@@ -33,7 +33,7 @@ test-install: ## Install the agent from source by the commands of README and doc
 	@tools/test/install
 
 .PHONY: mutations
-mutations: ## Change one constant or order of the rules after another (tools/test/mutations.txt): the recorded cases of the EPP or the oracle must notice
+mutations: ## Change one constant or order of the rules after another (tools/test/mutations.txt): the recorded cases of the EPP, the oracle or the cases of the rules must notice
 	@tools/test/mutations
 
 .PHONY: test-wasm

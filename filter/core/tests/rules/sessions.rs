@@ -1,10 +1,15 @@
 //! Sessions over several requests.
 
+use core::time::Duration;
+
+use endpoint_picker::headers::Headers;
+use endpoint_picker::request::Request;
+use endpoint_picker::rng::SplitMix64;
 use serde_json::{Value, json};
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
-use crate::{Fixture, compile, destinations};
+use crate::{Fixture, NOW, compile, destinations, owned};
 
 /// The headers that a response from this endpoint carries, which the client sends with its next request.
 fn answer(fixture: &Fixture, endpoint: usize) -> Vec<(String, String)> {
@@ -55,6 +60,24 @@ fn a_session_moves_when_its_endpoint_is_gone_and_stays_where_it_went() {
     assert_eq!(destinations(&fixture.send("x", &headers)), [1 - first]);
     fixture.readings[first].ready = true;
     assert_eq!(destinations(&fixture.send("x", &headers)), [1 - first]);
+}
+
+#[test]
+fn a_session_is_forgotten_when_it_was_not_used_for_five_minutes() {
+    let parameters = json!({"strategy": "session_id"});
+    let config = json!({"plugins": [{"type": "session-affinity-filter", "parameters": parameters}]});
+    let mut fixture = Fixture::idle(&config, 2);
+    let headers = [("x-session-id", "abc")];
+    let first = destinations(&fixture.send("x", &headers));
+    let (pool, headers) = (fixture.pool(), owned(&headers));
+    let request = Request { headers: Headers(&headers), ..Request::default() };
+    let stays = |seconds, seed| {
+        let now = NOW + Duration::from_secs(seconds);
+        let mut rng = SplitMix64::new(seed);
+        destinations(&fixture.pipeline.decide(&request, &fixture.input(&pool), now, &mut rng)) == first
+    };
+    assert!((0..32).all(|seed| stays(300, seed)));
+    assert!(!(0..32).all(|seed| stays(301, seed)));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::world::{odd_numbers, pools, steps};
 fn every_decision_is_one_that_the_oracle_allows() {
     let outcomes = RefCell::new(BTreeMap::new());
     let inputs = (documents(), pools(), prop::collection::vec(steps(odd_numbers()), 1..12), any::<u64>());
-    for_all(300, &inputs, |(document, pool, steps, seed)| {
+    for_all(600, &inputs, |(document, pool, steps, seed)| {
         let mut oracle = Oracle::new(&document);
         let mut fixture = Fixture::new(&document, pool);
         for (step, seed) in steps.iter().zip(seed..) {

@@ -45,7 +45,7 @@ pub(crate) fn filters() -> Vec<Value> {
         ),
         affinity(json!({})),
         affinity(json!({"affinityThreshold": 0.3, "explorationProbability": 1})),
-        affinity(json!({"affinityThreshold": 0.3, "maxTTFTPenaltyMs": 20})),
+        affinity(json!({"affinityThreshold": 0.3, "maxTTFTPenaltyMs": 3})),
         affinity(json!({"affinityThreshold": 0.5, "maxTTFTPenaltyMs": 0})),
         affinity(json!({"affinityThreshold": 0.3, "ttftSource": "latencyPredictor", "maxTTFTPenaltyMs": 15})),
         json!({"type": "slo-headroom-tier-filter", "parameters": {"epsilonExploreNeg": 0}}),
@@ -55,7 +55,7 @@ pub(crate) fn filters() -> Vec<Value> {
         json!({"type": "session-affinity-filter", "parameters": {"strategy": "session_id"}}),
         json!({"type": "active-request-filter", "parameters": {"maxRequests": 1, "fallbackOnEmpty": true}}),
         json!({"type": "active-request-filter", "parameters": {"maxRequests": 2}}),
-        threshold("WaitingQueueSize", "LessThanOrEqual", 9, json!({})),
+        threshold("WaitingQueueSize", "LessThanOrEqual", 3, json!({})),
         threshold("KVCacheUsagePercent/core-metrics-extractor", "NotEqual", 0, json!({"onMissing": "Fail"})),
         threshold("GPUUtilization/dcgm-extractor", "LessThan", 1, json!({"fallbackOnEmpty": true})),
         threshold(
@@ -126,7 +126,7 @@ pub(crate) fn producers() -> Vec<Value> {
         json!({"type": "inflight-load-producer", "parameters": {"addEstimatedOutputTokens": true}}),
         json!({"type": "inflight-load-producer", "parameters": {
             "addEstimatedOutputTokens": true, "outputRatio": 0.3, "maxEstimatedOutputTokens": 40}}),
-        json!({"type": "topology-extractor", "parameters": {"hostname": "range", "rack": "zone"}}),
+        topology_extractor(),
         json!({"type": "p2p-source-producer"}),
         json!({"type": "p2p-source-producer", "parameters": {"minCachedTokenDelta": 100}}),
         json!({"type": "predicted-latency-producer", "parameters": {
@@ -142,6 +142,16 @@ pub(crate) fn producers() -> Vec<Value> {
             "queueDepthThreshold": 50, "power": 1, "k": 0.5}}),
     ]
 }
+
+/// The producer of places, by labels that the endpoints have.
+pub(crate) fn topology_extractor() -> Value {
+    let [hostname, rack, zone, region] = PLACES;
+    let parameters = json!({"hostname": hostname, "rack": rack, "zone": zone, "region": region});
+    json!({"type": "topology-extractor", "parameters": parameters})
+}
+
+/// The labels of a host, a rack, a zone and a region.
+pub(crate) const PLACES: [&str; 4] = ["range", "zone", "llm-d.ai/context-length-range", "llm-d.ai/role"];
 
 /// The name that some of these plugins know a prefix producer by.
 pub(crate) const OWN_PREFIXES: &str = "own-prefixes";

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::{
     AGENTS, BURSTS, OWN_PREFIXES, SESSIONS, detectors, filters, pickers, producers, spoken_of,
+    topology_extractor,
 };
 use crate::rules::scorers::scorers;
 
@@ -53,6 +54,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Value> {
         json!({"type": "always-disagg-multimodal-decider"}),
         json!({"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 70}}),
         json!({"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 1, "promptTokens": 300}}),
+        json!({"type": "prefix-based-pd-decider", "parameters": {"nonCachedTokens": 1}}),
         json!({"type": "prefix-based-pd-decider"}),
     ]);
     (
@@ -137,6 +139,11 @@ impl Draft {
             {
                 self.declare(producer);
             }
+        }
+        // Without it, no endpoint is near another.
+        let has_stages = matches!(shape, Shape::DecodeFirst | Shape::PrefillFirst);
+        if has_stages && all.contains("topology-affinity") && !all.contains("topology-extractor") {
+            self.declare(&topology_extractor());
         }
         let detector = detector.map(|detector| self.declare(&detector));
         let profiles: &[&str] = match shape {

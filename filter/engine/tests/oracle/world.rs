@@ -140,8 +140,9 @@ pub(crate) fn odd_numbers() -> Vec<f64> {
 }
 
 pub(crate) fn steps(odd: Vec<f64>) -> impl Strategy<Value = Step> {
-    let ages = select(vec![0, 60, 190, 210, 5_000, 400_000]).prop_map(Duration::from_millis);
-    let passes = select(vec![0, 50, 150, 4_000, 9_000, 11_000, 301_000]).prop_map(Duration::from_millis);
+    let ages = select(vec![0, 60, 190, 210, 5_000, 7_000, 400_000]).prop_map(Duration::from_millis);
+    let passes = select(vec![0, 50, 150, 4_000, 9_000, 11_000, 60_000, 60_000, 301_000])
+        .prop_map(Duration::from_millis);
     let updates = vec((0..12_usize, readings(odd), weighted(0.9, ages)), 0..8);
     let failed = prop_oneof![3 => Just(vec![]), 1 => vec(0..12_usize, 1..8)];
     (passes, updates, prop::bool::weighted(0.15), 0..3_usize, 0..2_usize, failed, specs()).prop_map(

@@ -7,6 +7,7 @@ use super::cycle::Cycle;
 use super::legacy_tree::LegacyTree;
 use super::plan::Plugin;
 use super::scorers::range_of;
+use crate::catalog::PLACES;
 
 pub(super) fn filter(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usize> {
     let all = candidates.to_vec();
@@ -142,12 +143,13 @@ fn serving(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<usiz
     candidates.iter().copied().filter(fits).collect()
 }
 
-/// How near an endpoint is to the one of the stage before: 0 on one host, 1 in one rack.
+/// How near an endpoint is to the one of the stage before: 0 on one host, 1 in one rack, 2 in one zone, 3 in
+/// one region.
 pub(super) fn near(cycle: &Cycle<'_>, endpoint: usize) -> Option<usize> {
     let peer = cycle.peer.get()?;
     cycle.plan.plugins.iter().find(|plugin| plugin.kind == "topology-extractor")?;
     let shared = |label| cycle.label(peer, label).filter(|own| cycle.label(endpoint, label) == Some(own));
-    ["range", "zone"].into_iter().position(|label| shared(label).is_some())
+    PLACES.into_iter().position(|label| shared(label).is_some())
 }
 
 pub(super) const DEFAULT_RANGE: &str = "llm-d.ai/context-length-range";

@@ -198,8 +198,7 @@ fn score(cycle: &Cycle<'_>, plugin: &Plugin, candidates: &[usize]) -> Vec<f64> {
             })
         }
         "topology-affinity-scorer" => each(&|e| match near(cycle, e) {
-            Some(0) => 1.0,
-            Some(_) => 0.2,
+            Some(level) => [1.0, 0.2, 0.05, 0.02][level],
             None => 0.0,
         }),
         "endpoint-attribute-scorer" => endpoint_attribute(cycle, plugin, candidates),
