@@ -242,7 +242,7 @@ impl Ours {
         Expected::Served { best: primary.into_iter().collect(), totals, named }
     }
 
-    /// The endpoints that the client may be told of, which are those that a request may be sent to.
+    /// The endpoints that a request may be sent to, and that the client may be told of.
     fn marked(&self, best: Vec<usize>, named: &mut BTreeMap<&'static str, Vec<Option<usize>>>) -> Vec<usize> {
         let pool = self.ledger.ledger().pool();
         let is_marked = pool.as_slice().first().is_some_and(|endpoint| {

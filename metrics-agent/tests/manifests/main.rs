@@ -19,6 +19,7 @@ mod lists;
 mod lowering;
 mod objects;
 mod observed_latency;
+mod plugins;
 mod policies;
 mod policy_refusals;
 mod pools;

@@ -71,3 +71,15 @@ spec: {{poolRef: {{name: p}}, rules: [{rules}]}}
 ---"
     )
 }
+
+/// Warnings without their place in the file.
+pub(crate) fn warned(text: &str) -> Vec<String> {
+    let place = "m.yaml: document 1: ";
+    warnings(text).iter().map(|warning| warning.strip_prefix(place).unwrap().to_owned()).collect()
+}
+
+/// The plan of a configuration with experimental plugins, or why it is refused.
+pub(crate) fn experimental(text: &str) -> Result<Plan, String> {
+    let options = Options { allow_experimental_plugins: true, ..options() };
+    Plan::read(&[file("m.yaml", text)], &options).map_err(|problems| problems.to_string())
+}

@@ -49,7 +49,7 @@ async fn they_go_to_the_server_that_stores_it_from_every_worker_and_proxy() {
         assert_eq!(status(&one, Method::GET, &path).await, StatusCode::OK, "{path}");
     }
     let last = format!("{RESPONSES}/{}", ids.last().unwrap());
-    eventually("the other proxy has the changes of this one", async || {
+    eventually("the other proxy knows the server of the last response", async || {
         // By chance, one of three servers has it.
         for _ in 0..20 {
             let status = status(&two, Method::GET, &last).await;
