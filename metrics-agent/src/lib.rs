@@ -7,8 +7,8 @@
 //! [`publish`] gathers the readings of a pool into versioned snapshots, and [`api`] serves these over HTTP.
 //! [`metrics_agent_gateway`] is Envoy Gateway's extension server, which names the pools of routes.
 //! [`sharing`] keeps the changes that proxies share, and [`store`] connects agents to one of several agents.
-//! [`agent`] puts the stages together. The other uses of the program, [`metrics_agent_check`] and
-//! [`metrics_agent_doctor`], need none of its own modules.
+//! [`agent`] puts the stages together. The other uses of the program, [`metrics_agent_check`],
+//! [`metrics_agent_doctor`] and [`metrics_agent_replay`], need none of these.
 
 pub mod agent;
 pub mod api;
@@ -16,6 +16,7 @@ pub mod flags;
 pub mod logging;
 mod page;
 pub mod publish;
+pub mod replay;
 pub mod scrape;
 pub mod sharing;
 pub mod store;
