@@ -223,6 +223,9 @@ statistics! {
         SharingReceived "sharing_received": "Messages of other proxies";
         SharingUnreadable "sharing_unreadable": "Skipped messages: of another version, or malformed";
         SharingFailures "sharing_failures": "Syncs that failed";
+        Recorded "recorded": "Requests that were recorded for the agent" => part("record", "recorded");
+        RecordDropped "record_dropped": "Recorded requests that the agent did not get"
+            => part("record", "dropped");
     }
     others {
         ABSTAINED Counter "abstained" ["reason"]: "Requests that were left to Envoy's load balancing"

@@ -23,6 +23,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::smallvec;
+use xxhash_rust::xxh64::xxh64;
 
 use self::schedule::prompt_blocks;
 use self::shadow::Acting;
@@ -38,8 +39,9 @@ use crate::input::prediction::LatencyLimits;
 use crate::input::providers::Providers;
 use crate::input::slot::Slot;
 use crate::plugin::{
-    Admitter, Arrival, CacheSourceProducer, Decider, Instance, LatencyPredictor, MmEmbeddingsCacheProducer,
-    PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker, SaturationDetector, SessionProducer,
+    Admitter, Arrival, CacheSourceProducer, DEFAULT_FLOW, Decider, Instance, LatencyPredictor,
+    MmEmbeddingsCacheProducer, PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker,
+    SESSION_ID, SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -134,6 +136,21 @@ impl Pipeline {
     /// The header that names the agent session of a request, and the session; `None`: no plugin finds one.
     pub fn agent_identity<'a>(&self, headers: Headers<'a>) -> Option<(&str, &'a str)> {
         self.providers.agent_identity(headers)
+    }
+
+    /// XXH64 of the session that a request names: by the first plugin that finds one, or else in the header
+    /// `x-session-id`.
+    pub fn session(&self, headers: Headers<'_>) -> Option<u64> {
+        let of_producers = self.session_producers.iter().find_map(|slot| slot.plugin.session_id(headers));
+        let of_agents = || self.agent_identity(headers).map(|(_, id)| id);
+        let session = of_producers.or_else(of_agents).or_else(|| headers.get(SESSION_ID));
+        session.map(str::trim).filter(|id| !id.is_empty()).map(|id| xxh64(id.as_bytes(), 0))
+    }
+
+    /// XXH64 of the fairness id of a request; `None`: its headers name none.
+    pub fn tenant(&self, headers: Headers<'_>) -> Option<u64> {
+        let id = self.arrival(headers, 0, 0, Duration::ZERO).fairness_id;
+        (id != DEFAULT_FLOW).then(|| xxh64(id.as_bytes(), 0))
     }
 
     /// A request with these headers, as the queue sees it. `received` is the time of its headers.

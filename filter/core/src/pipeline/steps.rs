@@ -44,6 +44,12 @@ impl Prepared<'_> {
             (None, None) => Cow::Owned(ready(input)),
         }
     }
+
+    /// The prompt's blocks as the first prefix producer cuts them, and the tokens of a block; `None` without
+    /// a prompt or a producer.
+    pub fn into_blocks(self) -> Option<(u32, BlockHashes)> {
+        self.prompts.into_iter().next().map(|prompt| (prompt.block_size, prompt.hashes))
+    }
 }
 
 /// The prompt's blocks as one prefix producer cuts them.

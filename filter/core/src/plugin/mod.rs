@@ -37,6 +37,7 @@ pub use registry::Instance;
 pub use reporter::*;
 pub use role::*;
 pub use scorer::*;
+pub(crate) use session_affinity::SESSION_ID;
 
 #[cfg(test)]
 pub(crate) mod fixture;

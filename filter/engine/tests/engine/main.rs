@@ -29,6 +29,7 @@ mod prefixes;
 mod proxy;
 mod queue;
 mod ranks;
+mod records;
 mod reports;
 mod resumption;
 mod shadow_mode;
