@@ -31,6 +31,7 @@ mod queue;
 mod ranks;
 mod reports;
 mod resumption;
+mod sessions;
 mod shadow_mode;
 mod sink;
 mod snapshots;
