@@ -32,6 +32,7 @@ mod ranks;
 mod records;
 mod reports;
 mod resumption;
+mod sessions;
 mod shadow_mode;
 mod sink;
 mod snapshots;
