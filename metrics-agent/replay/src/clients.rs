@@ -15,9 +15,9 @@ use std::time::Duration;
 /// pause, whenever that is in the replay. All others come at their recorded times.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// The request that follows each in its session, at least one token of whose prompt it repeats or not.
+    /// The request that follows each in its session.
     next: Vec<Option<u32>>,
-    /// Whether that request waits for the end of this one.
+    /// Whether the request that follows waits for the end.
     waits: Vec<bool>,
     /// The requests that come at their recorded times.
     first: Vec<u32>,
@@ -35,7 +35,7 @@ pub(crate) struct RecordClients<'a> {
 }
 
 /// Greatest shift of the time of a request, for all seeds but the first one: large enough that requests meet
-/// others, and small beside the changes of load in a record.
+/// others, and small compared with the changes of load in a record.
 const SHIFT: Duration = Duration::from_secs(1);
 
 impl Order {
@@ -110,8 +110,8 @@ impl Clients for RecordClients<'_> {
     }
 }
 
-/// A request as servers and pickers see it. Where the next prompt of its session begins with its own, the text
-/// behind it there is its response, so servers that keep responses have it.
+/// A request as servers and pickers see it. Where the next prompt of its session begins with its own, the
+/// text behind it there is its response, so servers that keep responses have it.
 pub(crate) fn simulated(record: &Record, place: usize, next: Option<&RecordedRequest>) -> SimulatedRequest {
     let Some(request) = record.requests.get(place) else {
         return SimulatedRequest::new(None, Vec::new(), Segment { id: 0, tokens: 1 });

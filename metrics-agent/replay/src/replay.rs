@@ -1,4 +1,4 @@
-//! A replay: every rules with every seed, beside what really happened.
+//! A replay: all rules with all seeds, compared with what really happened.
 
 use crate::clients::{Order, RecordClients};
 use crate::fit::Fit;
@@ -21,7 +21,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_millis(50);
 /// changes no decision.
 const CHUNK_TOKENS: u64 = 16;
 
-/// Difference of the recorded picks' replay to the record from which on no answer can be trusted.
+/// Difference of the recorded picks' replay to the record from which on no replay can be trusted.
 pub const TRUSTED: f64 = 0.1;
 
 /// A replay.
@@ -48,7 +48,7 @@ pub struct Replay<'a> {
 /// The results of a replay.
 #[derive(Debug)]
 pub struct Results {
-    /// What really happened, if the record has it.
+    /// Figures of the record itself, if it has measurements.
     pub recorded: Option<Figures>,
     /// The recorded picks at the servers that the record shows, if it has them.
     pub repeated: Option<Figures>,

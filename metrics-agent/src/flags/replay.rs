@@ -19,8 +19,8 @@ use super::values::{self, FlagError, Rules};
 /// Flags of `metrics-agent replay`.
 #[derive(Args, Debug)]
 pub struct ReplayFlags {
-    /// A record: the picker's, JSON lines in Mooncake's form, CSV in Azure's, or the access log of the shipped
-    /// envoy.yaml. Several files are read one behind another.
+    /// A record: the picker's, JSON lines in Mooncake's form, CSV in Azure's, or the access log of the
+    /// shipped envoy.yaml. Several files are read one behind another.
     #[arg(required = true)]
     record: Vec<PathBuf>,
 
@@ -39,7 +39,8 @@ pub struct ReplayFlags {
     #[arg(long, value_name = "N|+N|-N", allow_hyphen_values = true, value_parser = servers)]
     servers: Option<Servers>,
 
-    /// The speed of an endpoint as a multiple of the recorded one, by its address or the beginning of it; may be repeated.
+    /// The speed of an endpoint as a multiple of the recorded one, by the beginning of its address; may be
+    /// repeated.
     #[arg(long, value_name = "ENDPOINT=FACTOR", value_parser = speed)]
     speed: Vec<(String, f64)>,
 
@@ -61,12 +62,13 @@ pub struct ReplayFlags {
     #[arg(long, value_name = "MS", value_parser = positive)]
     step_ms: Option<f64>,
 
-    /// Tokens in the cache of a server, in place of the fitted number; 400000 where the record does not show it.
+    /// Tokens in the cache of a server, in place of the fitted number; 400000 where the record does not show
+    /// it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cache_tokens: Option<u32>,
 
-    /// Requests that a server works on at a time, in place of the fitted number; 256 where the record does not
-    /// show it.
+    /// Requests that a server works on at a time, in place of the fitted number; 256 where the record does
+    /// not show it.
     #[arg(long, value_name = "N")]
     max_num_seqs: Option<NonZeroU16>,
 
@@ -106,7 +108,7 @@ impl ReplayFlags {
         Record::read(BufReader::new(files)).map_err(|error| FlagError(format!("{first}: {error}")))
     }
 
-    /// What the flags say about servers.
+    /// Numbers of the flags about servers.
     pub fn given(&self) -> Given {
         Given {
             prefill_per_second: self.prefill_tokens_per_second,
@@ -204,4 +206,65 @@ fn factor(text: &str) -> Result<f64, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| (1e-3..=1e9).contains(number));
     number.ok_or_else(|| "allowed is a number from 0.001 to 1000000000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use metrics_agent_replay::fit;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: ReplayFlags,
+    }
+
+    /// The speeds of the servers that these flags give, of two recorded ones.
+    fn speeds(flags: &[&str]) -> Result<Vec<f64>, String> {
+        let arguments = ["replay", "record"].iter().chain(flags);
+        let flags = Command::try_parse_from(arguments).map_err(|error| error.to_string())?.flags;
+        let line = |endpoint: u8| {
+            format!(
+                r#"{{"timestamp":0,"input_length":1,"output_length":1,"endpoint":"10.0.0.{endpoint}:8000"}}"#
+            )
+        };
+        let record = Record::read([line(1), line(2)].join("\n").as_bytes()).unwrap();
+        let fit = fit::fit(&record, &flags.given(), flags.servers_without_names());
+        let fleet = flags.fleet(&record, &fit).map_err(|error| error.to_string())?;
+        Ok(fleet.servers.iter().map(|server| 1.0 / server.slowness).collect())
+    }
+
+    #[test]
+    fn flags_change_the_recorded_servers() {
+        assert_eq!(speeds(&[]).unwrap(), [1.0, 1.0]);
+        assert_eq!(speeds(&["--servers", "+2"]).unwrap().len(), 4);
+        assert_eq!(speeds(&["--servers", "-1"]).unwrap().len(), 1);
+        assert_eq!(speeds(&["--servers", "3", "--speed", "10.0.0.2=2"]).unwrap(), [1.0, 2.0, 1.0]);
+        for (flags, problem) in [
+            (&["--servers", "-2"][..], "0 servers; allowed are 1 to 1000"),
+            (&["--servers", "some"], "allowed is a number such as 4, +2 or -1"),
+            (&["--speed", "10.0.0.3=2"], "the record has no such endpoint"),
+            (&["--speed", "2"], "allowed is ENDPOINT=FACTOR"),
+            (&["--load", "0"], "allowed is a number from 0.01 to 100"),
+            (&["--rules", "eppp"], "allowed are expected-latency, epp, and a file"),
+        ] {
+            let refusal = speeds(flags).unwrap_err();
+            assert!(refusal.contains(problem), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn rules_are_named_or_read_from_a_file() {
+        let rules = |flags: &[&str]| {
+            let arguments = ["replay", "record"].iter().chain(flags);
+            let rules = Command::try_parse_from(arguments).unwrap().flags.rules();
+            rules.map(|rules| rules.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+        };
+        assert_eq!(rules(&[]).unwrap(), ["expected-latency", "epp"]);
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/choosing/expected-latency.yaml");
+        assert_eq!(rules(&["--rules", "epp", "--rules", example]).unwrap(), ["epp", example]);
+        assert!(rules(&["--rules", "missing.yaml"]).unwrap_err().to_string().starts_with("missing.yaml: "));
+    }
 }

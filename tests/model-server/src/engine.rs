@@ -173,7 +173,7 @@ mod tests {
         let engine = Engine::new(ServiceTimes { max_running: 1, ..TIMES });
         let mut first = engine.submit(MODEL, b"1234", 100);
         let mut second = engine.submit(MODEL, b"5678", 2);
-        let begin = tokio::time::Instant::now();
+        let begin = Instant::now();
         assert_eq!(first.tokens().await, Some(1));
         assert_eq!(begin.elapsed(), 11 * MS);
         assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 1));

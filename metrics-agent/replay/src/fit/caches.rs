@@ -26,12 +26,13 @@ pub(super) fn uncached(record: &Record) -> Vec<f64> {
 /// Requests by which the size of caches is found.
 const SAMPLE: usize = 30_000;
 
-/// Number of sizes that are tried, each half of the one before.
-const SIZES: u32 = 10;
+/// Number of sizes that are tried, each four fifths of the one before. Finer steps follow the record's
+/// chance, and the last size is a thousandth of the first.
+const SIZES: i32 = 30;
 
-/// The size of a cache with which the record's cached tokens are described best, in tokens, and the error: the
-/// sum of the differences as a part of all prompt tokens. `None`: the record has no usage or no blocks, or
-/// every cache was large enough for all that it was sent.
+/// The size of a cache with which the record's cached tokens are described best, in tokens, and the error:
+/// the sum of the differences as a part of all prompt tokens. `None`: the record has no usage or no
+/// blocks, or every cache was large enough for all that it was sent.
 ///
 /// Each size is tried by caches that forget the blocks unused for longest.
 pub(super) fn size(record: &Record) -> Option<(u32, f64)> {
@@ -52,8 +53,7 @@ pub(super) fn size(record: &Record) -> Option<(u32, f64)> {
         differences.sum::<f64>() / all.max(1.0)
     };
     let unlimited = error(u32::MAX);
-    // Steps of a fifth: finer ones follow the record's chance.
-    let sizes = (0..SIZES * 3).map(|step| f64::from(most) * 0.8_f64.powi(i32::try_from(step).unwrap_or(0)));
+    let sizes = (0..SIZES).map(|step| f64::from(most) * 0.8_f64.powi(step));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than `most`")]
     let sizes = sizes.map(|size| size as u32).filter(|size| *size > 0);
     let best = sizes.map(|size| (size, error(size))).min_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -61,8 +61,8 @@ pub(super) fn size(record: &Record) -> Option<(u32, f64)> {
     (best.1 < unlimited * 0.8).then(|| (best.0.saturating_mul(record.block_tokens), best.1))
 }
 
-/// For each block of each prompt, the number of different blocks that its server has used since it used this
-/// one; the greatest number for a block that it has not used.
+/// The number of different blocks that its server has used since the last use of each block of each prompt;
+/// the greatest number for a block without a use.
 fn distances(record: &Record, requests: &[RecordedRequest]) -> Vec<Vec<u32>> {
     let mut stacks: Vec<Stack> = (0..record.servers.len()).map(|_| Stack::default()).collect();
     let of = |request: &RecordedRequest| {

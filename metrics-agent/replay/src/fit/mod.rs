@@ -3,8 +3,8 @@
 //! The coefficients of [the model](ServiceTimes) are found by least squares in the first part of the record,
 //! and their errors are those in the rest:
 //!
-//! - *decoding*: the time from the first token to the end is a sum of steps, of the requests that decode
-//!   beside it, of their context and of the prompts that the server reads meanwhile;
+//! - *decoding*: the time from the first token to the end is a sum of steps, of the requests that decode at
+//!   the same server, of their context and of the prompts that the server reads meanwhile;
 //! - *prefill*: the time to the first token of a request that waits alone is the step in flight, its own
 //!   step, and its unread tokens, each of which takes longer behind a long context.
 //!
@@ -207,7 +207,7 @@ impl Speeds {
         self.slowness.get(request.server).copied().unwrap_or(1.0)
     }
 
-    /// Steps, requests beside it in these, their context, and tokens read meanwhile.
+    /// Steps, requests at the same server in these, their context, and tokens read meanwhile.
     fn decode_equation(&self, request: &Observed) -> Option<Equation<4>> {
         let steps = request.output - 1.0;
         let features = [steps, steps * request.decoding, steps * request.context, request.read_meanwhile];
@@ -258,7 +258,7 @@ impl Speeds {
         });
         let parts: Vec<f64> = parts.flatten().collect();
         // Of few requests the median is chance, and a difference of a fiftieth is none.
-        let slowness = if parts.len() < JUDGED { 1.0 } else { median(parts) };
+        let slowness = if parts.len() < JUDGED { 1.0 } else { median(parts).clamp(0.01, 100.0) };
         if (0.98..1.02).contains(&slowness) { 1.0 } else { slowness }
     }
 

@@ -1,4 +1,4 @@
-//! What a record shows of its servers: for each request the requests beside it.
+//! Requests of a record with the other requests at their servers.
 
 use super::caches::uncached;
 use crate::record::Record;
@@ -15,7 +15,7 @@ pub(super) struct Observed {
     /// Tokens of its prompt that its server had to read.
     pub(super) unread: f64,
     pub(super) output: f64,
-    /// Requests that decode beside it, itself included, the mean over its tokens behind the first one.
+    /// Requests that decode at its server, itself included, the mean over its tokens behind the first one.
     pub(super) decoding: f64,
     /// Tokens of context of these.
     pub(super) context: f64,
@@ -77,7 +77,7 @@ pub(super) fn observed(record: &Record) -> Vec<Observed> {
     all
 }
 
-/// Sets what each request of a server has beside it.
+/// Sets the numbers about the other requests of a server.
 fn beside_each_other(mut requests: Vec<Observed>) -> Vec<Observed> {
     let sums = sums(&requests);
     let at = |time: f64| {

@@ -26,7 +26,7 @@ pub struct Report {
     servers_replayed: usize,
     /// Differences of the repeated record to the record, as parts of the record's.
     differences: Vec<DifferenceReport>,
-    /// Whether the answer can be trusted; absent without measurements in the record.
+    /// Whether the replay can be trusted; absent without measurements in the record.
     is_trusted: Option<bool>,
     rows: Vec<Row>,
 }

@@ -55,7 +55,7 @@ impl Report {
         } else {
             write!(
                 f,
-                "\nThis answer cannot be trusted: the recorded picks, replayed, differ from the record by"
+                "\nThis replay cannot be trusted: the recorded picks, replayed, differ from the record by"
             )?;
             for (number, difference) in self.differences.iter().enumerate() {
                 let separator = if number == 0 { "" } else { "," };

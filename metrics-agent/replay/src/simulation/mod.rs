@@ -1,4 +1,4 @@
-//! Clients, pickers and model servers in simulated time: what clients wait, without sockets and without Envoy.
+//! Clients, pickers and model servers in simulated time: what clients wait, without sockets and Envoy.
 //!
 //! Nothing but the simulation takes processor time, so a figure follows from the rules and not from the
 //! machine. The rules are the product's: a pool in use with its ledger, and for each request an exchange from

@@ -1,5 +1,5 @@
-//! Records that the model of servers made: their speeds are found again, and the recorded picks, replayed, come
-//! within a tenth of the record.
+//! A record that the model of servers made: their speeds are found again, and the recorded picks, replayed,
+//! come within a tenth of the record.
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod recorded;
@@ -12,6 +12,7 @@ use metrics_agent_replay::report::{Report, page};
 use metrics_agent_replay::rules;
 use metrics_agent_server_model::{Allocation, ServiceTimes};
 use recorded::Recorded;
+use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -34,9 +35,11 @@ const TIMES: ServiceTimes = ServiceTimes {
 const SLOWNESS: [f64; 4] = [1.0, 1.0, 1.0, 1.5];
 
 fn record() -> Record {
-    let lines =
-        Recorded { times: TIMES, slowness: &SLOWNESS, per_second: 15.0, requests: 4_000, seed: 1 }.lines();
-    Record::read(lines.as_bytes()).unwrap()
+    Record::read(lines().as_bytes()).unwrap()
+}
+
+fn lines() -> String {
+    Recorded { times: TIMES, slowness: &SLOWNESS, per_second: 15.0, requests: 4_000, seed: 1 }.lines()
 }
 
 fn fitted(record: &Record) -> Fit {
@@ -99,4 +102,28 @@ fn speeds_are_found_again_and_the_recorded_picks_come_within_a_tenth_of_the_reco
     assert!(omniscient.1[0].percentile(0.9) <= ours.1[0].percentile(0.9) * 1.1, "{report}");
     let page = page(&report).unwrap();
     assert!(page.contains("uPlot") && page.contains("expected-latency"));
+}
+
+#[test]
+fn a_server_that_the_model_does_not_describe_is_named() {
+    const STRANGE: &str = "10.0.0.2:8000";
+    let strange = |(number, line): (usize, &str)| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        if line["endpoint"] == STRANGE {
+            // Times that follow from nothing in the record.
+            let factor = [0.2, 1.0, 5.0][number * 7 % 3];
+            for time in ["first_token_ms", "end_ms"] {
+                line[time] = (line[time].as_f64().unwrap() * factor).into();
+            }
+        }
+        line.to_string()
+    };
+    let lines: Vec<String> = lines().lines().enumerate().map(strange).collect();
+    let record = Record::read(lines.join("\n").as_bytes()).unwrap();
+    let fit = fitted(&record);
+    for (name, server) in record.servers.iter().zip(&fit.servers) {
+        assert_eq!(server.is_described(), name != STRANGE, "{name}: {server:?}");
+    }
+    let report = run(&record, &fit, &[]).1.to_string();
+    assert!(report.contains("10.0.0.2:8000 is not described by this: its error is"), "{report}");
 }

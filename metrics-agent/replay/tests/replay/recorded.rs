@@ -7,8 +7,8 @@ use metrics_agent_server_model::{Batch, BatchRequest, ServiceTimes};
 use serde_json::json;
 use std::time::Duration;
 
-/// Conversations at servers, each turn of which goes to the server with the fewest requests, or mostly to that
-/// of the turn before.
+/// Conversations at servers. A turn goes to the server of the turn before, and one of five to that with the
+/// fewest requests.
 pub(crate) struct Recorded<'a> {
     pub(crate) times: ServiceTimes,
     pub(crate) slowness: &'a [f64],
