@@ -115,7 +115,7 @@ async fn resumed_streams_are_added_up_and_a_cut_one_is_a_warning() {
         .await;
     };
     shows(" Streams resumed 3 of 600", [Some(counts(3, &[])), None]).await;
-    let cut = counts(4, &[("refused", 1), ("tool_call", 1)]);
+    let cut = counts(4, &[("refused", 1), ("too_large", 1)]);
     shows("warning Streams resumed 7 2 of 1,200 cut", [Some(counts(3, &[])), Some(cut)]).await;
     shows("", [None, None]).await;
 }
