@@ -6,7 +6,8 @@
 //! task for each endpoint, [`metrics_agent_kv_events`] follows the contents of servers' KV caches,
 //! [`publish`] gathers the readings of a pool into versioned snapshots, and [`api`] serves these over HTTP.
 //! [`metrics_agent_gateway`] is Envoy Gateway's extension server, which names the pools of routes.
-//! [`sharing`] keeps the changes that proxies share, and [`store`] connects agents to one of several agents.
+//! [`sharing`] keeps the changes that proxies share, [`record`] writes the requests that they record, and
+//! [`store`] connects agents to one of several agents.
 //! [`agent`] puts the stages together. The other uses of the program, [`metrics_agent_check`] and
 //! [`metrics_agent_doctor`], need none of its own modules.
 
@@ -16,6 +17,7 @@ pub mod flags;
 pub mod logging;
 mod page;
 pub mod publish;
+pub mod record;
 pub mod scrape;
 pub mod sharing;
 pub mod store;

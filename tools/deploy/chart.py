@@ -250,30 +250,6 @@ def check_versions():
         yield f"Chart.yaml has the versions {chart['version']} and {chart['appVersion']}; the workspace has {version()}"
 
 
-def leaves(values, path=""):
-    """The paths of values that are no maps, or empty ones."""
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}"
-
-
-def check_documentation():
-    """docs/reference/chart.md has each value, with its default where it shows one, and no other."""
-    page = (ROOT / "docs/reference/chart.md").read_text()
-    page = page.split("\n## Values\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([\w.]+)`((?:, `[\w.]+`)*) \|", page, re.MULTILINE)
-    documented = {name for first, others in rows for name in [first, *re.findall(r"`([\w.]+)`", others)]}
-    values = yaml.load((CHART / "values.yaml").read_text(), Loader)
-    existing = set(leaves(values))
-    # Maps whose fields are the user's: labels, for example.
-    existing = {re.sub(r"\.(labels|annotations|requests|limits)\.\S+$", r".\1", name) for name in existing}
-    existing = {"agent.resources" if name.startswith("agent.resources.") else name for name in existing}
-    yield from (f"docs/reference/chart.md lacks the value {name}" for name in sorted(existing - documented))
-    yield from (f"docs/reference/chart.md has an unknown value {name}" for name in sorted(documented - existing))
-
-
 def check_pages(folder):
     """The values in docs/install render, and the gateway's objects name their pools."""
     count = 0
@@ -306,5 +282,4 @@ def check(folder):
     yield from check_pages(folder)
     yield from check_refusals()
     yield from check_versions()
-    yield from check_documentation()
     print(f"check-deploy: the chart renders with {count} sets of values and refuses {len(REFUSED)}")

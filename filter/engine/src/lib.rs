@@ -11,7 +11,8 @@
 //! [proxy](proxy::Proxy). With flow control it waits in a [queue] in front of the pool, which all workers
 //! share. Rules that match prompts by the [caches](prefix_caches) of servers read these before the ledger.
 //! What travels between the proxy and the [agent] over the [link] is decided here too, with the changes of
-//! the ledger that proxies [share](sharing). A [static pool](static_pool) has no agent.
+//! the ledger that proxies [share](sharing) and the [record] of finished requests. A
+//! [static pool](static_pool) has no agent.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agent;
@@ -28,6 +29,7 @@ pub mod pool_view;
 pub mod prefix_caches;
 pub mod proxy;
 pub mod queue;
+pub mod record;
 pub mod resume;
 pub mod sharing;
 pub mod static_pool;

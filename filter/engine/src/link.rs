@@ -15,6 +15,7 @@ use crate::agent::{
 use crate::metrics::{SharingCounts, Totals};
 use crate::prefix_caches::CachesUpdate;
 use crate::proxy::Result;
+use crate::record::{RecordClient, RecordOutbox};
 use crate::sharing::{PeerLedger, SharingClient, SyncOutcome};
 use crate::worker_pool::store::PoolStore;
 
@@ -37,6 +38,9 @@ pub trait LinkedPool {
 
     /// The counts of all workers, for a report.
     fn totals(&self) -> Totals;
+
+    /// The finished requests that are recorded.
+    fn records(&self) -> &RecordOutbox;
 
     /// Whether a newer snapshot can be published now. While it cannot, no poll is due.
     fn can_publish(&mut self, now: Duration) -> bool {
@@ -79,6 +83,7 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Report,
+    Record,
     Poll,
     Prefixes,
     Sync,
@@ -100,6 +105,7 @@ pub struct Link {
 struct Polls {
     client: SnapshotClient,
     reporter: Reporter,
+    recorder: RecordClient,
     agent: usize,
 }
 
@@ -130,9 +136,10 @@ impl Link {
         }
     }
 
-    /// Polls and reports from now on, both with one agent of the list until a poll fails, then with the next.
-    pub fn start_polls(&mut self, client: SnapshotClient, reporter: Reporter) {
-        self.polls = Some(Polls { client, reporter, agent: 0 });
+    /// Polls, reports and records from now on, all with one agent of the list until a poll fails, then with
+    /// the next.
+    pub fn start_polls(&mut self, client: SnapshotClient, reporter: Reporter, recorder: RecordClient) {
+        self.polls = Some(Polls { client, reporter, recorder, agent: 0 });
     }
 
     /// Polls for cached prefixes from now on, while the pool's rules read them, with one agent of the list
@@ -165,14 +172,24 @@ impl Link {
     ///
     /// A request that the proxy refuses to send is finished with the error.
     pub fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<Call> {
-        let id = self.last_id + 1;
         let due = self.polls.as_mut().and_then(|polls| polls.due(pool, now));
         let due = due.or_else(|| self.prefixes.as_mut().and_then(|prefixes| prefixes.due(pool, now)));
-        let (kind, agent, request) =
-            due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(pool, now)))?;
-        self.last_id = id;
-        self.in_flight.push((id, kind));
-        Some(Call { id, agent, request })
+        let due = due.or_else(|| self.sync.as_mut().and_then(|sync| sync.due(pool, now)));
+        self.send(due)
+    }
+
+    /// The message with recorded requests that is due; for a worker that leaves all other requests to another
+    /// one.
+    pub fn due_record(&mut self, pool: &impl LinkedPool, now: Duration) -> Option<Call> {
+        let due = self.polls.as_mut().and_then(|polls| polls.due_record(pool, now));
+        self.send(due)
+    }
+
+    fn send(&mut self, due: Option<(Kind, usize, AgentRequest)>) -> Option<Call> {
+        let (kind, agent, request) = due?;
+        self.last_id += 1;
+        self.in_flight.push((self.last_id, kind));
+        Some(Call { id: self.last_id, agent, request })
     }
 
     /// Takes the response to a request. Returns whether it is the response to a poll that succeeded: the next
@@ -233,6 +250,17 @@ impl Link {
                 }
                 false
             }
+            Kind::Record => {
+                let status = response.map(|response| response.status);
+                let recorder = polls.as_mut().map(|polls| &mut polls.recorder);
+                let problem = recorder.and_then(|recorder| recorder.finish(status, pool.records(), now));
+                if let Some(problem) = problem {
+                    log::warn!(
+                        "recorded requests are lost: {problem}; further ones are only counted, in record_dropped"
+                    );
+                }
+                false
+            }
             Kind::Poll => polls.as_mut().is_some_and(|polls| polls.finish(response, *agents, pool, now)),
             Kind::Prefixes => {
                 prefixes.as_mut().is_some_and(|prefixes| prefixes.finish(response, *agents, pool, now))
@@ -248,11 +276,20 @@ impl Link {
 }
 
 impl Polls {
+    fn due_record(&mut self, pool: &impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
+        let message = self.recorder.next_message(pool.records(), now)?;
+        Some((Kind::Record, self.agent, message))
+    }
+
     fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
-        let Self { client, reporter, agent } = self;
+        let Self { reporter, agent, .. } = self;
         if let Some(report) = reporter.next_report(pool.store(), || pool.totals(), now) {
             return Some((Kind::Report, *agent, report));
         }
+        if let Some(record) = self.due_record(pool, now) {
+            return Some(record);
+        }
+        let Self { client, agent, .. } = self;
         if !pool.can_publish(now) {
             return None;
         }

@@ -8,6 +8,7 @@ use endpoint_picker_engine::budget::UsedBytes;
 use endpoint_picker_engine::link::LinkedPool;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::record::RecordOutbox;
 use endpoint_picker_engine::worker_pool::WorkerPool;
 use endpoint_picker_engine::worker_pool::store::PoolCopy;
 use endpoint_picker_wire::statistics::Count;
@@ -41,6 +42,10 @@ impl LinkedPool for LinkedVms<'_> {
 
     fn totals(&self) -> Totals {
         self.pool.totals()
+    }
+
+    fn records(&self) -> &RecordOutbox {
+        self.pool.records()
     }
 
     fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {

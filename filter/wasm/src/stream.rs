@@ -101,7 +101,7 @@ impl HttpContext for Stream {
 impl Drop for Stream {
     /// Every stream ends here, also without a complete response.
     fn drop(&mut self) {
-        self.exchange.end(&mut self.pool.borrow_mut());
+        self.exchange.end_at(&mut self.pool.borrow_mut(), host::now);
         self.bodies.borrow_mut().end(self.context);
     }
 }

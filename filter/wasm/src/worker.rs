@@ -13,10 +13,11 @@ use endpoint_picker_engine::agent::{
 use endpoint_picker_engine::config::{Config, ConfigError};
 use endpoint_picker_engine::exchange::refuse_withheld_body;
 use endpoint_picker_engine::form::Form;
-use endpoint_picker_engine::link::Link;
+use endpoint_picker_engine::link::{Call, Link};
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::pool_view::{PoolView, TopologyRefusal};
 use endpoint_picker_engine::proxy::ProxyError;
+use endpoint_picker_engine::record::RecordClient;
 use endpoint_picker_engine::sharing::SharingClient;
 use endpoint_picker_engine::static_pool::StaticPool;
 use endpoint_picker_engine::worker_pool::WorkerPool;
@@ -99,7 +100,7 @@ impl Worker {
             None
         } else {
             let reporter = Reporter::new(name, proxy_name.clone(), Form::Wasm, seed);
-            link.start_polls(SnapshotClient::new(name, POLL), reporter);
+            link.start_polls(SnapshotClient::new(name, POLL), reporter, RecordClient::new(name));
             Some(config.required_agent_cluster().map_err(StartError::Config)?.into())
         };
         let snapshot = SharedSnapshot::new(name);
@@ -155,7 +156,7 @@ impl Worker {
                 let led = if is_leader {
                     self.lead(now).map_err(text)
                 } else {
-                    self.follow();
+                    self.follow(now);
                     Ok(())
                 };
                 self.pool.borrow_mut().publish_metrics(is_leader, now);
@@ -215,18 +216,11 @@ impl Worker {
         if let Some(pool) = self.unlogged.take() {
             log::info!("{pool}");
         }
-        let Some(agent_cluster) = self.agent_cluster.clone() else { return Ok(()) };
-        let taken_over = self.take_over_sharing();
-        let Self { pool, snapshot, link, calls, .. } = self;
-        let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
-        while let Some(call) = link.due(&mut linked, now) {
-            match host::call_agent(&agent_cluster, &call.request) {
-                Ok(number) => calls.push((number, call.id)),
-                Err(error) => {
-                    link.finish(call.id, Err(error), &mut linked, now);
-                }
-            }
+        if self.agent_cluster.is_none() {
+            return Ok(());
         }
+        let taken_over = self.take_over_sharing();
+        self.send_due(now, Link::due);
         // A VM that takes over continues there, so it does not get all changes again.
         if let (Some(sender), Some(sync)) = (&mut self.sender, link.sync()) {
             sender.store(&Envoy, sync.positions())?;
@@ -234,8 +228,28 @@ impl Worker {
         taken_over
     }
 
-    /// Leaves the requests to the agent to another VM.
-    fn follow(&mut self) {
+    /// Sends the requests to the agent that `due` returns.
+    fn send_due(
+        &mut self,
+        now: Duration,
+        mut due: impl FnMut(&mut Link, &mut LinkedVms<'_>, Duration) -> Option<Call>,
+    ) {
+        let Self { pool, snapshot, link, calls, agent_cluster, .. } = self;
+        let Some(agent_cluster) = agent_cluster else { return };
+        let mut linked = LinkedVms { pool: &mut pool.borrow_mut(), snapshot };
+        while let Some(call) = due(link, &mut linked, now) {
+            match host::call_agent(agent_cluster, &call.request) {
+                Ok(number) => calls.push((number, call.id)),
+                Err(error) => {
+                    link.finish(call.id, Err(error), &mut linked, now);
+                }
+            }
+        }
+    }
+
+    /// Leaves the requests to the agent to another VM, except this VM's own recorded requests.
+    fn follow(&mut self, now: Duration) {
+        self.send_due(now, |link, pool, now| link.due_record(pool, now));
         if self.sender.take().is_some() {
             let Self { pool, snapshot, link, .. } = self;
             link.stop_sync(&mut LinkedVms { pool: &mut pool.borrow_mut(), snapshot });

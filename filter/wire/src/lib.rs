@@ -37,6 +37,12 @@ pub mod report {
     include!("gen/endpoint_picker.report.v1.rs");
 }
 
+/// The generated message with the finished requests that the filter sends to the agent.
+#[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
+pub mod record {
+    include!("gen/endpoint_picker.record.v1.rs");
+}
+
 /// The generated messages that proxies share through the agent.
 #[allow(missing_docs, clippy::pedantic, reason = "generated; the schema's comments are the documentation")]
 pub mod changes {
@@ -66,6 +72,9 @@ pub const FORMAT: u32 = 1;
 
 /// The format of reports that this build reads and writes.
 pub const REPORT_FORMAT: u32 = 1;
+
+/// The format of recorded requests that this build reads and writes.
+pub const RECORD_FORMAT: u32 = 1;
 
 /// The format of shared changes, and of the messages that carry them, that this build reads and writes.
 pub const CHANGES_FORMAT: u32 = 1;

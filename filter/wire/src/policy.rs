@@ -12,7 +12,7 @@ use endpoint_picker::pipeline::shadow::Shadow;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::policy::{
-    InferenceModel, InferenceModels, Objectives, Policy, RewriteRule, Rewrites, Target,
+    InferenceModel, InferenceModels, Objectives, Policy, RecordSample, RewriteRule, Rewrites, Target,
 };
 
 use crate::v1;
@@ -140,6 +140,7 @@ pub fn policy_into_core(policy: v1::Policy) -> Policy {
         avoid_failing: Duration::from_millis(policy.avoid_failing_ms),
         refusal: policy.refusal,
         fallback: policy.fallback,
+        record: policy.record.map(|sample| RecordSample { key: sample.key, limit: sample.limit }),
     }
 }
 
@@ -178,6 +179,7 @@ mod tests {
             refusal: Some("a reason".to_owned()),
             fallback: vec!["team/spare".to_owned()],
             scrape_interval_ms: 50,
+            record: Some(v1::RecordSample { key: 3, limit: 4 }),
         };
         let read = policy_into_core(v1::Policy::decode(&*sent.encode_to_vec()).unwrap());
         let expected = Policy {
@@ -198,6 +200,7 @@ mod tests {
             avoid_failing: Duration::from_millis(250),
             refusal: Some("a reason".to_owned()),
             fallback: vec!["team/spare".to_owned()],
+            record: Some(RecordSample { key: 3, limit: 4 }),
         };
         assert_eq!(read, expected);
     }

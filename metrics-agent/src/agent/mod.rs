@@ -32,6 +32,7 @@ use crate::api::connections::Limits;
 use crate::api::metrics::ApiMetrics;
 use crate::api::{self, ApiState, connections};
 use crate::publish::eds;
+use crate::record::{RecordMetrics, RecordSettings};
 use crate::scrape::{LeaseMetrics, ScrapeMetrics};
 use crate::sharing::Share;
 use crate::sharing::store::StoreMetrics;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub eds: Option<eds::Target>,
     /// Which proxies share their changes. Agents with one store scrape for one another.
     pub share: Share,
+    /// The record of requests; `None`: there is none.
+    pub record: Option<RecordSettings>,
     /// Maximum number of endpoints of all sources together, and of one pool.
     pub max_endpoints: usize,
     /// Maximum number of requests of clients that may write that wait at the same time, and of others.
@@ -89,6 +92,7 @@ struct Metrics {
     credential_reads: ResultCounter,
     eds_writes: ResultCounter,
     kubernetes: WatchMetrics,
+    record: RecordMetrics,
 }
 
 impl Metrics {
@@ -113,6 +117,7 @@ impl Metrics {
         let credential_reads = counter("credential_reloads", help);
         let eds_writes = counter("eds_writes", "Writes of the EDS file, by result");
         let kubernetes = WatchMetrics::register(r);
+        let record = RecordMetrics::register(r);
         Self {
             registry,
             scrape,
@@ -125,6 +130,7 @@ impl Metrics {
             credential_reads,
             eds_writes,
             kubernetes,
+            record,
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::publish::Pools;
 use crate::publish::eds::{EdsFile, Target};
 use crate::publish::pool_publisher::PoolPublisher;
 use crate::publish::snapshot::Topology;
+use crate::record::Recorder;
 use crate::scrape::{ScrapedPool, Scraper};
 
 /// Time between two checks whether an EDS file has to be written again, because writing failed or the file is
@@ -43,6 +44,8 @@ pub(super) struct Reconciler {
     pub(super) scraper: Scraper,
     /// `None`: events of KV caches are not followed.
     pub(super) subscribers: Option<Subscribers>,
+    /// `None`: requests are not recorded.
+    pub(super) recorder: Option<Arc<Recorder>>,
     pub(super) scrape: ScrapeSettings,
     pub(super) max_endpoints: usize,
     pub(super) eds: Option<Target>,
@@ -185,6 +188,7 @@ impl Reconciler {
             written &= self.write_eds(&pool.name, &endpoints);
             let mut policy = pool.policy.clone();
             policy.scrape_interval_ms = milliseconds(pool.scraping(&self.scrape).settings.interval);
+            policy.record = self.recorder.as_ref().and_then(|recorder| recorder.sample(pool.record_sample));
             policy.refusal = refused.contains(&pool.name).then(|| MISSING_SERVICE.to_owned());
             served.extend(self.served_pool(pool, policy, endpoints, members));
         }

@@ -30,6 +30,7 @@ use crate::api::pools::history::History;
 use crate::api::reports::Reports;
 use crate::api::waiters::Waiters;
 use crate::publish::{Pools, eds};
+use crate::record::Recorder;
 use crate::scrape::{Leases, Scraper};
 use crate::sharing::{Feeds, Share};
 
@@ -96,6 +97,9 @@ pub async fn run(
     let history = Arc::new(History::new(clock));
     let record = Arc::clone(&history).record(Arc::clone(&pools), Arc::clone(&reports));
     let _history = tasks.spawn("history", record);
+    let recorder = settings.record.map(|record| Recorder::start(record, &tasks, metrics.record));
+    let (recorder, _record) = recorder.transpose()?.unzip();
+    let recorder = recorder.map(Arc::new);
     let reconciler = Reconciler {
         discovery,
         file_by_flag,
@@ -104,6 +108,7 @@ pub async fn run(
         pools: Arc::clone(&pools),
         scraper,
         subscribers,
+        recorder: recorder.clone(),
         scrape: settings.scrape,
         max_endpoints: settings.max_endpoints,
         eds: settings.eds,
@@ -127,6 +132,7 @@ pub async fn run(
         waiters: Waiters::new(settings.max_waiters),
         reports,
         feeds,
+        recorder,
         kv_events,
         history,
         extension: extension.as_ref().map(ExtensionServer::status),

@@ -10,6 +10,7 @@ mod health;
 pub mod metrics;
 mod models;
 pub mod pools;
+mod records;
 pub mod reports;
 pub mod waiters;
 
@@ -47,6 +48,7 @@ use waiters::Waiters;
 use crate::page;
 use crate::publish::Pools;
 use crate::publish::pool_publisher::PoolPublisher;
+use crate::record::Recorder;
 use crate::sharing::Feeds;
 
 /// All routes. Health checks need no credentials; every other request must pass `access`.
@@ -57,8 +59,8 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
         .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
         .route("/v1/pools/{pool}/cached-prefixes", get(cached_prefixes::get))
         .route_layer(guard(Right::Read));
-    let write =
-        reports::routes(state.max_report_bytes).merge(changes::routes()).route_layer(guard(Right::Write));
+    let write = reports::routes(state.max_report_bytes).merge(changes::routes()).merge(records::routes());
+    let write = write.route_layer(guard(Right::Write));
     // The requests of proxies, each of which can be a part of a batch.
     let proxies = snapshots.merge(write);
     let read = Router::new()
@@ -71,7 +73,7 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
     read.merge(proxies)
         .merge(health_routes())
         .fallback(|| async {
-            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /cached-prefixes, /history, /report and /changes, \
+            let allowed = "/, /v1/pools, /v1/pools/{pool} and its /snapshot, /cached-prefixes, /history, /report, /changes and /records, \
                            /v1/models, /v1/batch, /healthz, /readyz and /metrics";
             error_response(StatusCode::NOT_FOUND, &format!("no such path; allowed are {allowed}"))
         })
@@ -121,6 +123,8 @@ pub struct ApiState {
     pub reports: Arc<Reports>,
     /// The changes that proxies share; `None`: they do not share any.
     pub feeds: Option<Arc<Feeds>>,
+    /// Takes finished requests; `None`: requests are not recorded.
+    pub recorder: Option<Arc<Recorder>>,
     /// The contents of servers' KV caches; `None`: their events are not followed.
     pub kv_events: Option<Arc<KvEvents>>,
     /// The last minutes, for the page.

@@ -3,6 +3,7 @@
 mod explain;
 mod extension;
 mod policy;
+mod record;
 mod scraping;
 mod serving;
 mod sources;
@@ -26,6 +27,7 @@ pub use values::FlagError;
 pub use self::explain::ExplainFlags;
 use self::extension::ExtensionFlags;
 pub use self::policy::PolicyFlags;
+use self::record::RecordFlags;
 use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
@@ -84,6 +86,9 @@ pub struct Flags {
 
     #[command(flatten)]
     share: ShareFlags,
+
+    #[command(flatten)]
+    record: RecordFlags,
 
     #[command(flatten)]
     serve: ServeFlags,
@@ -169,6 +174,7 @@ impl Flags {
             kv_events,
             eds,
             share,
+            record,
             serve,
             extension,
             ..
@@ -217,6 +223,7 @@ impl Flags {
             max_endpoints: endpoints.max_endpoints(),
             max_waiters: serve.max_waiters(),
             share,
+            record: record.settings(),
             limits: serve.limits(),
             allowed_hosts: serve.allowed_hosts(),
             credentials: serve.credentials(),
@@ -429,6 +436,9 @@ mod tests {
             ),
             ("--endpoint 10.0.0.1:1 --pool=", ["--pool", "allowed"]),
             ("--endpoint 10.0.0.1:1 --rules lmetric", ["--rules", "expected-latency, epp, and a file"]),
+            ("--endpoint 10.0.0.1:1 --record-sample 0.1", ["--record", "required"]),
+            ("--endpoint 10.0.0.1:1 --record r --record-sample 1.5", ["--record-sample", "from 0 to 1"]),
+            ("--endpoint 10.0.0.1:1 --record r --record-max-bytes 1", ["--record-max-bytes", "65536"]),
             ("--manifests m --rules rules.yaml", ["--rules", "the folder of --manifests"]),
             ("--endpoint 10.0.0.1:1 --share yes", ["--share", "allowed is off, agent, or URLs"]),
             ("--endpoint 10.0.0.1:1 --share redis://a,redis://b", ["--share-cluster", "--share-sentinel"]),

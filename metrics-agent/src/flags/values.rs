@@ -10,6 +10,7 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::NamedRules;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
+use metrics_agent_catalogue::plan::share_of;
 use metrics_agent_kv_events::Ports;
 use metrics_agent_sources::names::HostName;
 use rustls::pki_types::ServerName;
@@ -65,6 +66,11 @@ pub(super) fn rules(text: &str) -> Result<Rules, String> {
 pub(super) fn duration_or_none(text: &str) -> Result<Duration, String> {
     let allowed = || "allowed is a whole number with its unit, from 0s to 3600s".to_owned();
     read_duration(text).filter(|duration| *duration <= LONGEST).ok_or_else(allowed)
+}
+
+/// A share, from 0 to 1.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    share_of(text).ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
 }
 
 fn read_duration(text: &str) -> Option<Duration> {

@@ -119,6 +119,7 @@ pub(crate) fn settings() -> Settings {
         max_endpoints: 1000,
         max_waiters: 10,
         share: Share::Agent,
+        record: None,
         limits: Limits {
             max_connections: 100,
             max_connections_per_peer: 100,

@@ -25,6 +25,7 @@ mod name_server;
 mod names;
 mod observability;
 mod process;
+mod records;
 mod refused_files;
 mod reload;
 mod reports;

@@ -126,3 +126,20 @@ fn scores_are_emitted_to_later_filters_if_the_flag_is_set() {
     let without = Plan::without_manifests(&Options { emit_endpoint_scores: true, ..options() });
     assert!(without.pools[0].policy.emit_endpoint_scores);
 }
+
+#[test]
+fn an_annotation_names_the_share_of_sessions_that_is_recorded() {
+    let read = |value: &str| {
+        let annotation = format!("annotations: {{endpoint-picker/record-sample: {value:?}}}, name");
+        let plan = Plan::read(&[file("m.yaml", &POOL.replacen("name", &annotation, 1))], &options());
+        plan.map(|plan| plan.pools[0].record_sample).map_err(|problems| problems.to_string())
+    };
+    assert_eq!(read("0.25"), Ok(Some(0.25)));
+    assert_eq!(read("0"), Ok(Some(0.0)));
+    for refused in ["1.5", "-1", "NaN", "all"] {
+        let expected = format!("{refused:?} is refused; allowed is a number from 0 to 1");
+        assert!(read(refused).unwrap_err().contains(&expected), "{:?}", read(refused));
+    }
+    let without = Plan::read(&[file("m.yaml", POOL)], &options()).unwrap_or_else(|it| panic!("{it}"));
+    assert_eq!(without.pools[0].record_sample, None);
+}

@@ -13,6 +13,7 @@
 
 mod body;
 mod models;
+mod record;
 mod split;
 
 use core::time::Duration;
@@ -27,6 +28,7 @@ use crate::request::body::{Api, BodyError};
 use crate::rng::Rng;
 pub use body::{Member, name_model_in_form, with_members};
 pub use models::{InferenceModel, InferenceModels, REWRITE_HEADERS, RewriteRule, Rewrites};
+pub use record::{MAX_RECORDED_BLOCKS, RECORDED_BLOCK_TOKENS, RECORDED_PROMPT_BYTES, RecordSample};
 pub use split::Target;
 
 /// The operator's settings for a pool, in addition to the picker's configuration.
@@ -52,6 +54,8 @@ pub struct Policy {
     /// The names of other pools that take requests for which this pool has no room, in their order, where the
     /// proxy is not configured with such a list.
     pub fallback: Vec<String>,
+    /// The requests that are recorded; `None`: none is.
+    pub record: Option<RecordSample>,
 }
 
 impl Policy {

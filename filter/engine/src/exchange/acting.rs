@@ -48,7 +48,12 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let Self { exchange, pool, proxy } = self;
         exchange.progress = Progress::Decided;
         let other = exchange.other.take();
-        let Directive { action, explanation, agreement, .. } = directive;
+        let Directive { action, explanation, agreement, record, .. } = directive;
+        if let Some(mut record) = record
+            && action.add_to(&mut record, pool.view().pool(), exchange.place.waited())
+        {
+            exchange.record = Some(record);
+        }
         if let Some(agreement) = agreement {
             pool.metrics.count_shadow(agreement);
         }
@@ -73,6 +78,8 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
                 Ok(Flow::Continue)
             }
             (Action::Reject(_), Some(_)) => {
+                // The request goes where the other picker sends it.
+                exchange.record = None;
                 pool.metrics.count_shadow(Agreement::Rejected);
                 Ok(Flow::Continue)
             }
@@ -275,6 +282,9 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         if mode == Mode::Pick && pipeline.marks_responses() {
             exchange.name_server(&view, served);
         }
+        if let Some(record) = &mut exchange.record {
+            record.responds(served.by, is_elsewhere, served.outcome);
+        }
         let response = &mut exchange.response;
         // Errors and the proxy's own responses do not show how long a model takes to its first output.
         if served.by.is_some() && head.status < 400 && served.outcome != Some(ServerOutcome::Failed) {
@@ -284,7 +294,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         let judged = served.endpoint.filter(|_| served.outcome.is_none());
         response.judged = judged.map(|endpoint| Judged { endpoint, is_by_trailers: head.is_grpc });
         response.counts_service = pipeline.flow_control().is_some_and(Config::counts_service);
-        response.is_sample = exchange.assignment.learns_from_usage();
+        response.is_sample = exchange.assignment.learns_from_usage() || exchange.record.is_some();
         if mode == Mode::Pick {
             response.reporters =
                 Some(pipeline.reporters()).filter(|reporters| !reporters.is_empty()).cloned();
@@ -334,7 +344,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
             return proxy.set_response_header("grpc-message", &rejection.message);
         }
         proxy.set_response_header(CONTENT_LENGTH, &body.len().to_string())?;
-        exchange.response.replacement = Some(body);
+        exchange.response.replacement = Some(body.into());
         Ok(())
     }
 }

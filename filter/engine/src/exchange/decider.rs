@@ -168,10 +168,16 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let decided = self.route_or_wait(body, Some(&bytes), resolution, bytes.len())?;
         let is_renamed = api.names_model() && asked.unwrap_or_default() != resolution.model;
         let gets_priority = is_read && self.propagates_priority(api);
-        let new = if is_renamed || gets_priority {
-            self.new_body((body, &bytes), resolution, &decided, (is_renamed, gets_priority))
-        } else {
-            None
+        let new = match &decided {
+            // With another picker, requests pass unchanged.
+            Decided::Made { directive: Directive { action: Action::Route(route), .. }, .. }
+                if is_renamed || gets_priority =>
+            {
+                let first = route.assignment.destinations.first().filter(|_| gets_priority);
+                let endpoint = first.and_then(|&endpoint| self.view.pool().of_key(endpoint));
+                NewBody::new((body, &bytes), resolution, is_renamed, endpoint)
+            }
+            _ => None,
         };
         Ok((decided, new))
     }
@@ -218,6 +224,12 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
             None => self.view.policy().passes_unread(api, self.head.headers()),
             Some(_) => api.may_lack_model(),
         }
+    }
+
+    /// Whether the priority of a request to this API is written into its body. The body of a request of
+    /// another picker stays unchanged.
+    pub(super) fn propagates_priority(&self, api: Api) -> bool {
+        self.other.is_none() && self.view.topology().pipeline.propagates_priority(api)
     }
 
     /// The model that serves, which another picker has named already, and the request's priority.
@@ -282,6 +294,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let models = prompt.map(|prompt| {
             let ModelResolution { model, rewrite, .. } = resolution;
             self.pool.metrics.count_prompt(prompt);
+            if let Some(session) = &directive.session {
+                self.pool.metrics.count_session(session, prompt);
+            }
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });

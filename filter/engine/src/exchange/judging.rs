@@ -25,6 +25,9 @@ impl Exchange {
     ) {
         if let Some(first) = first {
             pool.metrics.record_first_token(&self.assignment, &first);
+            if let Some(record) = &mut self.record {
+                record.has_output(first.took);
+            }
         }
         self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
         if let Some(Judged { endpoint, .. }) = self.response.judged {
@@ -91,12 +94,15 @@ impl Exchange {
 
     /// The response of this endpoint has proved this.
     fn judge(
-        &self,
+        &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &impl Proxy,
         endpoint: u64,
         outcome: ServerOutcome,
     ) {
+        if let Some(record) = &mut self.record {
+            record.proves(outcome);
+        }
         if outcome == ServerOutcome::Failed {
             pool.kept_connections.failed(endpoint);
         }

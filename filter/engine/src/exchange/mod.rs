@@ -21,6 +21,7 @@ pub use acting::refuse_withheld_body;
 pub(crate) use head::content_encoding;
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::fallback::Fallback;
@@ -36,7 +37,8 @@ use crate::budget::KeptBytes;
 use crate::config::{Limits, Mode};
 use crate::metrics::MetricSink;
 use crate::proxy::headers::CONTROL;
-use crate::proxy::{Proxy, ProxyError};
+use crate::proxy::{Proxy, ProxyError, Result};
+use crate::record::request::RequestRecord;
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::Assignment;
 use crate::worker_pool::store::PoolStore;
@@ -79,6 +81,8 @@ pub struct Exchange {
     failed: Vec<SocketAddr>,
     assignment: Assignment,
     response: Response,
+    /// Its record, from its decision to its end; `None`: it is not recorded.
+    record: Option<Box<RequestRecord>>,
 }
 
 /// How far the request has come.
@@ -109,6 +113,7 @@ impl Exchange {
             failed: Vec::new(),
             assignment: Assignment::default(),
             response: Response::default(),
+            record: None,
         }
     }
 
@@ -318,7 +323,7 @@ impl Exchange {
             self.response.restore = None;
         }
         if end_of_stream {
-            self.end(pool);
+            self.end_at(pool, || proxy.now());
         }
     }
 
@@ -385,7 +390,7 @@ impl Exchange {
     /// is over.
     pub fn cut(&mut self, pool: &mut WorkerPool<impl PoolStore, impl MetricSink>, proxy: &impl Proxy) {
         self.avoid_server(pool, proxy);
-        self.end(pool);
+        self.end_at(pool, || proxy.now());
     }
 
     /// The whole response has arrived, as far as the server's framing shows.
@@ -398,7 +403,7 @@ impl Exchange {
         {
             pool.metrics.count_limits(limits, &response);
         }
-        self.end(pool);
+        self.end_at(pool, || proxy.now());
     }
 
     /// The shell failed in the middle of an event, with the engine in any state. The pool's failure mode
@@ -433,5 +438,22 @@ impl Exchange {
             pool.metrics.count_prediction(models, &cached);
         }
         self.leave_queue(&pool.store);
+        if let Some(record) = self.record.take() {
+            record.close(self.response.usage, self.assignment.chunks, &pool.records);
+        }
+    }
+
+    /// The same for a shell that has a clock: the time is read only for a request that is recorded.
+    pub fn end_at(
+        &mut self,
+        pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
+        now: impl FnOnce() -> Result<Duration>,
+    ) {
+        if let Some(record) = &mut self.record
+            && let Ok(now) = now()
+        {
+            record.ends(now);
+        }
+        self.end(pool);
     }
 }

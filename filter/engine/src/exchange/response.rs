@@ -41,10 +41,10 @@ pub(super) struct Response {
     /// The endpoint, by its key, about which the body or its trailers show whether it serves the request.
     pub(super) judged: Option<Judged>,
     /// The body that the client gets in the place of the proxy's.
-    pub(super) replacement: Option<Vec<u8>>,
+    pub(super) replacement: Option<Box<[u8]>>,
     /// Its tokens are read for the queue's policies, too.
     pub(super) counts_service: bool,
-    /// Plugins learn from its usage.
+    /// Plugins learn from its usage, or it is recorded.
     pub(super) is_sample: bool,
     /// Plugins that report a number of its usage, if there are any.
     pub(super) reporters: Option<Arc<[Reporter]>>,

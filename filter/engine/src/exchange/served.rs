@@ -182,11 +182,17 @@ impl Assignment {
         self.sent_prompts.clear();
         let ended = self.loads.iter_mut();
         let ended = ended.filter_map(|load| Change::ended(load.endpoint, core::mem::take(&mut load.prefill)));
-        let answered = self.expectations.iter().zip(core::iter::repeat(first)).map(|(expected, first)| {
+        let mut changes: ChangeList = ended.collect();
+        let at = first.map_or(self.at, |first| first.at);
+        self.expectations.retain(|expected| {
             let took = first.and_then(|first| first.took.filter(|_| first.by == Some(expected.endpoint())));
-            Change::State(expected.answered(first.map_or(self.at, |first| first.at), took))
+            changes.push(Change::State(expected.answered(at, took)));
+            if expected.is_prefill() {
+                changes.push(Change::State(expected.ended(at, true, None)));
+            }
+            !expected.is_prefill()
         });
-        store.apply(ended.chain(answered).collect());
+        store.apply(changes);
     }
 
     /// The server has failed to generate: what it was sent for the first time is not cached, unless output

@@ -13,7 +13,7 @@ use endpoint_picker::input::DecisionInput;
 use endpoint_picker::input::PrecomputedScores;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pipeline::shadow::Shadow;
-use endpoint_picker::policy::Policy;
+use endpoint_picker::policy::{Policy, RECORDED_PROMPT_BYTES};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::Options;
@@ -208,6 +208,7 @@ impl PoolView {
         let options = self.topology.pipeline.body_options(headers);
         let shadow = self.topology.shadow.as_ref();
         let for_shadow = shadow.map_or(0, |shadow| shadow.pipeline().max_prompt_bytes());
-        Options { keep_bytes: options.keep_bytes.max(for_shadow), ..options }
+        let for_record = if self.policy().record.is_some() { RECORDED_PROMPT_BYTES } else { 0 };
+        Options { keep_bytes: options.keep_bytes.max(for_shadow).max(for_record), ..options }
     }
 }

@@ -12,6 +12,7 @@ use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::pipeline::{Prepared, Scratch};
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::request::Request;
+use endpoint_picker::request::prompt::BlockHashes;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
 
@@ -82,6 +83,13 @@ impl Draws {
 pub(crate) struct PreparedRequest<'a> {
     own: Prepared<'a>,
     shadow: Option<Prepared<'a>>,
+}
+
+impl PreparedRequest<'_> {
+    /// The prompt's blocks as the acting rules cut them, and the tokens of a block; `None`: they do not.
+    pub(crate) fn into_blocks(self) -> Option<(u32, BlockHashes)> {
+        self.own.into_blocks()
+    }
 }
 
 /// A decision whose instructions for the proxy are not made yet; making them needs no ledger.

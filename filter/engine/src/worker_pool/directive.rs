@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::Few;
-use endpoint_picker::decision::rejection::Rejection;
+use endpoint_picker::decision::rejection::{DroppedReason, Rejection};
 use endpoint_picker::decision::shadow::{Agreement, OtherPick};
 use endpoint_picker::decision::{
     Abstention, Decision, MediaCount, Outcome, PromptBlocks, Records, ServedModelRun,
@@ -15,11 +15,13 @@ use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::request::session::SessionTurn;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker::state::prefix::{SentPrompt, UsagePrediction};
 
 use crate::pool_view::PoolView;
 use crate::proxy::headers;
+use crate::record::request::RequestRecord;
 use crate::worker_pool::decision::{Compared, PoolDecision, Routing};
 
 /// A decision as a proxy acts on it.
@@ -34,6 +36,10 @@ pub struct Directive {
     pub agreement: Option<Agreement>,
     /// The effects of filters by lists of models.
     pub served_models: Vec<ServedModelRun>,
+    /// The record of the request, if it is recorded.
+    pub(crate) record: Option<Box<RequestRecord>>,
+    /// The request's place in its session, if that is known.
+    pub session: Option<SessionTurn>,
 }
 
 impl Directive {
@@ -55,7 +61,14 @@ impl From<Outcome> for Directive {
             Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
             Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
         };
-        Self { action, explanation: None, agreement: None, served_models: Vec::new() }
+        Self {
+            action,
+            explanation: None,
+            agreement: None,
+            served_models: Vec::new(),
+            record: None,
+            session: None,
+        }
     }
 }
 
@@ -75,6 +88,34 @@ pub enum Action {
         /// The addresses of the subset hint, in the order in which they are tried; `None` without a hint.
         within: Option<Vec<SocketAddr>>,
     },
+}
+
+impl Action {
+    /// Adds this decision to the record of its request, after this wait. Returns false if the proxy balances
+    /// the request: its end is not known.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn add_to(
+        &self,
+        record: &mut RequestRecord,
+        pool: &Endpoints,
+        waited: Option<Duration>,
+    ) -> bool {
+        let (assignment, why) = match self {
+            Self::Route(route) if route.is_hint => (&route.assignment, "hint"),
+            Self::Route(route) if route.is_stale => (&route.assignment, "stale"),
+            Self::Route(route) => (&route.assignment, "picked"),
+            Self::Pass(passed) => (&passed.assignment, "other-picker"),
+            Self::Reject(rejection) => {
+                record.rejected(rejection.reason.map_or("rejected", DroppedReason::as_str), waited);
+                return true;
+            }
+            Self::Abstain { .. } => return false,
+        };
+        let first = assignment.destinations.first().and_then(|&key| pool.of_key(key));
+        record.routed(first.map(Endpoint::address), why, waited);
+        true
+    }
 }
 
 /// A request that another picker has routed.
@@ -226,6 +267,7 @@ impl PoolView {
         let explanation = explain.then(|| self.explanation(&decided, routing));
         let PoolDecision { mut decision, compared, .. } = decided;
         let served_models = core::mem::take(&mut decision.served_models);
+        let session = decision.session;
         let (action, agreement) = match compared {
             None => (self.action(decision, (request.subset.is_hint(), now), scratch), None),
             Some(Compared::Shadow(shadow)) => {
@@ -234,7 +276,7 @@ impl PoolView {
             }
             Some(Compared::Other(pick, agreement)) => (self.pass(decision, &pick, now), Some(agreement)),
         };
-        Directive { action, explanation, agreement, served_models }
+        Directive { action, explanation, agreement, served_models, record: None, session }
     }
 
     #[cold]

@@ -24,6 +24,8 @@ use crate::config::{Config, Mode};
 use crate::form::Form;
 use crate::metrics::{MetricSink, Metrics, Totals};
 use crate::pool_view::PoolView;
+use crate::record::request::RequestRecord;
+use crate::record::{RecordCounts, RecordOutbox};
 use crate::worker_pool::decision::{Draws, Routing};
 use crate::worker_pool::directive::Directive;
 use crate::worker_pool::elsewhere::ElsewhereWatch;
@@ -44,6 +46,8 @@ pub struct WorkerPool<S, M: MetricSink> {
     pub(crate) store: S,
     /// The room for bodies that are held.
     pub(crate) held_bodies: Arc<Budget>,
+    /// Finished requests that are recorded.
+    pub(crate) records: Arc<RecordOutbox>,
     /// The other pools that are or were on this pool's list: requests in flight may be in any of them.
     pub(crate) others: Vec<OtherPool<S>>,
     /// The list: places in `others`.
@@ -84,6 +88,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         Self {
             metrics: Metrics::new(sink, &config.pool, form, config.count_tokens),
             held_bodies: config.limits.budget(Arc::default()),
+            records: Arc::default(),
             config,
             store,
             others: Vec::new(),
@@ -102,6 +107,17 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     #[must_use]
     pub fn with_held_bodies(self, used: &Arc<UsedBytes>) -> Self {
         Self { held_bodies: self.config.limits.budget(Arc::clone(used)), ..self }
+    }
+
+    /// The same pool, which records its requests together with other workers.
+    #[must_use]
+    pub fn with_records(self, records: &Arc<RecordOutbox>) -> Self {
+        Self { records: Arc::clone(records), ..self }
+    }
+
+    /// The finished requests that are recorded.
+    pub fn records(&self) -> &RecordOutbox {
+        &self.records
     }
 
     /// Sets the list of other pools that may take this pool's requests. `new` are added to the other pools,
@@ -152,7 +168,14 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             }
             view.evaluate(ledger, prepared.as_ref(), routing, (draws, scratch))
         });
-        view.directive(decided, routing, scratch)
+        let mut directive = view.directive(decided, routing, scratch);
+        if let (Some(sample), Some(prepared)) = (view.policy().record, prepared) {
+            let Routing { request, now, .. } = *routing;
+            let pipeline = &view.topology().pipeline;
+            let (turn, blocks) = (directive.session, prepared.into_blocks());
+            directive.record = RequestRecord::of(sample, request, pipeline, turn, blocks, now);
+        }
+        directive
     }
 
     /// The outcome of the failure mode, inside the request's subset hint.
@@ -168,11 +191,15 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
     /// Once a second, adds this worker's counts to the proxy's counters. With `is_leader`, this worker also
     /// sets the gauges that all workers have in common.
     pub fn publish_metrics(&mut self, is_leader: bool, now: Duration) {
-        let Self { store, metrics, elsewhere, picked_pool, flush_pause, kept_connections, .. } = self;
+        let Self { store, metrics, records, elsewhere, picked_pool, flush_pause, kept_connections, .. } =
+            self;
         if flush_pause.contains(now) {
             return;
         }
         *flush_pause = Period::new(now, FLUSH_PERIOD);
+        let RecordCounts { added, dropped } = records.take_counts();
+        metrics.add(Count::Recorded, added);
+        metrics.add(Count::RecordDropped, dropped);
         metrics.flush();
         metrics.age_models(now);
         let view = store.view();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::state::latency::{LatencyState, Slopes};
 use endpoint_picker_engine::proxy::headers::EXPLANATION;
-use endpoint_picker_engine::testing::picker_config;
+use endpoint_picker_engine::testing::{picker_config, plugin};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::statistics::MetricKind;
 use endpoint_picker_wire::v1;
@@ -149,6 +149,42 @@ fn a_stream_that_breaks_off_does_not_teach_how_long_responses_last() {
     request.chunk(&mut fixture, "a", false);
     request.exchange.end(&mut fixture.pool);
     assert!((latency(&fixture, LatencyState::rest) - before).abs() < 1e-9);
+}
+
+#[test]
+fn an_endpoint_that_computes_the_prompt_for_another_is_done_with_the_first_output() {
+    let mut config = picker_config(&[("expected-latency-scorer", None)]);
+    let rate = config.profiles.remove(0).plugins;
+    config.plugins.extend([
+        plugin("decode-filter", "{}"),
+        plugin("prefill-filter", "{}"),
+        plugin("always-disagg-pd-decider", "{}"),
+        plugin("disagg-profile-handler", r#"{"deciders": {"prefill": "always-disagg-pd-decider"}}"#),
+    ]);
+    config.profiles = ["decode", "prefill"]
+        .map(|name| {
+            let filter = v1::PluginRef { name: format!("{name}-filter"), weight: None };
+            let plugins = rate.iter().cloned().chain([filter]).collect();
+            v1::Profile { name: name.to_owned(), plugins }
+        })
+        .to_vec();
+    let policy = v1::Policy { picker_config: Some(config), ..v1::Policy::default() };
+    let mut pool = topology(&[1, 2], policy);
+    for (endpoint, role) in pool.endpoints.iter_mut().zip(["decode", "prefill"]) {
+        endpoint.labels = vec![v1::Label { key: "llm-d.ai/role".to_owned(), value: role.to_owned() }];
+    }
+    let mut fixture = Fixture::without_snapshot(&json!({}));
+    fixture.adopt(pool, &[0, 0]);
+    let contexts = |fixture: &Fixture| latency(fixture, |state| [0, 1].map(|at| state.at(at).context()));
+
+    let (mut request, from) = send(&mut fixture, 0);
+    assert_eq!(request.proxy.request_header("x-prefiller-host-port"), Some("10.0.0.2:8000"));
+    assert_eq!((from, contexts(&fixture)), (1, [1_000; 2]));
+    request.answer(&mut fixture, from, STREAM);
+    request.chunk(&mut fixture, "data: a\n\n", false);
+    assert_eq!(contexts(&fixture), [1_000, 0]);
+    request.chunk(&mut fixture, "data: b\n\n", true);
+    assert_eq!(contexts(&fixture), [0; 2]);
 }
 
 #[test]

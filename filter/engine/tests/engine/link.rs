@@ -16,6 +16,7 @@ use endpoint_picker_engine::pool_view::snapshot as snapshots;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::prefix_caches::CachesUpdate;
 use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::record::{RecordClient, RecordOutbox};
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
 use endpoint_picker_engine::testing::picker_config;
 use endpoint_picker_engine::worker_pool::store::{OwnStore, PoolCopy, PoolStore};
@@ -31,6 +32,7 @@ const TIMES: PollTimes = PollTimes { wait: Duration::from_secs(5), timeout: Dura
 struct MemoryPool {
     store: PoolCopy<LocalLedger>,
     peer: LocalPeer,
+    records: RecordOutbox,
     is_busy: bool,
     published: u64,
     failed: u64,
@@ -46,6 +48,7 @@ impl MemoryPool {
         Self {
             store: PoolCopy::default(),
             peer: LocalPeer::new(pool, &Pipeline::default(), Duration::ZERO),
+            records: RecordOutbox::default(),
             is_busy: false,
             published: 0,
             failed: 0,
@@ -69,6 +72,10 @@ impl LinkedPool for MemoryPool {
 
     fn totals(&self) -> Totals {
         Totals::default()
+    }
+
+    fn records(&self) -> &RecordOutbox {
+        &self.records
     }
 
     fn can_publish(&mut self, _now: Duration) -> bool {
@@ -114,7 +121,7 @@ impl Fixture {
     fn polling(agents: usize) -> Self {
         let mut fixture = Self::new(agents);
         let reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Native, 1);
-        fixture.link.start_polls(SnapshotClient::new("p", TIMES), reporter);
+        fixture.link.start_polls(SnapshotClient::new("p", TIMES), reporter, RecordClient::new("p"));
         fixture
     }
 

@@ -24,6 +24,9 @@ fn every_decision_is_one_that_the_oracle_allows() {
         let mut oracle = Oracle::new(&document);
         let mut fixture = Fixture::new(&document, pool);
         for (step, seed) in steps.iter().zip(seed..) {
+            if oracle.may_differ() {
+                break;
+            }
             fixture.advance(step);
             oracle.advance(step, &fixture.situation());
             let decision = fixture.decide(&step.spec, seed);

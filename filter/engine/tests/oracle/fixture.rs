@@ -97,8 +97,13 @@ impl Fixture {
             // The destination responds, and not an endpoint that computes the prompt for it.
             let by = request.expectations.first().map(Expectation::endpoint);
             let took = |expected: &Expectation| took.filter(|_| by == Some(expected.endpoint()));
-            let answered = |expected: &Expectation| expected.answered(self.now, took(expected));
-            changes.extend(request.expectations.iter().map(answered));
+            request.expectations.retain(|expected| {
+                changes.push(expected.answered(self.now, took(expected)));
+                if expected.is_prefill() {
+                    changes.push(expected.ended(self.now, true, None));
+                }
+                !expected.is_prefill()
+            });
         }
         for request in self.in_flight.drain(..step.end.min(self.in_flight.len())) {
             for reservation in request.reservations {
@@ -201,6 +206,7 @@ impl Fixture {
             cached: None,
             max_output_tokens: spec.max_output_tokens,
             stored: None,
+            session: None,
             headers: Headers(&headers),
             subset: match &spec.subset {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),

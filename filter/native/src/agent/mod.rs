@@ -30,6 +30,7 @@ use std::sync::{Arc, LazyLock};
 use endpoint_picker_engine::agent::{PollTimes, PrefixClient, Reporter, SnapshotClient};
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::link::Link;
+use endpoint_picker_engine::record::RecordClient;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient};
 use endpoint_picker_engine::static_pool::StaticPool;
 
@@ -124,7 +125,7 @@ impl PoolRuntime {
             // Reports of a proxy with another generation replace its earlier reports.
             let generation = u64::try_from(clock::now().as_nanos()).unwrap_or_default();
             let reporter = Reporter::new(name, proxy.to_owned(), Form::Native, generation);
-            polls.start_polls(SnapshotClient::new(name, POLL), reporter);
+            polls.start_polls(SnapshotClient::new(name, POLL), reporter, RecordClient::new(name));
             let mut prefix_polls = Link::new(agents);
             prefix_polls.start_prefixes(PrefixClient::new(name, POLL));
             prefixes.add(number, prefix_polls, updated());

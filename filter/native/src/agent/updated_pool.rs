@@ -11,6 +11,7 @@ use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::proxy::Result;
+use endpoint_picker_engine::record::RecordOutbox;
 use endpoint_picker_engine::static_pool::StaticPool;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
 
@@ -69,6 +70,10 @@ impl LinkedPool for UpdatedPool {
 
     fn totals(&self) -> Totals {
         self.store.pool().totals()
+    }
+
+    fn records(&self) -> &RecordOutbox {
+        self.store.pool().records()
     }
 
     /// Adopts the view that waits, if it is time. No snapshot is published before that.

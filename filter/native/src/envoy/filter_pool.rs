@@ -73,7 +73,8 @@ impl Worker {
         let engine = &config.engine;
         // Seeded by the system once in each thread, and counted up.
         let seed = RandomState::new().hash_one(0);
-        let pool = WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed);
+        let records = Arc::clone(store.pool().records());
+        let pool = WorkerPool::new(engine.clone(), store, &sink, Form::Native, seed).with_records(&records);
         Self {
             panics: panics(&sink, &engine.pool),
             limits: engine.limits,

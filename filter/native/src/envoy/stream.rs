@@ -18,6 +18,7 @@ use super::host::{Envoy, Event, OwnEvent, request_headers};
 use super::resumer::{KeptBody, OwnStream, stream_api};
 use crate::abi::{LocalReply, RequestHandle};
 use crate::cluster::pick::Pick;
+use crate::process::clock;
 
 /// Maximum number of bytes by which a change lengthens a body. Most of them are a model's name: by default
 /// Envoy takes 60 KiB of headers, one of which may name it, and JSON may spell each byte with six.
@@ -457,7 +458,7 @@ impl Drop for Picking {
     /// Ends the exchange. Every request with a picker leads here, also without a complete response.
     fn drop(&mut self) {
         let worker = self.taken_by.as_ref().unwrap_or(&self.worker);
-        self.exchange.end(&mut worker.lock());
+        self.exchange.end_at(&mut worker.lock(), || Ok(clock::now()));
     }
 }
 

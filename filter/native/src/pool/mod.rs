@@ -25,6 +25,7 @@ use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
 use endpoint_picker_engine::queue::Queue;
+use endpoint_picker_engine::record::RecordOutbox;
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges};
 use parking_lot::RwLock;
 
@@ -59,6 +60,8 @@ pub struct SharedPool {
     totals: Mutex<Totals>,
     /// The caches of the servers. No other lock is taken under it.
     caches: RwLock<PrefixCaches>,
+    /// Finished requests that are recorded.
+    records: Arc<RecordOutbox>,
 }
 
 /// Polls for snapshots: the counts that no metric has yet, and the format that agents had.
@@ -113,6 +116,7 @@ impl Default for SharedPool {
             sharing: Mutex::default(),
             totals: Mutex::default(),
             caches: RwLock::default(),
+            records: Arc::default(),
         }
     }
 }
@@ -131,6 +135,11 @@ impl SharedPool {
     /// The newest view, for the time of one event.
     fn borrowed_view(&self) -> Borrowed<PoolView> {
         self.view.borrow()
+    }
+
+    /// Finished requests that are recorded.
+    pub(crate) fn records(&self) -> &Arc<RecordOutbox> {
+        &self.records
     }
 
     /// Announces the endpoints of a view that is adopted next.

@@ -6,8 +6,15 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wire = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let schemas =
-        ["snapshot.proto", "report.proto", "changes.proto", "batch.proto", "models.proto", "prefixes.proto"];
+    let schemas = [
+        "snapshot.proto",
+        "report.proto",
+        "record.proto",
+        "changes.proto",
+        "batch.proto",
+        "models.proto",
+        "prefixes.proto",
+    ];
     let descriptors = protox::compile(schemas, [wire.join("proto")])?;
     // Changes are passed on without a copy.
     prost_build::Config::new()

@@ -7,7 +7,8 @@ pub struct Batch {
     #[prost(message, repeated, tag = "2")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
 }
-/// A request of its own to `/v1/pools/{pool}/snapshot`, `/cached-prefixes`, `/report` or `/changes`.
+/// A request of its own to `/v1/pools/{pool}/snapshot`, `/cached-prefixes`, `/report`, `/changes` or
+/// `/records`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Part {
     /// The path with its query.

@@ -81,6 +81,18 @@ pub struct Policy {
     /// The time between two scrapes of an endpoint. 0: unknown.
     #[prost(uint64, tag = "15")]
     pub scrape_interval_ms: u64,
+    /// The pool's finished requests are sent to the agent, which writes them to files. Absent: they are not.
+    #[prost(message, optional, tag = "16")]
+    pub record: ::core::option::Option<RecordSample>,
+}
+/// The requests that are recorded: those whose hash is not above `limit`. The hash is XXH64 with the seed
+/// `key` of the hash of the session, or else of the first block of the prompt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecordSample {
+    #[prost(fixed64, tag = "1")]
+    pub key: u64,
+    #[prost(fixed64, tag = "2")]
+    pub limit: u64,
 }
 /// The parts of an EndpointPickerConfig on which decisions depend.
 #[derive(Clone, PartialEq, ::prost::Message)]

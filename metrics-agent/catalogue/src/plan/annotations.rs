@@ -12,6 +12,9 @@ const EPP_RULES: &str = "endpoint-picker/epp-rules";
 /// room.
 pub(super) const FALLBACK: &str = "endpoint-picker/fallback";
 
+/// The annotation with the share of sessions that is recorded.
+const RECORD_SAMPLE: &str = "endpoint-picker/record-sample";
+
 /// Maximum number of other pools, as in the native module's configuration.
 const MAX_FALLBACK: usize = 8;
 
@@ -27,6 +30,19 @@ pub(super) fn former_rules(annotations: &Texts) -> Option<String> {
     let (former, current) = (EppRules::FORMER_V011, EppRules::V011.as_str());
     let is_former = annotations.0.get(EPP_RULES).is_some_and(|given| given == former);
     is_former.then(|| format!("{EPP_RULES:?}: {former:?} is the former name of {current}; use {current}"))
+}
+
+/// The share of a text: a number from 0 to 1.
+pub fn share_of(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share))
+}
+
+/// The share of sessions that is recorded, by a pool's annotations; `None`: the agent's flag decides.
+pub(super) fn record_sample(annotations: &Texts) -> Result<Option<f64>, String> {
+    let Some(given) = annotations.0.get(RECORD_SAMPLE) else { return Ok(None) };
+    let refused =
+        || format!("{RECORD_SAMPLE:?}: {} is refused; allowed is a number from 0 to 1", quoted(given));
+    share_of(given).map(Some).ok_or_else(refused)
 }
 
 /// The other pools that the annotations of the pool `own` name, by their names in its namespace; none without

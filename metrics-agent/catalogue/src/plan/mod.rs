@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use annotations::share_of;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::models::{BaseModel, Models};
@@ -51,6 +52,7 @@ impl Plan {
             members: Members::All,
             policy: options.policy(),
             app_protocol: None,
+            record_sample: None,
             scraping: Scraping::default(),
         };
         Self {
@@ -177,6 +179,10 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
             }
             Err(text) => refuse(text),
         }
+        let record_sample = annotations::record_sample(&annotations).unwrap_or_else(|text| {
+            refuse(text);
+            None
+        });
         let members = Members::Selected {
             namespace: namespace.clone(),
             labels: spec.selector,
@@ -187,6 +193,7 @@ fn pools(documents: &mut Documents, scope: &Scope, options: &Options) -> Vec<Poo
             members,
             policy,
             app_protocol: Some(spec.app_protocol),
+            record_sample,
             scraping: Scraping::default(),
         };
         pools.push(PoolDraft { plan, id: Some(PoolId { group: spec.group, namespace, name }) });
@@ -245,6 +252,8 @@ pub struct PoolPlan {
     pub policy: v1::Policy,
     /// The protocol of gateways to the servers; `None`: no `InferencePool` has one.
     pub app_protocol: Option<AppProtocol>,
+    /// The share of sessions that is recorded; `None`: the agent's flag decides.
+    pub record_sample: Option<f64>,
     scraping: Scraping,
 }
 

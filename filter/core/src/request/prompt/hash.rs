@@ -53,6 +53,11 @@ impl BlockHashes {
     }
 
     /// All hashes, list after list.
+    pub fn into_all(self) -> Vec<u64> {
+        self.hashes
+    }
+
+    /// All hashes, list after list.
     pub fn all(&self) -> &[u64] {
         &self.hashes
     }

@@ -221,6 +221,8 @@ pub struct Expectation {
     /// Whether nothing but reading is expected to delay it, so that its time shows how fast the endpoint
     /// reads.
     pub(crate) is_sample: bool,
+    /// Whether the endpoint computes the prompt for the destination, and is done with the first output.
+    pub(crate) is_prefill: bool,
     /// Whether it has images, videos or audio: their tokens are its client's word, so that its times show
     /// nothing about the tokens.
     pub(crate) has_media: bool,
@@ -268,6 +270,12 @@ impl Expectation {
     /// The key of the endpoint that the request was sent to.
     pub fn endpoint(&self) -> u64 {
         self.endpoint
+    }
+
+    /// Whether the endpoint computes the prompt for the destination. It is done with the first output, and
+    /// its expectation [ends](Self::ended) then.
+    pub fn is_prefill(&self) -> bool {
+        self.is_prefill
     }
 
     /// The expected milliseconds from the decision to the first output.
@@ -389,6 +397,7 @@ mod tests {
             requests: 1.0,
             milliseconds: 10.0,
             is_sample: true,
+            is_prefill: false,
             has_media: false,
             predicted: predicted(false),
         };

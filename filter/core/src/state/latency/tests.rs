@@ -26,6 +26,7 @@ fn expectation(adapter: u64) -> Expectation {
         requests: 2.0,
         milliseconds: 100.0,
         is_sample: true,
+        is_prefill: false,
         has_media: false,
         predicted: None,
     }

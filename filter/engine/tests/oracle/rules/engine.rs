@@ -13,7 +13,7 @@ use super::admission::{refusal, saturation};
 use super::cycle::Cycle;
 use super::handlers::{Run, Scheduling};
 use super::plan::Plan;
-use super::plugin_state::PluginStates;
+use super::plugin_state::{Known, PluginStates};
 use super::sources::source;
 use crate::world::{RequestSpec, Step};
 
@@ -74,6 +74,11 @@ impl Oracle {
     /// Events before the step's request.
     pub(crate) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
         self.states.advance(step, situation);
+    }
+
+    /// Whether more decisions may differ, because an index has evicted blocks in another order.
+    pub(crate) fn may_differ(&self) -> bool {
+        self.states.prefixes.values().any(Known::may_differ)
     }
 
     /// Endpoints that are ready and inside the subset hint.

@@ -67,6 +67,8 @@ pub(super) struct Sent {
     /// Tokens to read and requests, if its time shows the speed of the endpoint.
     sample: Option<[f64; 2]>,
     answered: Option<Duration>,
+    /// Whether the endpoint computes the prompt for another one, until the first chunk.
+    is_prefill: bool,
     /// Times that a predictor predicted.
     predicted: Option<Predicted>,
 }
@@ -267,6 +269,7 @@ impl Seen {
                 let running = endpoint.adapters_in_flight().len().saturating_sub(endpoint.unanswered());
                 *at_once = (running as f64).max(*at_once - 0.001);
             }
+            endpoint.in_flight.retain(|sent| !(sent.is_prefill && sent.answered.is_some()));
         }
     }
 
@@ -289,7 +292,8 @@ impl Seen {
                         tokens.extend(token.map(|[_, requests, token]| [requests, token]));
                     }
                 }
-                rests.extend(sent.answered.map(|answered| milliseconds(answered, now)));
+                // A longer rest counts as ten minutes.
+                rests.extend(sent.answered.map(|answered| milliseconds(answered, now).min(6e5)));
                 streams.extend(sent.answered.and(sent.adapter.clone().or(Some(String::new()))));
             }
             endpoint.in_flight.retain(|sent| sent.number != number);
@@ -449,6 +453,7 @@ impl Cycle<'_> {
                 adapter: model,
                 sample: is_sample.then_some([to_read, requests]),
                 answered: None,
+                is_prefill: place > 0,
                 predicted,
             });
         }

@@ -18,19 +18,32 @@ pub(super) struct Known {
     holders: BTreeMap<u64, BTreeSet<usize>>,
     /// The blocks of each endpoint, those sent longest ago first, and how many it may have.
     sent: BTreeMap<usize, (Vec<u64>, usize)>,
+    /// Whether the index may differ: it leaves blocks among the newest sixteenth of a capacity where they
+    /// are, and keeps up to a sixteenth too many.
+    may_differ: bool,
 }
 
+/// The index is exact below this number of blocks.
+const EXACT_BELOW: usize = 16;
+
 impl Known {
+    pub(super) fn may_differ(&self) -> bool {
+        self.may_differ
+    }
+
     /// A capacity that is `current` replaces an earlier one.
     pub(super) fn send(&mut self, endpoint: usize, chain: &[u64], (blocks, current): (usize, bool)) {
         let (sent, capacity) = self.sent.entry(endpoint).or_insert((vec![], blocks));
         if current {
+            // The index takes a smaller capacity with the next blocks that are new to it.
+            self.may_differ |= sent.len() > blocks;
             *capacity = blocks;
         }
         for &hash in chain {
             sent.retain(|&known| known != hash);
             sent.push(hash);
             self.holders.entry(hash).or_default().insert(endpoint);
+            self.may_differ |= *capacity >= EXACT_BELOW && sent.len() > *capacity / 16 * 15;
             while sent.len() > *capacity {
                 let forgotten = sent.remove(0);
                 self.holders.get_mut(&forgotten).unwrap().remove(&endpoint);
@@ -82,6 +95,8 @@ pub(super) struct PluginStates {
     pub(super) max_adapters: u32,
     /// Whether readings show adapters.
     pub(super) has_lora: bool,
+    /// When the newest distinct reading of each endpoint was taken.
+    adapters_read: BTreeMap<usize, Duration>,
     /// The numbers of the requests in flight, oldest first, and how many there have been.
     pub(super) in_flight: Vec<usize>,
     pub(super) sent: usize,
@@ -96,7 +111,7 @@ impl PluginStates {
 
     /// Time passes, and responses begin and end.
     pub(super) fn advance(&mut self, step: &Step, situation: &Situation<'_>) {
-        let Self { latency, adapters, max_adapters, has_lora, in_flight, .. } = self;
+        let Self { latency, adapters, max_adapters, has_lora, adapters_read, in_flight, .. } = self;
         for &number in in_flight.iter().take(step.begin) {
             for seen in latency.values_mut() {
                 seen.begin(number, situation.now);
@@ -107,7 +122,13 @@ impl PluginStates {
                 seen.end(number, situation.now);
             }
         }
-        for reading in situation.readings.iter().filter(|reading| reading.updated.is_some()) {
+        for (endpoint, reading) in situation.readings.iter().enumerate() {
+            let Some(taken) = reading.updated else { continue };
+            let last = adapters_read.get(&endpoint);
+            if last.is_some_and(|last| taken.abs_diff(*last) < Duration::from_millis(25)) {
+                continue;
+            }
+            adapters_read.insert(endpoint, taken);
             let Some(lora) = &reading.lora else { continue };
             adapters.extend(lora.running.iter().chain(&lora.waiting).cloned());
             *max_adapters = (*max_adapters).max(lora.max);

@@ -176,7 +176,10 @@ impl<'a> Costs<'a> {
     pub(in crate::plugin) fn expectations(&self, routed: &Routed<'_>) -> impl Iterator<Item = Expectation> {
         // With an endpoint that computes the prompt for another, the first output shows the speed of neither.
         let is_one = routed.endpoints().nth(1).is_none();
-        routed.endpoints().map(move |endpoint| self.expectation(endpoint, is_one))
+        routed.endpoints().enumerate().map(move |(place, endpoint)| {
+            let is_prefill = place > 0;
+            Expectation { is_prefill, ..self.expectation(endpoint, is_one) }
+        })
     }
 
     /// The expectation of the request there. `is_sample`: whether its time shows how fast the endpoint reads.
@@ -193,6 +196,7 @@ impl<'a> Costs<'a> {
             requests,
             milliseconds: self.milliseconds(&terms),
             is_sample: is_sample && adapter <= 0.0 && wait <= 0.0 && !has_media,
+            is_prefill: false,
             has_media,
             predicted: None,
         }

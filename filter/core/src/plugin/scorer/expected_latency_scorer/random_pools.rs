@@ -170,6 +170,7 @@ impl RandomHistory {
             requests: 4.0,
             milliseconds: 30.0,
             is_sample: true,
+            is_prefill: false,
             has_media: false,
             predicted: None,
         };

@@ -54,6 +54,7 @@ fn expectation(adapter: u64) -> Expectation {
         requests: 0.0,
         milliseconds: 0.0,
         is_sample: false,
+        is_prefill: false,
         has_media: false,
         predicted: None,
     }

@@ -1,0 +1,168 @@
+//! A request that is recorded, from its decision to its end.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::policy::{MAX_RECORDED_BLOCKS, RECORDED_BLOCK_TOKENS, RecordSample};
+use endpoint_picker::request::Request;
+use endpoint_picker::request::prompt::{BlockHashes, block_hashes};
+use endpoint_picker::request::session::{SessionName, SessionTurn};
+use endpoint_picker::response::outcome::ServerOutcome;
+use endpoint_picker::response::usage::Usage;
+use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest};
+
+use super::RecordOutbox;
+
+/// Maximum length of the name of a model, in bytes. Clients choose it.
+const MAX_MODEL_BYTES: usize = 256;
+
+/// A request that is recorded.
+#[derive(Debug)]
+pub(crate) struct RequestRecord {
+    entry: RecordedRequest,
+    at: Duration,
+    /// When it ended, as far as that is known before its exchange ends.
+    ended: Option<Duration>,
+}
+
+impl RequestRecord {
+    /// The record of a request with a body that is decided now; `None`: it is not in the sample. `blocks` are
+    /// those of its prompt, with the tokens of a block, if a rule has cut it, and `turn` its place in its
+    /// session.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn of(
+        sample: RecordSample,
+        request: &Request<'_>,
+        pipeline: &Pipeline,
+        turn: Option<SessionTurn>,
+        blocks: Option<(u32, BlockHashes)>,
+        now: Duration,
+    ) -> Option<Box<Self>> {
+        let name = pipeline.session_name(request).map(SessionName::hash);
+        if name.is_some_and(|name| !sample.contains(name)) {
+            return None;
+        }
+        let (block_tokens, hashes) = blocks.unwrap_or_else(|| (RECORDED_BLOCK_TOKENS, hash(request)));
+        let mut blocks = hashes.into_all();
+        // The first block stays in all turns of a session without a name; the key of its turns changes when
+        // its endpoint leaves. A request with neither name nor prompt is a session of its own.
+        if !sample.contains(name.or_else(|| blocks.first().copied()).unwrap_or_else(|| micros(now))) {
+            return None;
+        }
+        let session = name.or_else(|| turn.map(|turn| turn.key));
+        blocks.truncate(MAX_RECORDED_BLOCKS);
+        let model = Some(request.model).filter(|model| model.len() <= MAX_MODEL_BYTES);
+        let entry = RecordedRequest {
+            at_us: micros(now),
+            model: model.unwrap_or_default().to_owned(),
+            session,
+            tenant: pipeline.tenant(request.headers),
+            input_tokens: request.input_tokens(),
+            max_output_tokens: request.max_output_tokens,
+            block_tokens,
+            blocks,
+            ..RecordedRequest::default()
+        };
+        Some(Box::new(Self { entry, at: now, ended: None }))
+    }
+
+    /// The request goes to this destination first, for this reason, after this wait.
+    pub(crate) fn routed(&mut self, to: Option<SocketAddr>, why: &str, waited: Option<Duration>) {
+        self.entry.endpoint = to.map(bytes_of).unwrap_or_default();
+        why.clone_into(&mut self.entry.why);
+        self.entry.queued_us = waited.map_or(0, micros);
+    }
+
+    /// The picker responds to the request itself, for this reason.
+    pub(crate) fn rejected(&mut self, why: &str, waited: Option<Duration>) {
+        self.routed(None, why, waited);
+        self.entry.set_outcome(RecordOutcome::Rejected);
+        self.ended = Some(self.at);
+    }
+
+    /// The head of a response has come from this server. `outcome` is the proof that it gives, if it gives
+    /// one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn responds(
+        &mut self,
+        by: Option<SocketAddr>,
+        is_elsewhere: bool,
+        outcome: Option<ServerOutcome>,
+    ) {
+        if let Some(by) = by {
+            let endpoint = bytes_of(by);
+            if endpoint != self.entry.endpoint {
+                if is_elsewhere { "elsewhere" } else { "retry" }.clone_into(&mut self.entry.why);
+                self.entry.endpoint = endpoint;
+            }
+        }
+        if let Some(outcome) = outcome {
+            self.proves(outcome);
+        }
+    }
+
+    /// The response has proved this about its server.
+    pub(crate) fn proves(&mut self, outcome: ServerOutcome) {
+        self.entry.set_outcome(match outcome {
+            ServerOutcome::Served => RecordOutcome::Served,
+            ServerOutcome::Failed => RecordOutcome::Failed,
+            ServerOutcome::Neutral => RecordOutcome::Neutral,
+        });
+    }
+
+    /// The first output has come, of a stream of tokens after this time.
+    pub(crate) fn has_output(&mut self, after: Option<Duration>) {
+        self.entry.first_token_us = after.map(micros);
+    }
+
+    /// The request has ended at this time, unless it has ended before.
+    pub(crate) fn ends(&mut self, now: Duration) {
+        self.ended.get_or_insert(now);
+    }
+
+    /// Adds the request to the record. `usage` is that of its response, of which this many chunks have come.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn close(self: Box<Self>, usage: Option<Usage>, chunks: u64, outbox: &RecordOutbox) {
+        let Self { mut entry, at, ended } = *self;
+        match usage.filter(|usage| usage.prompt() > 0) {
+            Some(usage) => {
+                (entry.input_tokens, entry.output_tokens) = (usage.prompt(), usage.output);
+                entry.cached_tokens = usage.cached;
+            }
+            None => {
+                entry.estimated = true;
+                if entry.first_token_us.is_some() {
+                    entry.output_tokens = chunks.max(1);
+                }
+            }
+        }
+        let first = entry.first_token_us.unwrap_or(0);
+        entry.end_us = ended.map_or(first, |ended| micros(ended.saturating_sub(at)));
+        outbox.add(entry);
+    }
+}
+
+/// The blocks of a prompt that no rule has cut.
+fn hash(request: &Request<'_>) -> BlockHashes {
+    let Request { prompt, model, cache_salt, .. } = *request;
+    prompt.map_or_else(BlockHashes::default, |prompt| {
+        block_hashes(prompt, model, cache_salt, RECORDED_BLOCK_TOKENS as usize, MAX_RECORDED_BLOCKS)
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The bytes of an address, then those of its port.
+fn bytes_of(address: SocketAddr) -> Vec<u8> {
+    let port = address.port().to_be_bytes();
+    match address.ip() {
+        IpAddr::V4(ip) => [&ip.octets()[..], &port].concat(),
+        IpAddr::V6(ip) => [&ip.octets()[..], &port].concat(),
+    }
+}
