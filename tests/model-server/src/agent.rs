@@ -189,8 +189,11 @@ impl Stream {
 
     fn chat(mut self, generation: &Generation, includes_usage: bool) -> Vec<String> {
         let (id, model) = (self.id("chatcmpl"), self.model.clone());
-        let event = |choices: &Value| json!({"id": id, "object": "chat.completion.chunk", "created": 1, "model": model, "choices": choices});
-        let choice = |delta: Value, finish: Option<&str>| json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]);
+        let event = |choices: &Value| {
+            let object = "chat.completion.chunk";
+            json!({"id": id, "object": object, "created": 1, "model": model, "choices": choices})
+        };
+        let choice = |delta: Value, finish: Option<&str>| json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
         let mut events = vec![event(&choice(json!({"role": "assistant", "content": ""}), None))];
         let mut calls = 0;
         for part in generation.together(self.size()) {
@@ -280,7 +283,8 @@ impl Stream {
     }
 
     fn responses(mut self, generation: &Generation) -> Vec<String> {
-        let mut whole = json!({"id": self.id("resp"), "object": "response", "created_at": COUNT.fetch_add(1, Ordering::Relaxed),
+        let created = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut whole = json!({"id": self.id("resp"), "object": "response", "created_at": created,
             "status": "in_progress", "model": self.model, "output": [], "usage": null});
         self.add("response.created", json!({"response": whole}));
         self.add("response.in_progress", json!({"response": whole}));
@@ -298,7 +302,8 @@ impl Stream {
                 ),
                 Part::Call(name) => (
                     "function_call",
-                    json!({"type": "function_call", "id": self.id("fc"), "call_id": self.id("call"), "name": name, "arguments": ""}),
+                    json!({"type": "function_call", "id": self.id("fc"), "call_id": self.id("call"),
+                        "name": name, "arguments": ""}),
                 ),
                 Part::Arguments(_) => ("function_call", Value::Null),
             };

@@ -50,7 +50,9 @@ impl StreamApi {
     pub(super) fn error(self, message: &str, number: Option<u64>) -> Vec<u8> {
         match self {
             Self::Chat | Self::Completions => {
-                let error = serde_json::json!({"message": message, "type": "server_error", "param": null, "code": 502});
+                let error = serde_json::json!({
+                    "message": message, "type": "server_error", "param": null, "code": 502,
+                });
                 lines::event(&serde_json::json!({ "error": error }).to_string())
             }
             Self::Messages => {

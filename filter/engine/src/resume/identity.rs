@@ -48,8 +48,8 @@ impl Identity {
         Some(Self { members, object: event.get("object").cloned().unwrap_or_default() })
     }
 
-    /// The event as part of the response with this identity: without the role, with this output in place of its
-    /// own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`] cannot
+    /// The event as part of the response with this identity: without the role, with this output in place of
+    /// its own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`] cannot
     /// represent, such as one with a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
@@ -81,30 +81,18 @@ impl Identity {
             if let Some(reason) = choice.get_mut("finish_reason").filter(|_| !new.is_finish) {
                 *reason = Value::Null;
             }
-            let is_empty = match choice.get_mut("delta").and_then(Value::as_object_mut) {
-                Some(delta) => {
-                    if !keeps_role {
-                        delta.remove("role");
-                    }
-                    let texts = [
-                        ("content", new.text),
-                        ("reasoning", new.reasoning),
-                        ("reasoning_content", new.reasoning),
-                    ];
-                    for (name, text) in texts {
-                        if let Some(value) = delta.get_mut(name).filter(|value| value.is_string()) {
-                            *value = text.into();
-                        }
-                    }
-                    keep_new_calls(delta, &new.calls);
-                    delta.values().all(|value| value.is_null() || value.as_str() == Some(""))
+            let is_empty = if let Some(delta) = choice.get_mut("delta").and_then(Value::as_object_mut) {
+                if !keeps_role {
+                    delta.remove("role");
                 }
-                None => {
-                    if let Some(value) = choice.get_mut("text").filter(|value| value.is_string()) {
-                        *value = new.text.into();
-                    }
-                    new.text.is_empty()
+                keep_new_texts(delta, new);
+                keep_new_calls(delta, &new.calls);
+                delta.values().all(|value| value.is_null() || value.as_str() == Some(""))
+            } else {
+                if let Some(value) = choice.get_mut("text").filter(|value| value.is_string()) {
+                    *value = new.text.into();
                 }
+                new.text.is_empty()
             };
             if is_empty && !new.is_finish && usage.is_none() {
                 return None;
@@ -125,6 +113,15 @@ impl Identity {
         event.insert("object".to_owned(), self.object.clone());
         event.insert("choices".to_owned(), Value::Array(vec![choice]));
         Value::Object(event).to_string()
+    }
+}
+
+fn keep_new_texts(delta: &mut Map<String, Value>, new: &NewOutput<'_>) {
+    let texts = [("content", new.text), ("reasoning", new.reasoning), ("reasoning_content", new.reasoning)];
+    for (name, text) in texts {
+        if let Some(value) = delta.get_mut(name).filter(|value| value.is_string()) {
+            *value = text.into();
+        }
     }
 }
 

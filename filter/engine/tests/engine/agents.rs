@@ -37,16 +37,17 @@ fn trace() -> Vec<Sent> {
                 "thinking": {"type": "enabled", "budget_tokens": 31999},
                 "system": [{"type": "text", "text": "You are.", "cache_control": {"type": "ephemeral"}}],
                 "messages": [{"role": "user", "content": [{"type": "text", "text": ask}]}],
-                "tools": names.map(|name| json!({"name": name, "description": "", "input_schema": {"type": "object"}})),
+                "tools": names.map(|name| json!({"name": name, "input_schema": {"type": "object"}})),
                 "metadata": {"user_id": "user_1_account__session_2"},
             });
             let codex = json!({
                 "model": "m", "instructions": "You are.", "stream": true, "store": false,
-                "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": ask}]}],
+                "input": [{"role": "user", "content": [{"type": "input_text", "text": ask}]}],
                 "tools": [{"type": "function", "name": "shell", "strict": false, "parameters": {}},
                     {"type": "custom", "name": "apply_patch"}],
                 "tool_choice": "auto", "parallel_tool_calls": false, "prompt_cache_key": "1",
-                "reasoning": {"effort": "medium", "summary": "auto"}, "include": ["reasoning.encrypted_content"],
+                "reasoning": {"effort": "medium", "summary": "auto"},
+                "include": ["reasoning.encrypted_content"],
             });
             let opencode = json!({
                 "model": "m", "max_tokens": 32000, "stream": true, "stream_options": {"include_usage": true},
@@ -301,7 +302,7 @@ fn another_output_cuts_the_stream_before_the_client_gets_it() {
         let error = events(&event).remove(0);
         match sent.api {
             StreamApi::Messages => {
-                assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("api_error")))
+                assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("api_error")));
             }
             StreamApi::Responses => {
                 let last = first[..at].rsplit_once("\n\n").unwrap().0.matches("sequence_number").count();
@@ -327,9 +328,7 @@ fn hostile_events_are_bounded() {
     let event = |event: Value| format!("data: {event}\n\n");
     for (text, cut) in [
         (
-            event(
-                json!({"type": "response.output_item.added", "item": {"type": "message", "id": "x".repeat(990)}}),
-            ),
+            event(json!({"type": "response.output_item.added", "item": {"id": "x".repeat(990)}})),
             Cut::TooLarge,
         ),
         (event(json!({"type": "response.web_search_call.searching"})).repeat(1000), Cut::TooLarge),
