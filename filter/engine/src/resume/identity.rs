@@ -49,8 +49,8 @@ impl Identity {
     }
 
     /// The event as part of the response with this identity: without the role, with this output in place of
-    /// its own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`] cannot
-    /// represent, such as one with a number beyond all floats, is unchanged.
+    /// its own, and with the usage of the whole. `None` if nothing is left of it. An event that [`Value`]
+    /// cannot represent, such as one with a number beyond all floats, is unchanged.
     pub(super) fn continue_with(
         &self,
         data: &[u8],
