@@ -17,17 +17,11 @@ mod port;
 mod protocol;
 mod request;
 mod server;
-mod service_times;
 mod state;
 mod stored;
 mod typed_events;
 
-pub use engine::{
-    BLOCK_TOKENS, Batch, BatchRequest, CacheChange, Forecast, Outlook, PrefixCacheCounts, Progress,
-    TOKEN_BYTES,
-};
 pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 pub use request::{Behaviour, Failure, ReceivedRequest};
 pub use server::ModelServer;
-pub use service_times::{Allocation, ServiceTimes};

@@ -1,8 +1,8 @@
 //! Waiting times of clients with each way to pick, in small cells of all workloads: the test of every change
 //! of a rule.
 
-use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::table::{Condition, Plan, Results, median};
+use endpoint_picker_simulation::cell::variant::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
 use std::time::Duration;
 
