@@ -46,7 +46,7 @@ impl StreamApi {
         }
     }
 
-    /// The event that reports an error to the client. `number` is that of the event before.
+    /// The event that reports an error to the client. `number` is the last event's.
     pub(super) fn error(self, message: &str, number: Option<u64>) -> Vec<u8> {
         match self {
             Self::Chat | Self::Completions => {

@@ -98,7 +98,7 @@ struct MessageDelta<'e> {
     stop_reason: Option<Cow<'e, str>>,
 }
 
-/// What an event brings.
+/// The output of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TypedOutput<'e> {
     /// More of the text at this place.
@@ -154,7 +154,7 @@ impl<'e> TypedEvent<'e> {
         core::iter::once(whole.id).chain(of_part.into_iter().flatten()).flatten()
     }
 
-    /// What it brings; `None` if its delta is of another form.
+    /// Its output; `None` if its delta is of another form.
     pub(super) fn output(&self) -> Option<TypedOutput<'e>> {
         let part = self.item.as_ref().or(self.content_block.as_ref());
         let is_foreign =

@@ -13,7 +13,7 @@ pub enum Unresumable {
     /// The request asks for log probabilities or tokens, which the continuation would count from its own
     /// beginning.
     TokenDetails,
-    /// The request names a response or conversation that one server stores.
+    /// The request names a response or conversation, which only its server stores.
     StoredState,
     /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
     OtherField,
