@@ -85,9 +85,12 @@ fn chats() -> Vec<Vec<u8>> {
 }
 
 fn requests(criterion: &mut Criterion<ProcessorTime>) {
-    for (rules, policy) in
-        [("expected latency", rules::expected_latency()), ("the EPP's rules", v1::Policy::default())]
-    {
+    let record = Some(v1::RecordSample { key: 1, limit: u64::MAX });
+    for (rules, policy) in [
+        ("expected latency", rules::expected_latency()),
+        ("the EPP's rules", v1::Policy::default()),
+        ("the EPP's rules, recorded", v1::Policy { record, ..v1::Policy::default() }),
+    ] {
         requests_by(criterion, rules, &policy);
     }
 }

@@ -220,9 +220,9 @@ impl Worker {
             return Ok(());
         }
         let taken_over = self.take_over_sharing();
-        self.send_due(now, Link::due);
+        self.send_due(now, |link, pool, now| link.due(pool, now));
         // A VM that takes over continues there, so it does not get all changes again.
-        if let (Some(sender), Some(sync)) = (&mut self.sender, link.sync()) {
+        if let (Some(sender), Some(sync)) = (&mut self.sender, self.link.sync()) {
             sender.store(&Envoy, sync.positions())?;
         }
         taken_over

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use metrics_agent_support::runtime::since_epoch;
-use serde_json::json;
+use serde::Serialize;
 
 use super::line::Line;
 
@@ -39,6 +39,16 @@ struct OpenFile {
     file: File,
     bytes: u64,
     block_tokens: u32,
+}
+
+/// The first line of a file. Its format is first, by which readers recognize it.
+#[derive(Serialize)]
+struct Header<'a> {
+    record: &'static str,
+    started: u64,
+    block_tokens: u32,
+    pool: &'a str,
+    agent: &'static str,
 }
 
 impl Files {
@@ -99,15 +109,11 @@ impl Files {
                 opened => break opened?,
             }
         };
-        let header = json!({
-            "record": "endpoint-picker/1",
-            "started": self.started,
-            "block_tokens": block_tokens,
-            "pool": pool,
-            "agent": env!("CARGO_PKG_VERSION"),
-        });
-        let header = format!("{header}\n");
-        file.write_all(header.as_bytes())?;
+        let (started, agent) = (self.started, env!("CARGO_PKG_VERSION"));
+        let header = Header { record: "endpoint-picker/1", started, block_tokens, pool, agent };
+        let mut header = serde_json::to_vec(&header)?;
+        header.push(b'\n');
+        file.write_all(&header)?;
         Ok(OpenFile { file, bytes: header.len() as u64, block_tokens })
     }
 

@@ -29,9 +29,9 @@ const MAX_US: u64 = 24 * 3600 * 1_000_000;
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Line {
     /// Milliseconds since the header's `started`.
-    timestamp: u64,
-    #[serde(skip_serializing_if = "is_zero")]
-    queued_ms: u64,
+    timestamp: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued_ms: Option<f64>,
     pool: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
@@ -58,14 +58,9 @@ pub(super) struct Line {
     endpoint: Option<SocketAddr>,
     why: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    first_token_ms: Option<u64>,
-    end_ms: u64,
+    first_token_ms: Option<f64>,
+    end_ms: f64,
     outcome: &'static str,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -99,8 +94,8 @@ impl LineMaker<'_> {
         let has_blocks = BLOCK_TOKENS.contains(&block_tokens) && !blocks.is_empty();
         let blocks = blocks.into_iter().take(if has_blocks { MAX_BLOCKS } else { 0 });
         Some(Line {
-            timestamp: at / 1000,
-            queued_ms: entry.queued_us / 1000,
+            timestamp: milliseconds(at),
+            queued_ms: Some(entry.queued_us).filter(|&time| time > 0).map(milliseconds),
             pool: self.pool.to_owned(),
             model,
             adapter,
@@ -115,8 +110,8 @@ impl LineMaker<'_> {
             hash_ids: blocks.map(|block| self.key.number(HashUse::Block, block)).collect(),
             endpoint: address(&endpoint),
             why: Some(entry.why).filter(|why| is_reason(why)).unwrap_or_default(),
-            first_token_ms: entry.first_token_us.map(|time| time / 1000),
-            end_ms: entry.end_us / 1000,
+            first_token_ms: entry.first_token_us.map(milliseconds),
+            end_ms: milliseconds(entry.end_us),
             outcome,
         })
     }
@@ -136,6 +131,11 @@ impl LineMaker<'_> {
             }
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "to a microsecond within 285 years")]
+fn milliseconds(microseconds: u64) -> f64 {
+    microseconds as f64 / 1e3
 }
 
 fn outcome(entry: &RecordedRequest) -> &'static str {
@@ -245,7 +245,7 @@ mod tests {
         let v6 = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[1], &[0x1f, 0x40]].concat();
         let line = make(&[], RecordedRequest { endpoint: v6, ..entry() }).unwrap();
         assert_eq!(line["endpoint"], "[2001:db8::1]:8000");
-        assert_eq!((line["timestamp"].as_u64(), line["end_ms"].as_u64()), (Some(5_000), Some(700)));
+        assert_eq!((line["timestamp"].as_f64(), line["end_ms"].as_f64()), (Some(5_000.0), Some(700.0)));
         let line = make(&[], RecordedRequest { endpoint: vec![10, 0, 0, 1, 0x1f, 0x40], ..entry() });
         assert_eq!(line.unwrap()["endpoint"], "10.0.0.1:8000");
     }

@@ -76,6 +76,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// The header and the lines of a file.
 fn lines(file: &Path) -> (Value, Vec<Value>) {
     let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.starts_with(r#"{"record":"endpoint-picker/1","#), "{text}");
     let mut lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
     (lines.next().unwrap(), lines.collect())
 }
@@ -114,7 +115,7 @@ async fn entries_become_lines_with_keyed_hashes() {
         "timestamp": first["timestamp"], "pool": "default", "model": "m", "session": first["session"],
         "tenant": first["tenant"], "input_length": 100, "output_length": 7, "max_output_length": 9,
         "cached_tokens": 64, "hash_ids": first["hash_ids"], "endpoint": "10.0.0.1:8000", "why": "picked",
-        "first_token_ms": 20, "end_ms": 60, "outcome": "served",
+        "first_token_ms": 20.9, "end_ms": 60.0, "outcome": "served",
     });
     assert_eq!(*first, expected);
     assert!(is_hash(&first["session"]) && is_hash(&first["tenant"]) && first["session"] != first["tenant"]);

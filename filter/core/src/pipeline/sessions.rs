@@ -6,9 +6,9 @@ use crate::request::Request;
 use crate::request::session::{MIN_UNNAMED_TOKENS, SESSIONS, SessionName, SessionSource, SessionTurn};
 use crate::state::Sessions;
 
-/// Blocks of a prompt that are searched for the end of the session's last prompt, back from the last block that
-/// an endpoint may have cached. With the EPP's prefix index it is that block; by KV-cache events the response,
-/// of up to 8192 tokens in blocks of 64, may be between.
+/// Blocks of a prompt that are searched for the end of the session's last prompt, back from the last block
+/// that an endpoint may have cached. By the prompts that were sent it is that block; by KV-cache events the
+/// response may be between, of up to 8192 tokens in blocks of 64.
 const SEARCHED_BLOCKS: usize = 128;
 
 impl Pipeline {

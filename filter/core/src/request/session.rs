@@ -2,9 +2,9 @@
 //! the one before it.
 //!
 //! Clients name their sessions, each in its own way. A name only tells prompts apart that extend each other:
-//! its hash is mixed with those of the prompt's blocks, which begin with the model and the salt. So a client
-//! that sends another client's name with a prompt of its own has a session of its own, and one that also has
-//! the whole prompt has nothing to gain: a session changes no right, and no text of it is kept.
+//! its hash is mixed with the hashes of the prompt's blocks, which begin with the model and the salt. So a
+//! client that sends another client's name with a prompt of its own has a session of its own, and one that
+//! also has the whole prompt has nothing to gain: a session changes no right, and no text of it is kept.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -16,8 +16,8 @@ use crate::headers::Headers;
 use crate::json::{self, Object, Pass, Reader, Str, key, value};
 use crate::state::StateChange;
 
-/// The key of the [state](crate::state::Sessions) of sessions. Instances of plugins have hashes of their types
-/// and names as keys.
+/// The key of the [state](crate::state::Sessions) of sessions. Instances of plugins have hashes of their
+/// types and names as keys.
 pub(crate) const SESSIONS: u64 = 0x5345_5353_494f_4e01;
 
 /// Tokens from which a prompt without a name is a turn of a session. Servers compute shorter ones in some

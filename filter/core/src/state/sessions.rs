@@ -8,8 +8,8 @@ use super::generations::Generations;
 /// Maximum number of prompts in one of the two generations: at most 3 MiB for both.
 const PROMPTS: usize = 32_768;
 
-/// The time after which a session that sent nothing has ended. Of recorded agents' gaps, 1.4 % are longer than
-/// half of it.
+/// The time after which a session that sent nothing has ended. Of recorded agents' gaps, 1.4 % are longer
+/// than half of it.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The session of each prompt that was sent, by the hash of the prompt's last full block and the session's
@@ -50,7 +50,7 @@ impl PluginState for Sessions {
         }
     }
 
-    /// Two proxies that begin the same session at the same time have to agree, whichever change arrives first.
+    /// Two proxies that begin one session at the same time have to agree, whichever change arrives first.
     fn merge(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         let &[end, session] = words else { return };
         let known = self.0.find(end);

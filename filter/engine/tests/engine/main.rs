@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+// The model server has sockets.
+#[cfg(not(target_family = "wasm"))]
+mod agents;
 mod answers;
 mod attribute_reports;
 mod bodies;

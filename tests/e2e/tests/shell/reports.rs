@@ -5,9 +5,10 @@ use endpoint_picker_e2e::fixture::{CHAT, fresh_chat, prefer, proxy_name};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::stack::Stack;
-use endpoint_picker_model_server::Behaviour;
+use endpoint_picker_model_server::{Behaviour, ModelServer};
 use reqwest::StatusCode;
 use serde_json::Value;
+use std::path::Path;
 use std::time::Duration;
 
 async fn pool(stack: &Stack) -> anyhow::Result<Value> {
@@ -31,7 +32,9 @@ async fn reported(stack: &Stack, what: &str, passes: impl Fn(&Value) -> bool) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_has_the_picks_and_the_requests_in_flight_of_all_workers() {
-    let stack = Stack::builder().workers(2).start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let record = ["--record", folder.path().to_str().unwrap()];
+    let stack = Stack::builder().workers(2).agent_flags(&record).start().await;
     let quiet = reported(&stack, "a first report", |pool| pool["proxies"][0]["routed"].is_u64()).await;
     assert_eq!(quiet["proxies"][0]["proxy"], proxy_name(&stack));
     // Picks from the start of the stack may not have been reported yet.
@@ -77,6 +80,38 @@ async fn the_agent_has_the_picks_and_the_requests_in_flight_of_all_workers() {
         request.abort();
     }
     reported(&stack, "nothing in flight", |pool| sum(pool, "requests") == 0).await;
+    // All workers have recorded their requests.
+    let lines = recorded(folder.path(), 12 + 3).await;
+    let of = |outcome: &str| lines.iter().filter(|line| line["outcome"] == outcome).collect::<Vec<_>>();
+    let served = of("served");
+    assert_eq!((served.len(), of("neutral").len()), (12, 3), "the clients of three have left");
+    for line in &lines {
+        assert!(line["input_length"].as_u64() > Some(0) && line["hash_ids"][0].is_u64(), "{line}");
+        let has_it = |server: &ModelServer| line["endpoint"] == server.endpoint();
+        assert!(stack.servers().iter().any(has_it), "{line}");
+    }
+    let took = |line: &Value| line["end_ms"].as_f64().is_some_and(|took| took < 60_000.0);
+    assert!(lines.iter().all(took) && served.iter().all(|line| line["output_length"].is_u64()), "{lines:?}");
+    let counts = reported(&stack, "the record is counted", |pool| {
+        pool["proxies"][0]["record"]["recorded"].as_u64() >= Some(lines.len() as u64)
+    });
+    assert_eq!(counts.await["proxies"][0]["record"]["dropped"], 0);
+}
+
+/// The lines of a record, once it has this many.
+async fn recorded(folder: &Path, requests: usize) -> Vec<Value> {
+    eventually("all requests are recorded", async || {
+        let mut lines = Vec::new();
+        for file in std::fs::read_dir(folder)? {
+            let text = std::fs::read_to_string(file?.path())?;
+            // The header is first.
+            let read = text.lines().skip(1).map(serde_json::from_str);
+            lines.extend(read.collect::<Result<Vec<Value>, _>>()?);
+        }
+        ensure!(lines.len() >= requests, "{} lines of {requests}", lines.len());
+        anyhow::Ok(lines)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,7 @@ async fn resumed_streams_and_turns_are_added_up_and_a_cut_stream_is_a_warning() 
         .await;
     };
     shows(" Streams resumed 3 of 600", [counts(3, &[]), Report::default()]).await;
-    let cut = counts(4, &[("refused", 1), ("tool_call", 1)]);
+    let cut = counts(4, &[("refused", 1), ("too_large", 1)]);
     shows("warning Streams resumed 7 2 of 1,200 cut", [counts(3, &[]), cut]).await;
     shows("", [session(0, 0), Report::default()]).await;
     shows(" Session reuse 89.0 % 12 turns after 4 first", [session(7, 450), session(5, 440)]).await;
