@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: &[u8]| {
     let Some((body, rest)) = first_line(input) else { return };
     let Some((lengths, response)) = first_line(rest) else { return };
-    for api in [StreamApi::Chat, StreamApi::Completions] {
+    for api in [StreamApi::Chat, StreamApi::Completions, StreamApi::Responses, StreamApi::Messages] {
         let whole = received(api, body, &[response]);
         let mut chunks = Vec::new();
         let mut left = response;

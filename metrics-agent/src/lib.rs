@@ -8,8 +8,8 @@
 //! [`metrics_agent_gateway`] is Envoy Gateway's extension server, which names the pools of routes.
 //! [`sharing`] keeps the changes that proxies share, [`record`] writes the requests that they record, and
 //! [`store`] connects agents to one of several agents.
-//! [`agent`] puts the stages together. The other uses of the program, [`metrics_agent_check`] and
-//! [`metrics_agent_doctor`], need none of its own modules.
+//! [`agent`] puts the stages together. The other uses of the program, [`metrics_agent_check`],
+//! [`metrics_agent_doctor`] and [`metrics_agent_replay`], need none of these.
 
 pub mod agent;
 pub mod api;
@@ -18,6 +18,7 @@ pub mod logging;
 mod page;
 pub mod publish;
 pub mod record;
+pub mod replay;
 pub mod scrape;
 pub mod sharing;
 pub mod store;

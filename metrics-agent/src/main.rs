@@ -13,7 +13,7 @@ use metrics_agent::agent::{self, Listeners};
 use metrics_agent::flags::{
     AgentFlags, Command, ExplainFlags, Flags, KubernetesFlags, PolicyFlags, PoolFlags,
 };
-use metrics_agent::logging;
+use metrics_agent::{logging, replay};
 use metrics_agent_check as check;
 use metrics_agent_doctor::doctor::EnvoyAdmin;
 use metrics_agent_doctor::{doctor, explain, recorded};
@@ -57,6 +57,10 @@ fn run(mut flags: Flags) -> Result<ExitCode, Box<dyn Error>> {
                 snapshot(&source, save.as_deref(), file.as_deref()).await
             }
             Some(Command::Explain(flags)) => explain(&flags).await,
+            Some(Command::Replay(flags)) => {
+                print(replay::replay(&flags)?)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Some(Command::Doctor { envoy_admin, agent }) => examine(envoy_admin, &agent).await,
             None => Box::pin(start(flags)).await.map(|()| ExitCode::SUCCESS),
         }

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use bytes::Bytes;
 use endpoint_picker_bench::load::{Arrivals, RequestSpec, ResponseKind, send_all};
-use endpoint_picker_simulation::workload::{Requests, arrival_times, percentile};
+use endpoint_picker_simulation::workload::{Requests, arrival_times};
+use metrics_agent_replay::simulation::figures::percentile;
 use reqwest::Client;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,8 @@
 //! Model servers that take time for a request, for the comparisons of choices.
 
 use anyhow::{Context, Result};
-use endpoint_picker_model_server::{BatchRequest, ModelServer, Outlook, PrefixCacheCounts, ServiceTimes};
+use endpoint_picker_model_server::ModelServer;
+use metrics_agent_server_model::{BatchRequest, Outlook, PrefixCacheCounts, ServiceTimes};
 use std::net::SocketAddr;
 
 /// Number of servers in the comparisons of choices.

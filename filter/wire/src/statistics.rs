@@ -211,6 +211,10 @@ statistics! {
         ShadowNotCompared "shadow_not_compared": "Requests without another picker's choice to compare with";
         PromptBlocks "prompt_blocks": "Blocks of the prompts of routed requests" => DERIVED;
         PromptBlocksMatched "prompt_blocks_matched": "Blocks that the endpoint was sent before" => DERIVED;
+        SessionBlocks "session_blocks": "Blocks of the prompts of turns of sessions after the first"
+            => part("sessions", "blocks");
+        SessionBlocksMatched "session_blocks_matched": "Blocks of these that the endpoint was sent before"
+            => part("sessions", "blocks_matched");
         EncoderCacheQueries "encoder_cache_queries": "Images, videos and audio of requests";
         EncoderCacheHits "encoder_cache_hits": "Images, videos and audio that the endpoint was sent before";
         SloAdmitted "slo_admitted": "Routed requests with a limit for their latency";
@@ -233,6 +237,10 @@ statistics! {
         REJECTED Counter "rejected" ["status"]: "Requests that the picker responded to itself, by status"
             => requests("rejected", Level::Warning).by("status").of(&REQUESTS, "rejected");
         FALLBACKS Counter "fallbacks" ["reason"]: "Requests that another pool of the list took";
+        SESSIONS Counter "sessions" ["source"]: "Sessions that began, by the source of their names"
+            => part("sessions", "begun").by("source");
+        SESSION_TURNS Counter "session_turns" ["source"]: "Requests that continued a session"
+            => part("sessions", "turns").by("source");
         RESPONSE_ERRORS Counter "response_errors" ["side"]: "Responses with 2xx and an error in the body";
         IN_FLIGHT Gauge "in_flight" []: "Requests in flight at the pool's endpoints, of all workers";
         QUEUED Gauge "queued" []: "Requests that wait in the queue, of all workers";

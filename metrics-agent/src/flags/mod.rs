@@ -4,6 +4,7 @@ mod explain;
 mod extension;
 mod policy;
 mod record;
+mod replay;
 mod scraping;
 mod serving;
 mod sources;
@@ -28,6 +29,7 @@ pub use self::explain::ExplainFlags;
 use self::extension::ExtensionFlags;
 pub use self::policy::PolicyFlags;
 use self::record::RecordFlags;
+pub use self::replay::ReplayFlags;
 use self::scraping::{KvEventFlags, ScrapeFlags};
 use self::serving::ServeFlags;
 use self::sources::{EdsFlags, EndpointLimits, SourceFlags};
@@ -146,6 +148,10 @@ pub enum Command {
     /// of a shadow configuration if there is one. Exit codes: 0 if the request is routed, 3 if it is not, 1
     /// if an input cannot be read.
     Explain(ExplainFlags),
+
+    /// Replays recorded requests in simulated time: fits servers to the record, and compares rules on them
+    /// with each other, with the record and with a picker that knows everything but the future.
+    Replay(ReplayFlags),
 
     /// Reads the configuration and the statistics of a running Envoy, and the agent's pools, and prints each
     /// mistake that keeps requests from the endpoints that the picker chooses, with its fix. Exit codes: 0 if

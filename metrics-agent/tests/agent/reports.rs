@@ -112,11 +112,18 @@ pub(crate) fn report(endpoint: u64, picks: u64) -> Vec<u8> {
             cut: vec![StreamReason { reason: "refused".to_owned(), streams: 1 }],
             unresumable: vec![StreamReason { reason: "token_details".to_owned(), streams: 2 }],
         }),
-        counts: vec![StatisticCount {
-            statistic: "rejected_held_bodies".to_owned(),
-            value: String::new(),
-            count: 3,
-        }],
+        counts: [
+            ("rejected_held_bodies", "", 3),
+            ("sessions", "codex", 6),
+            ("session_turns", "codex", 70),
+            ("session_blocks", "", 900),
+            ("session_blocks_matched", "", 890),
+        ]
+        .map(|(statistic, value, count)| {
+            let (statistic, value) = (statistic.to_owned(), value.to_owned());
+            StatisticCount { statistic, value, count }
+        })
+        .into(),
         ..Report::default()
     };
     report.encode_to_vec()
@@ -159,6 +166,10 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
         "resumable": 9, "resumed": 4, "cut": {"refused": 1}, "unresumable": {"token_details": 2},
     });
     assert_eq!(proxy["resumptions"], resumptions);
+    let sessions = serde_json::json!({
+        "begun": {"codex": 6}, "turns": {"codex": 70}, "blocks": 900, "blocks_matched": 890,
+    });
+    assert_eq!(proxy["sessions"], sessions);
 
     let endpoint_report =
         EndpointReport { endpoint: key, picks: 108, failing: true, ..EndpointReport::default() };
@@ -195,7 +206,7 @@ async fn a_report_shows_in_the_pools_status_and_in_the_metrics() {
 }
 
 /// The fields of a pool's status that a report fills, and the series, without their values.
-const PUBLISHED: [&str; 41] = [
+const PUBLISHED: [&str; 49] = [
     ".endpoints.sent.cached_tokens",
     ".endpoints.sent.errors_per_second",
     ".endpoints.sent.failing",
@@ -215,6 +226,10 @@ const PUBLISHED: [&str; 41] = [
     ".proxies.resumptions.unresumable.token_details",
     ".proxies.routed",
     ".proxies.served_elsewhere",
+    ".proxies.sessions.begun.codex",
+    ".proxies.sessions.blocks",
+    ".proxies.sessions.blocks_matched",
+    ".proxies.sessions.turns.codex",
     ".proxies.shadow.agreed",
     ".proxies.shadow.disagreed",
     ".proxies.version",
@@ -234,6 +249,10 @@ const PUBLISHED: [&str; 41] = [
     r#"endpoint_picker_resumable_streams_total{pool="default",proxy="envoy-1"}"#,
     r#"endpoint_picker_resumed_streams_total{pool="default",proxy="envoy-1"}"#,
     r#"endpoint_picker_served_elsewhere_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_session_blocks_matched_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_session_blocks_total{pool="default",proxy="envoy-1"}"#,
+    r#"endpoint_picker_session_turns_total{pool="default",proxy="envoy-1",source="codex"}"#,
+    r#"endpoint_picker_sessions_total{pool="default",proxy="envoy-1",source="codex"}"#,
     r#"endpoint_picker_shadow_decisions_total{pool="default",proxy="envoy-1",agrees="false"}"#,
     r#"endpoint_picker_shadow_decisions_total{pool="default",proxy="envoy-1",agrees="true"}"#,
     r#"endpoint_picker_unresumable_streams_total{pool="default",proxy="envoy-1",reason="token_details"}"#,

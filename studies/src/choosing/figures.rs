@@ -1,6 +1,6 @@
 //! Measurements of a run.
 
-use endpoint_picker_simulation::workload::percentile;
+use metrics_agent_replay::simulation::figures::percentile;
 use std::time::Duration;
 
 /// One measured request.

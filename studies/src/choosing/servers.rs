@@ -2,8 +2,8 @@
 
 use crate::timed_servers::TimedServers;
 use anyhow::{Context, Result};
-use endpoint_picker_model_server::{BatchRequest, ServiceTimes};
-use endpoint_picker_simulation::cell::pickers::Omniscient;
+use metrics_agent_server_model::{BatchRequest, ServiceTimes};
+use metrics_agent_replay::simulation::pickers::Omniscient;
 use endpoint_picker_simulation::cell::workloads::Workload;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};

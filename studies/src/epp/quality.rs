@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
 use endpoint_picker_bench::report::Progress;
 use endpoint_picker_harness::program::process_tree::cpu_time;
-use endpoint_picker_model_server::PrefixCacheCounts;
+use metrics_agent_server_model::PrefixCacheCounts;
 use endpoint_picker_simulation::capacity;
 use endpoint_picker_simulation::workload::Workload;
 use std::fmt;

@@ -5,7 +5,7 @@ use super::prediction::Index;
 use super::{CrashSample, EXACT_WITHIN, PrefixSample, PrefixSamples};
 use endpoint_picker_bench::report::markdown::{met, table};
 use endpoint_picker_bench::report::rounded;
-use endpoint_picker_simulation::workload::percentile;
+use metrics_agent_replay::simulation::figures::percentile;
 use std::fmt;
 use std::time::{Duration, Instant};
 

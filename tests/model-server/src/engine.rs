@@ -1,23 +1,10 @@
-//! How long a model server takes: a model of vLLM's continuous batching, for the demo and for the comparison
-//! of pickers.
-//!
-//! It is a model, not a measurement: it claims only that waiting, prefill, decoding, KV cache, prefix cache
-//! and adapters act on each other as they do in a real server, and that the metrics move with them.
-
-mod adapters;
-mod batch;
-#[cfg(test)]
-mod batch_tests;
-mod forecast;
-mod kv_cache;
-
-pub use batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
-pub use forecast::{Forecast, Outlook};
-pub use kv_cache::CacheChange;
+//! A server at work: the steps of its batch, each as long as the model of servers computes.
 
 use crate::metrics::{CacheConfig, Lora, Metrics};
 use crate::protocol::MODEL;
-use crate::service_times::ServiceTimes;
+use metrics_agent_server_model::{
+    BLOCK_TOKENS, Batch, BatchRequest, Outlook, PrefixCacheCounts, Progress, ServiceTimes,
+};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -155,5 +142,59 @@ impl Work {
     /// The number of further tokens; `None` after the last one.
     pub(crate) async fn tokens(&mut self) -> Option<u64> {
         self.0.recv().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics_agent_server_model::Allocation;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A step takes 10 ms, 1 ms more for each request that decodes, and each token that is read 1 ms.
+    const TIMES: ServiceTimes = ServiceTimes {
+        max_running: 2,
+        step: Duration::from_millis(10),
+        step_per_sequence: MS,
+        step_per_context_token: Duration::ZERO,
+        prefill_per_token: MS,
+        doubling_context: None,
+        max_batched_tokens: 100,
+        kv_blocks: 100,
+        allocation: Allocation::AtOnce,
+        max_loras: 1,
+        lora_load: Duration::from_millis(500),
+        stream_interval: 1,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_come_at_their_time_and_an_abandoned_request_makes_room() {
+        let engine = Engine::new(ServiceTimes { max_running: 1, ..TIMES });
+        let mut first = engine.submit(MODEL, b"1234", 100);
+        let mut second = engine.submit(MODEL, b"5678", 2);
+        let begin = tokio::time::Instant::now();
+        assert_eq!(first.tokens().await, Some(1));
+        assert_eq!(begin.elapsed(), 11 * MS);
+        assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 1));
+        drop(first);
+        assert_eq!(
+            (second.tokens().await, second.tokens().await, second.tokens().await),
+            (Some(1), Some(1), None)
+        );
+        // It was noticed at the end of the step that was in flight.
+        assert_eq!(begin.elapsed(), 3 * 11 * MS + 11 * MS);
+        assert_eq!((engine.metrics().running, engine.metrics().waiting), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_token_comes_at_once_and_others_by_the_interval() {
+        let engine = Engine::new(ServiceTimes { stream_interval: 4, ..TIMES });
+        let mut work = engine.submit(MODEL, b"1234", 10);
+        let mut portions = Vec::new();
+        while let Some(tokens) = work.tokens().await {
+            portions.push(tokens);
+        }
+        assert_eq!(portions, [1, 4, 4, 1]);
     }
 }

@@ -3,8 +3,9 @@
 //! It serves the OpenAI API (chat and text completions and responses, plain and streamed, the list of
 //! models), Anthropic's messages and vLLM's `/metrics` and `/kv_event_sources`, over HTTP/1.1 and HTTP/2 with
 //! prior knowledge, and records every request. Answers depend on the request alone, so the same request sent
-//! past Envoy gets the same bytes.
+//! past Envoy gets the same bytes, but for the streams of [agents](agent).
 
+pub mod agent;
 mod answer;
 mod body;
 mod connection;
@@ -16,17 +17,11 @@ mod port;
 mod protocol;
 mod request;
 mod server;
-mod service_times;
 mod state;
 mod stored;
 mod typed_events;
 
-pub use engine::{
-    BLOCK_TOKENS, Batch, BatchRequest, CacheChange, Forecast, Outlook, PrefixCacheCounts, Progress,
-    TOKEN_BYTES,
-};
 pub use metrics::{CacheConfig, Lora, Metrics};
 pub use protocol::{BEHAVE, CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 pub use request::{Behaviour, Failure, ReceivedRequest};
 pub use server::ModelServer;
-pub use service_times::{Allocation, ServiceTimes};

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use clap::Parser;
-use endpoint_picker_model_server::{ModelServer, ServiceTimes};
+use endpoint_picker_model_server::ModelServer;
+use metrics_agent_server_model::ServiceTimes;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};

@@ -1,15 +1,15 @@
 //! A running server.
 
 use super::connection;
-use super::engine::{BatchRequest, Engine, Outlook, PrefixCacheCounts};
+use super::engine::Engine;
 use super::kv_events::{self, Publisher};
 use super::metrics::Metrics;
 use super::port::{BACKLOG, bind, bind_released};
 use super::request::{Behaviour, ReceivedRequest};
-use super::service_times::ServiceTimes;
 use super::state::{State, lock};
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use metrics_agent_server_model::{BatchRequest, Outlook, PrefixCacheCounts, ServiceTimes};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

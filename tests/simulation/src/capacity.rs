@@ -4,7 +4,7 @@
 //! the caches of all servers and the length of each response. Time is simulated.
 
 use crate::workload::Workload;
-use endpoint_picker_model_server::{Batch, BatchRequest, ServiceTimes};
+use metrics_agent_server_model::{Batch, BatchRequest, ServiceTimes};
 use std::time::Duration;
 
 /// Requests that pass before and while counting.

@@ -4,11 +4,9 @@
 //! machine, and minutes of many proxies take seconds. A simulation is a loop over the events of a [`world`]:
 //! the proxies share by themselves, and each simulation adds events of its own for requests and servers.
 //!
-//! - [`events`]: the event loop.
 //! - [`proxy`]: a ledger with a sharing client, and its picker.
 //! - [`world`]: proxies, the feed through which they share, and the event loop.
-//! - [`servers`]: servers with batches and caches, as in the model server, and servers with a number of
-//!   places.
+//! - [`servers`]: servers with a number of places.
 //! - [`workload`]: requests drawn from a seed. [`capacity`]: the number of them that servers can serve.
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +16,6 @@
 
 pub mod capacity;
 pub mod cell;
-pub mod events;
 pub mod proxy;
 pub mod servers;
 pub mod workload;

@@ -1,7 +1,8 @@
 //! Three workloads drawn from a seed, and times of requests.
 
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker_model_server::{Allocation, BatchRequest, MODEL, ServiceTimes, TOKEN_BYTES};
+use endpoint_picker_model_server::MODEL;
+use metrics_agent_server_model::{Allocation, BatchRequest, ServiceTimes, TOKEN_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt;
@@ -212,13 +213,6 @@ pub fn arrival_times(per_second: f64, lasting: Duration, seed: u64) -> Vec<Durat
     }
 }
 
-/// The time within which this share of requests was served, of times in ascending order.
-pub fn percentile(times: &[Duration], share: f64) -> Duration {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
-    let index = (share * times.len() as f64).ceil() as usize;
-    times.get(index.saturating_sub(1)).copied().unwrap_or_default()
-}
-
 fn message(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }
@@ -279,12 +273,6 @@ mod tests {
             seen.push(messages);
         }
         assert!(longer > CONVERSATIONS, "{longer}");
-    }
-
-    #[test]
-    fn a_percentile_is_the_minimum_that_this_share_reaches() {
-        let times: Vec<Duration> = (1..=10).map(Duration::from_millis).collect();
-        assert_eq!([0.5, 0.9, 0.99].map(|share| percentile(&times, share).as_millis()), [5, 9, 10]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Proxies that share through one feed, with an event loop.
 
-use crate::events::Events;
 use crate::proxy::{Proxy, Traffic};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::testing::{AgentFeed, START};
 use endpoint_picker_wire::changes::Feed;
+use metrics_agent_replay::simulation::events::Events;
 use std::time::Duration;
 
 /// Time between two messages of a proxy.

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::decision::{CacheSource, Outcome};
 use crate::input::Exclusion;
+use crate::request::session::SessionTurn;
 
 /// A decision, explained endpoint by endpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,8 @@ pub struct Explanation {
     pub cache_source: Option<CacheSource>,
     /// The header that names the request's agent session, if a plugin finds one.
     pub agent_header: Option<String>,
+    /// The request's place in its session, if that is known.
+    pub session: Option<SessionTurn>,
     /// The name of the picker that chose by the totals; `None` if no profile ran.
     pub picker: Option<String>,
     /// The result for the request.
@@ -115,7 +118,8 @@ impl Explanation {
             let address = &self.endpoints.get(endpoint)?.address;
             Some(format!("KV blocks from {address}, which has {tokens} tokens of the prompt cached, {ahead} more than the destination"))
         });
-        identity.into_iter().chain(source)
+        let session = self.session.map(|session| session.to_string());
+        identity.into_iter().chain(session).chain(source)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::input::prediction::ResponseLimits;
 use crate::pool::load::Reservation;
+use crate::request::session::SessionTurn;
 use crate::request::subset::Subset;
 use crate::rng::Rng;
 use crate::state::StateChanges;
@@ -107,6 +108,8 @@ pub struct Decision {
     /// Images, videos and audio that were sent to the destination before, by the first producer that
     /// remembers them; none without one.
     pub media: MediaCount,
+    /// The request's place in its session, if that is known.
+    pub session: Option<SessionTurn>,
     /// The effects of filters by lists of models.
     pub served_models: Vec<ServedModelRun>,
     /// The endpoint that is named to the destination to copy KV blocks from.
@@ -272,6 +275,7 @@ impl Decision {
             is_stale: false,
             prompt: PromptBlocks::default(),
             media: MediaCount::default(),
+            session: None,
             served_models: vec![],
             cache_source: None,
             headers: vec![],

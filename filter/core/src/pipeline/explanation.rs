@@ -47,6 +47,7 @@ impl Pipeline {
             endpoints: endpoints.collect(),
             is_stale: decision.is_stale,
             cache_source: decision.cache_source,
+            session: decision.session,
             agent_header: self.agent_identity(request.headers).map(|(header, _)| header.to_owned()),
             picker: run.map(|run| self.profile_of(run).picker.name.to_string()),
             outcome: decision.outcome.clone(),

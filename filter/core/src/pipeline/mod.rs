@@ -11,6 +11,7 @@ mod profile;
 mod saturation;
 mod schedule;
 mod scratch;
+mod sessions;
 pub mod shadow;
 mod steps;
 
@@ -41,7 +42,7 @@ use crate::input::slot::Slot;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, DEFAULT_FLOW, Decider, Instance, LatencyPredictor,
     MmEmbeddingsCacheProducer, PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker,
-    SESSION_ID, SaturationDetector, SessionProducer,
+    SaturationDetector, SessionProducer,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -49,9 +50,10 @@ use crate::pool::reading::Reading;
 use crate::request::Request;
 use crate::request::body::{Api, BodyError, Options, Parsers};
 use crate::request::prompt::{Media, VideoHints};
+use crate::request::session::SESSIONS;
 use crate::request::stored::{REMEMBERED, STORED_RESPONSES};
 use crate::rng::{Rng, shuffle};
-use crate::state::{PluginState, SessionBindings};
+use crate::state::{PluginState, SessionBindings, Sessions};
 
 /// Everything that decides for one pool, ready to run. Compiled from a
 /// [`PickerConfig`](crate::config::PickerConfig).
@@ -138,15 +140,6 @@ impl Pipeline {
         self.providers.agent_identity(headers)
     }
 
-    /// XXH64 of the session that a request names: by the first plugin that finds one, or else in the header
-    /// `x-session-id`.
-    pub fn session(&self, headers: Headers<'_>) -> Option<u64> {
-        let of_producers = self.session_producers.iter().find_map(|slot| slot.plugin.session_id(headers));
-        let of_agents = || self.agent_identity(headers).map(|(_, id)| id);
-        let session = of_producers.or_else(of_agents).or_else(|| headers.get(SESSION_ID));
-        session.map(str::trim).filter(|id| !id.is_empty()).map(|id| xxh64(id.as_bytes(), 0))
-    }
-
     /// XXH64 of the fairness id of a request; `None`: its headers name none.
     pub fn tenant(&self, headers: Headers<'_>) -> Option<u64> {
         let id = self.arrival(headers, 0, 0, Duration::ZERO).fairness_id;
@@ -185,14 +178,17 @@ impl Pipeline {
         &self.reporters
     }
 
-    /// Plugins with state: their keys, and their state before the first request. By our own rules, the
-    /// endpoints of stored responses too.
+    /// Plugins with state: their keys, and their state before the first request. By our own rules,
+    /// sessions and the endpoints of stored responses too.
     pub fn initial_states(&self) -> impl Iterator<Item = (u64, Box<dyn PluginState>)> {
         let of_plugins = self.recorders.iter().filter_map(|slot| Some((slot.key, slot.plugin.new_state()?)));
         let stored = self.follows_stored_responses().then(|| -> (u64, Box<dyn PluginState>) {
             (STORED_RESPONSES, Box::new(SessionBindings::new(REMEMBERED)))
         });
-        of_plugins.chain(stored)
+        let sessions = self
+            .knows_sessions()
+            .then(|| -> (u64, Box<dyn PluginState>) { (SESSIONS, Box::<Sessions>::default()) });
+        of_plugins.chain(stored).chain(sessions)
     }
 
     /// Whether a request that names a stored response or conversation goes to the endpoint that stores it. In
@@ -253,12 +249,21 @@ impl Pipeline {
             Some(rejection) => Decision::refused(*rejection),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
-        let records = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        let mut records = self.record(&cycle, prepared, &stages, primary, &decision.runs);
+        // The acting pipeline records the session for its shadow too.
+        let acts = !matches!(acting, Acting::Pipeline(..));
+        let session = if acts { self.session(&cycle, prepared) } else { None };
+        if let Some(session) = session
+            && let Some(&endpoint) = primary.and_then(|primary| stages.get(primary)?.picked.first())
+        {
+            records.changes.extend(session.change(cycle.endpoint(endpoint).key(), cycle.now));
+        }
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));
         // The stages borrow the decision, which is changed now.
         drop(stages);
         decision.records = records;
+        decision.session = session;
         decision.limits = self.response_limits(cycle.limits);
         if let (Acting::Other(pick), Some(reservations)) = (acting, reservations) {
             decision.reservations = reservations;

@@ -50,6 +50,14 @@ impl Prepared<'_> {
     pub fn into_blocks(self) -> Option<(u32, BlockHashes)> {
         self.prompts.into_iter().next().map(|prompt| (prompt.block_size, prompt.hashes))
     }
+
+    /// The full blocks of a prompt that is one list, and the tokens in a block, by the first prefix producer.
+    pub(super) fn only_list(&self) -> Option<(&[u64], usize)> {
+        let PromptHashes { block_size, hashes, .. } = self.prompts.first()?;
+        let mut lists = hashes.full_lists();
+        let list = lists.next()?;
+        lists.next().is_none().then_some((list, usize::try_from(*block_size).ok()?))
+    }
 }
 
 /// The prompt's blocks as one prefix producer cuts them.

@@ -37,7 +37,6 @@ pub use registry::Instance;
 pub use reporter::*;
 pub use role::*;
 pub use scorer::*;
-pub(crate) use session_affinity::SESSION_ID;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -69,8 +69,7 @@ struct SessionSource {
 }
 
 const TOKEN_HEADER: &str = "x-session-token";
-/// The header with the name of a session where no other one is configured.
-pub(crate) const SESSION_ID: &str = "x-session-id";
+const ID_HEADER: &str = "x-session-id";
 const ID_ATTRIBUTE: &str = "SessionIDDataKey";
 /// The attribute of `agent-identity`.
 const AGENT_ATTRIBUTE: &str = "agent-identity";
@@ -209,7 +208,7 @@ impl SessionAffinity {
         let header = |name: &str| cycle.request.headers.get(name).map(str::trim).filter(|id| !id.is_empty());
         let sources = &self.session_id_config.sources;
         let id = if sources.is_empty() {
-            header(SESSION_ID)
+            header(ID_HEADER)
         } else {
             let mut of_producers = cycle.sessions();
             sources.iter().find_map(|source| {

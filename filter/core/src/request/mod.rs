@@ -4,6 +4,7 @@ pub mod body;
 pub mod cached_prompt;
 pub mod packed;
 pub mod prompt;
+pub mod session;
 pub mod stored;
 pub mod subset;
 
@@ -13,6 +14,7 @@ use crate::headers::Headers;
 use crate::request::body::Body;
 use crate::request::cached_prompt::CachedPrompt;
 use crate::request::prompt::Prompt;
+use crate::request::session::SessionName;
 use crate::request::stored::StoredId;
 use crate::request::subset::Subset;
 
@@ -42,6 +44,8 @@ pub struct Request<'a> {
     pub max_output_tokens: Option<u64>,
     /// The stored response or conversation that it names.
     pub stored: Option<StoredId>,
+    /// The name of its session in its body.
+    pub session: Option<SessionName>,
     /// The request's headers.
     pub headers: Headers<'a>,
     /// Endpoints the choice is restricted to.
@@ -67,6 +71,7 @@ impl<'a> Request<'a> {
             cached: None,
             max_output_tokens: body.max_output_tokens,
             stored: body.state.continues,
+            session: body.session,
             headers,
             subset,
             failed: &[],

@@ -18,11 +18,13 @@ mod media_items;
 pub mod prefix;
 pub mod restarts;
 mod session_bindings;
+mod sessions;
 
 pub use bursts::{Bursts, Group};
 pub use cold_order::ColdOrder;
 pub use media_items::MediaItems;
 pub use session_bindings::SessionBindings;
+pub use sessions::Sessions;
 
 use core::any::Any;
 use core::fmt::Debug;

@@ -294,6 +294,9 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         let models = prompt.map(|prompt| {
             let ModelResolution { model, rewrite, .. } = resolution;
             self.pool.metrics.count_prompt(prompt);
+            if let Some(session) = &directive.session {
+                self.pool.metrics.count_session(session, prompt);
+            }
             let asked = body.model.as_deref();
             self.pool.metrics.count_models(&RequestModels { asked, model, rewrite })
         });

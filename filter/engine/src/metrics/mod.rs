@@ -18,13 +18,15 @@ use endpoint_picker::decision::{Abstention, MediaCount, PromptBlocks};
 use endpoint_picker::fallback::FallbackReason;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::load::Load;
+use endpoint_picker::request::session::{SessionSource, SessionTurn};
 use endpoint_picker::response::reader::ResponseError;
 use endpoint_picker::state::latency::Expectation;
 use endpoint_picker::state::prefix::CachedTokens;
 use endpoint_picker_wire::statistics::{
     ABSTAINED, BUILD_INFO, Count, DECISION, ENCODER_CACHE_HIT_PERCENT, ENDPOINT_IN_FLIGHT,
     ENDPOINT_IN_FLIGHT_TOKENS, FALLBACKS, FIRST_BYTE, FIRST_CHUNK_OF_EXPECTED, IN_FLIGHT, MODEL_REQUESTS,
-    PICKS, QUEUED, REJECTED, RESPONSE_ERRORS, REWRITES, SHARING_PROXIES, SNAPSHOT_AGE,
+    PICKS, QUEUED, REJECTED, RESPONSE_ERRORS, REWRITES, SESSION_TURNS, SESSIONS, SHARING_PROXIES,
+    SNAPSHOT_AGE,
 };
 
 use plugins::PluginMetrics;
@@ -59,6 +61,8 @@ pub struct Metrics<M: MetricSink> {
     /// None in the wasm filter, where no request moves.
     pub(crate) fallbacks: FixedCounters<M, FallbackReason>,
     pub(crate) response_errors: FixedCounters<M, ResponseError>,
+    pub(crate) sessions: FixedCounters<M, SessionSource>,
+    pub(crate) session_turns: FixedCounters<M, SessionSource>,
     pub(crate) in_flight: Gauge<M>,
     pub(crate) queued: Gauge<M>,
     pub(crate) snapshot_age: Gauge<M>,
@@ -123,6 +127,7 @@ impl<M: MetricSink> Metrics<M> {
         let fallbacks = fallbacks.into_iter().filter(|_| form == Form::Native);
         let fallbacks = fallbacks.map(|reason| (reason, reason.as_str()));
         let errors = [(ResponseError::Server, "server"), (ResponseError::Client, "client")];
+        let sources = SessionSource::ALL.map(|source| (source, source.as_str()));
         Gauge::new(sink.sink, &sink.family(&BUILD_INFO), &Labels::new(&[VERSION, form.name()])).set(1);
         Self {
             counters: Count::ALL.map(|count| sink.counter(count.statistic())),
@@ -130,6 +135,8 @@ impl<M: MetricSink> Metrics<M> {
             abstained: FixedCounters::new(sink, &ABSTAINED, abstained),
             fallbacks: FixedCounters::new(sink, &FALLBACKS, fallbacks),
             response_errors: FixedCounters::new(sink, &RESPONSE_ERRORS, errors),
+            sessions: FixedCounters::new(sink, &SESSIONS, sources),
+            session_turns: FixedCounters::new(sink, &SESSION_TURNS, sources),
             in_flight: sink.gauge(&IN_FLIGHT),
             queued: sink.gauge(&QUEUED),
             snapshot_age: sink.gauge(&SNAPSHOT_AGE),
@@ -259,6 +266,20 @@ impl<M: MetricSink> Metrics<M> {
         self.add(Count::PromptBlocksMatched, prompt.matched.into());
     }
 
+    /// Counts a request of a session, and of a turn after the first the blocks that its endpoint had been
+    /// sent before.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn count_session(&self, session: &SessionTurn, prompt: PromptBlocks) {
+        if session.is_continued {
+            self.session_turns.increment(session.source);
+            self.add(Count::SessionBlocks, prompt.total.into());
+            self.add(Count::SessionBlocksMatched, prompt.matched.into());
+        } else {
+            self.sessions.increment(session.source);
+        }
+    }
+
     /// Counts the images, videos and audio of a request that its endpoint had been sent before.
     pub(crate) fn count_media(&self, MediaCount { matched, total }: MediaCount) {
         if total > 0 {
@@ -275,6 +296,8 @@ impl<M: MetricSink> Metrics<M> {
         self.abstained.flush();
         self.fallbacks.flush();
         self.response_errors.flush();
+        self.sessions.flush();
+        self.session_turns.flush();
         self.decision.flush();
         self.picks.flush();
         for counter in [&self.requests, &self.rewrites] {

@@ -24,6 +24,8 @@ impl<M: MetricSink> Metrics<M> {
         }
         self.rejected.add_to(&mut counts);
         self.abstained.add_to(&mut counts);
+        self.sessions.add_to(&mut counts);
+        self.session_turns.add_to(&mut counts);
         Totals { counts, is_shadow: false }
     }
 }

@@ -7,6 +7,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::policy::{MAX_RECORDED_BLOCKS, RECORDED_BLOCK_TOKENS, RecordSample};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::prompt::{BlockHashes, block_hashes};
+use endpoint_picker::request::session::{SessionName, SessionTurn};
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest};
@@ -27,27 +28,30 @@ pub(crate) struct RequestRecord {
 
 impl RequestRecord {
     /// The record of a request with a body that is decided now; `None`: it is not in the sample. `blocks` are
-    /// those of its prompt, with the tokens of a block, if a rule has cut it.
+    /// those of its prompt, with the tokens of a block, if a rule has cut it, and `turn` its place in its
+    /// session.
     #[cold]
     #[inline(never)]
     pub(crate) fn of(
         sample: RecordSample,
         request: &Request<'_>,
         pipeline: &Pipeline,
+        turn: Option<SessionTurn>,
         blocks: Option<(u32, BlockHashes)>,
         now: Duration,
     ) -> Option<Box<Self>> {
-        let session = pipeline.session(request.headers);
-        if session.is_some_and(|session| !sample.contains(session)) {
+        let name = pipeline.session_name(request).map(SessionName::hash);
+        if name.is_some_and(|name| !sample.contains(name)) {
             return None;
         }
         let (block_tokens, hashes) = blocks.unwrap_or_else(|| (RECORDED_BLOCK_TOKENS, hash(request)));
         let mut blocks = hashes.into_all();
-        // A request with neither session nor prompt is a session of its own.
-        let id = session.or_else(|| blocks.first().copied()).unwrap_or_else(|| micros(now));
-        if !sample.contains(id) {
+        // The first block stays in all turns of a session without a name; the key of its turns changes when
+        // its endpoint leaves. A request with neither name nor prompt is a session of its own.
+        if !sample.contains(name.or_else(|| blocks.first().copied()).unwrap_or_else(|| micros(now))) {
             return None;
         }
+        let session = name.or_else(|| turn.map(|turn| turn.key));
         blocks.truncate(MAX_RECORDED_BLOCKS);
         let model = Some(request.model).filter(|model| model.len() <= MAX_MODEL_BYTES);
         let entry = RecordedRequest {

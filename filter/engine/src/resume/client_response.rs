@@ -2,15 +2,22 @@
 
 use core::num::NonZeroU64;
 
-use super::event::{Event, Identity, TokensBefore};
+use super::api::StreamApi;
+use super::event::{Event, NewOutput};
+use super::identity::{Identity, TokensBefore};
 use super::lines::{self, DONE};
-use super::request::StreamApi;
+use super::transcript::{DifferentOutput, Place, Transcript};
+use super::typed_event::{TypedEvent, TypedIdentity, TypedOutput};
 
 /// The part of the response that the client has.
 #[derive(Debug, Default)]
 pub(super) struct ClientResponse {
     identity: Option<Identity>,
-    text: String,
+    typed: TypedIdentity,
+    /// The text behind which the current generation begins.
+    text_before: String,
+    /// The output of the current generation.
+    output: Transcript,
     /// Tokens of the text. Unless the server reports them in each event, an event with text counts as one.
     tokens: u64,
     /// Tokens at the end of the text that are only blanks.
@@ -19,7 +26,7 @@ pub(super) struct ClientResponse {
     has_role: bool,
     has_usage: bool,
     progress: ResponseProgressOfClient,
-    /// Tokens before the response that is received now; `None` during the first one.
+    /// Tokens before the current generation; `None` during the first response.
     before: Option<TokensBefore>,
     /// Blanks at the end of the text that the server generates again: templates remove them from the last
     /// message.
@@ -29,30 +36,34 @@ pub(super) struct ClientResponse {
 /// Progress of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum ResponseProgressOfClient {
-    /// A part of the text.
+    /// A part of the output.
     #[default]
-    Text,
-    /// The whole text, with the reason of its end.
-    WholeText,
+    Part,
+    /// The whole output, with the reason of its end.
+    Whole,
     /// All, with the marker of the end.
     Done,
 }
 
 impl ClientResponse {
     /// Writes an event with this data for the client: unchanged if it is of the first response, and otherwise
-    /// as a part of that response. Returns the text that is new to the client.
-    pub(super) fn add<'e>(
+    /// as a part of that response. Returns the bytes that are kept of its new output.
+    pub(super) fn add(
         &mut self,
         event: &[u8],
         data: &[u8],
-        read: &'e Event<'_>,
+        read: &Event<'_>,
         out: &mut Vec<u8>,
-    ) -> &'e str {
+    ) -> Result<usize, DifferentOutput> {
         let text = self.without_repeated(read.text());
+        let (has_finish, was_repeating) = (self.is_whole(), self.is_repeating());
+        let before = self.output.bytes();
+        let new = read.new_output(text, &mut self.output, has_finish)?;
         match (&self.identity, self.before) {
+            _ if was_repeating && self.output.bytes() == before && !new.is_finish => {}
             (Some(identity), Some(before)) => {
                 let keeps_role = !self.has_role;
-                if let Some(event) = identity.continue_with(data, text, before, keeps_role) {
+                if let Some(event) = identity.continue_with(data, &new, before, keeps_role) {
                     out.extend(lines::event(&event));
                 }
             }
@@ -62,12 +73,52 @@ impl ClientResponse {
                 out.extend(event);
             }
         }
-        self.count(read, text);
-        text
+        self.count(read, &new);
+        Ok(self.output.bytes() - before)
+    }
+
+    /// The same for an event with a type, which has this output.
+    pub(super) fn add_typed(
+        &mut self,
+        event: &[u8],
+        data: &[u8],
+        read: &TypedEvent<'_>,
+        output: &TypedOutput<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, DifferentOutput> {
+        let before = self.output.bytes();
+        let (text, is_new) = match output {
+            TypedOutput::Text(place, text) => {
+                let new = self.output.text(*place, text)?;
+                (Some(new), !new.is_empty())
+            }
+            TypedOutput::Event(place) => (None, self.output.event(*place)?),
+            TypedOutput::Ping | TypedOutput::Other => (None, true),
+        };
+        if !is_new {
+            self.typed.repeat(read);
+            return Ok(0);
+        }
+        let kept = if self.before.is_some() {
+            self.typed.continue_with(data, read, text, out)
+        } else {
+            out.extend(event);
+            self.typed.add(read)
+        };
+        let progress = match () {
+            () if read.is_end() => ResponseProgressOfClient::Done,
+            () if read.is_finish() => ResponseProgressOfClient::Whole,
+            () => ResponseProgressOfClient::Part,
+        };
+        self.progress = self.progress.max(progress);
+        Ok(kept + self.output.bytes() - before)
     }
 
     /// The text without the blanks at its beginning that the client has already.
     fn without_repeated<'t>(&mut self, text: &'t str) -> &'t str {
+        if self.repeated.is_empty() {
+            return text;
+        }
         let mut rest = text.chars();
         let mut repeated = self.repeated.chars();
         while let (Some(expected), Some(letter)) = (repeated.clone().next(), rest.clone().next())
@@ -81,10 +132,10 @@ impl ClientResponse {
         rest
     }
 
-    fn count(&mut self, read: &Event<'_>, text: &str) {
+    fn count(&mut self, read: &Event<'_>, output: &NewOutput<'_>) {
         self.has_role |= read.has_role();
         if read.is_finish() {
-            self.progress = self.progress.max(ResponseProgressOfClient::WholeText);
+            self.progress = self.progress.max(ResponseProgressOfClient::Whole);
         }
         let mut new = u64::from(!read.text().is_empty());
         if let Some(usage) = read.usage() {
@@ -95,7 +146,7 @@ impl ClientResponse {
             }
             self.has_usage = true;
         }
-        self.count_tokens(text, new);
+        self.count_tokens(output.text, new);
     }
 
     /// Counts this many tokens of this text.
@@ -106,18 +157,20 @@ impl ClientResponse {
     }
 
     /// The client has got an event of the first response with this text and nothing else that matters.
-    pub(super) fn add_plain(&mut self, text: &str) {
+    pub(super) fn add_plain(&mut self, text: &str) -> Result<(), DifferentOutput> {
         self.count_tokens(text, 1);
+        self.output.text(Place::TEXT, text).map(drop)
     }
 
-    /// Keeps text that the client got, for a later continuation.
-    pub(super) fn keep(&mut self, text: &str) {
-        self.text.push_str(text);
+    /// Frees the output of a response that will not be continued.
+    pub(super) fn forget_output(&mut self) {
+        self.text_before = String::new();
+        self.output.forget();
     }
 
-    /// Frees the text of a response that will not be continued.
-    pub(super) fn forget_text(&mut self) {
-        self.text = String::new();
+    /// Whether the client has output that the current response has not repeated yet.
+    pub(super) fn is_repeating(&self) -> bool {
+        self.output.is_repeating()
     }
 
     /// The client has the marker of the end.
@@ -129,38 +182,66 @@ impl ClientResponse {
         self.progress == ResponseProgressOfClient::Done
     }
 
-    /// Whether the client has the whole text.
-    pub(super) fn is_whole_text(&self) -> bool {
-        self.progress >= ResponseProgressOfClient::WholeText
+    /// Whether the client has the whole output.
+    pub(super) fn is_whole(&self) -> bool {
+        self.progress >= ResponseProgressOfClient::Whole
     }
 
     pub(super) fn has_usage(&self) -> bool {
         self.has_usage
     }
 
-    /// The text for the next request, and its tokens. Blanks at the end of a message are generated again.
-    pub(super) fn text(&self, api: StreamApi) -> (&str, u64) {
-        match api {
-            StreamApi::Chat => (self.text.trim_end(), self.tokens.saturating_sub(self.blank_tokens)),
-            StreamApi::Completions => (self.text.as_str(), self.tokens),
-        }
+    /// Whether the client has no other output than text.
+    pub(super) fn has_only_text(&self) -> bool {
+        self.output.only_text().is_some()
     }
 
-    /// The next response continues the [text](Self::text).
-    pub(super) fn begin_continuation(&mut self, api: StreamApi) {
-        let (text, tokens) = self.text(api);
-        let blanks = self.text.get(text.len()..).unwrap_or_default().to_owned();
-        self.repeated = blanks;
-        self.before = Some(TokensBefore { prompt: self.prompt_tokens, text: tokens });
-        self.tokens = tokens;
-        self.blank_tokens = 0;
+    /// The number of the client's last event, where events have numbers.
+    pub(super) fn sequence_number(&self) -> Option<u64> {
+        self.typed.sequence_number()
     }
 
-    /// The end of a response whose text is complete: the marker of the end, and before it the client's limit
+    /// Tokens of the client's text that are not generated again if its text is continued.
+    pub(super) fn tokens(&self, api: StreamApi) -> u64 {
+        self.tokens.saturating_sub(if api == StreamApi::Chat { self.blank_tokens } else { 0 })
+    }
+
+    /// The text for the request of the current generation, and its tokens.
+    pub(super) fn text_before(&self, api: StreamApi) -> (&str, u64) {
+        let text = match api {
+            // Blanks at the end of a message are generated again.
+            StreamApi::Chat => self.text_before.trim_end(),
+            StreamApi::Completions | StreamApi::Responses | StreamApi::Messages => &self.text_before,
+        };
+        (text, self.before.map_or(0, |before| before.text))
+    }
+
+    /// The next response continues the text.
+    pub(super) fn continue_text(&mut self, api: StreamApi) {
+        self.text_before.push_str(self.output.only_text().unwrap_or_default());
+        self.output.clear();
+        self.before = Some(TokensBefore { prompt: self.prompt_tokens, text: self.tokens(api) });
+        self.generate_again(api);
+    }
+
+    /// The next response has the output of the current generation again.
+    pub(super) fn generate_again(&mut self, api: StreamApi) {
+        let before = *self.before.get_or_insert(TokensBefore { prompt: self.prompt_tokens, text: 0 });
+        let (text, _) = self.text_before(api);
+        self.repeated = self.text_before.get(text.len()..).unwrap_or_default().to_owned();
+        (self.tokens, self.blank_tokens) = (before.text, 0);
+        self.output.repeat();
+        self.typed.begin_again();
+    }
+
+    /// The end of a response whose output is whole: the marker of the end, and before it the client's limit
     /// as the reason, unless the client has a reason.
     pub(super) fn last_events(&self, api: StreamApi) -> Vec<u8> {
+        if api.has_types() {
+            return lines::typed_event("message_stop", &r#"{"type":"message_stop"}"#);
+        }
         let is_chat = api == StreamApi::Chat;
-        let finish = self.identity.as_ref().filter(|_| !self.is_whole_text());
+        let finish = self.identity.as_ref().filter(|_| !self.is_whole());
         let mut last = finish.map(|identity| lines::event(&identity.at_limit(is_chat))).unwrap_or_default();
         last.extend(lines::event(DONE));
         last

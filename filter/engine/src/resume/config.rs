@@ -37,6 +37,14 @@ pub struct ResumeConfig {
     /// Seconds without a byte of a response after which its server has failed; absent: no limit. Longer than
     /// the longest wait for a first token.
     pub max_pause_seconds: Option<u64>,
+    /// Whether sampled requests with tools, reasoning or a grammar get a seed, so that another server can
+    /// generate their responses again.
+    #[serde(default = "default_add_seeds")]
+    pub add_seeds: bool,
+}
+
+fn default_add_seeds() -> bool {
+    true
 }
 
 fn default_resumptions() -> u32 {

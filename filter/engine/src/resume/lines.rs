@@ -1,5 +1,7 @@
 //! A stream of events, cut at their ends.
 
+use core::fmt::Display;
+
 /// The marker of the end of a stream.
 pub(super) const DONE: &str = "[DONE]";
 
@@ -69,6 +71,11 @@ pub(super) fn data(event: &[u8]) -> Option<&[u8]> {
 /// An event with this data.
 pub(super) fn event(data: &str) -> Vec<u8> {
     format!("data: {data}\n\n").into_bytes()
+}
+
+/// An event of this type with this data.
+pub(super) fn typed_event(kind: &str, data: &impl Display) -> Vec<u8> {
+    format!("event: {kind}\ndata: {data}\n\n").into_bytes()
 }
 
 #[cfg(test)]

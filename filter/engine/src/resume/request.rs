@@ -6,78 +6,8 @@ use hashbrown::HashSet;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// The APIs whose streams can be resumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamApi {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/completions`.
-    Completions,
-}
-
-impl StreamApi {
-    /// The API of a request with this method and path, which may have a prefix and a query.
-    pub fn of(method: &[u8], path: &[u8]) -> Option<Self> {
-        let path = path.split(|&byte| byte == b'?').next()?;
-        match () {
-            () if method != b"POST" => None,
-            () if path.ends_with(b"/chat/completions") => Some(Self::Chat),
-            () if path.ends_with(b"/completions") => Some(Self::Completions),
-            () => None,
-        }
-    }
-}
-
-/// Why a stream cannot be resumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unresumable {
-    /// The request's body is not a JSON object without repeated members, or has an unexpected value where the
-    /// text continues.
-    Unreadable,
-    /// The request asks for several responses.
-    SeveralChoices,
-    /// The request asks for log probabilities or tokens, which the continuation would count from its own
-    /// beginning.
-    TokenDetails,
-    /// The response has to follow a grammar, which a server would begin again.
-    StructuredOutput,
-    /// Another field of the request that a continuation would not keep, such as `echo` or `suffix`.
-    OtherField,
-    /// A completion without a limit on its tokens: a server's own default, 16 in vLLM and SGLang, would count
-    /// again in the continuation.
-    NoLimit,
-    /// Request and text are larger than a stream may keep, or all streams together.
-    TooLarge,
-    /// The response is not streamed.
-    NotStreamed,
-}
-
-impl Unresumable {
-    /// The value of the metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreadable => "unreadable",
-            Self::SeveralChoices => "several_choices",
-            Self::TokenDetails => "token_details",
-            Self::StructuredOutput => "structured_output",
-            Self::OtherField => "other_field",
-            Self::NoLimit => "no_limit",
-            Self::TooLarge => "too_large",
-            Self::NotStreamed => "not_streamed",
-        }
-    }
-
-    /// The reasons that streams have, in the order of their declaration.
-    pub(super) const OF_STREAMS: [Self; 7] = [
-        Self::Unreadable,
-        Self::SeveralChoices,
-        Self::TokenDetails,
-        Self::StructuredOutput,
-        Self::OtherField,
-        Self::NoLimit,
-        Self::TooLarge,
-    ];
-}
+use super::api::StreamApi;
+use super::unresumable::{Unresumable, obstacle};
 
 /// A request whose response can be continued.
 #[derive(Debug)]
@@ -87,6 +17,9 @@ pub struct ResumableRequest {
     max_tokens: Option<u64>,
     /// The response ends with an event that has the usage.
     has_usage: bool,
+    /// A server can continue a text. Otherwise it generates the whole response again.
+    continues_text: bool,
+    needs_seed: bool,
 }
 
 /// The members of an object, in their order and as they are written.
@@ -111,6 +44,9 @@ impl ResumableRequest {
         let mut has_usage = false;
         let mut continues = false;
         let mut text = None;
+        let mut has_grammar = false;
+        let mut has_agent = api.has_types();
+        let mut is_sampled = true;
         let members = members(&body)?;
         if !members.iter().any(|(name, value)| name == "stream" && value.get() == "true") {
             return Err(Unresumable::NotStreamed);
@@ -129,20 +65,26 @@ impl ResumableRequest {
                     max_tokens = max_tokens.into_iter().chain(limit).min();
                 }
                 "continue_final_message" => continues = value.get() == "true",
-                "messages" if api == StreamApi::Chat => text = Some(value),
-                "prompt" if api == StreamApi::Completions => text = Some(value),
+                "seed" => is_sampled = false,
+                "temperature" => is_sampled &= read::<Option<f64>>(value)? != Some(0.0),
+                _ if name == api.prompt() => text = Some(value),
                 _ => {}
             }
+            has_grammar |= is_grammar(&name, value);
+            has_agent |= AGENT_FIELDS.contains(&&*name) && !matches!(value.get(), "null" | "[]" | "{}");
         }
         let text = text.ok_or(Unresumable::Unreadable)?;
         match api {
             StreamApi::Chat => messages(text, continues).map(drop)?,
             StreamApi::Completions => read::<String>(text).map(drop)?,
+            StreamApi::Responses | StreamApi::Messages => {}
         }
         if api == StreamApi::Completions && max_tokens.is_none() {
             return Err(Unresumable::NoLimit);
         }
-        Ok(Self { api, body, max_tokens, has_usage })
+        let needs_seed = is_sampled && (has_grammar || has_agent);
+        let continues_text = !has_grammar && !api.has_types();
+        Ok(Self { api, body, max_tokens, has_usage, continues_text, needs_seed })
     }
 
     /// The API.
@@ -153,6 +95,23 @@ impl ResumableRequest {
     /// The body as the client has sent it.
     pub fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// Whether another server can continue a text of the response, in place of generating all of it again.
+    pub(super) fn continues_text(&self) -> bool {
+        self.continues_text
+    }
+
+    /// Whether servers generate equal responses only with a seed, and the client has set none.
+    pub fn needs_seed(&self) -> bool {
+        self.needs_seed
+    }
+
+    /// Sets the seed of a request that [needs one](Self::needs_seed). Returns the number of bytes added.
+    pub fn set_seed(&mut self, seed: u32) -> usize {
+        let before = self.body.len();
+        add_seed(&mut self.body, seed);
+        self.body.len() - before
     }
 
     /// Frees the body of a request that will not be sent again.
@@ -203,36 +162,26 @@ impl ResumableRequest {
     }
 }
 
-/// The reason why a request with this member is not resumed, if it is one.
-fn obstacle(name: &str, value: &RawValue) -> Option<Unresumable> {
-    let is_off = |value: &RawValue| matches!(value.get(), "null" | "false" | "0");
+/// Adds a seed to the body of a request that has none.
+pub fn add_seed(body: &mut Vec<u8>, seed: u32) {
+    if let Some(begin) = body.iter().position(|&byte| byte == b'{') {
+        body.splice(begin..=begin, format!("{{\"seed\":{seed},").into_bytes());
+    }
+}
+
+/// Members of a request whose response may have tool calls or reasoning.
+const AGENT_FIELDS: [&str; 6] =
+    ["tools", "reasoning", "reasoning_effort", "include_reasoning", "thinking", "chat_template_kwargs"];
+
+/// Whether this member has the response follow a grammar, which a server would begin again behind a text.
+fn is_grammar(name: &str, value: &RawValue) -> bool {
     match name {
-        "n" | "best_of" if !matches!(value.get(), "null" | "1") => Some(Unresumable::SeveralChoices),
-        "use_beam_search" if !is_off(value) => Some(Unresumable::SeveralChoices),
-        "logprobs" if !matches!(value.get(), "null" | "false") => Some(Unresumable::TokenDetails),
-        "top_logprobs" | "prompt_logprobs" | "return_token_ids" | "return_tokens_as_token_ids"
-            if !is_off(value) =>
-        {
-            Some(Unresumable::TokenDetails)
-        }
         "response_format" if value.get() != "null" => {
-            let is_text = serde_json::from_str(value.get())
-                .is_ok_and(|format: ResponseFormat<'_>| format.kind == "text");
-            (!is_text).then_some(Unresumable::StructuredOutput)
+            serde_json::from_str(value.get()).map_or(true, |format: ResponseFormat<'_>| format.kind != "text")
         }
         "guided_json" | "guided_regex" | "guided_choice" | "guided_grammar" | "structured_outputs"
-        | "structural_tag" | "regex" | "ebnf" | "json_schema"
-            if value.get() != "null" =>
-        {
-            Some(Unresumable::StructuredOutput)
-        }
-        "echo" if !is_off(value) => Some(Unresumable::OtherField),
-        "suffix" | "prompt_embeds" | "audio" | "modalities" | "kv_transfer_params"
-            if value.get() != "null" =>
-        {
-            Some(Unresumable::OtherField)
-        }
-        _ => None,
+        | "structural_tag" | "regex" | "ebnf" | "json_schema" => value.get() != "null",
+        _ => false,
     }
 }
 
@@ -339,19 +288,6 @@ mod tests {
     }
 
     #[test]
-    fn the_api_is_that_of_the_path() {
-        for (method, path, api) in [
-            ("POST", "/v1/chat/completions", Some(StreamApi::Chat)),
-            ("POST", "/openai/v1/completions?a=/chat/completions", Some(StreamApi::Completions)),
-            ("GET", "/v1/chat/completions", None),
-            ("POST", "/v1/chat/completions/x", None),
-            ("POST", "/v1/embeddings", None),
-        ] {
-            assert_eq!(StreamApi::of(method.as_bytes(), path.as_bytes()), api, "{method} {path}");
-        }
-    }
-
-    #[test]
     fn a_chat_continues_with_the_text_as_the_last_message() {
         let request =
             chat(r#", "max_tokens": 10, "min_tokens": 2, "seed": 1, "add_generation_prompt": true"#).unwrap();
@@ -400,9 +336,11 @@ mod tests {
             (r#", "logprobs": 0"#, TokenDetails),
             (r#", "top_logprobs": 5"#, TokenDetails),
             (r#", "return_token_ids": true"#, TokenDetails),
-            (r#", "response_format": {"type": "json_object"}"#, StructuredOutput),
-            (r#", "response_format": 1"#, StructuredOutput),
-            (r#", "guided_regex": "a""#, StructuredOutput),
+            (r#", "previous_response_id": "resp_1""#, StoredState),
+            (r#", "conversation": {"id": "conv_1"}"#, StoredState),
+            (r#", "background": true"#, StoredState),
+            (r#", "include": ["message.output_text.logprobs"]"#, TokenDetails),
+            (r#", "temperature": "hot""#, Unreadable),
             (r#", "echo": true"#, OtherField),
             (r#", "suffix": "x""#, OtherField),
             (r#", "max_tokens": -1"#, Unreadable),
@@ -415,6 +353,7 @@ mod tests {
             r#", "n": 1, "best_of": null, "logprobs": false, "top_logprobs": 0, "echo": false"#,
             r#", "response_format": {"type": "text"}, "guided_json": null, "max_tokens": null, "stream_options": null"#,
             r#", "tools": [{"type": "function"}], "unknown": {}"#,
+            r#", "response_format": 1, "previous_response_id": null, "background": false"#,
         ] {
             chat(fields).unwrap();
         }
@@ -429,5 +368,33 @@ mod tests {
         assert_eq!(read(StreamApi::Completions, list), Unreadable);
         let unlimited = r#"{"prompt": "a", "stream": true, "max_tokens": null}"#;
         assert_eq!(read(StreamApi::Completions, unlimited), NoLimit);
+    }
+
+    #[test]
+    fn a_response_that_is_generated_again_needs_a_seed_if_it_is_sampled() {
+        for (fields, continues_text, needs_seed) in [
+            ("", true, false),
+            (r#", "tools": [], "temperature": 1"#, true, false),
+            (r#", "tools": [{"type": "function"}]"#, true, true),
+            (r#", "tools": [{"type": "function"}], "temperature": 0.0"#, true, false),
+            (r#", "tools": [{"type": "function"}], "temperature": 0.5, "seed": 1"#, true, false),
+            (r#", "reasoning_effort": "low""#, true, true),
+            (r#", "response_format": {"type": "text"}, "guided_json": null"#, true, false),
+            (r#", "response_format": {"type": "json_object"}"#, false, true),
+            (r#", "guided_regex": "a""#, false, true),
+        ] {
+            let request = chat(fields).unwrap();
+            assert_eq!(
+                (request.continues_text(), request.needs_seed()),
+                (continues_text, needs_seed),
+                "{fields}"
+            );
+        }
+        let typed = |api, body: &str| ResumableRequest::read(api, body.into()).unwrap();
+        let mut response = typed(StreamApi::Responses, r#" {"input": "hi", "stream": true}"#);
+        assert!(response.needs_seed() && !response.continues_text());
+        assert_eq!(response.set_seed(7), r#""seed":7,"#.len());
+        assert_eq!(response.body(), br#" {"seed":7,"input": "hi", "stream": true}"#);
+        assert!(typed(StreamApi::Messages, r#"{"messages": [], "stream": true}"#).needs_seed());
     }
 }

@@ -6,10 +6,11 @@ use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use endpoint_picker::response::reader::is_stream;
 
 use super::client_response::ClientResponse;
-use super::event::{Event, OtherOutput};
+use super::event::Event;
 use super::lines::{self, DONE, Events};
 use super::plain_event::PlainEvent;
 use super::request::ResumableRequest;
+use super::typed_event::{TypedEvent, TypedOutput};
 use crate::budget::KeptBytes;
 
 /// Why a client's stream is cut.
@@ -19,11 +20,9 @@ pub enum Cut {
     NotEvents,
     /// An event is of an unknown form, or larger than a stream may keep.
     UnreadableEvent,
-    /// A tool call has begun.
-    ToolCall,
-    /// The server separates reasoning from text, and would begin with reasoning again.
-    Reasoning,
-    /// Other output than text.
+    /// The server that generates the response again has other output than the client.
+    DifferentOutput,
+    /// An error, or output that servers do not generate again, such as that of their own tools.
     OtherOutput,
     /// Request and text are larger than a stream may keep, or all streams together.
     TooLarge,
@@ -47,8 +46,7 @@ impl Cut {
         match self {
             Self::NotEvents => "not_events",
             Self::UnreadableEvent => "unreadable_event",
-            Self::ToolCall => "tool_call",
-            Self::Reasoning => "reasoning",
+            Self::DifferentOutput => "different_output",
             Self::OtherOutput => "other_output",
             Self::TooLarge => "too_large",
             Self::UsageLost => "usage_lost",
@@ -61,11 +59,10 @@ impl Cut {
     }
 
     /// All reasons, in the order of their declaration.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::NotEvents,
         Self::UnreadableEvent,
-        Self::ToolCall,
-        Self::Reasoning,
+        Self::DifferentOutput,
         Self::OtherOutput,
         Self::TooLarge,
         Self::UsageLost,
@@ -121,6 +118,8 @@ pub struct Resumption {
     resumptions: u32,
     client: ClientResponse,
     part: ReceivedResponse,
+    /// Bytes have passed that may end within an event.
+    has_passed: bool,
     events: Events,
     /// The last event of the first response that had only text.
     plain: Option<PlainEvent>,
@@ -130,6 +129,8 @@ pub struct Resumption {
     deaths: u32,
     /// The reason why the stream will not be resumed.
     obstacle: Option<Cut>,
+    /// The reason why the client gets nothing more.
+    failure: Option<Cut>,
 }
 
 impl Resumption {
@@ -142,11 +143,13 @@ impl Resumption {
             resumptions: 0,
             client: ClientResponse::default(),
             part: ReceivedResponse::Awaited,
+            has_passed: false,
             events: Events::default(),
             plain: None,
             unserved: 0,
             deaths: 0,
             obstacle: None,
+            failure: None,
         }
     }
 
@@ -177,7 +180,7 @@ impl Resumption {
         let may_another_serve = REFUSALS.contains(&status) || has_failed && !is_first;
         match () {
             () if is_first && (!may_another_serve || self.unserved + 1 >= MAX_SERVERS) => {
-                self.part = ReceivedResponse::Passes;
+                self.pass();
                 Ok(())
             }
             () if may_another_serve => Err(self.repeat()),
@@ -185,8 +188,26 @@ impl Resumption {
         }
     }
 
+    /// The reason why the current response is not a part of the client's any more.
+    pub fn failure(&self) -> Option<Cut> {
+        self.failure
+    }
+
+    /// The event that tells the client of a cut for this reason; empty if its response has no such events.
+    pub fn error_event(&self, cut: Cut) -> Vec<u8> {
+        if self.has_passed {
+            return Vec::new();
+        }
+        let message =
+            format!("the model server failed, and no other continued the response: {}", cut.as_str());
+        self.request.api().error(&message, self.client.sequence_number())
+    }
+
     /// A chunk of a response has arrived. Returns the bytes for the client, nearly always the chunk itself.
     pub fn chunk<'c>(&mut self, chunk: &'c [u8]) -> Cow<'c, [u8]> {
+        if self.failure.is_some() {
+            return Cow::Borrowed(&[]);
+        }
         if self.part != ReceivedResponse::Events || self.events.partial() == 0 && self.is_plain(chunk) {
             return Cow::Borrowed(chunk);
         }
@@ -197,41 +218,56 @@ impl Resumption {
         if is_too_long {
             self.give_up(Cut::UnreadableEvent);
         }
-        if is_too_long || (self.obstacle.is_some() && self.resumptions == 0) {
+        if self.failure.is_some() {
+            events.take_partial();
+        } else if is_too_long || (self.obstacle.is_some() && self.resumptions == 0) {
             // Nothing is read of the response any more.
             out.extend(events.take_partial());
-            self.part = ReceivedResponse::Passes;
+            self.pass();
         }
         self.events = events;
         Cow::Owned(out)
     }
 
+    /// The rest of the response passes unchanged.
+    fn pass(&mut self) {
+        (self.part, self.has_passed) = (ReceivedResponse::Passes, true);
+    }
+
     /// Whether this is one event of the first response that has only text. Its text is kept.
     fn is_plain(&mut self, event: &[u8]) -> bool {
         let Some(text) = self.plain.as_ref().and_then(|plain| plain.text_of(event)) else { return false };
-        self.client.add_plain(text);
-        self.keep(text);
+        if self.client.add_plain(text).is_err() {
+            return false;
+        }
+        self.keep(text.len());
         true
     }
 
-    fn keep(&mut self, text: &str) {
+    /// The client has got this many bytes of output.
+    fn keep(&mut self, bytes: usize) {
         self.deaths = 0;
-        if self.kept.grow(text.len()) {
-            self.client.keep(text);
-        } else {
+        if !self.kept.grow(bytes) {
             self.give_up(Cut::TooLarge);
         }
     }
 
+    /// The stream will not be resumed after the current response.
     fn give_up(&mut self, cut: Cut) {
+        if self.client.is_repeating() {
+            self.failure.get_or_insert(cut);
+        }
         self.obstacle.get_or_insert(cut);
         self.plain = None;
-        self.client.forget_text();
+        self.client.forget_output();
         self.request.forget_body();
         self.kept.release();
     }
 
     fn event(&mut self, event: &[u8], out: &mut Vec<u8>) {
+        if self.failure.is_some() {
+            return;
+        }
         if self.obstacle.is_some() && self.resumptions == 0 {
             return out.extend(event);
         }
@@ -240,31 +276,74 @@ impl Resumption {
         }
         let Some(data) = lines::data(event) else { return out.extend(event) };
         if data == DONE.as_bytes() {
+            if self.client.is_repeating() {
+                return self.give_up(Cut::DifferentOutput);
+            }
             self.client.finish();
             return out.extend(event);
         }
-        let Some(read) = Event::read(data) else {
-            self.give_up(Cut::UnreadableEvent);
-            return out.extend(event);
+        let read = if self.request.api().has_types() {
+            self.typed_event(event, data, out)
+        } else {
+            self.untyped_event(event, data, out)
         };
-        let text = self.client.add(event, data, &read, out);
-        if let Some(other) = read.other_output() {
-            return self.give_up(match other {
-                OtherOutput::ToolCall => Cut::ToolCall,
-                OtherOutput::Reasoning => Cut::Reasoning,
-                OtherOutput::Error | OtherOutput::Other => Cut::OtherOutput,
-            });
+        match read {
+            Ok(0) => {}
+            Ok(bytes) if self.obstacle.is_none() => self.keep(bytes),
+            Ok(_) => {}
+            Err(cut) => self.give_up(cut),
         }
-        if self.obstacle.is_none() && !text.is_empty() {
-            if self.resumptions == 0 {
-                self.plain = PlainEvent::of(event, &read);
-            }
-            self.keep(text);
+    }
+
+    /// An event of a chat or completion. Returns the bytes that are kept of it, or the reason why the stream
+    /// will not be resumed.
+    fn untyped_event(&mut self, event: &[u8], data: &[u8], out: &mut Vec<u8>) -> Result<usize, Cut> {
+        let Some(read) = Event::read(data) else {
+            self.pass_unread(event, out);
+            return Err(Cut::UnreadableEvent);
+        };
+        let is_other = read.has_other_output();
+        if is_other && self.client.is_repeating() {
+            return Err(Cut::OtherOutput);
+        }
+        let new = self.client.add(event, data, &read, out).map_err(|_| Cut::DifferentOutput)?;
+        if is_other {
+            return Err(Cut::OtherOutput);
+        }
+        if new > 0 && self.resumptions == 0 && self.obstacle.is_none() {
+            self.plain = PlainEvent::of(event, &read);
+        }
+        Ok(new)
+    }
+
+    /// The same for an event with a type.
+    fn typed_event(&mut self, event: &[u8], data: &[u8], out: &mut Vec<u8>) -> Result<usize, Cut> {
+        let read = TypedEvent::read(data);
+        let Some((read, output)) = read.and_then(|read| read.output().map(|output| (read, output))) else {
+            self.pass_unread(event, out);
+            return Err(Cut::UnreadableEvent);
+        };
+        let is_other = output == TypedOutput::Other;
+        if is_other && self.client.is_repeating() {
+            return Err(Cut::OtherOutput);
+        }
+        let new =
+            self.client.add_typed(event, data, &read, &output, out).map_err(|_| Cut::DifferentOutput)?;
+        if is_other { Err(Cut::OtherOutput) } else { Ok(new) }
+    }
+
+    /// An event of an unknown form passes, unless it could be one that the client has.
+    fn pass_unread(&self, event: &[u8], out: &mut Vec<u8>) {
+        if !self.client.is_repeating() {
+            out.extend(event);
         }
     }
 
     /// The response has ended: with a reset, or in the server's own way.
     pub fn end(&mut self, is_reset: bool) -> End {
+        if let Some(cut) = self.failure {
+            return End::Cut(cut);
+        }
         match core::mem::replace(&mut self.part, ReceivedResponse::Awaited) {
             ReceivedResponse::Awaited => return self.repeat(),
             ReceivedResponse::Passes if is_reset => return End::Cut(self.obstacle.unwrap_or(Cut::NotEvents)),
@@ -287,20 +366,21 @@ impl Resumption {
         if self.unserved >= MAX_SERVERS {
             return End::Cut(if self.resumptions == 0 { Cut::NotSent } else { Cut::Refused });
         }
-        let (text, tokens) = self.client.text(self.request.api());
+        let (text, tokens) = self.client.text_before(self.request.api());
         self.request.continuation(text, tokens).map_or(End::Cut(Cut::UnreadableEvent), End::Repeat)
     }
 
     fn next(&mut self) -> End {
         let api = self.request.api();
-        let (text, tokens) = self.client.text(api);
-        let is_at_limit = self.request.max_tokens().is_some_and(|limit| tokens >= limit);
-        if self.client.is_whole_text() || is_at_limit {
-            return if self.request.has_usage() && !self.client.has_usage() {
-                End::Cut(Cut::UsageLost)
-            } else {
-                End::Complete(self.client.last_events(api))
-            };
+        let continues_text = self.request.continues_text() && self.client.has_only_text();
+        let is_within_limit =
+            self.request.max_tokens().is_none_or(|limit| !continues_text || self.client.tokens(api) < limit);
+        let lacks_usage = self.request.has_usage() && !self.client.has_usage();
+        match () {
+            () if is_within_limit && !self.client.is_whole() => {}
+            () if !lacks_usage => return End::Complete(self.client.last_events(api)),
+            () if continues_text => return End::Cut(Cut::UsageLost),
+            () => {}
         }
         if self.resumptions >= self.max_resumptions {
             return End::Cut(Cut::TooManyResumptions);
@@ -309,10 +389,14 @@ impl Resumption {
         if self.deaths >= MAX_DEATHS {
             return End::Cut(Cut::TwoServersDied);
         }
-        let Ok(body) = self.request.continuation(text, tokens) else { return End::Cut(Cut::UnreadableEvent) };
         self.resumptions += 1;
         self.plain = None;
-        self.client.begin_continuation(api);
-        End::Resume(body)
+        if continues_text {
+            self.client.continue_text(api);
+        } else {
+            self.client.generate_again(api);
+        }
+        let (text, tokens) = self.client.text_before(api);
+        self.request.continuation(text, tokens).map_or(End::Cut(Cut::UnreadableEvent), End::Resume)
     }
 }

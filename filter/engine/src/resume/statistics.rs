@@ -5,8 +5,8 @@ use endpoint_picker_wire::statistics::{
     CUT_STREAMS, RESUMABLE_STREAMS, RESUMED_STREAMS, Statistic, UNRESUMABLE_STREAMS,
 };
 
-use super::request::Unresumable;
 use super::resumption::Cut;
+use super::unresumable::Unresumable;
 use crate::metrics::{Labels, Metric, MetricSink};
 
 /// The counters of one configuration.

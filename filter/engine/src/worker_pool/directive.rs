@@ -15,6 +15,7 @@ use endpoint_picker::pipeline::Scratch;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::load::Reservation;
 use endpoint_picker::pool::{Endpoint, Endpoints};
+use endpoint_picker::request::session::SessionTurn;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker::state::prefix::{SentPrompt, UsagePrediction};
 
@@ -37,6 +38,8 @@ pub struct Directive {
     pub served_models: Vec<ServedModelRun>,
     /// The record of the request, if it is recorded.
     pub(crate) record: Option<Box<RequestRecord>>,
+    /// The request's place in its session, if that is known.
+    pub session: Option<SessionTurn>,
 }
 
 impl Directive {
@@ -58,7 +61,14 @@ impl From<Outcome> for Directive {
             Outcome::Abstain { reason, within } => Action::Abstain { reason, within },
             Outcome::Route(_) => Action::Reject(Rejection::no_candidates()),
         };
-        Self { action, explanation: None, agreement: None, served_models: Vec::new(), record: None }
+        Self {
+            action,
+            explanation: None,
+            agreement: None,
+            served_models: Vec::new(),
+            record: None,
+            session: None,
+        }
     }
 }
 
@@ -257,6 +267,7 @@ impl PoolView {
         let explanation = explain.then(|| self.explanation(&decided, routing));
         let PoolDecision { mut decision, compared, .. } = decided;
         let served_models = core::mem::take(&mut decision.served_models);
+        let session = decision.session;
         let (action, agreement) = match compared {
             None => (self.action(decision, (request.subset.is_hint(), now), scratch), None),
             Some(Compared::Shadow(shadow)) => {
@@ -265,7 +276,7 @@ impl PoolView {
             }
             Some(Compared::Other(pick, agreement)) => (self.pass(decision, &pick, now), Some(agreement)),
         };
-        Directive { action, explanation, agreement, served_models, record: None }
+        Directive { action, explanation, agreement, served_models, record: None, session }
     }
 
     #[cold]

@@ -172,7 +172,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         if let (Some(sample), Some(prepared)) = (view.policy().record, prepared) {
             let Routing { request, now, .. } = *routing;
             let pipeline = &view.topology().pipeline;
-            directive.record = RequestRecord::of(sample, request, pipeline, prepared.into_blocks(), now);
+            let (turn, blocks) = (directive.session, prepared.into_blocks());
+            directive.record = RequestRecord::of(sample, request, pipeline, turn, blocks, now);
         }
         directive
     }

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+// The model server has sockets.
+#[cfg(not(target_family = "wasm"))]
+mod agents;
 mod answers;
 mod attribute_reports;
 mod bodies;
@@ -32,6 +35,7 @@ mod ranks;
 mod records;
 mod reports;
 mod resumption;
+mod sessions;
 mod shadow_mode;
 mod sink;
 mod snapshots;

@@ -206,6 +206,7 @@ impl Fixture {
             cached: None,
             max_output_tokens: spec.max_output_tokens,
             stored: None,
+            session: None,
             headers: Headers(&headers),
             subset: match &spec.subset {
                 Some(listed) => Subset::from_items(listed.iter().map(String::as_str)),

@@ -8,6 +8,7 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
+use endpoint_picker::request::session::SessionTurn;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::{AgentRequest, AgentResponse};
 use endpoint_picker_engine::ledger::changes_of;
@@ -60,7 +61,7 @@ impl Proxy {
         let matched = decision.prompt.matched;
         let changes = changes_of(&mut decision, ledger.pool());
         self.peer.apply(changes);
-        Decided { destination, matched }
+        Decided { destination, matched, session: decision.session }
     }
 
     pub(crate) fn loads(&self) -> Vec<Load> {
@@ -82,6 +83,7 @@ impl Proxy {
 pub(crate) struct Decided {
     pub(crate) destination: usize,
     pub(crate) matched: u32,
+    pub(crate) session: Option<SessionTurn>,
 }
 
 pub(crate) fn client(sender: u64, epoch: u64) -> SharingClient {

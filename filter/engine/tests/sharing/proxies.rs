@@ -9,7 +9,7 @@ use endpoint_picker_engine::testing;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::{Changes, Sync};
 
-use crate::fixture::{AgentFeed, Decided, NONE, ONE, Proxy, START, TICK, key, message, round};
+use crate::fixture::{AgentFeed, NONE, ONE, Proxy, START, TICK, key, message, round};
 
 fn change(host: u16, kind: ChangeKind) -> Change {
     Change::Endpoint { endpoint: key(host), kind }
@@ -30,6 +30,20 @@ fn a_prompt_of_one_proxy_is_warm_in_another() {
     assert_eq!(second.destination, first.destination);
     assert_eq!(two.peer.ledger().requests_in_flight(), 2, "the first is in flight in the other proxy");
     assert_eq!(two.peer.ledger().picks().iter().sum::<u64>(), 1, "picks are its own");
+}
+
+#[test]
+fn a_session_that_began_at_one_proxy_is_continued_at_another() {
+    let (mut one, mut two) = (Proxy::new(1), Proxy::new(2));
+    let mut agent = AgentFeed::new(9);
+    round(&mut agent, &mut [&mut one, &mut two], START);
+    let turns = ["a turn of a conversation ", "a turn of a conversation a turn of a conversation "];
+    let first = one.decide(turns[0], START).session.unwrap();
+    let alone = two.decide("another conversation, from elsewhere ", START).session.unwrap();
+    round(&mut agent, &mut [&mut one, &mut two], START + TICK);
+    let second = two.decide(turns[1], START + TICK).session.unwrap();
+    assert!(!first.is_continued && !alone.is_continued && second.is_continued);
+    assert!(second.key == first.key && alone.key != first.key);
 }
 
 #[test]
@@ -76,7 +90,7 @@ fn a_proxy_that_starts_learns_the_recent_prompts_at_once_also_their_beginnings()
     now += TICK;
     round(&mut late, &mut [&mut one, &mut three], now);
     let third = three.decide(&more, now);
-    assert_eq!(third, Decided { destination: first.destination, matched: second.matched });
+    assert_eq!((third.destination, third.matched), (first.destination, second.matched));
 }
 
 #[test]

@@ -72,6 +72,7 @@ impl Stream {
             request.replace_body(part, &[]);
         }
         own.limit_pauses(request);
+        let sent = own.with_seed(sent);
         own.send(request, server, sent);
         self.own = Some(Box::new(own));
         Outcome::Taken

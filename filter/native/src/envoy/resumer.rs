@@ -6,12 +6,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use endpoint_picker_engine::budget::{Budget, KeptBytes, UsedBytes};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{
-    Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable,
+    Cut, End, ResumableRequest, ResumeConfig, ResumeMetrics, Resumption, StreamApi, Unresumable, add_seed,
 };
 use parking_lot::Mutex;
 
@@ -203,6 +204,8 @@ pub(crate) struct OwnStream {
     actions: VecDeque<Action>,
     /// Servers that have failed the client's request.
     failed: Vec<SocketAddr>,
+    /// The seed that the picker has added to the request.
+    seed: Option<u32>,
     /// Events of responses; `None` if pauses are not limited.
     paced: Option<(Arc<AtomicU32>, Subscription<Paced>)>,
 }
@@ -230,14 +233,26 @@ pub(super) fn stream_api(request: &RequestHandle<'_>) -> Option<StreamApi> {
     StreamApi::of(&method, &path)
 }
 
+/// A seed that no client can foresee. Engines read seeds as signed numbers.
+fn random_seed() -> u32 {
+    let random = RandomState::new().hash_one(());
+    u32::try_from(random >> 33).unwrap_or_default()
+}
+
 impl OwnStream {
     /// A request with this body.
     ///
     /// # Errors
     /// The reason why it cannot be resumed.
     pub(super) fn new(resumer: &Arc<Resumer>, api: StreamApi, body: KeptBody) -> Result<Self, Unresumable> {
-        let request = ResumableRequest::read(api, body.bytes)?;
-        let course = Resumption::new(request, body.kept, resumer.config.max_resumptions);
+        let KeptBody { bytes, mut kept } = body;
+        let mut request = ResumableRequest::read(api, bytes)?;
+        let seed = (resumer.config.add_seeds && request.needs_seed()).then(random_seed);
+        let added = seed.map_or(0, |seed| request.set_seed(seed));
+        if !kept.grow(added) {
+            return Err(Unresumable::TooLarge);
+        }
+        let course = Resumption::new(request, kept, resumer.config.max_resumptions);
         resumer.metrics.count_resumable();
         Ok(Self {
             resumer: Arc::clone(resumer),
@@ -249,8 +264,17 @@ impl OwnStream {
             unread: KeptBytes::new(&resumer.unread),
             actions: VecDeque::new(),
             failed: Vec::new(),
+            seed,
             paced: None,
         })
+    }
+
+    /// The first request's body with the seed that the picker has added.
+    pub(super) fn with_seed(&self, mut body: Vec<u8>) -> Vec<u8> {
+        if let Some(seed) = self.seed {
+            add_seed(&mut body, seed);
+        }
+        body
     }
 
     /// Limits the pauses of responses, if the setting does.
@@ -371,6 +395,10 @@ impl OwnStream {
     pub(super) fn pass_chunk(&mut self, chunk: &[u8]) -> bool {
         let replacement = self.request.replacement.take();
         let bytes = self.course.chunk(replacement.as_deref().unwrap_or(chunk));
+        if let Some(cut) = self.course.failure() {
+            self.cut(cut);
+            return false;
+        }
         if self.full_buffers > 0 && !self.unread.grow(bytes.len()) {
             self.cut(Cut::SlowClient);
             return false;
@@ -432,6 +460,10 @@ impl OwnStream {
     pub(super) fn cut(&mut self, reason: Cut) {
         self.resumer.metrics.count_cut(reason);
         self.end_early();
+        let event = if self.has_sent_head { self.course.error_event(reason) } else { Vec::new() };
+        if !event.is_empty() {
+            self.actions.push_front(Action::Chunk { bytes: event, is_last: false });
+        }
     }
 
     /// Ends the client's stream: by a reset, or if its response has not begun, by an error.

@@ -3,7 +3,7 @@
 
 use endpoint_picker_engine::testing::{busy_reading, snapshot, topology};
 use endpoint_picker_wire::{Message as _, v1};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::envoy::{Next, Request};
 use crate::pool::{self, Pool};
@@ -41,9 +41,21 @@ pub(crate) fn pool_of(case: &str) -> Pool {
 
 /// The usual chat, with 2 KB of text.
 pub(crate) fn body() -> Vec<u8> {
+    chat().to_string().into_bytes()
+}
+
+/// The same with a name of its session.
+#[allow(dead_code, reason = "the bench has no such column")]
+pub(crate) fn named_body() -> Vec<u8> {
+    let mut chat = chat();
+    chat["prompt_cache_key"] = "0c9de1a5-7f0b-4f64-93dd-2b8a3d1f6a11".into();
+    chat.to_string().into_bytes()
+}
+
+fn chat() -> Value {
     let text = "The quick brown fox jumps over the lazy dog. ".repeat(46);
     let messages = json!([{"role": "user", "content": text}]);
-    json!({"model": "n", "messages": messages, "max_tokens": 64, "stream": true}).to_string().into_bytes()
+    json!({"model": "n", "messages": messages, "max_tokens": 64, "stream": true})
 }
 
 /// Sends the chat, up to the first token of its response.

@@ -30,7 +30,12 @@ fn body(fields: &Value) -> Vec<u8> {
 }
 
 fn word(text: &str) -> String {
-    let choice = json!({"index": 0, "delta": {"content": text}});
+    word_of("content", text)
+}
+
+/// An event with this text under this name.
+fn word_of(name: &str, text: &str) -> String {
+    let choice = json!({"index": 0, "delta": {name: text}});
     format!("data: {}\n\n", json!({"id": "a", "model": "canary", "choices": [choice]}))
 }
 
@@ -170,9 +175,19 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     let config = pool("resumed-3", &json!({"maxKeptBytes": 1024, "maxUnreadBytes": 100}));
     let request = sent(&config);
     request.call_head(1, &HEAD);
-    request.call_chunk(1, &format!("data: {}\n\n", json!({"choices": [{"delta": {"tool_calls": [{}]}}]})));
+    request.call_chunk(1, &format!("data: {}\n\n", json!({"choices": [{"delta": {"audio": {}}}]})));
     request.call_end(1, true);
     assert_eq!(request.own().reset.as_deref(), Some("endpoint_picker_stream_not_resumed"));
+
+    let request = sent(&config);
+    request.call_head(1, &HEAD);
+    request.call_chunk(1, &word_of("reasoning", "hm"));
+    request.call_end(1, true);
+    request.call_head(2, &HEAD);
+    request.call_chunk(2, &word_of("reasoning", "so"));
+    let own = request.own();
+    assert!(own.reset.is_some() && !own.body.contains("so\""), "{}", own.body);
+    assert!(own.body.contains("different_output"), "the client is told: {}", own.body);
 
     let request = sent(&config);
     request.call_head(1, &HEAD);
@@ -201,9 +216,10 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     }
     let cut = |reason| [("pool", "resumed-3"), ("reason", reason)];
     config.wait_for("endpoint_picker.cut_streams", &cut("slow_client"), 1);
-    config.wait_for("endpoint_picker.cut_streams", &cut("tool_call"), 1);
+    config.wait_for("endpoint_picker.cut_streams", &cut("other_output"), 1);
+    config.wait_for("endpoint_picker.cut_streams", &cut("different_output"), 1);
     config.wait_for("endpoint_picker.cut_streams", &cut("refused"), 1);
-    config.wait_for("endpoint_picker.resumed_streams", &[("pool", "resumed-3")], 0);
+    config.wait_for("endpoint_picker.resumed_streams", &[("pool", "resumed-3")], 1);
     config.wait_for("endpoint_picker.unresumable_streams", &cut("several_choices"), 1);
 }
 

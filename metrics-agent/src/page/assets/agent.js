@@ -89,6 +89,7 @@
  * @property {"wasm" | "native"} [form] of the filter
  * @property {{agreed: number, disagreed: number}} [shadow]
  * @property {Resumptions} [resumptions] absent: it resumes no streams
+ * @property {Sessions} [sessions] absent: an older filter
  */
 
 /** @typedef {ProxyFacts & Record<string, unknown>} Proxy with a figure of each statistic */
@@ -100,6 +101,15 @@
  * @property {number} resumed how often another server has continued one
  * @property {Record<string, number>} cut streams of them that the client got cut, by reason
  * @property {Record<string, number>} unresumable other streams, by reason
+ */
+
+/**
+ * Sessions of a proxy since its start.
+ * @typedef {object} Sessions
+ * @property {Record<string, number>} begun sessions that began, by the source of their names
+ * @property {Record<string, number>} turns requests that continued one, by the same
+ * @property {number} blocks blocks of the prompts of these turns
+ * @property {number} blocks_matched blocks of these that the endpoint had been sent before
  */
 
 /**

@@ -123,6 +123,24 @@ function resumptionTile(proxies) {
 }
 
 /**
+ * The reuse of what the turns of sessions have sent before; nothing before the first turn.
+ * @param {Proxy[]} proxies
+ * @returns {Tile[]}
+ */
+function sessionTile(proxies) {
+  const counts = proxies.flatMap((it) => it.sessions ?? []);
+  const turns = sum(counts.flatMap((it) => Object.values(it.turns)));
+  if (turns === 0) return [];
+  const begun = formatWhole(sum(counts.flatMap((it) => Object.values(it.begun))));
+  const blocks = sum(counts.map((it) => it.blocks));
+  const reused = sum(counts.map((it) => it.blocks_matched));
+  return [{
+    name: "Session reuse", value: blocks > 0 ? formatExactShare(reused / blocks) : MISSING, note: `${formatWhole(turns)} turns after ${begun} first`,
+    title: "Share of the prompts' blocks that their endpoint had been sent before, of requests that continue a session, since the proxies started",
+  }];
+}
+
+/**
  * Mistakes that leave all else green: nothing while there are none.
  * @param {Status} status
  * @param {Refused} refused
@@ -149,7 +167,8 @@ export function showTiles(place, status, refused) {
     STATISTICS.filter(({ level }) => (level === "bad") === isMistake).flatMap((it) => requestTile(it, status));
   const tiles = [
     ...tilesOf(true), ...faultTiles(status, refused), ...tilesOf(false), proxyTile(status.proxies), ...responseTiles(status),
-    endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies), ...resumptionTile(status.proxies),
+    endpointTile(status), ...queueTile(status), ...shadowTile(status.proxies), ...sessionTile(status.proxies),
+    ...resumptionTile(status.proxies),
   ];
   // The elements stay, because a browser closes the tooltip of a removed one.
   while (place.children.length > tiles.length) place.lastElementChild?.remove();

@@ -1,12 +1,13 @@
 //! Simulates pickers in front of model servers, and prints one table. `simulate --help` lists the options.
 
 use clap::{Parser, ValueEnum};
-use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::regret::{RegretCell, RegretPlan};
 use endpoint_picker_simulation::cell::table::Plan;
+use endpoint_picker_simulation::cell::variant::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload, trace::Trace};
 use std::error::Error;
-use std::fs;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,8 +83,9 @@ impl Options {
         let chosen = |names: &[String], name: &str| names.is_empty() || contains(names, name);
         let mut workloads = Vec::new();
         for path in &self.trace {
-            let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let trace = Trace::read(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+            let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let trace = Trace::read(path, BufReader::new(file));
+            let trace = trace.map_err(|error| format!("{}: {error}", path.display()))?;
             workloads.push(Workload::Trace(Arc::new(trace)));
         }
         if self.trace.is_empty() {

@@ -1,9 +1,10 @@
 //! The number of requests that a fleet can serve in a second, found by the simulation.
 
-use super::fleet::RunningFleet;
-use super::sessions::{Session, Sessions};
+use super::sessions::Sessions;
 use super::workloads::Workload;
-use crate::events::Events;
+use metrics_agent_replay::simulation::events::Events;
+use metrics_agent_replay::simulation::fleet::RunningFleet;
+use metrics_agent_replay::simulation::sessions::Session;
 use std::collections::VecDeque;
 use std::time::Duration;
 

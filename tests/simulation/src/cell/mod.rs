@@ -2,12 +2,11 @@
 //! without Envoy.
 //!
 //! A [`cell`](run::Cell) is a [workload](workloads::Workload) at a share of the capacity with a seed. Every
-//! [variant](pickers::Variant) gets the same requests; those of sessions come when the response before has
+//! [variant](variant::Variant) gets the same requests; those of sessions come when the response before has
 //! ended, so their times differ. The rules are the product's: a pool in use with its ledger, and for each
 //! request an exchange from its head to the end of its response.
 //!
-//! Simplifications: requests, responses and readings take no time on their way, but a reading arrives
-//! [later](run::READING_DELAY); all servers are scraped at the same time; a proxy has one worker.
+//! The [run](metrics_agent_replay::simulation) and its simplifications are the replay's.
 //! [Conditions](conditions::Conditions) add several proxies, late chunks, foreign requests and resets.
 //!
 //! [`regret`] has the cells of all kinds with their bars, and compares the recommended rules with the best of
@@ -15,15 +14,11 @@
 
 pub mod capacity;
 pub mod conditions;
-pub mod figures;
-pub mod fleet;
-mod kv_events;
-pub mod pickers;
 mod proxies;
 pub mod regret;
-pub mod request;
 pub mod run;
 pub mod sessions;
 pub mod source;
 pub mod table;
+pub mod variant;
 pub mod workloads;

@@ -1,15 +1,17 @@
 //! The proxies of a run: one, or several that share or do not.
 
-use super::conditions::Proxies;
-use super::pickers::{Picker, Variant};
-use super::request::mixed;
+use super::conditions::{Conditions, Proxies as Number};
+use super::variant::Variant;
 use crate::world::SYNC_EVERY;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::agent::AgentResponse;
 use endpoint_picker_engine::sharing::{Identity, Positions, SharingClient, SyncOutcome};
-use endpoint_picker_engine::testing::{AgentFeed, START};
+use endpoint_picker_engine::testing::AgentFeed;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::Sync;
+use metrics_agent_replay::simulation::pickers::{Picker, START};
+use metrics_agent_replay::simulation::request::mixed;
+use metrics_agent_replay::simulation::run::{Proxies, Way};
 use std::time::Duration;
 
 /// Proxies at work, each with its picker.
@@ -18,6 +20,10 @@ pub(super) struct RunningProxies {
     pickers: Vec<Picker>,
     sharing: Option<Sharing>,
     rng: SplitMix64,
+    /// Share of the requests that go past all pickers.
+    foreign: f64,
+    /// Maximum by which a chunk is late.
+    jitter: Duration,
 }
 
 /// The agent's feed, and each proxy's client.
@@ -34,20 +40,25 @@ const DRIFT: Duration = Duration::from_millis(1);
 impl RunningProxies {
     /// Proxies whose pickers have seen no request.
     pub(super) fn new(
-        proxies: Proxies,
+        conditions: &Conditions,
         variant: &Variant,
         servers: usize,
         limit: Option<Duration>,
         seed: u64,
     ) -> Self {
-        let picker = |number: usize| Picker::new(variant, servers, limit, seed, number);
+        let Conditions { proxies, foreign, jitter, .. } = *conditions;
+        let mechanism = variant.mechanism();
+        let picker = |number: usize| {
+            let picker = Picker::new(&mechanism, servers, limit, seed, number);
+            picker.unwrap_or_else(|error| panic!("{}: {error}", variant.name))
+        };
         let client = |number: usize| {
             let identity = Identity { sender: number as u64 + 1, epoch: 1 };
             SharingClient::new("default", format!("envoy-{number}"), identity, Positions::default())
         };
         let sharing = match proxies {
-            Proxies::One | Proxies::Alone => None,
-            Proxies::Sharing(delay) => {
+            Number::One | Number::Alone => None,
+            Number::Sharing(delay) => {
                 let mut feed = AgentFeed::new(1);
                 feed.delay = delay;
                 Some(Sharing { feed, clients: (0..proxies.number()).map(client).collect() })
@@ -57,44 +68,31 @@ impl RunningProxies {
             pickers: (0..proxies.number()).map(picker).collect(),
             sharing,
             rng: SplitMix64::new(mixed(seed ^ PROXIES)),
+            foreign,
+            jitter,
         }
     }
+}
 
-    /// Number of proxies.
-    pub(super) fn len(&self) -> usize {
-        self.pickers.len()
+impl Proxies for RunningProxies {
+    fn pickers(&mut self) -> &mut [Picker] {
+        &mut self.pickers
     }
 
-    /// Random numbers of clients and proxies.
-    pub(super) fn rng(&mut self) -> &mut SplitMix64 {
-        &mut self.rng
+    fn way(&mut self, servers: usize) -> Way {
+        if self.foreign > 0.0 && self.rng.unit() < self.foreign {
+            return Way::Past(self.rng.below(servers));
+        }
+        Way::Proxy(if self.pickers.len() == 1 { 0 } else { self.rng.below(self.pickers.len()) })
     }
 
-    /// The proxy to which the next request comes.
-    pub(super) fn draw(&mut self) -> usize {
-        if self.pickers.len() == 1 { 0 } else { self.rng.below(self.pickers.len()) }
+    fn first_syncs(&mut self) -> Vec<Duration> {
+        let sharing = if self.sharing.is_some() { self.pickers.len() } else { 0 };
+        (0..sharing).map(|_| SYNC_EVERY.mul_f64(self.rng.unit())).collect()
     }
 
-    /// The picker of a proxy.
-    pub(super) fn picker(&mut self, proxy: usize) -> &mut Picker {
-        &mut self.pickers[proxy]
-    }
-
-    /// All pickers.
-    pub(super) fn pickers(&mut self) -> impl Iterator<Item = &mut Picker> {
-        self.pickers.iter_mut()
-    }
-
-    /// When a proxy sends its changes for the first time; `None`: it never does.
-    pub(super) fn first_sync(&mut self) -> Option<Duration> {
-        self.sharing.as_ref()?;
-        Some(SYNC_EVERY.mul_f64(self.rng.unit()))
-    }
-
-    /// Lets a proxy send its changes and read the other proxies' changes. Returns the time until it does so
-    /// again.
-    pub(super) fn sync(&mut self, proxy: usize, now: Duration) -> Duration {
-        let Self { pickers, sharing, rng } = self;
+    fn sync(&mut self, proxy: usize, now: Duration) -> Duration {
+        let Self { pickers, sharing, rng, .. } = self;
         if let (Some(Sharing { feed, clients }), Some(peer)) = (sharing, pickers[proxy].peer()) {
             let now = START + now;
             let client = &mut clients[proxy];
@@ -106,6 +104,10 @@ impl RunningProxies {
             }
         }
         SYNC_EVERY + DRIFT.mul_f64(rng.unit())
+    }
+
+    fn lateness(&mut self) -> Option<Duration> {
+        (!self.jitter.is_zero()).then(|| self.jitter.mul_f64(self.rng.unit()))
     }
 }
 

@@ -1,37 +1,13 @@
-//! Sessions: requests of one client that follow each other, and when sessions begin.
+//! Generators of sessions, and when sessions begin.
 
-use super::request::SimulatedRequest;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use std::sync::Arc;
+use metrics_agent_replay::simulation::sessions::{Arrival, Session, Turn};
 use std::time::Duration;
 
-/// Requests of one client, each sent some time after the end of the response before.
-#[derive(Clone, Debug)]
-pub struct Session {
-    /// At least one.
-    pub turns: Vec<Turn>,
-}
-
-/// One request of a session.
-#[derive(Clone, Debug)]
-pub struct Turn {
-    /// The request.
-    pub request: Arc<SimulatedRequest>,
-    /// Time from the end of the response before, or from the beginning of the session.
-    pub pause: Duration,
-}
-
-impl Session {
-    /// A session of one request.
-    pub fn single(request: SimulatedRequest) -> Self {
-        Self { turns: vec![Turn { request: Arc::new(request), pause: Duration::ZERO }] }
-    }
-
-    /// How long it takes about, when a token takes 20 ms.
-    fn duration(&self) -> Duration {
-        let answer = |turn: &Turn| Duration::from_millis(20) * tokens(turn.request.work().answer_tokens());
-        self.turns.iter().map(|turn| turn.pause + answer(turn)).sum()
-    }
+/// How long a session takes about, when a token takes 20 ms.
+fn duration(session: &Session) -> Duration {
+    let answer = |turn: &Turn| Duration::from_millis(20) * tokens(turn.request.work().answer_tokens());
+    session.turns.iter().map(|turn| turn.pause + answer(turn)).sum()
 }
 
 fn tokens(number: u64) -> u32 {
@@ -42,15 +18,6 @@ fn tokens(number: u64) -> u32 {
 pub trait Sessions {
     /// The next session.
     fn draw(&mut self) -> Session;
-}
-
-/// A session, and the time at which it begins.
-#[derive(Clone, Debug)]
-pub struct Arrival {
-    /// Time from the start.
-    pub at: Duration,
-    /// The session; the first of its turns may have passed before the start.
-    pub session: Session,
 }
 
 /// How sessions come.
@@ -80,11 +47,11 @@ pub fn arrivals(
     let rate = per_second * SAMPLE as f64 / turns as f64;
     let mut arrivals = Vec::new();
     if turns > SAMPLE {
-        let mean = drawn.iter().map(Session::duration).sum::<Duration>().as_secs_f64() / SAMPLE as f64;
+        let mean = drawn.iter().map(duration).sum::<Duration>().as_secs_f64() / SAMPLE as f64;
         for _ in 0..rounded(mean * rate) {
             let mut session = drawn.pop().unwrap_or_else(|| sessions.draw());
             session.turns.drain(..rng.below(session.turns.len()));
-            let before_next = session.duration() / tokens(session.turns.len() as u64);
+            let before_next = duration(&session) / tokens(session.turns.len() as u64);
             arrivals.push(Arrival { at: before_next.mul_f64(rng.unit()), session });
         }
     }
@@ -124,8 +91,9 @@ fn rounded(number: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::Segment;
     use super::*;
+    use metrics_agent_replay::simulation::request::{Segment, SimulatedRequest};
+    use std::sync::Arc;
 
     struct Pairs(u64);
 

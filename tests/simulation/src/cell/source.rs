@@ -1,12 +1,13 @@
 //! Where the requests of a cell come from, and when.
 
-use super::fleet::Fleet;
-use super::request::SimulatedRequest;
-use super::sessions::Arrival;
 use super::workloads::Workload;
 use super::workloads::in_turn;
 use super::workloads::study::{Conversation, StudyConversations};
-use endpoint_picker_model_server::{Allocation, ServiceTimes};
+use metrics_agent_replay::simulation::fleet::Fleet;
+use metrics_agent_replay::simulation::request::SimulatedRequest;
+use metrics_agent_replay::simulation::run::{Clients, Span};
+use metrics_agent_replay::simulation::sessions::Arrival;
+use metrics_agent_server_model::{Allocation, ServiceTimes};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ impl Source {
     }
 
     /// The clients of a run, and when each sends its first request.
-    pub(super) fn clients(&self, span: Span, seed: u64) -> (Clients, Vec<Duration>) {
+    pub(super) fn clients(&self, span: Span, seed: u64) -> (SourceClients, Vec<Duration>) {
         let arrivals = match (self, span) {
             (Self::Open { workload, per_second }, Span::Time { end, .. }) => {
                 workload.arrivals(*per_second, end, seed)
@@ -114,58 +115,23 @@ impl Source {
             (Self::Closed(closed), _) => {
                 let conversations = StudyConversations::new(seed, closed.conversations);
                 let in_progress = vec![None; closed.clients];
-                let clients = Clients::Closed { conversations, in_progress, pause: closed.pause };
+                let clients = SourceClients::Closed { conversations, in_progress, pause: closed.pause };
                 return (clients, vec![Duration::ZERO; closed.clients]);
             }
             _ => unreachable!("a source has the span that it makes"),
         };
         let times = arrivals.iter().map(|arrival| arrival.at).collect();
         let sessions = arrivals.into_iter().map(|arrival| SessionState { arrival, next: 0 });
-        (Clients::Sessions(sessions.collect()), times)
+        (SourceClients::Sessions(sessions.collect()), times)
     }
 }
 
 /// Requests before those that are measured, as a part of these: they fill the caches.
 const WARM_UP: f64 = 0.5;
 
-/// Which requests are measured.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Span {
-    /// Requests that are sent between these times.
-    Time { begin: Duration, end: Duration },
-    /// Requests behind the first ones, up to this number.
-    Count { before: usize, all: usize },
-}
-
-impl Span {
-    /// Whether the next request is measured, after this many and at this time; `None`: no more are sent.
-    pub(super) fn measures(self, sent: usize, now: Duration) -> Option<bool> {
-        match self {
-            Self::Time { begin, end } => (now < end).then_some(now >= begin),
-            Self::Count { before, all } => (sent < all).then_some(sent >= before),
-        }
-    }
-
-    /// The part of the run that has passed, 0 to 1.
-    pub(super) fn passed(self, sent: usize, now: Duration) -> f64 {
-        match self {
-            Self::Time { end, .. } => now.as_secs_f64() / end.as_secs_f64(),
-            Self::Count { all, .. } => sent as f64 / all as f64,
-        }
-    }
-
-    /// The beginning of a slow spell: after a quarter of the measured time.
-    pub(super) fn slow_from(self) -> Duration {
-        match self {
-            Self::Time { begin, end } => begin + end.saturating_sub(begin) / 4,
-            Self::Count { .. } => Duration::MAX / 2,
-        }
-    }
-}
-
-/// Clients that send requests, by their numbers.
+/// Clients of a source.
 #[derive(Debug)]
-pub(super) enum Clients {
+pub(super) enum SourceClients {
     Sessions(Vec<SessionState>),
     Closed { conversations: StudyConversations, in_progress: Vec<Option<Conversation>>, pause: Duration },
 }
@@ -177,9 +143,8 @@ pub(super) struct SessionState {
     next: usize,
 }
 
-impl Clients {
-    /// The next request of a client.
-    pub(super) fn next_request(&mut self, client: usize) -> Arc<SimulatedRequest> {
+impl Clients for SourceClients {
+    fn next_request(&mut self, client: usize) -> Arc<SimulatedRequest> {
         match self {
             Self::Sessions(sessions) => {
                 let state = &mut sessions[client];
@@ -194,8 +159,7 @@ impl Clients {
         }
     }
 
-    /// A client's response has ended. Returns the time until its next request, if it sends one.
-    pub(super) fn ended(&mut self, client: usize) -> Option<Duration> {
+    fn ended(&mut self, client: usize) -> Option<Duration> {
         match self {
             Self::Sessions(sessions) => {
                 let SessionState { arrival, next } = &sessions[client];

@@ -2,15 +2,13 @@
 
 use super::capacity;
 use super::conditions::Conditions;
-use super::figures::Figures;
-use super::pickers::Variant;
 use super::run::Cell;
 use super::source::Source;
+use super::variant::Variant;
 use super::workloads::Workload;
 use core::fmt::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use metrics_agent_replay::parallel::in_parallel;
+use metrics_agent_replay::simulation::figures::Figures;
 use std::time::Duration;
 
 /// Plan of a simulation: every workload at every load with every seed, by every variant.
@@ -92,33 +90,6 @@ impl Plan {
         let figures = (0..workloads.len()).map(|_| by_load()).collect();
         Results { capacities, figures, plan: self }
     }
-}
-
-/// Computes items of a list, whose order is that of their numbers.
-pub(super) fn in_parallel<T: Send>(
-    threads: usize,
-    items: usize,
-    compute: impl Fn(usize) -> T + Sync,
-) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(items));
-    thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let item = next.fetch_add(1, Ordering::Relaxed);
-                    if item >= items {
-                        break;
-                    }
-                    let computed = compute(item);
-                    done.lock().unwrap().push((item, computed));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|(item, _)| *item);
-    done.into_iter().map(|(_, computed)| computed).collect()
 }
 
 impl Results {
@@ -220,13 +191,5 @@ mod tests {
         assert_eq!(summary(vec![1234.4, 12.34, 0.123_44]), "12.3 (0.123–1234)");
         assert_eq!(summary(vec![1.0, 1.0]), "1.00");
         assert_eq!(summary(Vec::new()), "–");
-    }
-
-    #[test]
-    fn items_come_in_their_order() {
-        assert_eq!(
-            in_parallel(3, 100, |item| item * item),
-            (0..100).map(|item| item * item).collect::<Vec<_>>()
-        );
     }
 }

@@ -1,8 +1,8 @@
 //! Waiting times of clients with each way to pick, in small cells of all workloads: the test of every change
 //! of a rule.
 
-use endpoint_picker_simulation::cell::pickers::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::table::{Condition, Plan, Results, median};
+use endpoint_picker_simulation::cell::variant::{VARIANTS, Variant};
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn expected_latency_is_not_worse_than_the_default_and_much_better_with_most_work
         near_best += usize::from(to_omniscient <= 1.15);
     }
     assert!(better * 10 >= conditions * 6, "at most 0.85 of the default in {better} of {conditions}");
-    // The aim is 8 of 10, and is missed: see docs/benchmarks/2026-11-24-simulation.md.
+    // The aim is 8 of 10, and is missed.
     assert!(
         near_best * 10 >= conditions * 6,
         "at most 1.15 of the omniscient picker in {near_best} of {conditions}"

@@ -3,11 +3,11 @@
 
 use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::conditions::Conditions;
-use endpoint_picker_simulation::cell::figures::Figures;
-use endpoint_picker_simulation::cell::pickers::Variant;
 use endpoint_picker_simulation::cell::run::Cell;
 use endpoint_picker_simulation::cell::source::Source;
+use endpoint_picker_simulation::cell::variant::Variant;
 use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use metrics_agent_replay::simulation::figures::Figures;
 use std::time::Duration;
 
 use crate::seeds;

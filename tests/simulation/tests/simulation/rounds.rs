@@ -13,11 +13,12 @@ use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::ledger::Change;
 use endpoint_picker_engine::testing::{START, pool};
-use endpoint_picker_model_server::{BatchRequest, Progress, ServiceTimes};
 use endpoint_picker_simulation::proxy::Proxy;
-use endpoint_picker_simulation::servers::BatchServer;
-use endpoint_picker_simulation::workload::{Workload, arrival_times, percentile};
+use endpoint_picker_simulation::workload::{Workload, arrival_times};
 use endpoint_picker_simulation::world::World;
+use metrics_agent_replay::simulation::figures::percentile;
+use metrics_agent_replay::simulation::server::BatchServer;
+use metrics_agent_server_model::{BatchRequest, Progress, ServiceTimes};
 
 const SERVERS: u16 = 12;
 const SCRAPE_EVERY: Duration = Duration::from_millis(50);

@@ -22,6 +22,7 @@ use std::borrow::Cow;
 
 use crate::json;
 use crate::request::prompt::{Media, Prompt, VideoHints};
+use crate::request::session::SessionName;
 use crate::request::stored::ServerState;
 pub use error::{BodyError, Fault};
 use form::{Boundary, is_form};
@@ -97,6 +98,8 @@ pub struct Body<'a> {
     pub cache_salt: Option<Cow<'a, str>>,
     /// The state at a server that the request needs or leaves.
     pub state: ServerState,
+    /// The name of the session that it belongs to.
+    pub session: Option<SessionName>,
     /// The prompt.
     pub prompt: Prompt<'a>,
     /// Whether it lacks the prompt that bodies of its API have. The EPP refuses such a body.
@@ -173,6 +176,7 @@ impl<'a> Body<'a> {
             max_output_tokens: self.max_output_tokens,
             cache_salt: self.cache_salt.map(owned),
             state: self.state,
+            session: self.session,
             prompt: self.prompt.into_owned(),
             lacks_prompt: self.lacks_prompt,
         }

@@ -7,6 +7,7 @@ use super::message::Messages;
 use super::{Body, Fault, Options, Parser};
 use crate::json::{self, Array, Number, Object, Pass, Reader, Str, key, pass_array, value};
 use crate::request::prompt::Prompt;
+use crate::request::session::{MetadataReader, NameReader, SessionName, SessionSource};
 use crate::request::stored::ServerState;
 
 /// The fields of one API while a body is read, and the [`Rules`] of the API.
@@ -239,9 +240,29 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
                     let rule = "cache_salt must be a string";
                     body.cache_salt = value(&mut object, scope.name(rule))?;
                 }
-                _ => fields.member(&name, &mut object, scope)?,
+                "metadata" if F::RULES.is_generation => {
+                    let session = value(&mut object, MetadataReader)?;
+                    body.session = SessionName::first(body.session, session);
+                }
+                name => match source_of_member(name) {
+                    Some(source) => {
+                        let session = value(&mut object, NameReader(source))?;
+                        body.session = SessionName::first(body.session, session);
+                    }
+                    None => fields.member(name, &mut object, scope)?,
+                },
             }
         }
         Ok(Ok((body, fields)))
+    }
+}
+
+/// The source of the session's name that a member of a body is.
+fn source_of_member(name: &str) -> Option<SessionSource> {
+    match name {
+        "litellm_session_id" | "litellm_trace_id" => Some(SessionSource::LiteLlm),
+        "session_id" => Some(SessionSource::SessionId),
+        "prompt_cache_key" => Some(SessionSource::PromptCacheKey),
+        _ => None,
     }
 }

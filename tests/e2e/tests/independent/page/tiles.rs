@@ -3,7 +3,7 @@
 use super::{Watched, send_report};
 use anyhow::ensure;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_wire::report::{Report, Resumptions, StreamReason};
+use endpoint_picker_wire::report::{Report, Resumptions, StatisticCount, StreamReason};
 use std::cell::Cell;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,31 +91,45 @@ async fn requests_served_elsewhere_are_red_while_they_come_and_a_warning_afterwa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resumed_streams_are_added_up_and_a_cut_one_is_a_warning() {
-    const TILE: &str = "[...document.querySelectorAll('#summary div')]\
-        .filter(it => it.innerText.startsWith('Streams resumed'))\
+async fn resumed_streams_and_turns_are_added_up_and_a_cut_stream_is_a_warning() {
+    const TILES: &str = "[...document.querySelectorAll('#summary div')]\
+        .filter(it => it.innerText.startsWith('Streams resumed') || it.innerText.startsWith('Session reuse'))\
         .map(it => [it.dataset.level, ...it.innerText.trim().split(/\\s+/)].join(' ')).join()";
     let Watched { agent, browser, .. } = &Watched::start().await;
     browser.open(agent.address()).await.unwrap();
     let counts = |resumed, cuts: &[(&str, u64)]| {
         let cut = |&(reason, streams): &(&str, u64)| StreamReason { reason: reason.to_owned(), streams };
-        Resumptions { resumable: 600, resumed, cut: cuts.iter().map(cut).collect(), unresumable: vec![] }
+        let cut = cuts.iter().map(cut).collect();
+        let resumptions = Some(Resumptions { resumable: 600, resumed, cut, unresumable: vec![] });
+        Report { resumptions, ..Report::default() }
     };
-    let shows = async |expected: &str, reports: [Option<Resumptions>; 2]| {
+    let session = |turns, matched| {
+        let counts = [
+            ("sessions", "codex", 2),
+            ("session_turns", "codex", turns),
+            ("session_blocks", "", 500),
+            ("session_blocks_matched", "", matched),
+        ];
+        let counts = counts.map(|(statistic, value, count)| {
+            let (statistic, value) = (statistic.to_owned(), value.to_owned());
+            StatisticCount { statistic, value, count }
+        });
+        Report { counts: counts.into(), ..Report::default() }
+    };
+    let shows = async |expected: &str, reports: [Report; 2]| {
         eventually(expected, async || {
-            for (proxy, resumptions) in ["one", "two"].into_iter().zip(&reports) {
-                let resumptions = resumptions.clone();
-                send_report(agent, Report { proxy: proxy.to_owned(), resumptions, ..Report::default() })
-                    .await;
+            for (proxy, report) in ["one", "two"].into_iter().zip(&reports) {
+                send_report(agent, Report { proxy: proxy.to_owned(), ..report.clone() }).await;
             }
-            let shown = browser.evaluate::<String>(TILE).await?;
+            let shown = browser.evaluate::<String>(TILES).await?;
             ensure!(shown == expected, "{shown}");
             anyhow::Ok(())
         })
         .await;
     };
-    shows(" Streams resumed 3 of 600", [Some(counts(3, &[])), None]).await;
-    let cut = counts(4, &[("refused", 1), ("tool_call", 1)]);
-    shows("warning Streams resumed 7 2 of 1,200 cut", [Some(counts(3, &[])), Some(cut)]).await;
-    shows("", [None, None]).await;
+    shows(" Streams resumed 3 of 600", [counts(3, &[]), Report::default()]).await;
+    let cut = counts(4, &[("refused", 1), ("too_large", 1)]);
+    shows("warning Streams resumed 7 2 of 1,200 cut", [counts(3, &[]), cut]).await;
+    shows("", [session(0, 0), Report::default()]).await;
+    shows(" Session reuse 89.0 % 12 turns after 4 first", [session(7, 450), session(5, 440)]).await;
 }

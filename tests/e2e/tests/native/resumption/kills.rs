@@ -35,9 +35,9 @@ const STREAMS_OF_SDK: usize = 12;
 const TOKENS_OF_SDK: usize = 400;
 
 /// Model servers as processes, with Envoy in front of them.
-struct Servers {
-    processes: Vec<ServerProcess>,
-    stack: Stack,
+pub(super) struct Servers {
+    pub(super) processes: Vec<ServerProcess>,
+    pub(super) stack: Stack,
     logs: TempDir,
 }
 
@@ -70,7 +70,7 @@ async fn until_all_go_on(streams: &[OpenStream]) {
 }
 
 impl Servers {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let logs = TempDir::new().unwrap();
         let mut processes = Vec::new();
         for number in 0..SERVERS {
@@ -113,7 +113,7 @@ impl Servers {
     }
 
     /// The server that runs the most requests.
-    async fn busiest(&self) -> usize {
+    pub(super) async fn busiest(&self) -> usize {
         let mut busiest = (0.0, 0);
         for (index, process) in self.processes.iter().enumerate() {
             let url = format!("http://{}/metrics", process.address());
@@ -129,7 +129,7 @@ impl Servers {
         busiest.1
     }
 
-    async fn until_resumed(&self, at_least: u64) {
+    pub(super) async fn until_resumed(&self, at_least: u64) {
         eventually("streams are resumed", async || {
             let resumed = count(&self.stack, "resumed_streams").await;
             anyhow::ensure!(resumed >= at_least, "{resumed} of {at_least}");

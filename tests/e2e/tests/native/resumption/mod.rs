@@ -1,5 +1,6 @@
 //! Streams continue at another server when theirs fails.
 
+mod agents;
 mod kills;
 
 use anyhow::Context;
@@ -261,7 +262,18 @@ async fn a_stream_whose_continuations_die_too_is_cut_and_other_requests_pass() {
     for server in stack.servers() {
         server.behave(Behaviour::Fails(Failure::Close, 500));
     }
-    receive(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap_err();
+    let mut response = post(stack.url(CHAT), &streamed(fresh_chat())).await.unwrap();
+    let mut body = Vec::new();
+    let end = loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            end => break end,
+        }
+    };
+    end.unwrap_err();
+    let body = String::from_utf8(body).unwrap();
+    let last = body.trim_end().rsplit_once("data: ").unwrap().1.parse::<Value>().unwrap();
+    assert!(last["error"]["message"].as_str().unwrap().ends_with("too_many_resumptions"), "{last}");
     eventually("the cut is counted", async || {
         let cuts =
             statistics(&stack).await.count("cut_streams{pool=\"default\",reason=\"too_many_resumptions\"}");

@@ -9,11 +9,11 @@ pub use cells::RegretCell;
 
 use self::cells::Requests;
 use super::capacity;
-use super::figures::Figures;
-use super::pickers::Variant;
 use super::run::Cell;
-use super::table::in_parallel;
+use super::variant::Variant;
 use super::workloads::{Drawn, Workload};
+use metrics_agent_replay::parallel::in_parallel;
+use metrics_agent_replay::simulation::figures::Figures;
 
 /// The recommended rules.
 const RECOMMENDED: &str = "expected latency";

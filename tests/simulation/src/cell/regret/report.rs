@@ -2,9 +2,9 @@
 
 use super::bars::Bar;
 use super::{RegretCell, Regrets, SIMPLE};
-use crate::cell::figures::Figures;
 use crate::cell::table::{digits, median, summary};
 use core::fmt::Write;
+use metrics_agent_replay::simulation::figures::Figures;
 
 /// A cell and what was measured there.
 pub(super) struct Row<'a> {

@@ -1,8 +1,9 @@
 //! Conversations, which grow with each turn.
 
 use super::Draw;
-use crate::cell::request::{Segment, SimulatedRequest};
-use crate::cell::sessions::{Session, Sessions, Turn};
+use crate::cell::sessions::Sessions;
+use metrics_agent_replay::simulation::request::{Segment, SimulatedRequest};
+use metrics_agent_replay::simulation::sessions::{Session, Turn};
 use std::sync::Arc;
 use std::time::Duration;
 

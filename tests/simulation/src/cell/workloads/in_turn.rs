@@ -1,8 +1,8 @@
 //! Conversations that continue in turn, as inference-perf sends them.
 
 use super::Draw;
-use crate::cell::request::SimulatedRequest;
-use crate::cell::sessions::{Arrival, Session};
+use metrics_agent_replay::simulation::request::SimulatedRequest;
+use metrics_agent_replay::simulation::sessions::{Arrival, Session};
 use std::time::Duration;
 
 /// Requests per second, as in `make bench-field`.

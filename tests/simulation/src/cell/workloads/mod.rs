@@ -10,12 +10,13 @@ pub(super) mod study;
 mod tenants;
 pub mod trace;
 
-use super::fleet::{Fleet, ServerKind};
-use super::request::{Segment, mixed};
-use super::sessions::{Arrival, Process, Sessions, arrivals};
+use super::sessions::{Process, Sessions, arrivals};
 use crate::workload::Workload as BenchWorkload;
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker_model_server::{Allocation, ServiceTimes};
+use metrics_agent_replay::simulation::fleet::{Fleet, ServerKind};
+use metrics_agent_replay::simulation::request::{Segment, mixed};
+use metrics_agent_replay::simulation::sessions::Arrival;
+use metrics_agent_server_model::{Allocation, ServiceTimes};
 use std::sync::Arc;
 use std::time::Duration;
 use trace::Trace;

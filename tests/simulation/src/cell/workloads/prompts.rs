@@ -1,8 +1,9 @@
 //! Prompts that many requests share.
 
 use super::{Draw, Ranks};
-use crate::cell::request::{Segment, SimulatedRequest};
-use crate::cell::sessions::{Session, Sessions};
+use crate::cell::sessions::Sessions;
+use metrics_agent_replay::simulation::request::{Segment, SimulatedRequest};
+use metrics_agent_replay::simulation::sessions::Session;
 
 /// A shared prompt with a question of its own behind it.
 pub(super) struct SharedPrompts {

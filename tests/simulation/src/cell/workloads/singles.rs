@@ -1,8 +1,9 @@
 //! Requests whose prompts share nothing.
 
 use super::{Draw, Ranks};
-use crate::cell::request::SimulatedRequest;
-use crate::cell::sessions::{Session, Sessions};
+use crate::cell::sessions::Sessions;
+use metrics_agent_replay::simulation::request::SimulatedRequest;
+use metrics_agent_replay::simulation::sessions::Session;
 use std::sync::Arc;
 
 /// 48 adapters, whose frequency falls with their rank; prompts of 256 tokens, responses of 32 to 96.

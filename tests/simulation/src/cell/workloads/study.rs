@@ -2,8 +2,8 @@
 //! response.
 
 use super::Draw;
-use crate::cell::request::{Segment, SimulatedRequest};
 use endpoint_picker::rng::Rng;
+use metrics_agent_replay::simulation::request::{Segment, SimulatedRequest};
 use std::sync::Arc;
 
 /// Conversations of which clients take one at random, ask its next question, and put it back with the

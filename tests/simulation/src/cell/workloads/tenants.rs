@@ -1,8 +1,9 @@
 //! Tenants, each with an adapter of its own.
 
 use super::{Draw, Ranks};
-use crate::cell::request::SimulatedRequest;
-use crate::cell::sessions::{Session, Sessions, Turn};
+use crate::cell::sessions::Sessions;
+use metrics_agent_replay::simulation::request::SimulatedRequest;
+use metrics_agent_replay::simulation::sessions::{Session, Turn};
 use std::sync::Arc;
 use std::time::Duration;
 

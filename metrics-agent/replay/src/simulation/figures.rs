@@ -1,6 +1,5 @@
 //! Measurements of a run.
 
-use crate::workload::percentile;
 use std::time::Duration;
 
 /// The figures of one run.
@@ -12,6 +11,7 @@ pub struct Figures {
     answers: u32,
     by_server: Vec<usize>,
     in_time: usize,
+    tokens_in_time: u64,
     lasting: Duration,
     queried: u64,
     hit: u64,
@@ -23,26 +23,29 @@ pub struct Figures {
 
 /// A request that was served.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Served {
+pub struct Served {
     /// Time to the first token.
-    pub(super) first_token: Duration,
+    pub first_token: Duration,
     /// Time from the first token to the last one.
-    pub(super) rest: Duration,
-    pub(super) answer_tokens: u64,
-    pub(super) server: usize,
+    pub rest: Duration,
+    /// Tokens of its response.
+    pub answer_tokens: u64,
+    /// Its server.
+    pub server: usize,
     /// Whether it ended before the end of the measurement.
-    pub(super) is_in_time: bool,
+    pub is_in_time: bool,
 }
 
 impl Figures {
     /// No requests, of this many servers.
-    pub(super) fn new(servers: usize) -> Self {
+    pub fn new(servers: usize) -> Self {
         Self {
             first_token: Vec::new(),
             token_sum: Duration::ZERO,
             answers: 0,
             by_server: vec![0; servers],
             in_time: 0,
+            tokens_in_time: 0,
             lasting: Duration::ZERO,
             queried: 0,
             hit: 0,
@@ -53,7 +56,8 @@ impl Figures {
         }
     }
 
-    pub(super) fn served(&mut self, served: &Served) {
+    /// Adds a request that was served.
+    pub fn served(&mut self, served: &Served) {
         let Served { first_token, rest, answer_tokens, server, is_in_time } = *served;
         self.first_token.push(first_token);
         self.is_sorted = false;
@@ -63,23 +67,27 @@ impl Figures {
         }
         self.by_server[server] += 1;
         self.in_time += usize::from(is_in_time);
+        self.tokens_in_time += if is_in_time { answer_tokens } else { 0 };
     }
 
-    pub(super) fn cache(&mut self, queried: u64, hit: u64) {
+    /// Sets the prompt tokens that servers looked up, and those of them that were cached.
+    pub fn cache(&mut self, queried: u64, hit: u64) {
         (self.queried, self.hit) = (queried, hit);
     }
 
-    pub(super) fn adapter_loads(&mut self, loads: u64) {
+    /// Sets the number of adapters that servers loaded.
+    pub fn adapter_loads(&mut self, loads: u64) {
         self.adapter_loads = loads;
     }
 
-    pub(super) fn refused(&mut self, is_measured: bool) {
+    /// Adds a request that was refused.
+    pub fn refused(&mut self, is_measured: bool) {
         self.refused += usize::from(is_measured);
     }
 
     /// Ends the run, in which requests were measured for this time, with this many that were never answered:
     /// their times are the longest.
-    pub(super) fn end(&mut self, lasting: Duration, unanswered: usize) {
+    pub fn end(&mut self, lasting: Duration, unanswered: usize) {
         self.lasting = lasting;
         self.unanswered = unanswered;
         self.first_token.sort_unstable();
@@ -126,9 +134,24 @@ impl Figures {
         self.in_time as f64 / self.lasting.as_secs_f64()
     }
 
+    /// Tokens of responses that ended in a second of the measured time.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens_in_time as f64 / self.lasting.as_secs_f64()
+    }
+
+    /// Requests that each server served.
+    pub fn by_server(&self) -> &[usize] {
+        &self.by_server
+    }
+
     /// Share of the prompt tokens that servers had cached.
     pub fn cached(&self) -> f64 {
         self.hit as f64 / self.queried.max(1) as f64
+    }
+
+    /// Whether servers looked up any prompt tokens.
+    pub fn has_lookups(&self) -> bool {
+        self.queried > 0
     }
 
     /// Adapters that servers loaded, for each request.
@@ -145,5 +168,23 @@ impl Figures {
     /// Measured requests.
     pub fn requests(&self) -> usize {
         self.first_token.len() + self.unanswered
+    }
+}
+
+/// The time within which this share of requests was served, of times in ascending order.
+pub fn percentile(times: &[Duration], share: f64) -> Duration {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let index = (share * times.len() as f64).ceil() as usize;
+    times.get(index.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_the_minimum_that_this_share_reaches() {
+        let times: Vec<Duration> = (1..=10).map(Duration::from_millis).collect();
+        assert_eq!([0.5, 0.9, 0.99].map(|share| percentile(&times, share).as_millis()), [5, 9, 10]);
     }
 }

@@ -1,20 +1,21 @@
 //! The variants, by name.
 
+use metrics_agent_replay::rules;
+use metrics_agent_replay::simulation::pickers::{Contents, Mechanism};
+use std::path::Path;
+
 /// A way to pick.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// Its name in tables.
     pub name: &'static str,
-    /// How it picks.
-    pub mechanism: Mechanism,
+    way: Way,
 }
 
 /// How a variant picks.
 #[derive(Clone, Copy, Debug)]
-pub enum Mechanism {
-    /// Each server in turn.
+enum Way {
     RoundRobin,
-    /// Pick by the true state of all servers.
     Omniscient,
     /// Pick by the rules of a configuration.
     Rules {
@@ -27,31 +28,20 @@ pub enum Mechanism {
     },
 }
 
-/// How a variant knows the prompts that servers have cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// The proxy knows them by the prompts that it has sent.
-    Sent,
-    /// The index is replaced by the contents of the caches before each decision.
-    Exact,
-    /// The agent knows them by the servers' KV-cache events.
-    Events,
-}
-
-const fn rules(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Sent } }
+const fn sent(name: &'static str, config: &'static str) -> Variant {
+    Variant { name, way: Way::Rules { config, switch: None, contents: Contents::Sent } }
 }
 
 const fn exact(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Exact } }
+    Variant { name, way: Way::Rules { config, switch: None, contents: Contents::Exact } }
 }
 
 const fn by_events(name: &'static str, config: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, switch: None, contents: Contents::Events } }
+    Variant { name, way: Way::Rules { config, switch: None, contents: Contents::Events } }
 }
 
 const fn switched(name: &'static str, config: &'static str, switch: &'static str) -> Variant {
-    Variant { name, mechanism: Mechanism::Rules { config, switch: Some(switch), contents: Contents::Sent } }
+    Variant { name, way: Way::Rules { config, switch: Some(switch), contents: Contents::Sent } }
 }
 
 /// A configuration of these plugins and of the index of prompts with these parameters.
@@ -87,7 +77,7 @@ macro_rules! latency_with {
     };
 }
 
-const EXPECTED_LATENCY: &str = include_str!("../../../../../examples/choosing/expected-latency.yaml");
+const EXPECTED_LATENCY: &str = include_str!("../../../../examples/choosing/expected-latency.yaml");
 
 /// The tokens in flight are those that the events show as not cached. Without this producer's name whole
 /// prompts would count.
@@ -97,34 +87,47 @@ const EXPECTED_LATENCY_BY_EVENTS: &str = "{apiVersion: llm-d.ai/v1alpha1, kind: 
 
 /// All variants. The second one is what the others are compared with.
 pub const VARIANTS: &[Variant] = &[
-    Variant { name: "round robin", mechanism: Mechanism::RoundRobin },
-    rules("default", include_str!("../../../rules/default.yaml")),
-    rules(
+    Variant { name: "round robin", way: Way::RoundRobin },
+    sent("default", include_str!("../../rules/default.yaml")),
+    sent(
         "least in flight",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: active-request-scorer}]}",
     ),
-    rules(
+    sent(
         "token-aware",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
     ),
-    rules("token-aware, tuned", include_str!("../../../rules/token-aware.yaml")),
-    rules("lmetric", include_str!("../../../rules/lmetric.yaml")),
-    rules("expected latency", EXPECTED_LATENCY),
+    sent("token-aware, tuned", include_str!("../../rules/token-aware.yaml")),
+    sent("lmetric", include_str!("../../rules/lmetric.yaml")),
+    sent("expected latency", EXPECTED_LATENCY),
     exact("expected latency, exact contents", EXPECTED_LATENCY),
     by_events("expected latency, events", EXPECTED_LATENCY_BY_EVENTS),
-    rules("default, capacity in tokens", default_with!("capacityInTokens: true")),
-    rules("default, blocks of 16", default_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
-    rules("default, learning", default_with!("learnFromUsage: true")),
-    rules("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
-    rules("expected latency, learning", latency_with!("capacityInTokens: true, learnFromUsage: true")),
+    sent("default, capacity in tokens", default_with!("capacityInTokens: true")),
+    sent("default, blocks of 16", default_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
+    sent("default, learning", default_with!("learnFromUsage: true")),
+    sent("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
+    sent("expected latency, learning", latency_with!("capacityInTokens: true, learnFromUsage: true")),
     switched("expected latency, limits", EXPECTED_LATENCY, "latency-limits"),
-    Variant { name: "omniscient", mechanism: Mechanism::Omniscient },
+    Variant { name: "omniscient", way: Way::Omniscient },
 ];
 
 impl Variant {
-    /// Whether it follows the servers' KV-cache events.
-    pub(in crate::cell) fn follows_events(&self) -> bool {
-        matches!(self.mechanism, Mechanism::Rules { contents: Contents::Events, .. })
+    /// How it picks.
+    pub(super) fn mechanism(&self) -> Mechanism {
+        let Way::Rules { config, switch, contents } = self.way else {
+            return if matches!(self.way, Way::RoundRobin) {
+                Mechanism::RoundRobin
+            } else {
+                Mechanism::Omniscient
+            };
+        };
+        let config = match switch {
+            Some(switch) => config.replace(&format!("\n#{switch} "), "\n"),
+            None => config.to_owned(),
+        };
+        let policy = rules::read(Path::new(self.name), config.as_bytes());
+        let policy = policy.unwrap_or_else(|problems| panic!("the configuration: {problems}")).unwrap();
+        Mechanism::Rules { policy: Box::new(policy), contents }
     }
 
     /// Variant with which the others are compared: the EPP's default.

@@ -12,12 +12,12 @@ use metrics_agent_kv_events::prefixes::readers::{
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
-use super::request::{SimulatedRequest, Texts};
+use super::request::{MODEL, SimulatedRequest, Texts};
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker::state::prefix::key;
-use endpoint_picker_engine::testing;
-use endpoint_picker_model_server::{BLOCK_TOKENS, CacheChange, MODEL, TOKEN_BYTES};
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::prefixes::{CacheState, CachedPrefixes, Model};
+use metrics_agent_server_model::{BLOCK_TOKENS, CacheChange, TOKEN_BYTES};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -55,28 +55,24 @@ struct Publisher {
 }
 
 impl EventAgent {
-    /// An agent that follows this many servers with empty caches.
-    pub(super) fn new(servers: usize) -> Self {
+    /// An agent that follows these servers with empty caches.
+    pub(super) fn new(endpoints: &[Endpoint]) -> Self {
         let mut index = Index::new(Limits { blocks: MAX_BLOCKS, prefix_tokens: PREFIX_TOKENS });
-        let numbers = 0..u16::try_from(servers).unwrap();
-        let publisher = |number| {
-            let cache = index.add_cache(testing::address(number), Some(Arc::clone(&KEYED_MODEL)));
+        let publisher = |endpoint: &Endpoint| {
+            let cache = index.add_cache(endpoint.address(), Some(Arc::clone(&KEYED_MODEL)));
             Publisher { cache, requests: HashMap::new() }
         };
-        let servers = numbers.clone().map(publisher).collect();
-        let state = |number| CacheState {
-            endpoint: testing::key(number),
+        let servers = endpoints.iter().map(publisher).collect();
+        let state = |endpoint: &Endpoint| CacheState {
+            endpoint: endpoint.key(),
             complete: true,
             complete_by_token_ids: false,
             age_ms: 0,
         };
         let model = Model { names: vec![MODEL.to_owned()], root: key::root(MODEL, None), ..Model::default() };
         let followed = FollowedEndpoints {
-            addresses: numbers
-                .clone()
-                .map(|number| (testing::key(number), testing::address(number)))
-                .collect(),
-            caches: numbers.map(state).collect(),
+            addresses: endpoints.iter().map(|endpoint| (endpoint.key(), endpoint.address())).collect(),
+            caches: endpoints.iter().map(state).collect(),
             models: vec![model],
         };
         Self { servers, index, readers: PoolReaders::default(), followed, position: None }
@@ -100,7 +96,7 @@ impl EventAgent {
 
     /// The events of a server about changes of its cache.
     pub(super) fn events(&self, server: usize, changes: Vec<CacheChange>) -> Vec<KvEvent> {
-        changes.into_iter().map(|change| self.servers[server].event(change)).collect()
+        changes.into_iter().filter_map(|change| self.servers[server].event(change)).collect()
     }
 
     /// Applies events of a server.
@@ -119,7 +115,7 @@ impl EventAgent {
         while let PrefixesRead::Message(bytes) =
             readers.read(index.prefixes_mut(), followed.clone(), *position, false, now).encode()
         {
-            let message = CachedPrefixes::decode(&*bytes).unwrap();
+            let Ok(message) = CachedPrefixes::decode(&*bytes) else { break };
             *position = Some(ReaderPosition { log: message.log, version: message.version });
             messages.push(bytes);
         }
@@ -128,24 +124,26 @@ impl EventAgent {
 }
 
 impl Publisher {
-    fn event(&self, change: CacheChange) -> KvEvent {
+    /// The event of a change; `None` of blocks that no request has, which cannot happen.
+    fn event(&self, change: CacheChange) -> Option<KvEvent> {
         let (place, blocks) = match change {
             CacheChange::Stored { place, blocks } => (place, blocks),
             CacheChange::Removed(block) => {
-                return KvEvent::Removed(Removed { blocks: vec![block], tier: StorageTier::Gpu, group: 0 });
+                let removed = Removed { blocks: vec![block], tier: StorageTier::Gpu, group: 0 };
+                return Some(KvEvent::Removed(removed));
             }
         };
         let has_them = |request: &&Arc<SimulatedRequest>| {
             request.work().blocks().get(place..).is_some_and(|own| own.starts_with(&blocks))
         };
-        let request = self.requests.values().find(has_them).unwrap();
+        let request = self.requests.values().find(has_them)?;
         let parent = place.checked_sub(1).map(|before| request.work().blocks()[before]);
-        let [start, count] =
-            [place, blocks.len()].map(|blocks| u32::try_from(blocks).unwrap() * BLOCK_TOKENS);
+        let [start, count] = [place, blocks.len()]
+            .map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX).saturating_mul(BLOCK_TOKENS));
         let mut text = Vec::new();
         request.write_tokens(&TEXTS, start..start + count, &mut text);
         let tokens = text.chunks_exact(TOKEN_BYTES).map(token).collect();
-        KvEvent::Stored(Stored {
+        Some(KvEvent::Stored(Stored {
             parent,
             blocks: blocks.into_iter().map(|hash| Block { hash, extra: Vec::new() }).collect(),
             block_size: BLOCK_TOKENS as usize,
@@ -155,7 +153,7 @@ impl Publisher {
             is_full_attention: true,
             adapter: request.adapter.as_deref().map(|name| name.as_bytes().to_vec()),
             salt: None,
-        })
+        }))
     }
 }
 
@@ -167,8 +165,8 @@ const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz ";
 
 /// The token of four letters: its digits are their places in the alphabet.
 fn token(text: &[u8]) -> u32 {
-    let digit = |letter: &u8| LETTERS.iter().position(|own| own == letter).unwrap();
-    u32::try_from(text.iter().fold(0, |token, letter| token * LETTERS.len() + digit(letter))).unwrap()
+    let digit = |letter: &u8| LETTERS.iter().position(|own| own == letter).unwrap_or(0);
+    u32::try_from(text.iter().fold(0, |token, letter| token * LETTERS.len() + digit(letter))).unwrap_or(0)
 }
 
 /// The model of all servers. Each of its tokens is another sequence of four letters.
@@ -177,7 +175,7 @@ static KEYED_MODEL: LazyLock<Arc<KeyedModel>> = LazyLock::new(|| {
     let mut vocabulary = Vocabulary::new(LeadingSpace::Never);
     for id in 0..27 * weights[0] {
         let text = weights.map(|weight| LETTERS[id / weight % 27]);
-        vocabulary.insert(token(&text), &text, false).unwrap();
+        vocabulary.insert(token(&text), &text, false).ok();
     }
     let tokenizer = Tokenizer {
         vocabulary,

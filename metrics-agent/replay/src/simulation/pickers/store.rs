@@ -30,7 +30,7 @@ impl PoolWithCaches {
     /// Applies the messages of the agent's response.
     pub(super) fn update_caches(&mut self, messages: &[Vec<u8>], now: Duration) {
         for message in messages {
-            let update = CachesUpdate::read(message).unwrap();
+            let Ok(update) = CachesUpdate::read(message) else { continue };
             let models = update.models().map(|models| {
                 Arc::new(ServedModels::new(models, |_| Arc::new(PlainPrompts) as Arc<dyn PromptTexts>))
             });

@@ -1,9 +1,12 @@
 //! Requests as sequences of texts, and what a server and a picker see of them.
 
-use endpoint_picker_model_server::{BLOCK_TOKENS, BatchRequest, TOKEN_BYTES};
+use metrics_agent_server_model::{BLOCK_TOKENS, BatchRequest, TOKEN_BYTES};
 use std::ops::Range;
 use std::sync::Arc;
 use xxhash_rust::xxh64::xxh64;
+
+/// The name of the model in all bodies.
+pub const MODEL: &str = "model";
 
 /// A text. Equal ids are equal texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +24,34 @@ pub struct SimulatedRequest {
     pub adapter: Option<Arc<str>>,
     /// The client's session, if it names one.
     pub session: Option<u64>,
-    prompt: Vec<Segment>,
-    answer: Segment,
+    /// The limit of its response that the client names, in tokens.
+    pub max_tokens: Option<u32>,
+    /// The server that it went to when it was recorded.
+    pub recorded: Option<usize>,
+    /// The texts of its prompt and of its response, one behind another.
+    texts: Vec<Segment>,
     work: BatchRequest,
 }
 
 impl SimulatedRequest {
     /// A request with this prompt and response.
-    pub fn new(adapter: Option<Arc<str>>, prompt: Vec<Segment>, answer: Segment) -> Self {
+    pub fn new(adapter: Option<Arc<str>>, mut prompt: Vec<Segment>, answer: Segment) -> Self {
         let tokens: u64 = prompt.iter().map(|segment| u64::from(segment.tokens)).sum();
-        let blocks = blocks(adapter.as_deref(), prompt.iter().copied().chain([answer]));
-        let tokens = usize::try_from(tokens).unwrap_or(usize::MAX);
-        let work = BatchRequest::of_blocks(adapter.clone(), tokens, blocks, answer.tokens.into());
-        Self { adapter, session: None, prompt, answer, work }
+        prompt.push(answer);
+        Self::of_texts(adapter, prompt, usize::try_from(tokens).unwrap_or(usize::MAX), answer.tokens.into())
+    }
+
+    /// A request whose prompt has the first tokens of these texts, and whose response has this many behind
+    /// them.
+    pub fn of_texts(
+        adapter: Option<Arc<str>>,
+        texts: Vec<Segment>,
+        prompt_tokens: usize,
+        answer_tokens: u64,
+    ) -> Self {
+        let blocks = blocks(adapter.as_deref(), texts.iter().copied());
+        let work = BatchRequest::of_blocks(adapter.clone(), prompt_tokens, blocks, answer_tokens);
+        Self { adapter, session: None, max_tokens: None, recorded: None, texts, work }
     }
 
     /// Its work for a server.
@@ -43,15 +61,14 @@ impl SimulatedRequest {
 
     /// Appends the text of its prompt.
     pub fn write_prompt(&self, texts: &Texts, text: &mut Vec<u8>) {
-        for segment in &self.prompt {
-            texts.write(*segment, 0..segment.tokens, text);
-        }
+        let tokens = u32::try_from(self.work.prompt_tokens()).unwrap_or(u32::MAX);
+        self.write_tokens(texts, 0..tokens, text);
     }
 
     /// Appends the text of these tokens of its prompt and response.
     pub fn write_tokens(&self, texts: &Texts, tokens: Range<u32>, text: &mut Vec<u8>) {
         let mut end = 0;
-        for segment in self.prompt.iter().chain([&self.answer]) {
+        for segment in &self.texts {
             let start = end;
             end += segment.tokens;
             let part = tokens.start.clamp(start, end) - start..tokens.end.clamp(start, end) - start;

@@ -1,12 +1,12 @@
 //! A picker that knows everything but the future.
 
-use endpoint_picker_model_server::Outlook;
+use metrics_agent_server_model::Outlook;
 use std::time::Duration;
 
 /// Picks by the true contents of the caches, the true queues and the true lengths of all responses, without
 /// delay.
 ///
-/// It computes for each server the [time](endpoint_picker_model_server::Forecast) until the request's first
+/// It computes for each server the [time](metrics_agent_server_model::Forecast) until the request's first
 /// token, when no other request comes. That alone would be best for this request and not for those after it,
 /// so the time is multiplied as in the rule `expected-latency-scorer`: by 1 plus the requests there as a
 /// share of the mean, which stall while the prompt is read, and by the requests that come meanwhile.

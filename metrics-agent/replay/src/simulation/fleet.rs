@@ -1,11 +1,13 @@
-//! The servers of a cell.
+//! Servers at work.
 
-use crate::servers::BatchServer;
+use super::server::BatchServer;
+use core::net::SocketAddr;
+use endpoint_picker::pool::Endpoint;
 use endpoint_picker::pool::reading::Reading;
-use endpoint_picker_model_server::{
+use endpoint_picker_wire::{reading_from_core, v1};
+use metrics_agent_server_model::{
     BatchRequest, CacheChange, Forecast, Outlook, PrefixCacheCounts, Progress, ServiceTimes,
 };
-use endpoint_picker_wire::{reading_from_core, v1};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -47,6 +49,20 @@ impl Fleet {
         let server = ServerKind::new(1.0, times.kv_blocks);
         Self { times, servers: vec![server; number], has_slow_spell: false, shares_processor: false }
     }
+}
+
+/// Endpoint of the server of this number, without labels.
+pub fn endpoint(number: u16) -> v1::Endpoint {
+    v1::Endpoint {
+        name: format!("default/e{number}"),
+        address: address(number).to_string(),
+        labels: Vec::new(),
+    }
+}
+
+fn address(number: u16) -> SocketAddr {
+    let [high, low] = number.to_be_bytes();
+    ([10, 0, high, low], 8000).into()
 }
 
 /// Servers at work. A request is named by its number.
@@ -97,6 +113,12 @@ impl RunningFleet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
+    }
+
+    /// The endpoints of all servers; of more than 65 536 the first ones.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let numbers = 0..u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
+        numbers.map(|number| Endpoint::new(format!("default/e{number}"), address(number), vec![])).collect()
     }
 
     /// All servers publish the changes of their caches from now on.

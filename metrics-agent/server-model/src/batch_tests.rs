@@ -1,6 +1,4 @@
-use super::Engine;
 use super::batch::{BLOCK_TOKENS, Batch, BatchRequest, PrefixCacheCounts, Progress, TOKEN_BYTES};
-use crate::protocol::MODEL;
 use crate::service_times::{Allocation, ServiceTimes};
 use std::time::Duration;
 
@@ -208,34 +206,4 @@ fn a_prompt_takes_longer_behind_a_context() {
     end(&mut batch);
     batch.add(numbered(1, 96, 1), 2);
     assert_eq!(batch.begin_step(), Some(10 * MS + 72 * MS));
-}
-
-#[tokio::test(start_paused = true)]
-async fn tokens_come_at_their_time_and_an_abandoned_request_makes_room() {
-    let engine = Engine::new(ServiceTimes { max_running: 1, ..TIMES });
-    let mut first = engine.submit(MODEL, b"1234", 100);
-    let mut second = engine.submit(MODEL, b"5678", 2);
-    let begin = tokio::time::Instant::now();
-    assert_eq!(first.tokens().await, Some(1));
-    assert_eq!(begin.elapsed(), 11 * MS);
-    assert_eq!((engine.metrics().running, engine.metrics().waiting), (1, 1));
-    drop(first);
-    assert_eq!(
-        (second.tokens().await, second.tokens().await, second.tokens().await),
-        (Some(1), Some(1), None)
-    );
-    // It was noticed at the end of the step that was in flight.
-    assert_eq!(begin.elapsed(), 3 * 11 * MS + 11 * MS);
-    assert_eq!((engine.metrics().running, engine.metrics().waiting), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_first_token_comes_at_once_and_others_by_the_interval() {
-    let engine = Engine::new(ServiceTimes { stream_interval: 4, ..TIMES });
-    let mut work = engine.submit(MODEL, b"1234", 10);
-    let mut portions = Vec::new();
-    while let Some(tokens) = work.tokens().await {
-        portions.push(tokens);
-    }
-    assert_eq!(portions, [1, 4, 4, 1]);
 }

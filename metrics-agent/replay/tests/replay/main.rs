@@ -1,0 +1,102 @@
+//! Records that the model of servers made: their speeds are found again, and the recorded picks, replayed, come
+//! within a tenth of the record.
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+
+mod recorded;
+
+use endpoint_picker_wire::NamedRules;
+use metrics_agent_replay::fit::{self, Fit, Given};
+use metrics_agent_replay::record::Record;
+use metrics_agent_replay::replay::{Replay, Results};
+use metrics_agent_replay::report::{Report, page};
+use metrics_agent_replay::rules;
+use metrics_agent_server_model::{Allocation, ServiceTimes};
+use recorded::Recorded;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Servers like those of `make simulate`, one of which is 1.5 times slower.
+const TIMES: ServiceTimes = ServiceTimes {
+    max_running: 256,
+    step: Duration::from_millis(9),
+    step_per_sequence: Duration::from_micros(120),
+    step_per_context_token: Duration::from_nanos(30),
+    prefill_per_token: Duration::from_micros(60),
+    doubling_context: None,
+    max_batched_tokens: 8192,
+    kv_blocks: 5_000,
+    allocation: Allocation::AsNeeded,
+    max_loras: 0,
+    lora_load: Duration::ZERO,
+    stream_interval: 1,
+};
+
+const SLOWNESS: [f64; 4] = [1.0, 1.0, 1.0, 1.5];
+
+fn record() -> Record {
+    let lines =
+        Recorded { times: TIMES, slowness: &SLOWNESS, per_second: 15.0, requests: 4_000, seed: 1 }.lines();
+    Record::read(lines.as_bytes()).unwrap()
+}
+
+fn fitted(record: &Record) -> Fit {
+    fit::fit(record, &Given::default(), 8)
+}
+
+fn run(record: &Record, fit: &Fit, names: &[NamedRules]) -> (Results, Report) {
+    let rule =
+        |rules: &NamedRules| (rules.as_str().to_owned(), rules::mechanism(rules::named(*rules).unwrap()));
+    let replay = Replay {
+        record,
+        fit,
+        fleet: fit.fleet.clone(),
+        rules: names.iter().map(rule).collect(),
+        seeds: 2,
+        load: 1.0,
+        limit: Some(Duration::from_millis(500)),
+        threads: 2,
+    };
+    let sent = AtomicUsize::new(0);
+    let results = replay.run(&sent).unwrap();
+    assert_eq!(sent.load(Ordering::Relaxed), replay.requests());
+    let report = Report::new(&replay, &results);
+    (results, report)
+}
+
+/// Asserts that a number is within this part of another one.
+fn assert_near(name: &str, found: f64, true_one: f64, part: f64) {
+    println!("{name}: {found:.6}, truly {true_one:.6}");
+    assert!((found / true_one - 1.0).abs() <= part, "{name}: {found} for {true_one}");
+}
+
+#[test]
+fn speeds_are_found_again_and_the_recorded_picks_come_within_a_tenth_of_the_record() {
+    let record = record();
+    let fit = fitted(&record);
+    let found = fit.fleet.times;
+    let prefill = found.prefill_per_token.as_secs_f64();
+    assert_near("prefill", prefill, TIMES.prefill_per_token.as_secs_f64(), 0.1);
+    let typical = |times: &ServiceTimes| {
+        (times.step + 12 * times.step_per_sequence + 18_000 * times.step_per_context_token).as_secs_f64()
+    };
+    assert_near("a step of 12 requests", typical(&found), typical(&TIMES), 0.1);
+    for (server, name) in fit.servers.iter().zip(&record.servers) {
+        let number: usize = name["10.0.0.".len()..].split(':').next().unwrap().parse().unwrap();
+        assert_near(name, server.slowness, SLOWNESS[number - 1], 0.1);
+        assert!(server.is_described(), "{server:?}");
+    }
+    assert!(fit.prefill_error.unwrap() <= 0.15 && fit.decode_error.unwrap() <= 0.1, "{fit:?}");
+    let cached = f64::from(found.kv_blocks);
+    assert_near("blocks of a cache", cached, TIMES.kv_blocks.into(), 0.35);
+
+    let (results, report) = run(&record, &fit, &[NamedRules::ExpectedLatency, NamedRules::Epp]);
+    println!("{report}");
+    for difference in results.differences() {
+        assert!(difference.is_trusted(), "{difference:?}");
+    }
+    assert_eq!(results.differences().len(), 3);
+    let [ours, _, omniscient] = &results.rules[..] else { panic!("{report}") };
+    assert!(omniscient.1[0].percentile(0.9) <= ours.1[0].percentile(0.9) * 1.1, "{report}");
+    let page = page(&report).unwrap();
+    assert!(page.contains("uPlot") && page.contains("expected-latency"));
+}
