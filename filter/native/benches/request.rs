@@ -89,7 +89,7 @@ fn requests(criterion: &mut Criterion<ProcessorTime>) {
     for (rules, policy) in [
         ("expected latency", rules::expected_latency()),
         ("the EPP's rules", v1::Policy::default()),
-        ("the EPP's rules, recorded", v1::Policy { record, ..v1::Policy::default() }),
+        ("recorded by the EPP's rules", v1::Policy { record, ..v1::Policy::default() }),
     ] {
         requests_by(criterion, rules, &policy);
     }
@@ -99,7 +99,8 @@ fn requests_by(criterion: &mut Criterion<ProcessorTime>, rules: &str, policy: &v
     let chats = chats();
     let mut group = criterion.benchmark_group(format!("a chat of 2 KB, from its head to its end, {rules}"));
     for endpoints in [10, 100, 1000, 5000] {
-        let name = format!("bench-{rules}-{endpoints}");
+        // Names of pools have few other characters.
+        let name = format!("bench-{rules}-{endpoints}").replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let waiting: Vec<u64> = (0..endpoints).map(|number| number % 8).collect();
         let config = pool::with_policy(&name, &json!({}), policy.clone(), &waiting);
         let mut number = 0;

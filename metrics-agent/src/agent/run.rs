@@ -94,12 +94,9 @@ pub async fn run(
     let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
     let feeds = Feeds::start(settings.share, clock, &pools, &tasks, &metrics.store);
     let reports = Arc::new(Reports::new(clock, settings.limits.max_proxies));
-    let history = Arc::new(History::new(clock));
-    let record = Arc::clone(&history).record(Arc::clone(&pools), Arc::clone(&reports));
-    let _history = tasks.spawn("history", record);
+    let (history, _history) = start_history(clock, &pools, &reports, &tasks);
     let recorder = settings.record.map(|record| Recorder::start(record, &tasks, metrics.record));
-    let (recorder, _record) = recorder.transpose()?.unzip();
-    let recorder = recorder.map(Arc::new);
+    let recorder = recorder.transpose()?.map(Arc::new);
     let reconciler = Reconciler {
         discovery,
         file_by_flag,
@@ -117,8 +114,7 @@ pub async fn run(
         left_out: BTreeMap::new(),
         left_out_metrics: metrics.discovery.left_out.clone(),
     };
-    let api_metrics = metrics.api;
-    let access = Access::new(settings.allowed_hosts, credentials.clients, api_metrics.clone());
+    let access = Access::new(settings.allowed_hosts, credentials.clients, metrics.api.clone());
     let state = Arc::new(ApiState {
         clock,
         pools,
@@ -139,7 +135,7 @@ pub async fn run(
         max_report_bytes: settings.limits.max_report_bytes,
         body_timeout: settings.limits.idle_timeout,
         draining: draining.clone(),
-        metrics: api_metrics,
+        metrics: metrics.api,
         registry: metrics.registry,
     });
     let _reconciler = tasks.spawn("reconciler", reconciler.run(plans.plans()));
@@ -173,6 +169,18 @@ fn start_reports(
     let inputs =
         PoolInputs { objects: cluster.objects.objects(), plans: plans.plans(), refusals: plans.refusals() };
     Some(reports.start(&cluster.client, inputs, tasks))
+}
+
+/// Begins to keep the last minutes of the pools, for the page.
+fn start_history(
+    clock: Clock,
+    pools: &Arc<Pools>,
+    reports: &Arc<Reports>,
+    tasks: &Tasks,
+) -> (Arc<History>, AbortOnDropHandle<()>) {
+    let history = Arc::new(History::new(clock));
+    let record = Arc::clone(&history).record(Arc::clone(pools), Arc::clone(reports));
+    (history, tasks.spawn("history", record))
 }
 
 /// The leases of the servers, if there are other agents with the same store.

@@ -72,15 +72,14 @@ impl Files {
         let mut text = Vec::new();
         for mut line in lines {
             let block_tokens = line.block_tokens;
-            let file = match self.open.get_mut(pool) {
-                Some(file) if file.bytes + (text.len() as u64) < max_bytes => file,
-                _ => {
-                    self.flush(pool, &mut text)?;
-                    let file = self.begin(pool, block_tokens.unwrap_or(BLOCK_TOKENS))?;
-                    self.open.entry(pool.to_owned()).insert_entry(file).into_mut()
-                }
-            };
-            line.block_tokens = block_tokens.filter(|&tokens| tokens != file.block_tokens);
+            let is_full = |file: &OpenFile| file.bytes + text.len() as u64 >= max_bytes;
+            if self.open.get(pool).is_none_or(is_full) {
+                self.flush(pool, &mut text)?;
+                let file = self.begin(pool, block_tokens.unwrap_or(BLOCK_TOKENS))?;
+                self.open.insert(pool.to_owned(), file);
+            }
+            let of_file = self.open.get(pool).map(|file| file.block_tokens);
+            line.block_tokens = block_tokens.filter(|&tokens| Some(tokens) != of_file);
             serde_json::to_writer(&mut text, &line)?;
             text.push(b'\n');
         }

@@ -1,5 +1,5 @@
-//! The key of the hashes in a record. Without it, nobody can tell whether a hash belongs to a text that he
-//! guesses.
+//! The key of the hashes in a record. Without it, a reader cannot tell whether a hash belongs to a guessed
+//! text.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -27,7 +27,7 @@ pub(super) enum HashUse {
 }
 
 impl RecordKey {
-    /// A key that nobody knows.
+    /// A random key.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -84,9 +84,12 @@ impl fmt::Debug for RecordKey {
 mod tests {
     use super::*;
 
+    /// The key in the paper.
+    const PAPERS_KEY: u128 = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f;
+
     #[test]
     fn hashes_are_those_of_siphash_and_depend_on_the_key_and_the_use() {
-        let bytes: [u8; 16] = core::array::from_fn(|index| index as u8);
+        let bytes = PAPERS_KEY.to_be_bytes();
         let key = RecordKey::of(bytes);
         // The example in appendix A of the paper of SipHash.
         assert_eq!(key.hash_bytes(&bytes[..15]), 0xa129_ca61_49be_45e5);
@@ -112,7 +115,6 @@ mod tests {
             assert_eq!(RecordKey::read(&path).is_ok(), is_key, "{text:?}");
         }
         std::fs::write(&path, "000102030405060708090a0b0c0d0e0f").unwrap();
-        let bytes = core::array::from_fn(|index| index as u8);
-        assert_eq!(RecordKey::read(&path), Ok(RecordKey::of(bytes)));
+        assert_eq!(RecordKey::read(&path), Ok(RecordKey::of(PAPERS_KEY.to_be_bytes())));
     }
 }

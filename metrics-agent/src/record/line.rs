@@ -49,7 +49,7 @@ pub(super) struct Line {
     max_output_length: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_tokens: Option<u64>,
-    /// Tokens of a block; `None`: those of the header.
+    /// Tokens of a block; `None`: as the header has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) block_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -100,6 +100,7 @@ pub struct Recorder {
     started: Duration,
     lines: mpsc::Sender<PoolLines>,
     metrics: RecordMetrics,
+    _writer: AbortOnDropHandle<()>,
 }
 
 /// The queue of lines is full.
@@ -107,12 +108,12 @@ pub struct Recorder {
 pub struct QueueFull;
 
 impl Recorder {
-    /// Starts the task that writes. It ends with its handle.
+    /// Starts the task that writes. It ends with the recorder.
     pub fn start(
         settings: RecordSettings,
         tasks: &Tasks,
         metrics: RecordMetrics,
-    ) -> Result<(Self, AbortOnDropHandle<()>), RecordError> {
+    ) -> Result<Self, RecordError> {
         let RecordSettings { folder, sample, max_bytes, key } = settings;
         let key = match key {
             None => RecordKey::random().map_err(RecordError::NoKey)?,
@@ -123,10 +124,10 @@ impl Recorder {
         let files = Files::new(folder.clone(), max_bytes, started_ms);
         let files = files.map_err(|error| RecordError::Folder(folder, error))?;
         let (lines, queue) = mpsc::channel(MAX_QUEUED);
-        let task = tasks.spawn("record", write(files, queue, metrics.clone()));
+        let writer = tasks.spawn("record", write(files, queue, metrics.clone()));
         // As the header has it, so that no line seems to be older.
         let started = Duration::from_millis(started_ms);
-        Ok((Self { key, sample, started, lines, metrics }, task))
+        Ok(Self { key, sample, started, lines, metrics, _writer: writer })
     }
 
     /// The sample of a pool; `own` is the share that its annotation names. `None`: it is not recorded.

@@ -106,7 +106,8 @@ async fn entries_become_lines_with_keyed_hashes() {
     written(&agent, 3).await;
     let [file] = &files(folder.path())[..] else { panic!("one file") };
     let name = file.file_name().unwrap().to_str().unwrap();
-    assert!(name.starts_with("default-") && name.ends_with(".jsonl"), "{name}");
+    let time = name.strip_prefix("default-").and_then(|name| name.strip_suffix(".jsonl"));
+    assert!(time.is_some_and(|time| time.len() == 13 && time.parse::<u64>().is_ok()), "{name}");
     let (header, lines) = lines(file);
     assert_eq!((&header["record"], &header["block_tokens"]), (&"endpoint-picker/1".into(), &64.into()));
     assert!(header["started"].as_u64().unwrap() > 1_700_000_000_000);

@@ -128,16 +128,13 @@ impl RequestRecord {
     #[inline(never)]
     pub(crate) fn close(self: Box<Self>, usage: Option<Usage>, chunks: u64, outbox: &RecordOutbox) {
         let Self { mut entry, at, ended } = *self;
-        match usage.filter(|usage| usage.prompt() > 0) {
-            Some(usage) => {
-                (entry.input_tokens, entry.output_tokens) = (usage.prompt(), usage.output);
-                entry.cached_tokens = usage.cached;
-            }
-            None => {
-                entry.estimated = true;
-                if entry.first_token_us.is_some() {
-                    entry.output_tokens = chunks.max(1);
-                }
+        if let Some(usage) = usage.filter(|usage| usage.prompt() > 0) {
+            (entry.input_tokens, entry.output_tokens) = (usage.prompt(), usage.output);
+            entry.cached_tokens = usage.cached;
+        } else {
+            entry.estimated = true;
+            if entry.first_token_us.is_some() {
+                entry.output_tokens = chunks.max(1);
             }
         }
         let first = entry.first_token_us.unwrap_or(0);

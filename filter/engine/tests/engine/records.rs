@@ -225,7 +225,7 @@ fn prompts_have_blocks_where_no_rule_reads_them() {
         ..v1::Policy::default()
     };
     let mut fixture = Fixture::with_policy(&json!({}), policy);
-    let text: String = (0..200).map(|number| format!("{number:04}")).collect();
+    let text = "0123456789".repeat(80);
     fixture.post(TEXT, &[], &prompt(&text)).served_by_any(&mut fixture);
     let entry = only(&fixture);
     assert_eq!((entry.block_tokens, entry.blocks.len(), entry.input_tokens), (64, 4, 200));
