@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Turns of each shape.
 const TURNS: usize = 2;
 
-/// Every so many events a stream is cut.
+/// A stream is cut at each ninth event.
 const STEP: usize = 9;
 
 /// A request of an agent.
