@@ -1,14 +1,14 @@
 //! Clients: each sends the requests of one session.
 
-use metrics_agent_replay::simulation::figures::{RunFigures, Served};
+use super::figures::{RunFigures, Served};
 use super::plan::ChoosingPlan;
 use super::servers::OmniscientClient;
 use crate::schedule::SESSION;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::MODEL;
-use metrics_agent_server_model::BatchRequest;
 use metrics_agent_replay::simulation::request::{SimulatedRequest, Texts};
 use metrics_agent_replay::simulation::sessions::Arrival;
+use metrics_agent_server_model::BatchRequest;
 use reqwest::{Client, StatusCode};
 use serde_json::json;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! The figures of all runs as tables.
 
-use metrics_agent_replay::simulation::figures::RunFigures;
+use super::figures::RunFigures;
 use super::plan::ChoosingPlan;
 use super::way::Way;
 use endpoint_picker_bench::report::markdown::{met, table};

@@ -1,7 +1,7 @@
 //! Runs a plan.
 
 use super::clients::Clients;
-use metrics_agent_replay::simulation::figures::RunFigures;
+use super::figures::RunFigures;
 use super::plan::ChoosingPlan;
 use super::report::{Choice, Choices};
 use super::servers::{self, OmniscientClient};
@@ -14,10 +14,10 @@ use endpoint_picker_bench::in_turns::in_turns;
 use endpoint_picker_bench::report::Progress;
 use endpoint_picker_harness::program::process_tree::cpu_time;
 use endpoint_picker_simulation::cell::capacity;
-use metrics_agent_replay::simulation::request::Texts;
-use metrics_agent_replay::simulation::sessions::Arrival;
 use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
+use metrics_agent_replay::simulation::request::Texts;
+use metrics_agent_replay::simulation::sessions::Arrival;
 use std::time::Instant;
 use tokio::time::sleep_until;
 

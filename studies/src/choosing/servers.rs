@@ -2,9 +2,9 @@
 
 use crate::timed_servers::TimedServers;
 use anyhow::{Context, Result};
-use metrics_agent_server_model::{BatchRequest, ServiceTimes};
-use metrics_agent_replay::simulation::pickers::Omniscient;
 use endpoint_picker_simulation::cell::workloads::Workload;
+use metrics_agent_replay::simulation::pickers::Omniscient;
+use metrics_agent_server_model::{BatchRequest, ServiceTimes};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

@@ -3,6 +3,7 @@
 use crate::tools;
 use anyhow::{Context, Result};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{process, thread};
@@ -21,10 +22,19 @@ impl RunDir {
     pub fn new() -> Result<Self> {
         // The test runner names a test's thread after the test.
         let test = thread::current().name().unwrap_or("stack").replace("::", "-");
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = tools::root().join(format!("tests/logs/{test}-{}-{count}", process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
-        Ok(Self { path, is_settled: false })
+        let all = tools::root().join("tests/logs");
+        fs::create_dir_all(&all).with_context(|| format!("create {}", all.display()))?;
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = all.join(format!("{test}-{}-{count}", process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path, is_settled: false }),
+                // Processes in a namespace of their own have the numbers of those in the one before, whose
+                // folders were kept.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("create {}", path.display())),
+            }
+        }
     }
 
     /// The folder.
