@@ -15,8 +15,8 @@ pub fn page(report: &Report) -> Result<String, serde_json::Error> {
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Replay</title>\n<style>{STYLE}\n\
-         body {{ font: 15px system-ui, sans-serif; max-width: 960px; margin: 2em auto; padding: 0 1em }}\n\
-         pre {{ overflow-x: auto }}\n</style>\n<h1>Replay</h1>\n<pre>{}</pre>\n\
+         body {{ font: 15px system-ui, sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 1em }}\n\
+         pre {{ font-size: 13px; overflow-x: auto }}\n</style>\n<h1>Replay</h1>\n<pre>{}</pre>\n\
          <h2>Time to the first token</h2>\n<div id=\"times\"></div>\n<h2>Requests of each server</h2>\n\
          <div id=\"servers\"></div>\n<script id=\"data\" type=\"application/json\">{data}</script>\n\
          <script>{SCRIPT}</script>\n<script>{CHARTS}</script>\n</html>\n",
