@@ -7,9 +7,12 @@ use crate::request::session::{MIN_UNNAMED_TOKENS, SESSIONS, SessionName, Session
 use crate::state::Sessions;
 
 /// Blocks of a prompt that are searched for the end of the session's last prompt, back from the last block
-/// that an endpoint may have cached. By the prompts that were sent it is that block; by KV-cache events the
-/// response may be between, of up to 8192 tokens in blocks of 64.
-const SEARCHED_BLOCKS: usize = 128;
+/// that an endpoint was sent. It is that block, unless another request has branched off behind it.
+const BRANCH_BLOCKS: usize = 8;
+
+/// The same back from the last block that is cached by KV-cache events: the response may be between, of up
+/// to 8192 tokens in blocks of 64.
+const RESPONSE_BLOCKS: usize = 128;
 
 impl Pipeline {
     /// Whether the sessions of requests are known. They change no decision.
@@ -28,12 +31,13 @@ impl Pipeline {
             let (source, key) = (SessionSource::Stored, stored.hash());
             return Some(SessionTurn { source, key, is_continued: true, end: None });
         }
-        let name = self.session_name(cycle.request);
+        let name = prepared.session_name();
         let (blocks, block_size) = prepared.only_list()?;
         if name.is_none() && blocks.len().saturating_mul(block_size) < MIN_UNNAMED_TOKENS {
             return None;
         }
-        find(cycle, name, blocks)
+        let searched = if self.reads_caches() { RESPONSE_BLOCKS } else { BRANCH_BLOCKS };
+        find(cycle, name, blocks, searched)
     }
 
     /// The name of a request's session: by the headers that the configuration names, by those of known
@@ -52,15 +56,20 @@ impl Pipeline {
     }
 }
 
-/// The turn of a prompt with these blocks.
+/// The turn of a prompt with these blocks, of which this number is searched.
 #[cold]
 #[inline(never)]
-fn find(cycle: &Cycle<'_>, name: Option<SessionName>, blocks: &[u64]) -> Option<SessionTurn> {
+fn find(
+    cycle: &Cycle<'_>,
+    name: Option<SessionName>,
+    blocks: &[u64],
+    searched: usize,
+) -> Option<SessionTurn> {
     let sessions = cycle.input.states.of::<Sessions>(SESSIONS)?;
     let sent = cycle.prefixes.first()?.matched.iter().max().copied().unwrap_or(0);
     let sent = blocks.len().min(usize::try_from(sent).unwrap_or(usize::MAX));
     let hash = name.map_or(0, SessionName::hash);
-    let mut ends = blocks.iter().take(sent).rev().take(SEARCHED_BLOCKS).map(|block| block ^ hash);
+    let mut ends = blocks.iter().take(sent).rev().take(searched).map(|block| block ^ hash);
     let known = ends.find_map(|end| sessions.of_prompt(end, cycle.now));
     let end = blocks.last()? ^ hash;
     let source = name.map_or(SessionSource::Prompt, |name| name.source);

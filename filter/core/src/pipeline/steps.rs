@@ -17,6 +17,7 @@ use crate::input::{candidates, ready};
 use crate::plugin::{NotAdmitted, Routed, Stage};
 use crate::request::Request;
 use crate::request::prompt::{BlockHashes, block_hashes};
+use crate::request::session::SessionName;
 use crate::rng::Rng;
 use crate::state::MediaItems;
 use crate::state::prefix::PrefixMatch;
@@ -33,9 +34,16 @@ pub struct Prepared<'a> {
     prompts: Few<PromptHashes>,
     /// The hashes of its images, videos and audio, each once; empty without a plugin that remembers them.
     media_items: Vec<u64>,
+    /// The name of the request's session; `None` also where sessions are not known.
+    session_name: Option<SessionName>,
 }
 
 impl Prepared<'_> {
+    /// The name of the request's session.
+    pub(super) fn session_name(&self) -> Option<SessionName> {
+        self.session_name
+    }
+
     /// The endpoints that the request may go to, in the pool's order.
     pub(super) fn candidates<'c>(&'c self, input: &'c DecisionInput<'_>) -> Cow<'c, [usize]> {
         match (&self.candidates, input.precomputed) {
@@ -120,7 +128,8 @@ impl Pipeline {
             }
         }
         let media_items = if self.media_caches.is_empty() { Vec::new() } else { request.media_items() };
-        Prepared { request, now, candidates: own, prompts, media_items }
+        let session_name = if self.knows_sessions() { self.session_name(request) } else { None };
+        Prepared { request, now, candidates: own, prompts, media_items, session_name }
     }
 
     /// The rejection of a request that has no candidate, or that is sheddable while the pool is saturated.
