@@ -6,7 +6,6 @@ use crate::simulation::run::Clients;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Which requests follow which.
@@ -24,14 +23,13 @@ pub(crate) struct Order {
 }
 
 /// The clients of a replay. Each client is a chain of requests.
-#[derive(Debug)]
 pub(crate) struct RecordClients<'a> {
     record: &'a Record,
     order: &'a Order,
     /// The next request of each client.
     at: Vec<u32>,
-    /// Requests sent so far, of all replays.
-    sent: &'a AtomicUsize,
+    /// Is called for each request.
+    sent: &'a (dyn Fn() + Sync),
 }
 
 /// Greatest shift of the time of a request, for all seeds but the first one: large enough that requests meet
@@ -80,7 +78,7 @@ fn pause(earlier: &RecordedRequest, request: &RecordedRequest) -> Option<Duratio
 }
 
 impl<'a> RecordClients<'a> {
-    pub(crate) fn new(record: &'a Record, order: &'a Order, sent: &'a AtomicUsize) -> Self {
+    pub(crate) fn new(record: &'a Record, order: &'a Order, sent: &'a (dyn Fn() + Sync)) -> Self {
         Self { record, order, at: order.first.clone(), sent }
     }
 
@@ -92,7 +90,7 @@ impl<'a> RecordClients<'a> {
 
 impl Clients for RecordClients<'_> {
     fn next_request(&mut self, client: usize) -> Arc<SimulatedRequest> {
-        self.sent.fetch_add(1, Ordering::Relaxed);
+        (self.sent)();
         let place = self.at.get(client).map_or(0, |place| *place as usize);
         let next = self.next_of(place);
         Arc::new(simulated(self.record, place, next))
@@ -170,8 +168,7 @@ mod tests {
         let order = Order::new(&record);
         let times = order.first_requests(&record, 2.0, 1);
         assert_eq!(times, [0, 50, 150].map(Duration::from_millis), "the second of b did not wait");
-        let sent = AtomicUsize::new(0);
-        let mut clients = RecordClients::new(&record, &order, &sent);
+        let mut clients = RecordClients::new(&record, &order, &|| ());
         clients.next_request(0);
         assert_eq!(clients.ended(0), Some(Duration::from_millis(300)));
         assert_eq!((clients.ended(0), clients.ended(1)), (None, None));

@@ -8,7 +8,6 @@ use crate::simulation::figures::{Figures, Served};
 use crate::simulation::fleet::Fleet;
 use crate::simulation::pickers::{Mechanism, Picker};
 use crate::simulation::run::{Simulation, Span};
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 /// Part of the requests before those that are measured: they fill the caches.
@@ -98,8 +97,8 @@ impl Replay<'_> {
         self.record.requests.iter().any(|request| request.server.is_some())
     }
 
-    /// Runs all. `sent` counts the requests that were sent so far. The error says which rules are none.
-    pub fn run(&self, sent: &AtomicUsize) -> Result<Results, String> {
+    /// Runs all, and calls `sent` for each request. The error names the rules that cannot be used.
+    pub fn run(&self, sent: &(dyn Fn() + Sync)) -> Result<Results, String> {
         for (name, mechanism) in &self.rules {
             Picker::new(mechanism, self.fleet.servers.len(), self.limit, 1, 0)
                 .map_err(|problem| format!("{name}: {problem}"))?;
@@ -125,7 +124,7 @@ impl Replay<'_> {
         fleet: &Fleet,
         load: f64,
         seed: u64,
-        sent: &AtomicUsize,
+        sent: &(dyn Fn() + Sync),
     ) -> Result<Figures, String> {
         let simulation = Simulation {
             clients: RecordClients::new(self.record, order, sent),

@@ -82,7 +82,7 @@ pub struct RecordedRequest {
     blocks: Range<u32>,
 }
 
-/// Why a file is no record: a line and its problem.
+/// The line of a file that is not a record's, and its problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecordError {
     line: usize,

@@ -60,7 +60,10 @@ fn run(record: &Record, fit: &Fit, names: &[NamedRules]) -> (Results, Report) {
         threads: 2,
     };
     let sent = AtomicUsize::new(0);
-    let results = replay.run(&sent).unwrap();
+    let count = || {
+        sent.fetch_add(1, Ordering::Relaxed);
+    };
+    let results = replay.run(&count).unwrap();
     assert_eq!(sent.load(Ordering::Relaxed), replay.requests());
     let report = Report::new(&replay, &results);
     (results, report)
