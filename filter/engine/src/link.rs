@@ -255,9 +255,7 @@ impl Link {
                 let recorder = polls.as_mut().map(|polls| &mut polls.recorder);
                 let problem = recorder.and_then(|recorder| recorder.finish(status, pool.records(), now));
                 if let Some(problem) = problem {
-                    log::warn!(
-                        "recorded requests are lost: {problem}; further ones are only counted, in record_dropped"
-                    );
+                    log::warn!("recorded requests are lost, which record_dropped counts: {problem}");
                 }
                 false
             }

@@ -1,10 +1,11 @@
 //! The session that a request belongs to: the prompts of a conversation or of an agent, each of which extends
 //! the one before it.
 //!
-//! Clients name their sessions, each in its own way. A name only tells prompts apart that extend each other:
-//! its hash is mixed with the hashes of the prompt's blocks, which begin with the model and the salt. So a
-//! client that sends another client's name with a prompt of its own has a session of its own, and one that
-//! also has the whole prompt has nothing to gain: a session changes no right, and no text of it is kept.
+//! Clients name their sessions, each in its own way. A name separates prompts that extend each other, and
+//! nothing else: its hash is mixed with the hashes of the prompt's blocks, which begin with the model and
+//! the salt. So a client that sends another client's name with a prompt of its own has a session of its
+//! own, and one that also has the whole prompt has nothing to gain: a session changes no right, and no text
+//! of it is kept.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -136,7 +137,7 @@ impl SessionName {
         [one, other].into_iter().flatten().min_by_key(|name| name.source)
     }
 
-    /// The hash that tells the blocks of this session's prompts from those of others.
+    /// The hash that is mixed with the hashes of this session's prompt blocks.
     pub fn hash(self) -> u64 {
         self.hash.get()
     }

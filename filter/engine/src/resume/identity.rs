@@ -211,16 +211,22 @@ mod tests {
             br#"{"id": "a", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}"#;
         let identity = Identity::read(first).unwrap();
         let event = json!({
-            "id": "b", "object": "chat.completion.chunk", "created": 2, "model": "n", "system_fingerprint": "f",
+            "id": "b", "object": "chat.completion.chunk", "created": 2, "model": "n",
+            "system_fingerprint": "f",
             "choices": [{"index": 0, "delta": {"role": "assistant", "content": " x"}, "finish_reason": null}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, "prompt_tokens_details": null},
+            "usage": {
+                "prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, "prompt_tokens_details": null,
+            },
         });
         let before = TokensBefore { prompt: None, text: 4 };
         let whole = identity.continue_with(event.to_string().as_bytes(), &text("x"), before, false).unwrap();
         let expected = json!({
-            "id": "a", "object": "chat.completion.chunk", "created": 1, "model": "m", "system_fingerprint": "f",
+            "id": "a", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "system_fingerprint": "f",
             "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": null}],
-            "usage": {"prompt_tokens": 6, "completion_tokens": 5, "total_tokens": 11, "prompt_tokens_details": null},
+            "usage": {
+                "prompt_tokens": 6, "completion_tokens": 5, "total_tokens": 11, "prompt_tokens_details": null,
+            },
         });
         assert_eq!(whole.parse::<Value>().unwrap(), expected);
         let known = TokensBefore { prompt: NonZeroU64::new(7), text: 4 };

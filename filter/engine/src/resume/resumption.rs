@@ -193,7 +193,7 @@ impl Resumption {
         self.failure
     }
 
-    /// The event that tells the client of a cut for this reason; empty if its response has no such events.
+    /// The event that reports a cut for this reason to the client; empty if its response has no such events.
     pub fn error_event(&self, cut: Cut) -> Vec<u8> {
         if self.has_passed {
             return Vec::new();

@@ -187,7 +187,7 @@ fn a_stream_that_cannot_be_resumed_is_cut_and_other_requests_pass() {
     request.call_chunk(2, &word_of("reasoning", "so"));
     let own = request.own();
     assert!(own.reset.is_some() && !own.body.contains("so\""), "{}", own.body);
-    assert!(own.body.contains("different_output"), "the client is told: {}", own.body);
+    assert!(own.body.contains("different_output"), "the client gets the reason: {}", own.body);
 
     let request = sent(&config);
     request.call_head(1, &HEAD);
