@@ -17,6 +17,7 @@
 mod api;
 mod client_response;
 mod config;
+mod cut;
 mod event;
 mod identity;
 mod lines;
@@ -30,7 +31,8 @@ mod unresumable;
 
 pub use api::StreamApi;
 pub use config::{ResumeConfig, ResumeConfigError};
+pub use cut::Cut;
 pub use request::{ResumableRequest, add_seed};
-pub use resumption::{Cut, End, REFUSALS, Resumption};
+pub use resumption::{End, REFUSALS, Resumption};
 pub use statistics::ResumeMetrics;
 pub use unresumable::Unresumable;

@@ -6,73 +6,13 @@ use endpoint_picker::response::outcome::{RequestKind, ServerOutcome};
 use endpoint_picker::response::reader::is_stream;
 
 use super::client_response::ClientResponse;
+use super::cut::Cut;
 use super::event::Event;
 use super::lines::{self, DONE, Events};
 use super::plain_event::PlainEvent;
 use super::request::ResumableRequest;
 use super::typed_event::{TypedEvent, TypedOutput};
 use crate::budget::KeptBytes;
-
-/// Why a client's stream is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// The response is not a plain stream of events.
-    NotEvents,
-    /// An event is of an unknown form, or larger than a stream may keep.
-    UnreadableEvent,
-    /// The server that generates the response again has other output than the client.
-    DifferentOutput,
-    /// An error, or output that servers do not generate again, such as that of their own tools.
-    OtherOutput,
-    /// Request and text are larger than a stream may keep, or all streams together.
-    TooLarge,
-    /// The text is complete, and the usage that the client awaits is lost.
-    UsageLost,
-    /// It has been resumed as often as is allowed.
-    TooManyResumptions,
-    /// Two servers have died at the same text, which may be the cause.
-    TwoServersDied,
-    /// The picker, or the servers that were to continue the response, refused.
-    Refused,
-    /// The client reads so slowly that too much is held for it.
-    SlowClient,
-    /// No server has responded.
-    NotSent,
-}
-
-impl Cut {
-    /// The value of the metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotEvents => "not_events",
-            Self::UnreadableEvent => "unreadable_event",
-            Self::DifferentOutput => "different_output",
-            Self::OtherOutput => "other_output",
-            Self::TooLarge => "too_large",
-            Self::UsageLost => "usage_lost",
-            Self::TooManyResumptions => "too_many_resumptions",
-            Self::TwoServersDied => "two_servers_died",
-            Self::Refused => "refused",
-            Self::SlowClient => "slow_client",
-            Self::NotSent => "not_sent",
-        }
-    }
-
-    /// All reasons, in the order of their declaration.
-    pub(super) const ALL: [Self; 11] = [
-        Self::NotEvents,
-        Self::UnreadableEvent,
-        Self::DifferentOutput,
-        Self::OtherOutput,
-        Self::TooLarge,
-        Self::UsageLost,
-        Self::TooManyResumptions,
-        Self::TwoServersDied,
-        Self::Refused,
-        Self::SlowClient,
-        Self::NotSent,
-    ];
-}
 
 /// Maximum number of servers that get a request one after another without serving it; the retries of the
 /// shipped routes reach the same number.

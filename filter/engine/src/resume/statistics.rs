@@ -5,7 +5,7 @@ use endpoint_picker_wire::statistics::{
     CUT_STREAMS, RESUMABLE_STREAMS, RESUMED_STREAMS, Statistic, UNRESUMABLE_STREAMS,
 };
 
-use super::resumption::Cut;
+use super::cut::Cut;
 use super::unresumable::Unresumable;
 use crate::metrics::{Labels, Metric, MetricSink};
 

@@ -246,7 +246,7 @@ impl Publisher for FilterPool {
     fn publish(&self) {
         self.follow_list();
         if let Some(resumer) = &self.resumer {
-            resumer.reset_stalled();
+            resumer.pauses.reset_stalled();
         }
         let now = clock::now();
         self.workers.of_requests().for_each(|worker| worker.lock().publish_metrics(false, now));

@@ -16,7 +16,7 @@ use endpoint_picker_engine::proxy::{Proxy, ProxyError, REJECTED_DETAILS, Result,
 use endpoint_picker_wire::endpoint_scores_field;
 
 use super::configured::PickersOfPool;
-use super::resumer::OwnRequest;
+use super::own_stream::OwnRequest;
 use super::wake::Wake;
 use crate::abi::{Attribute, BodyPart, HeaderMap, LocalReply, RequestHandle};
 use crate::cluster::pick::{Pick, filter_state_key};

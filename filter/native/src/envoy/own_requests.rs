@@ -1,14 +1,16 @@
 //! The requests that the module sends itself, and their responses.
 
+use core::net::SocketAddr;
 use std::collections::BTreeSet;
 
 use endpoint_picker::headers::HeaderList;
 use endpoint_picker_engine::exchange::Exchange;
+use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::resume::{End, Unresumable};
 
 use super::filter_pool::Pool;
 use super::host::{Envoy, Event, OwnEvent, PICKER, request_headers};
-use super::resumer::{Action, OwnStream, destination};
+use super::own_stream::{Action, OwnStream};
 use super::stream::{ModulePart, Outcome, Picking, Stream};
 use crate::abi::{BodyPart, HeaderMap, RequestHandle};
 
@@ -277,4 +279,16 @@ fn read_body(request: &RequestHandle<'_>, parts: &[BodyPart]) -> Vec<u8> {
         request.for_each_piece(part, |piece| body.extend_from_slice(piece));
     }
     body
+}
+
+/// The address of the server that the picker has chosen first.
+fn destination(request: &RequestHandle<'_>) -> Option<SocketAddr> {
+    let mut destination = None;
+    request.for_each_header(HeaderMap::Request, |name, value| {
+        if name == DESTINATION.as_bytes() {
+            let first = core::str::from_utf8(value).ok().and_then(|list| list.split(',').next());
+            destination = first.and_then(|address| address.parse().ok());
+        }
+    });
+    destination
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::caught;
 use crate::abi::types::{EnvoyPtr, ModulePtr};
 use crate::abi::{LocalReply, RequestHandle};
-use crate::envoy::resumer::Action;
+use crate::envoy::own_stream::Action;
 use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request

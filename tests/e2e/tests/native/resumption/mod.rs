@@ -259,8 +259,8 @@ async fn the_access_log_shows_the_seam_and_the_agent_counts_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_whose_continuations_die_too_is_cut_and_other_requests_pass() {
     let stack = builder().start().await;
-    // Each server gives five words before it dies. Two could both be blanks, which the next server writes again:
-    // then no word would be new, and two servers would have died at the same text.
+    // Each server gives five words before it dies. Two could both be blanks, which the next server writes
+    // again: then no word would be new, and two servers would have died at the same text.
     for server in stack.servers() {
         server.behave(Behaviour::Fails(Failure::Close, BEGINNING));
     }
