@@ -2,7 +2,7 @@
 
 .PHONY: bench-program
 bench-program: ## Build the program of the measurements without optimization, for chaos, soak, parity and tests
-	$(CARGO) build $(programs) --bin bench
+	$(build_programs) --bin bench
 
 .PHONY: chaos
 chaos: build bench-program $(if $(FLOW_CONTROL)$(RESUME_STREAMS),native) ## Inject one fault after another under load (SECONDS=300 SEED=n PROXIES=2 FLOW_CONTROL=1 RESUME_STREAMS=1); fails when a servable request is lost
@@ -17,7 +17,7 @@ soak: build bench-program $(if $(WHOLE),native) ## Run the same load for long (S
 
 .PHONY: parity
 parity: tools wasm native bench-program ## Compare decisions with the EPP's v0.10.0 and a later commit, side by side in Envoy (FILTER=native, EPP_RULES=v0.10: only these; EPP= or EPP_SOURCE=: where it is; CASES=50000 in all, SEED=n)
-	$(CARGO) build $(programs) --bin metrics-agent
+	$(build_programs) --bin metrics-agent
 	@FORMS='$(if $(filter file,$(origin FILTER)),wasm native,$(FILTER))' VERSIONS='$(or $(EPP_RULES),v0.10 $(if $(EPP),,ebab68792))' CASES='$(CASES)' \
 		EPP='$(EPP)' EPP_SOURCE='$(EPP_SOURCE)' tools/test/parity $(target_dir)/debug/bench $(addprefix --seed ,$(SEED))
 
@@ -35,7 +35,7 @@ trace-request: native ## Count the instructions, cache lines and pages of a requ
 .PHONY: bench-gateway
 bench-gateway: kube-tools conformance-tools tools native ## Compare requests/s of routes to an InferencePool and to a Service through Envoy Gateway's Envoy, five minutes
 	@tools/setup/debian wrk
-	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test cost -- --nocapture
 
 # The studies are a workspace of their own, with the packages of the other lock file.

@@ -13,7 +13,7 @@ place_native  = cmp -s $(native_built) $(1) || { cp $(native_built) $(1).new && 
 
 .PHONY: build
 build: tools $(FILTER) ## Build the filter, the agent and the demo
-	$(CARGO) build $(programs) --bin metrics-agent --bin demo
+	$(build_programs) --bin metrics-agent --bin demo
 
 .PHONY: wasm
 wasm: tools ## Build the filter as target/endpoint_picker.wasm
@@ -41,7 +41,7 @@ wasm-trap: tools ## Build the filter with a request that traps it, for tests
 
 .PHONY: gen
 gen: ## Generate the Rust code of the agent-to-filter schema
-	$(CARGO) build $(programs) --bin endpoint-picker-wire-codegen
+	$(build_programs) --bin endpoint-picker-wire-codegen
 	@$(target_dir)/debug/endpoint-picker-wire-codegen
 
 .PHONY: tools

@@ -11,12 +11,13 @@ lint: tools ## Check the lock file, the format, words, deadlines of tests, clipp
 	@tools/check/deadlines
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(in_filter) --target wasm32-wasip1 -- -D warnings
-	$(CARGO) clippy -p endpoint-picker-native --features loom --lib --tests -- -D warnings
+	@# Of the whole workspace, so that all but the native module is checked already.
+	$(CARGO) clippy --workspace --features endpoint-picker-native/loom --lib --tests -- -D warnings
 	@tools/check/page
 
 .PHONY: doc
 doc: tools ## Build the documentation of all crates, private items included; warnings are errors
-	RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' $(CARGO) doc --workspace --no-deps --document-private-items
+	@tools/check/doc
 
 .PHONY: advisories
 advisories: ## Look up known vulnerabilities of all packages (fetches the database of advisories)
@@ -32,7 +33,7 @@ check-epp: ## Print what the agent says of the EPP's public configurations and t
 
 .PHONY: epp-drift
 epp-drift: ## Compare the names and defaults in a checkout of llm-d-router with the catalogue (SOURCE=/path/to/llm-d-router; OLDER=: with those of an older checkout, too)
-	$(CARGO) build $(programs) --bin metrics-agent
+	$(build_programs) --bin metrics-agent
 	@tools/check/epp-drift $(target_dir)/debug/metrics-agent $(SOURCE) $(OLDER)
 
 .PHONY: check-imports

@@ -18,7 +18,7 @@ test-unit: test-tools tools ## Run the tests that need no Envoy
 
 .PHONY: test-e2e
 test-e2e: test-tools build bench-program $(FILTER)-trap ## Run the end-to-end tests in a real Envoy (FILTER=native; some of them: T=name)
-	$(CARGO) build $(programs) --bin endpoint-picker-model-server
+	$(build_programs) --bin endpoint-picker-model-server
 	@tools/test/e2e shell features $(FILTER)
 
 .PHONY: test-shell
@@ -32,19 +32,19 @@ test-independent: test-tools build wasm native ## Run the end-to-end tests that 
 .PHONY: test-kube
 test-kube: kube-tools build wasm native ## Run the tests on a real API server with Envoy Gateway, which `make test` leaves out (some of them: T=name)
 	@tools/kube/crane
-	$(CARGO) build $(programs) --bin endpoint-picker-model-server
+	$(build_programs) --bin endpoint-picker-model-server
 	@# Each test program runs in a network namespace of its own, and its tests mostly wait.
 	RUST_TEST_THREADS=6 $(test_kube) --test kube --test watches -- $(T)
 
 .PHONY: conformance
 conformance: kube-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B'; QUICK=1: without the slow one)
-	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(test_kube) --test conformance -- --nocapture
 
 .PHONY: test-extension
 test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	@tools/kube/crane
-	$(CARGO) build $(programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(test_kube) --test extension -- $(T)
 
 .PHONY: test-envoys
