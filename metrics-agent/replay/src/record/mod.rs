@@ -61,7 +61,7 @@ pub struct Record {
 pub struct ShadowCounts {
     /// Requests with such a decision.
     pub compared: usize,
-    /// Those of them on which both did the same, but for chance.
+    /// The number of these on which both did the same, but for chance.
     pub agreed: usize,
 }
 
