@@ -19,7 +19,7 @@ mod pool;
 #[path = "../tests/budget/rules.rs"]
 mod rules;
 
-use self::cases::{BEFORE, CASES, begin, body, end, pass_chunk, pool_of};
+use self::cases::{BEFORE, CASES, CHUNKS, begin, body, end, pass_chunk, pool_of};
 use self::envoy::Request;
 use self::pool::Pool;
 
@@ -41,9 +41,11 @@ fn traced_chunk(request: &Request) {
 fn main() {
     let case = std::env::args().nth(1).unwrap();
     let body = body();
-    let pool = pool_of(if case == "chunk" { CASES[2] } else { &case });
+    let chunk = CHUNKS.into_iter().find(|(column, _)| *column == case);
+    assert!(chunk.is_some() || CASES.contains(&&*case), "{case}");
+    let pool = pool_of(chunk.map_or(&*case, |(_, of)| of));
     (0..BEFORE).for_each(|_| end(begin(&pool, &body)));
-    if case == "chunk" {
+    if chunk.is_some() {
         let request = begin(&pool, &body);
         pass_chunk(&request);
         (0..TRACED).for_each(|_| traced_chunk(&request));

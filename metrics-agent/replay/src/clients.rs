@@ -106,6 +106,11 @@ impl Clients for RecordClients<'_> {
         *at = next;
         pause(self.record.requests.get(place)?, self.record.requests.get(next as usize)?)
     }
+
+    /// The rest of its session was recorded too.
+    fn refused(&mut self, client: usize) -> Option<Duration> {
+        self.ended(client)
+    }
 }
 
 /// A request as servers and pickers see it. Where the next prompt of its session begins with its own, the
@@ -139,6 +144,7 @@ pub(crate) fn simulated(record: &Record, place: usize, next: Option<&RecordedReq
     let mut simulated =
         SimulatedRequest::of_texts(adapter, texts, request.input as usize, request.output.into());
     simulated.session = request.session;
+    simulated.tenant = request.tenant;
     simulated.max_tokens = request.max_output;
     simulated.recorded = request.server.map(usize::from);
     simulated

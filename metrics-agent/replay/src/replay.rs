@@ -7,7 +7,8 @@ use crate::record::Record;
 use crate::simulation::figures::{Figures, Served};
 use crate::simulation::fleet::Fleet;
 use crate::simulation::pickers::{Mechanism, Picker};
-use crate::simulation::run::{Simulation, Span};
+use crate::simulation::run::Simulation;
+use crate::simulation::span::Span;
 use std::time::Duration;
 
 /// Part of the requests before those that are measured: they fill the caches.

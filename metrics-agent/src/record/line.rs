@@ -57,6 +57,11 @@ pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<SocketAddr>,
     why: String,
+    /// Where a decision that did not act would have sent the request, and whether it agrees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow_agrees: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_token_ms: Option<f64>,
     end_ms: f64,
@@ -83,7 +88,7 @@ impl LineMaker<'_> {
     /// The line of an entry; `None`: its request began before the record, or its times cannot be.
     pub(super) fn line(&self, entry: RecordedRequest) -> Option<Line> {
         let outcome = outcome(&entry);
-        let RecordedRequest { session, tenant, endpoint, block_tokens, blocks, .. } = entry;
+        let RecordedRequest { session, tenant, endpoint, shadow, block_tokens, blocks, .. } = entry;
         let at = self.now_since_start_us.checked_sub(self.now_us.checked_sub(entry.at_us)?)?;
         let times = [entry.queued_us, entry.end_us, entry.first_token_us.unwrap_or(0)];
         if times.iter().any(|&time| time > MAX_US) || entry.first_token_us > Some(entry.end_us) {
@@ -110,6 +115,8 @@ impl LineMaker<'_> {
             hash_ids: blocks.map(|block| self.key.number(HashUse::Block, block)).collect(),
             endpoint: address(&endpoint),
             why: Some(entry.why).filter(|why| is_reason(why)).unwrap_or_default(),
+            shadow: shadow.as_ref().and_then(|pick| address(&pick.endpoint)),
+            shadow_agrees: shadow.as_ref().map(|pick| pick.agrees),
             first_token_ms: entry.first_token_us.map(milliseconds),
             end_ms: milliseconds(entry.end_us),
             outcome,
@@ -166,6 +173,7 @@ mod tests {
     use std::sync::Arc;
 
     use endpoint_picker::pool::reading::ServedModel;
+    use endpoint_picker_wire::record::ShadowPick;
 
     use super::*;
 
@@ -248,5 +256,18 @@ mod tests {
         assert_eq!((line["timestamp"].as_f64(), line["end_ms"].as_f64()), (Some(5_000.0), Some(700.0)));
         let line = make(&[], RecordedRequest { endpoint: vec![10, 0, 0, 1, 0x1f, 0x40], ..entry() });
         assert_eq!(line.unwrap()["endpoint"], "10.0.0.1:8000");
+    }
+
+    #[test]
+    fn a_decision_that_did_not_act_is_in_the_line() {
+        let shadow = |shadow: Option<ShadowPick>| {
+            let line = make(&[], RecordedRequest { shadow, ..entry() }).unwrap();
+            (line.get("shadow").cloned(), line.get("shadow_agrees").cloned())
+        };
+        let pick = |endpoint: &[u8], agrees| Some(ShadowPick { endpoint: endpoint.to_vec(), agrees });
+        let address = "10.0.0.1:8000".into();
+        assert_eq!(shadow(pick(&[10, 0, 0, 1, 0x1f, 0x40], true)), (Some(address), Some(true.into())));
+        assert_eq!(shadow(pick(&[], false)), (None, Some(false.into())), "it would reject the request");
+        assert_eq!(shadow(None), (None, None));
     }
 }

@@ -295,3 +295,28 @@ fn the_first_token_of_grpc_is_in_the_first_whole_message_with_output() {
     reader.read_chunk(&http_body("{\"error\":{\"code\":500}}"));
     assert_eq!(reader.error(), Some(ResponseError::Server));
 }
+
+#[test]
+fn after_the_first_output_only_lines_with_errors_have_any_however_they_are_cut() {
+    const OUTPUT: &str =
+        "data: {\"choices\":[{\"delta\":{\"content\":\"an error\"},\"finish_reason\":null}]}\n\n";
+    let lines = [
+        ("data: {\"error\": {\"code\": 500}}\n", true),
+        ("data: {\"error\":\"out of memory\"}\n", true),
+        ("data: {\"type\":\"error\"}\n", true),
+        ("data: {\"type\":\"response.failed\",\"response\":{}}\n", true),
+        ("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\"}]}\n", true),
+        ("data: {\"choices\":[{\"delta\":{\"content\":\"usage\"},\"finish_reason\":null}]}\n", false),
+        ("data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"error\\\":1}\"}}]}\n", false),
+        (": error\"\nevent: error\n", false),
+    ];
+    for (line, is_error) in lines {
+        let all = [OUTPUT, line, OUTPUT].concat();
+        for size in [1, 7, OUTPUT.len() + 9, all.len()] {
+            let mut reader = ResponseReader::new(EVENTS.as_bytes(), None).unwrap();
+            all.as_bytes().chunks(size).for_each(|chunk| reader.read_chunk(chunk));
+            assert!(reader.has_output());
+            assert_eq!(reader.error().is_some(), is_error, "{line} in chunks of {size}");
+        }
+    }
+}

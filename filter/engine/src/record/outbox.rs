@@ -8,6 +8,10 @@ use endpoint_picker_wire::{Message, RECORD_FORMAT};
 /// Maximum size of the entries, in bytes: some 10 000 chats of 2 KB. The agent takes twice that.
 const MAX_BYTES: usize = 2 << 20;
 
+/// The byte before each element of `Records.requests`: its field, and that its length follows (wire type 2 of
+/// [Protobuf's encoding](https://protobuf.dev/programming-guides/encoding/#structure)).
+const REQUEST_KEY: u8 = (3 << 3) | 2;
+
 /// Entries of the record, from the end of their requests until they are sent. All workers of a process share
 /// it.
 #[derive(Debug, Default)]
@@ -15,7 +19,7 @@ pub struct RecordOutbox(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// A message for each entry, one after another: together they are one message with all entries.
+    /// The elements of `Records.requests`, one after another: a message with all entries.
     encoded: Vec<u8>,
     requests: u64,
     counts: RecordCounts,
@@ -38,14 +42,15 @@ pub(super) struct EntryMessage {
 
 impl RecordOutbox {
     /// Adds a request that has ended.
-    pub(crate) fn add(&self, request: RecordedRequest) {
+    pub(crate) fn add(&self, request: &RecordedRequest) {
         // Encoded before the lock.
-        let entry = Records { requests: vec![request], ..Records::default() }.encode_to_vec();
+        let entry = request.encode_length_delimited_to_vec();
         let mut entries = self.lock();
-        if entries.encoded.len() + entry.len() > MAX_BYTES {
+        if entries.encoded.len() + entry.len() >= MAX_BYTES {
             entries.counts.dropped += 1;
             return;
         }
+        entries.encoded.push(REQUEST_KEY);
         entries.encoded.extend_from_slice(&entry);
         entries.requests += 1;
         entries.counts.added += 1;
@@ -90,7 +95,7 @@ mod tests {
         let outbox = RecordOutbox::default();
         let entry = RecordedRequest { blocks: vec![u64::MAX; 1000], ..RecordedRequest::default() };
         for _ in 0..1000 {
-            outbox.add(entry.clone());
+            outbox.add(&entry);
         }
         let RecordCounts { added, dropped } = outbox.take_counts();
         assert_eq!(added + dropped, 1000);
@@ -100,7 +105,7 @@ mod tests {
         assert_eq!((records.format, records.now_us, requests), (RECORD_FORMAT, 7, added));
         assert!(records.requests.iter().all(|request| *request == entry));
         assert_eq!(records.requests.len() as u64, added);
-        outbox.add(entry);
+        outbox.add(&entry);
         outbox.count_dropped(added);
         assert_eq!(outbox.take_counts(), RecordCounts { added: 1, dropped: added });
     }

@@ -10,9 +10,10 @@ use endpoint_picker::request::prompt::{BlockHashes, block_hashes};
 use endpoint_picker::request::session::{SessionName, SessionTurn};
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::usage::Usage;
-use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest};
+use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, ShadowPick};
 
 use super::RecordOutbox;
+use crate::worker_pool::decision::ShadowChoice;
 
 /// Maximum length of the name of a model, in bytes. Clients choose it.
 const MAX_MODEL_BYTES: usize = 256;
@@ -66,6 +67,12 @@ impl RequestRecord {
             ..RecordedRequest::default()
         };
         Some(Box::new(Self { entry, at: now, ended: None }))
+    }
+
+    /// Another decision about the request does not act.
+    pub(crate) fn compared(&mut self, shadow: ShadowChoice) {
+        let ShadowChoice { first, agrees } = shadow;
+        self.entry.shadow = Some(ShadowPick { endpoint: first.map(bytes_of).unwrap_or_default(), agrees });
     }
 
     /// The request goes to this destination first, for this reason, after this wait.
@@ -139,7 +146,7 @@ impl RequestRecord {
         }
         let first = entry.first_token_us.unwrap_or(0);
         entry.end_us = ended.map_or(first, |ended| micros(ended.saturating_sub(at)));
-        outbox.add(entry);
+        outbox.add(&entry);
     }
 }
 

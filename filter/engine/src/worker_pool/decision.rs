@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use endpoint_picker::decision::shadow::{Agreement, OtherPick, ShadowDecision};
-use endpoint_picker::decision::{Decision, Records};
+use endpoint_picker::decision::{Decision, Outcome, Records};
 use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::shadow::Acting;
 use endpoint_picker::pipeline::{Prepared, Scratch};
-use endpoint_picker::pool::Endpoints;
+use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::prompt::BlockHashes;
 use endpoint_picker::rng::SplitMix64;
@@ -100,6 +100,33 @@ pub(crate) struct PoolDecision {
     pub(crate) compared: Option<Compared>,
     /// The times at which each endpoint was avoided, for an explanation.
     pub(crate) avoided: Vec<Period>,
+}
+
+impl PoolDecision {
+    /// The choice of the decision that does not act; `None`: there is none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn shadow_choice(&self, pool: &Endpoints) -> Option<ShadowChoice> {
+        let (outcome, agreement) = match self.compared.as_ref()? {
+            Compared::Shadow(shadow) => (&shadow.decision.outcome, shadow.agreement),
+            Compared::Other(_, agreement) => (&self.decision.outcome, *agreement),
+        };
+        let first = match outcome {
+            Outcome::Route(destinations) => destinations.first(),
+            Outcome::Reject(_) | Outcome::Abstain { .. } => None,
+        };
+        let first = first.and_then(|&index| pool.as_slice().get(index)).map(Endpoint::address);
+        Some(ShadowChoice { first, agrees: agreement.agrees() })
+    }
+}
+
+/// The choice of a decision that does not act.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShadowChoice {
+    /// The first destination; `None`: the request is not routed.
+    pub(crate) first: Option<SocketAddr>,
+    /// Whether it agrees with the decision that acts.
+    pub(crate) agrees: bool,
 }
 
 /// Another decision about the request.

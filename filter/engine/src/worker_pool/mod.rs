@@ -168,12 +168,16 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
             }
             view.evaluate(ledger, prepared.as_ref(), routing, (draws, scratch))
         });
+        let shadow = view.policy().record.and_then(|_| decided.shadow_choice(view.pool()));
         let mut directive = view.directive(decided, routing, scratch);
         if let (Some(sample), Some(prepared)) = (view.policy().record, prepared) {
             let Routing { request, now, .. } = *routing;
             let pipeline = &view.topology().pipeline;
             let (turn, blocks) = (directive.session, prepared.into_blocks());
             directive.record = RequestRecord::of(sample, request, pipeline, turn, blocks, now);
+            if let (Some(record), Some(shadow)) = (&mut directive.record, shadow) {
+                record.compared(shadow);
+            }
         }
         directive
     }

@@ -3,13 +3,15 @@
 use core::time::Duration;
 
 use endpoint_picker_engine::agent::{CallError, ReportProblem};
+use endpoint_picker_engine::pool_view::{PoolView, Topology};
+use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::record::RecordClient;
 use endpoint_picker_engine::testing::picker_config;
-use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, Records};
+use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, Records, ShadowPick};
 use endpoint_picker_wire::{Message, RECORD_FORMAT, v1};
 use serde_json::json;
 
-use crate::fixture::{Fixture, Request, START, TEXT};
+use crate::fixture::{self, Fixture, Request, START, TEXT};
 use crate::usage::JSON;
 
 const STREAM: &[(&str, &str)] = &[(":status", "200"), ("content-type", "text/event-stream")];
@@ -170,10 +172,49 @@ fn each_end_of_a_request_has_its_outcome() {
 }
 
 #[test]
+fn a_decision_that_does_not_act_is_recorded_with_the_one_that_does() {
+    // Of three endpoints the first has the fewest waiting requests, and the last the emptiest cache.
+    let fullest_first = |fixture: &mut Fixture, policy: v1::Policy| {
+        let mut snapshot = fixture::snapshot(&[0, 10, 20]);
+        for (reading, usage) in snapshot.readings.iter_mut().zip([0.9, 0.5, 0.1]) {
+            reading.kv_usage = Some(usage);
+        }
+        let topology = Topology::compile(fixture::topology(&[1, 2, 3], policy)).unwrap();
+        fixture.pool.adopt(PoolView::new(topology.into(), snapshot, START).into());
+    };
+    let pick =
+        |endpoint: u8, agrees| Some(ShadowPick { endpoint: vec![10, 0, 0, endpoint, 0x1f, 0x40], agrees });
+    for (shadow, expected) in
+        [("queue-scorer", pick(1, true)), ("kv-cache-utilization-scorer", pick(3, false))]
+    {
+        let policy = v1::Policy {
+            record: Some(ALL),
+            shadow_config: Some(picker_config(&[(shadow, None)])),
+            ..fixture::fewest_waiting()
+        };
+        let mut fixture = Fixture::with_policy(&json!({}), policy.clone());
+        fullest_first(&mut fixture, policy);
+        fixture.post(TEXT, &[], &prompt("hi")).served_by_any(&mut fixture);
+        let entry = only(&fixture);
+        assert_eq!((entry.endpoint[3], entry.shadow), (1, expected), "{shadow}");
+    }
+    // In shadow mode the picker's own decision does not act.
+    let policy = v1::Policy { record: Some(ALL), ..fixture::fewest_waiting() };
+    let mut fixture = Fixture::with_policy(&json!({"mode": "shadow"}), policy);
+    let mut request = fixture.request(TEXT, &[(DESTINATION, "10.0.0.2:8000")]);
+    request.head(&mut fixture);
+    request.body(&mut fixture, prompt("hi").as_bytes(), true);
+    request.answer(&mut fixture, 2, JSON);
+    request.chunk(&mut fixture, USAGE, true);
+    let entry = only(&fixture);
+    assert_eq!((&*entry.why, entry.endpoint[3], entry.shadow), ("other-picker", 2, pick(1, false)));
+}
+
+#[test]
 fn a_rejection_is_recorded() {
     let mut fixture = recorded(ALL);
     let policy = v1::Policy { record: Some(ALL), ..v1::Policy::default() };
-    fixture.adopt(crate::fixture::topology(&[], policy), &[]);
+    fixture.adopt(fixture::topology(&[], policy), &[]);
     let mut request = fixture.post(TEXT, &[], &prompt(&"x".repeat(400)));
     assert_eq!(request.rejection().status, 503);
     request.exchange.end(&mut fixture.pool);

@@ -10,7 +10,10 @@ use crate::pool::{self, Pool};
 use crate::rules::expected_latency;
 
 /// The columns of the table.
-pub(crate) const CASES: [&str; 4] = ["epp-10", "epp-100", "latency-10", "latency-100"];
+pub(crate) const CASES: [&str; 5] = ["epp-10", "epp-100", "latency-10", "latency-100", "recorded-10"];
+
+/// The columns of a later chunk, each with the case whose pool it is measured in.
+pub(crate) const CHUNKS: [(&str, &str); 2] = [("chunk", "latency-10"), ("recorded-chunk", "recorded-10")];
 
 /// Requests of a case before the measured ones, after which its prompt and its series of metrics are known.
 pub(crate) const BEFORE: usize = 10;
@@ -25,9 +28,12 @@ const NEXT_TOKEN: &[u8] = br#"data: {"id":"c","choices":[{"index":0,"delta":{"co
 /// The pool of a case, which has its snapshot.
 pub(crate) fn pool_of(case: &str) -> Pool {
     let (rules, endpoints) = case.split_once('-').unwrap();
+    let record = v1::RecordSample { key: 1, limit: u64::MAX };
     let policy = match rules {
         "epp" => v1::Policy::default(),
-        _ => expected_latency(),
+        "recorded" => v1::Policy { record: Some(record), ..expected_latency() },
+        "latency" => expected_latency(),
+        _ => panic!("{case}"),
     };
     let pool = pool::unready(case, &json!({}));
     let numbers = 1..=endpoints.parse().unwrap();

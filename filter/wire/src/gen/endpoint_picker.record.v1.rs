@@ -62,6 +62,20 @@ pub struct RecordedRequest {
     pub end_us: u64,
     #[prost(enumeration = "RecordOutcome", tag = "17")]
     pub outcome: i32,
+    /// A decision about the request that did not act: of the pool's shadow configuration, or of a picker that is
+    /// itself in shadow mode. Absent: there was none.
+    #[prost(message, optional, tag = "18")]
+    pub shadow: ::core::option::Option<ShadowPick>,
+}
+/// A decision that did not act.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShadowPick {
+    /// Its first destination, in the form of `RecordedRequest.endpoint`. Empty: it routes the request nowhere.
+    #[prost(bytes = "vec", tag = "1")]
+    pub endpoint: ::prost::alloc::vec::Vec<u8>,
+    /// Whether it does the same as the decision that acted, but for chance.
+    #[prost(bool, tag = "2")]
+    pub agrees: bool,
 }
 /// The proof that a response gave about its server, or the rejection of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]

@@ -35,6 +35,7 @@ struct Fields<'a> {
     #[serde(borrow)]
     adapter: Option<Cow<'a, str>>,
     session: Option<Value>,
+    tenant: Option<Value>,
     /// Tokens of a block, where they differ from the header's.
     block_tokens: Option<u32>,
     #[serde(default)]
@@ -46,6 +47,7 @@ struct Fields<'a> {
     #[serde(borrow)]
     outcome: Option<Cow<'a, str>>,
     cached_tokens: Option<f64>,
+    shadow_agrees: Option<bool>,
 }
 
 /// The header in a line; `None`: it is none.
@@ -91,12 +93,14 @@ pub(super) fn read(text: &str, header: Option<Header>) -> Result<Line<'_>, Strin
         input,
         output: tokens("output_length", fields.output_length)?,
         max_output: optional("max_output_length", fields.max_output_length)?,
-        session: fields.session.as_ref().and_then(session),
+        session: fields.session.as_ref().and_then(identity),
+        tenant: fields.tenant.as_ref().and_then(identity),
         adapter: fields.adapter.filter(|name| !name.is_empty()),
         server: fields.endpoint.filter(|name| !name.is_empty()),
         first_token: time("first_token_ms", fields.first_token_ms)?,
         end: time("end_ms", fields.end_ms)?,
         cached: optional("cached_tokens", fields.cached_tokens)?,
+        shadow_agrees: fields.shadow_agrees,
         is_unserved: !is_served,
         // Blocks of another size have nothing in common with the others.
         blocks: if fields.block_tokens.is_some_and(|own| own != block) {
@@ -107,8 +111,8 @@ pub(super) fn read(text: &str, header: Option<Header>) -> Result<Line<'_>, Strin
     })
 }
 
-/// A number for a session, which is a number or a text.
-fn session(value: &Value) -> Option<u64> {
+/// A number for a session or a tenant, which is a number or a text.
+fn identity(value: &Value) -> Option<u64> {
     match value {
         Value::String(text) if !text.is_empty() => Some(xxh64(text.as_bytes(), 0)),
         Value::Number(number) => Some(xxh64(number.to_string().as_bytes(), 0)),

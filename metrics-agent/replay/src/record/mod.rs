@@ -51,7 +51,18 @@ pub struct Record {
     pub adapters: Vec<Arc<str>>,
     /// Lines of an access log that are no served requests of an API with prompts.
     pub passed_over: usize,
+    /// The decisions that did not act.
+    pub shadow: ShadowCounts,
     blocks: Vec<u64>,
+}
+
+/// Decisions of rules that did not act on the recorded requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShadowCounts {
+    /// Requests with such a decision.
+    pub compared: usize,
+    /// The number of these on which both did the same, but for chance.
+    pub agreed: usize,
 }
 
 /// One request.
@@ -67,6 +78,8 @@ pub struct RecordedRequest {
     pub max_output: Option<u32>,
     /// Its session.
     pub session: Option<u64>,
+    /// Its tenant.
+    pub tenant: Option<u64>,
     /// The place of its adapter in [`Record::adapters`].
     pub adapter: Option<u16>,
     /// The place of its endpoint in [`Record::servers`].
@@ -106,11 +119,13 @@ struct Line<'a> {
     output: u32,
     max_output: Option<u32>,
     session: Option<u64>,
+    tenant: Option<u64>,
     adapter: Option<Cow<'a, str>>,
     server: Option<Cow<'a, str>>,
     first_token: Option<Duration>,
     end: Option<Duration>,
     cached: Option<u32>,
+    shadow_agrees: Option<bool>,
     is_unserved: bool,
     blocks: Vec<u64>,
 }
@@ -165,6 +180,7 @@ struct Reader {
     servers: Names,
     adapters: Names,
     passed_over: usize,
+    shadow: ShadowCounts,
 }
 
 /// Names in the order of their first use.
@@ -269,6 +285,7 @@ impl Reader {
             output: line.output.max(1),
             max_output: line.max_output,
             session: line.session,
+            tenant: line.tenant,
             adapter: line.adapter.map(|name| self.adapters.place("adapter", &name)).transpose()?,
             server: line.server.map(|name| self.servers.place("endpoint", &name)).transpose()?,
             first_token: line.first_token,
@@ -278,11 +295,13 @@ impl Reader {
             blocks: place(start)..place(self.blocks.len()),
         };
         self.requests.push((line.at, request));
+        self.shadow.compared += usize::from(line.shadow_agrees.is_some());
+        self.shadow.agreed += usize::from(line.shadow_agrees == Some(true));
         Ok(())
     }
 
     fn finish(self) -> Result<Record, RecordError> {
-        let Self { format, mut requests, blocks, servers, adapters, passed_over } = self;
+        let Self { format, mut requests, blocks, servers, adapters, passed_over, shadow } = self;
         requests.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let first = match requests.first() {
             Some((first, _)) if requests.len() > 1 => *first,
@@ -314,6 +333,7 @@ impl Reader {
             servers: servers.into_vec().into_iter().map(String::from).collect(),
             adapters: adapters.into_vec().into_iter().map(Arc::from).collect(),
             passed_over,
+            shadow,
             blocks,
         })
     }

@@ -34,7 +34,8 @@ fn a_record_of_several_files_has_the_time_of_each_header() {
         "{\"record\":\"endpoint-picker/1\",\"started\":1000000,\"block_tokens\":64}\n\
          {\"timestamp\":500,\"input_length\":130,\"output_length\":3,\"hash_ids\":[7,8],\"session\":\"ab\",\
           \"adapter\":\"a\",\"endpoint\":\"10.0.0.1:8000\",\"first_token_ms\":20.5,\"end_ms\":100,\
-          \"outcome\":\"served\",\"cached_tokens\":64,\"max_output_length\":9,\"why\":\"best\",\"tenant\":\"00\"}\n\
+          \"outcome\":\"served\",\"cached_tokens\":64,\"max_output_length\":9,\"why\":\"best\",\"tenant\":\"00\",\
+          \"shadow\":\"10.0.0.2:8000\",\"shadow_agrees\":false}\n\
          {\"record\":\"endpoint-picker/1\",\"started\":1002000,\"block_tokens\":64}\n\
          {\"timestamp\":0,\"input_length\":1,\"output_length\":0,\"outcome\":\"rejected\"}\n",
     )
@@ -47,7 +48,8 @@ fn a_record_of_several_files_has_the_time_of_each_header() {
         (Some(Duration::from_micros(20_500)), Some(Duration::from_millis(100)))
     );
     assert_eq!((first.cached, first.max_output, first.adapter), (Some(64), Some(9), Some(0)));
-    assert!(first.session.is_some() && first.is_served);
+    assert!(first.session.is_some() && first.tenant.is_some() && first.is_served);
+    assert_eq!(record.shadow, ShadowCounts { compared: 1, agreed: 0 });
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod page;
 mod text;
 
 use crate::fit::Fit;
-use crate::record::Record;
+use crate::record::{Record, ShadowCounts};
 use crate::replay::{Replay, Results};
 use crate::simulation::figures::Figures;
 use serde::Serialize;
@@ -21,6 +21,8 @@ pub struct Report {
     load: f64,
     seeds: u64,
     limit_ms: Option<f64>,
+    /// Decisions that did not act; absent: the record has none.
+    shadow: Option<ShadowReport>,
     servers: FittedServers,
     /// Servers that the rules got.
     servers_replayed: usize,
@@ -54,6 +56,12 @@ struct OneServer {
     is_described: bool,
 }
 
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ShadowReport {
+    compared: usize,
+    agreed: usize,
+}
+
 #[derive(Debug, Serialize)]
 struct DifferenceReport {
     figure: &'static str,
@@ -72,6 +80,8 @@ struct Row {
     cached: Option<Range>,
     busiest: Range,
     kept_limit: Option<Range>,
+    /// Share of the requests that the rules refused; the other figures are without them.
+    refused: Range,
     /// Milliseconds to the first token of each hundredth of the requests, with the first seed.
     percentiles_ms: Vec<f64>,
     /// Requests of each server, with the first seed.
@@ -110,6 +120,7 @@ impl Row {
             cached: figures.iter().any(Figures::has_lookups).then(|| of(Figures::cached)),
             busiest: of(Figures::busiest),
             kept_limit: limit.map(|limit| Range::of(figures, |figures| figures.share_within(limit))),
+            refused: of(Figures::share_refused),
             percentiles_ms: percentiles.into_iter().flatten().collect(),
             by_server: first.map(|first| first.by_server().to_vec()).unwrap_or_default(),
         }
@@ -129,7 +140,9 @@ impl Report {
         rows.extend(alone("recorded", &results.recorded));
         rows.extend(alone("recorded, replayed", &results.repeated));
         rows.extend(results.rules.iter().map(|(name, figures)| Row::new(name, figures, *limit)));
+        let ShadowCounts { compared, agreed } = record.shadow;
         Self {
+            shadow: (compared > 0).then_some(ShadowReport { compared, agreed }),
             requests: record.requests.len(),
             passed_over: record.passed_over,
             load: *load,

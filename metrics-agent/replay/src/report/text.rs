@@ -1,24 +1,29 @@
 //! The report as a table.
 
-use super::{FittedServers, Range, Report, Row};
+use super::{FittedServers, Range, Report, Row, ShadowReport};
 use core::fmt;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { requests, passed_over, servers, .. } = self;
+        let Self { requests, passed_over, shadow, servers, .. } = self;
         write!(f, "{requests} requests")?;
         if *passed_over > 0 {
             write!(f, ", {passed_over} lines passed over")?;
+        }
+        if let Some(ShadowReport { compared, agreed }) = *shadow {
+            let share = agreed as f64 / compared as f64 * 100.0;
+            write!(f, "; the shadow agreed on {share:.1} % of {compared}")?;
         }
         writeln!(f, "\n\n{servers}")?;
         if self.servers_replayed != servers.each.len() || (self.load - 1.0).abs() > f64::EPSILON {
             writeln!(f, "Replayed on {} servers at {} times the load\n", self.servers_replayed, self.load)?;
         }
-        let header =
-            ["", "p50 ms", "p90 ms", "p99 ms", "ms/token", "tokens/s", "% cached", "busiest", "% in limit"];
-        let columns = if self.limit_ms.is_some() { header.len() } else { header.len() - 1 };
-        let mut lines = vec![header.map(str::to_owned).to_vec()];
-        lines.extend(self.rows.iter().map(cells));
+        let mut header =
+            vec!["", "p50 ms", "p90 ms", "p99 ms", "ms/token", "tokens/s", "% cached", "busiest"];
+        header.extend(self.limit_ms.map(|_| "% in limit"));
+        header.extend(self.has_refused().then_some("% refused"));
+        let mut lines = vec![header.into_iter().map(str::to_owned).collect()];
+        lines.extend(self.rows.iter().map(|row| self.cells(row)));
         let width = |column: usize| {
             lines
                 .iter()
@@ -27,7 +32,7 @@ impl fmt::Display for Report {
                 .max()
                 .unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
         for line in &lines {
             for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
                 if column == 0 {
@@ -108,22 +113,31 @@ impl fmt::Display for FittedServers {
     }
 }
 
-fn cells(row: &Row) -> Vec<String> {
-    let percent = |range: Range| {
-        let of = |number: f64| number * 100.0;
-        range_text(Range { median: of(range.median), least: of(range.least), most: of(range.most) })
-    };
-    vec![
-        row.name.clone(),
-        range_text(row.p50_ms),
-        range_text(row.p90_ms),
-        range_text(row.p99_ms),
-        range_text(row.token_ms),
-        range_text(row.tokens_per_second),
-        row.cached.map_or_else(|| "–".to_owned(), percent),
-        range_text(row.busiest),
-        row.kept_limit.map_or_else(|| "–".to_owned(), percent),
-    ]
+impl Report {
+    /// Whether any rules refused requests.
+    fn has_refused(&self) -> bool {
+        self.rows.iter().any(|row| row.refused.most > 0.0)
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let percent = |range: Range| {
+            let of = |number: f64| number * 100.0;
+            range_text(Range { median: of(range.median), least: of(range.least), most: of(range.most) })
+        };
+        let mut cells = vec![
+            row.name.clone(),
+            range_text(row.p50_ms),
+            range_text(row.p90_ms),
+            range_text(row.p99_ms),
+            range_text(row.token_ms),
+            range_text(row.tokens_per_second),
+            row.cached.map_or_else(|| "–".to_owned(), percent),
+            range_text(row.busiest),
+        ];
+        cells.extend(row.kept_limit.map(percent));
+        cells.extend(self.has_refused().then(|| percent(row.refused)));
+        cells
+    }
 }
 
 /// The median, and in brackets the least and the most, if they differ.

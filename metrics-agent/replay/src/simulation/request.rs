@@ -24,6 +24,8 @@ pub struct SimulatedRequest {
     pub adapter: Option<Arc<str>>,
     /// The client's session, if it names one.
     pub session: Option<u64>,
+    /// The tenant that it is of, if the client names one.
+    pub tenant: Option<u64>,
     /// The limit of its response that the client names, in tokens.
     pub max_tokens: Option<u32>,
     /// The server that it went to when it was recorded.
@@ -51,7 +53,7 @@ impl SimulatedRequest {
     ) -> Self {
         let blocks = blocks(adapter.as_deref(), texts.iter().copied());
         let work = BatchRequest::of_blocks(adapter.clone(), prompt_tokens, blocks, answer_tokens);
-        Self { adapter, session: None, max_tokens: None, recorded: None, texts, work }
+        Self { adapter, session: None, tenant: None, max_tokens: None, recorded: None, texts, work }
     }
 
     /// Its work for a server.

@@ -7,9 +7,12 @@ use super::events::Events;
 use super::figures::{Figures, Served};
 use super::fleet::{Fleet, RunningFleet};
 use super::kv_events::{EVENT_DELAY, EventAgent, GATHER};
-use super::pickers::{Chunk, Picker};
+use super::pickers::{Chunk, Pick};
+use super::proxies::{Proxies, Way};
 use super::request::SimulatedRequest;
+use super::span::Span;
 use endpoint_picker_wire::v1;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,101 +51,11 @@ pub trait Clients {
 
     /// A client's response has ended. Returns the time until its next request, if it sends one.
     fn ended(&mut self, client: usize) -> Option<Duration>;
-}
 
-/// The proxies between clients and servers, each with its picker.
-pub trait Proxies {
-    /// The pickers.
-    fn pickers(&mut self) -> &mut [Picker];
-
-    /// The way of the next request to one of this many servers.
-    fn way(&mut self, servers: usize) -> Way;
-
-    /// When each proxy that shares sends its changes for the first time.
-    fn first_syncs(&mut self) -> Vec<Duration>;
-
-    /// Lets a proxy send its changes and read the other proxies' changes. Returns the time until it does so
-    /// again.
-    fn sync(&mut self, proxy: usize, now: Duration) -> Duration;
-
-    /// How much later than at the client a chunk arrives at its proxy; `None`: chunks are never late.
-    fn lateness(&mut self) -> Option<Duration>;
-}
-
-/// The way of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Through the proxy of this number, whose picker chooses the server.
-    Proxy(usize),
-    /// Past all proxies to the server of this number. It is not measured.
-    Past(usize),
-}
-
-/// One proxy that gets every request.
-impl Proxies for Picker {
-    fn pickers(&mut self) -> &mut [Picker] {
-        core::slice::from_mut(self)
-    }
-
-    fn way(&mut self, _: usize) -> Way {
-        Way::Proxy(0)
-    }
-
-    fn first_syncs(&mut self) -> Vec<Duration> {
-        Vec::new()
-    }
-
-    fn sync(&mut self, _: usize, _: Duration) -> Duration {
-        Duration::MAX
-    }
-
-    fn lateness(&mut self) -> Option<Duration> {
+    /// A client's request was refused. Returns the time until its next request, if it sends one.
+    fn refused(&mut self, client: usize) -> Option<Duration> {
+        let _ = client;
         None
-    }
-}
-
-/// Which requests are measured.
-#[derive(Clone, Copy, Debug)]
-pub enum Span {
-    /// Requests that are sent between these times.
-    Time {
-        /// The first time.
-        begin: Duration,
-        /// The time from which no more are sent.
-        end: Duration,
-    },
-    /// Requests behind the first ones, up to this number.
-    Count {
-        /// Number of the first ones.
-        before: usize,
-        /// Number of all.
-        all: usize,
-    },
-}
-
-impl Span {
-    /// Whether the next request is measured, after this many and at this time; `None`: no more are sent.
-    fn measures(self, sent: usize, now: Duration) -> Option<bool> {
-        match self {
-            Self::Time { begin, end } => (now < end).then_some(now >= begin),
-            Self::Count { before, all } => (sent < all).then_some(sent >= before),
-        }
-    }
-
-    /// The part of the run that has passed, 0 to 1.
-    fn passed(self, sent: usize, now: Duration) -> f64 {
-        match self {
-            Self::Time { end, .. } => now.as_secs_f64() / end.as_secs_f64(),
-            Self::Count { all, .. } => sent as f64 / all as f64,
-        }
-    }
-
-    /// The beginning of a slow spell: after a quarter of the measured time.
-    fn slow_from(self) -> Duration {
-        match self {
-            Self::Time { begin, end } => begin + end.saturating_sub(begin) / 4,
-            Self::Count { .. } => Duration::MAX / 2,
-        }
     }
 }
 
@@ -165,6 +78,10 @@ enum Event {
         number: usize,
         chunk: Chunk,
     },
+    /// The queue in front of a proxy's pool is ticked.
+    QueueTick {
+        proxy: usize,
+    },
     /// A proxy sends its changes to the agent, and reads the other proxies' changes.
     Sync {
         proxy: usize,
@@ -186,11 +103,14 @@ struct Sent {
     /// `None`: it passed all of them by.
     proxy: Option<usize>,
     at: Duration,
+    /// The request, while it waits in the queue.
+    waiting: Option<Arc<SimulatedRequest>>,
     first_token: Option<Duration>,
     /// Tokens of its response so far.
     made: u64,
     /// When its last chunk so far arrives at the proxy.
     arrives: Duration,
+    /// Zero while it waits.
     server: usize,
     answer_tokens: u64,
     is_measured: bool,
@@ -211,6 +131,8 @@ struct Run<C, P> {
     began: Option<Duration>,
     over: Option<Duration>,
     sent: Vec<Sent>,
+    /// The proxies whose queue is to be ticked.
+    ticking: BTreeSet<usize>,
     /// Resets of caches so far.
     resets_so_far: usize,
     figures: Figures,
@@ -252,6 +174,7 @@ impl<C: Clients, P: Proxies> Simulation<C, P> {
             began: None,
             over: None,
             sent: Vec::new(),
+            ticking: BTreeSet::new(),
             resets_so_far: 0,
             open: 0,
         };
@@ -309,6 +232,11 @@ impl<C: Clients, P: Proxies> Run<C, P> {
                 }
             }
             Event::Chunk { number, chunk } => self.pass(number, chunk, now),
+            Event::QueueTick { proxy } => {
+                self.ticking.remove(&proxy);
+                self.proxies.pickers()[proxy].tick_queue(now);
+                self.follow_queue(proxy, now);
+            }
             Event::Sync { proxy } => {
                 let after = self.proxies.sync(proxy, now);
                 self.events.plan(after, Event::Sync { proxy });
@@ -345,34 +273,70 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         let request = self.clients.next_request(client);
         let number = self.sent.len();
         let way = self.proxies.way(self.fleet.len());
-        let (proxy, server) = match way {
-            Way::Past(server) => (None, server),
+        let (proxy, pick) = match way {
+            Way::Past(server) => (None, Pick::Server(server)),
             Way::Proxy(proxy) => {
                 let picker = &mut self.proxies.pickers()[proxy];
-                let Some(server) = picker.pick(&request, number, &self.fleet, now) else {
-                    self.figures.refused(is_measured);
-                    return;
-                };
-                (Some(proxy), server)
+                (Some(proxy), picker.pick(&request, number, &self.fleet, now))
             }
         };
         let is_measured = is_measured && proxy.is_some();
         self.open += usize::from(is_measured);
-        if let Some(agent) = &mut self.agent {
-            agent.sent(server, number, &request);
-        }
-        let work = request.work().clone();
         self.sent.push(Sent {
             client,
             proxy,
             at: now,
+            waiting: Some(request),
             first_token: None,
             made: 0,
             arrives: now,
-            server,
-            answer_tokens: work.answer_tokens(),
+            server: 0,
+            answer_tokens: 0,
             is_measured,
         });
+        self.settle(number, pick, now);
+        if let Some(proxy) = proxy {
+            self.follow_queue(proxy, now);
+        }
+    }
+
+    /// Sends requests that the queue of a proxy has resumed, and plans its next tick.
+    fn follow_queue(&mut self, proxy: usize, now: Duration) {
+        let picker = &mut self.proxies.pickers()[proxy];
+        let (resumed, wake_at) = (picker.take_resumed(now), picker.wake_at());
+        for (number, pick) in resumed {
+            self.settle(number, pick, now);
+        }
+        if let Some(at) = wake_at
+            && self.ticking.insert(proxy)
+        {
+            self.events.plan(at.saturating_sub(now), Event::QueueTick { proxy });
+        }
+    }
+
+    /// A request has been decided, or waits on.
+    fn settle(&mut self, number: usize, pick: Pick, now: Duration) {
+        let sent = &mut self.sent[number];
+        let server = match pick {
+            Pick::Waits => return,
+            Pick::Server(server) => server,
+            Pick::Refused => {
+                self.figures.refused(sent.is_measured);
+                self.open -= usize::from(sent.is_measured);
+                sent.waiting = None;
+                let client = sent.client;
+                if let Some(pause) = self.clients.refused(client) {
+                    self.events.plan(pause, Event::Request { client });
+                }
+                return;
+            }
+        };
+        let Some(request) = sent.waiting.take() else { return };
+        let work = request.work().clone();
+        (sent.server, sent.answer_tokens) = (server, work.answer_tokens());
+        if let Some(agent) = &mut self.agent {
+            agent.sent(server, number, &request);
+        }
         if let Some(end) = self.fleet.add(server, work, number, now) {
             self.events.plan(end.saturating_sub(now), Event::StepEnd { server });
         }

@@ -10,6 +10,7 @@ use metrics_agent_replay::record::Record;
 use metrics_agent_replay::replay::{Replay, Results};
 use metrics_agent_replay::report::{Report, page};
 use metrics_agent_replay::rules;
+use metrics_agent_replay::simulation::pickers::Mechanism;
 use metrics_agent_server_model::{Allocation, ServiceTimes};
 use recorded::Recorded;
 use serde_json::Value;
@@ -49,11 +50,15 @@ fn fitted(record: &Record) -> Fit {
 fn run(record: &Record, fit: &Fit, names: &[NamedRules]) -> (Results, Report) {
     let rule =
         |rules: &NamedRules| (rules.as_str().to_owned(), rules::mechanism(rules::named(*rules).unwrap()));
+    run_rules(record, fit, names.iter().map(rule).collect())
+}
+
+fn run_rules(record: &Record, fit: &Fit, rules: Vec<(String, Mechanism)>) -> (Results, Report) {
     let replay = Replay {
         record,
         fit,
         fleet: fit.fleet.clone(),
-        rules: names.iter().map(rule).collect(),
+        rules,
         seeds: 2,
         load: 1.0,
         limit: Some(Duration::from_millis(500)),
@@ -129,4 +134,37 @@ fn a_server_that_the_model_does_not_describe_is_named() {
     }
     let report = run(&record, &fit, &[]).1.to_string();
     assert!(report.contains("10.0.0.2:8000 is not described by this: its error is"), "{report}");
+}
+
+/// Rules by which each server has one request at a time, and the others wait in the proxy for at most this
+/// long.
+fn one_at_a_time(wait: &str) -> (String, Mechanism) {
+    let yaml = format!(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nfeatureGates: [flowControl]\nplugins:\n\
+         - {{type: queue-scorer}}\n- {{type: concurrency-detector, parameters: {{maxConcurrency: 1}}}}\n\
+         flowControl:\n  saturationDetector: {{pluginRef: concurrency-detector}}\n  defaultRequestTTL: {wait}\n"
+    );
+    let policy = rules::read("queue.yaml".as_ref(), yaml.as_bytes()).unwrap().unwrap();
+    (wait.to_owned(), rules::mechanism(policy))
+}
+
+#[test]
+fn requests_wait_in_the_queue_of_rules_with_flow_control_and_are_refused_when_their_time_is_over() {
+    let record = Recorded { times: TIMES, slowness: &SLOWNESS, per_second: 2.0, requests: 600, seed: 1 };
+    let record = Record::read(record.lines().as_bytes()).unwrap();
+    let fit = fitted(&record);
+    let (results, report) = run_rules(&record, &fit, vec![one_at_a_time("1000s"), one_at_a_time("100ms")]);
+    println!("{report}");
+    let measured = record.requests.len() - record.requests.len() / 5;
+    let [(_, patient), (_, hasty), (_, omniscient)] = &results.rules[..] else { panic!("{report}") };
+    for (patient, (hasty, omniscient)) in patient.iter().zip(hasty.iter().zip(omniscient)) {
+        assert_eq!((patient.requests(), patient.share_refused()), (measured, 0.0));
+        // Alone at its server, a request shares no step; its context adds a little.
+        let alone = (fit.fleet.times.step + fit.fleet.times.step_per_sequence).as_secs_f64() * 1e3;
+        let mean = SLOWNESS.iter().sum::<f64>() / SLOWNESS.len() as f64;
+        assert!(patient.token_time() < 1.05 * mean * alone, "{report}");
+        assert!(patient.percentile(0.9) > 2.0 * omniscient.percentile(0.9), "the wait counts: {report}");
+        assert!(hasty.share_refused() > 0.01 && hasty.percentile(0.9) < patient.percentile(0.9), "{report}");
+    }
+    assert!(report.to_string().contains("% refused"), "{report}");
 }

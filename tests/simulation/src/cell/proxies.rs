@@ -10,8 +10,8 @@ use endpoint_picker_engine::testing::AgentFeed;
 use endpoint_picker_wire::Message;
 use endpoint_picker_wire::changes::Sync;
 use metrics_agent_replay::simulation::pickers::{Picker, START};
+use metrics_agent_replay::simulation::proxies::{Proxies, Way};
 use metrics_agent_replay::simulation::request::mixed;
-use metrics_agent_replay::simulation::run::{Proxies, Way};
 use std::time::Duration;
 
 /// Proxies at work, each with its picker.

@@ -13,7 +13,7 @@ mod messages;
 mod scanner;
 
 pub use error::ResponseError;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use messages::MessageReader;
 use scanner::{Found, Scanner};
 
@@ -58,6 +58,19 @@ enum Line {
 /// Whether a response of this `content-type` is a stream of events.
 pub fn is_stream(content_type: &[u8]) -> bool {
     media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
+}
+
+/// Whether a line of a stream may have usage or an error: each has one of these words at the end of a string.
+fn may_matter(line: &[u8]) -> bool {
+    memchr_iter(b'"', line).any(|quote| {
+        let before = line.get(..quote).unwrap_or_default();
+        match before.last() {
+            Some(b'e') => before.ends_with(b"usage"),
+            Some(b'r') => before.ends_with(b"error"),
+            Some(b'd') => before.ends_with(b"failed"),
+            _ => false,
+        }
+    })
 }
 
 fn media_type(content_type: &[u8]) -> &[u8] {
@@ -135,9 +148,13 @@ impl ResponseReader {
 
     fn read_lines(&mut self, mut chunk: &[u8]) {
         while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
-            self.read_part_of_line(line);
-            self.end_text();
-            self.encoding = BodyEncoding::Events(Line::Begins(0));
+            let is_whole = matches!(self.encoding, BodyEncoding::Events(Line::Begins(0)));
+            // Most events are one whole line of output, of which nothing matters after the first.
+            if !is_whole || !self.found.has_output || self.reads_id || may_matter(line) {
+                self.read_part_of_line(line);
+                self.end_text();
+                self.encoding = BodyEncoding::Events(Line::Begins(0));
+            }
             chunk = chunk.get(line.len() + 1..).unwrap_or_default();
         }
         // The rest is a line that the next chunk continues.

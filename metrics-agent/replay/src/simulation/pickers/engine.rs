@@ -1,9 +1,8 @@
 //! A picker with the product's own engine: a pool in use, and a proxy around it that exists in memory only.
 
-use super::Chunk;
-use super::START;
 use super::store::PoolWithCaches;
-use crate::simulation::fleet::{self, RunningFleet};
+use super::{Chunk, Pick, START};
+use crate::simulation::fleet;
 use crate::simulation::kv_events::TEXTS;
 use crate::simulation::request::{MODEL, SimulatedRequest};
 use core::fmt;
@@ -17,13 +16,14 @@ use endpoint_picker_engine::metrics::{Labels, Metric, MetricSink};
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::proxy::headers::DESTINATION;
 use endpoint_picker_engine::proxy::metadata::Metadata;
-use endpoint_picker_engine::proxy::{Proxy, Result as Outcome};
+use endpoint_picker_engine::proxy::{Proxy, Result as Outcome, Resume};
 use endpoint_picker_engine::sharing::LocalPeer;
 use endpoint_picker_engine::worker_pool::WorkerPool;
+use endpoint_picker_engine::worker_pool::store::PoolStore as _;
 use endpoint_picker_wire::{FORMAT, v1};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The product's engine in front of a fleet.
@@ -32,6 +32,7 @@ pub(super) struct EnginePicker {
     pub(super) topology: Arc<Topology>,
     readings_version: u64,
     requests: HashMap<usize, InFlight>,
+    resumed: Resumed,
     /// The limit of each request for its first token.
     limit: Option<Duration>,
     /// The body of the request that is decided.
@@ -40,7 +41,10 @@ pub(super) struct EnginePicker {
     next: usize,
 }
 
-/// A request in flight.
+/// The numbers of requests that the queue has resumed.
+type Resumed = Arc<Mutex<Vec<usize>>>;
+
+/// A request that waits or is in flight.
 struct InFlight {
     exchange: Exchange,
     proxy: SimulatedProxy,
@@ -67,16 +71,19 @@ impl EnginePicker {
         let endpoints = (0..servers).map(fleet::endpoint).collect();
         let topology = v1::Topology { pool: POOL.to_owned(), endpoints, policy: Some(policy) };
         let topology = Arc::new(Topology::compile(topology).map_err(|error| error.to_string())?);
-        if topology.pipeline.flow_control().is_some() {
-            return Err("flowControl lets requests wait in the proxy, which a replay does not do".to_owned());
+        let flow_control = topology.pipeline.flow_control();
+        if flow_control.is_some_and(|config| config.eviction.is_some()) {
+            return Err("eviction aborts requests in flight, which a replay does not do".to_owned());
         }
+        let store = PoolWithCaches::new(flow_control.is_some());
         let config = Config::parse(format!(r#"{{"pool": "{POOL}", "agentCluster": "agent"}}"#).as_bytes())
             .map_err(|error| error.to_string())?;
         let mut picker = Self {
-            pool: WorkerPool::new(config, PoolWithCaches::new(), &NoMetrics, Form::Native, seed),
+            pool: WorkerPool::new(config, store, &NoMetrics, Form::Native, seed),
             topology,
             readings_version: 0,
             requests: HashMap::new(),
+            resumed: Arc::default(),
             limit,
             body: Vec::new(),
             next: 0,
@@ -104,21 +111,19 @@ impl EnginePicker {
         self.pool.store_mut().update_caches(messages, START + now);
     }
 
-    pub(super) fn pick(
-        &mut self,
-        request: &SimulatedRequest,
-        number: usize,
-        fleet: &RunningFleet,
-        now: Duration,
-    ) -> Option<usize> {
+    pub(super) fn pick(&mut self, request: &SimulatedRequest, number: usize, now: Duration) -> Pick {
         let mut body = core::mem::take(&mut self.body);
         write_body(request, &mut body);
         let size = body.len();
         let session = request.session.map(|session| session.to_string());
+        let tenant = request.tenant.map(|tenant| tenant.to_string());
         let limit = self.limit.map(|limit| (limit.as_secs_f64() * 1e3).to_string());
         let proxy = SimulatedProxy {
             now: START + now,
+            number,
+            resumed: Arc::clone(&self.resumed),
             session,
+            tenant,
             limit,
             body,
             destination: None,
@@ -128,23 +133,65 @@ impl EnginePicker {
         let exchange = Exchange::new(&self.pool.config.limits);
         let mut flight = InFlight { exchange, proxy, prompt_tokens: request.work().prompt_tokens() };
         let InFlight { exchange, proxy, .. } = &mut flight;
-        let held = exchange.request_headers(&mut self.pool, proxy, false);
-        if held == Flow::Hold {
-            exchange.request_body(&mut self.pool, proxy, size, true);
+        let mut flow = exchange.request_headers(&mut self.pool, proxy, false);
+        if flow == Flow::Hold {
+            flow = exchange.request_body(&mut self.pool, proxy, size, true);
+        }
+        if flow == Flow::Wait {
+            // Its body is read again when it is dispatched.
+            self.requests.insert(number, flight);
+            return Pick::Waits;
         }
         self.body = core::mem::take(&mut proxy.body);
+        self.follow(flight, number)
+    }
+
+    /// The decision about a request.
+    fn follow(&mut self, mut flight: InFlight, number: usize) -> Pick {
+        let InFlight { exchange, proxy, .. } = &mut flight;
         if proxy.has_response {
             exchange.end(&mut self.pool);
-            return None;
+            return Pick::Refused;
         }
         let picked = proxy.destination.and_then(|address| self.topology.pool.index_at(address));
         let server = picked.unwrap_or_else(|| {
             // Without a destination, Envoy takes the servers in turn.
-            self.next = (self.next + 1) % fleet.len();
+            self.next = (self.next + 1) % self.topology.pool.as_slice().len();
             self.next
         });
         self.requests.insert(number, flight);
-        Some(server)
+        Pick::Server(server)
+    }
+
+    /// Has the queue dispatch a request if there is room, and reject those that have waited for too long.
+    pub(super) fn tick_queue(&self, now: Duration) {
+        let time = START + now;
+        self.pool.store().with_current_queue(time, |queue| queue.tick(time));
+    }
+
+    /// The requests that the queue has resumed since the last call, with the decision about each.
+    pub(super) fn take_resumed(&mut self, now: Duration) -> Vec<(usize, Pick)> {
+        let numbers = core::mem::take(&mut *self.resumed.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut resumed = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(mut flight) = self.requests.remove(&number) else { continue };
+            let InFlight { exchange, proxy, .. } = &mut flight;
+            proxy.now = START + now;
+            let size = proxy.body.len();
+            if exchange.resumed(&mut self.pool, proxy, size) == Some(Flow::Wait) {
+                self.requests.insert(number, flight);
+                continue;
+            }
+            proxy.body = Vec::new();
+            resumed.push((number, self.follow(flight, number)));
+        }
+        resumed
+    }
+
+    /// When the queue is to be ticked; `None`: nothing waits.
+    pub(super) fn wake_at(&self) -> Option<Duration> {
+        let wake_at = self.pool.store().with_queue(|queue| queue.wake_at()).flatten();
+        wake_at.map(|at| at.saturating_sub(START))
     }
 
     pub(super) fn chunk(&mut self, number: usize, chunk: Chunk, now: Duration) {
@@ -204,7 +251,10 @@ pub(super) fn write_body(request: &SimulatedRequest, body: &mut Vec<u8>) {
 #[derive(Debug)]
 struct SimulatedProxy {
     now: Duration,
+    number: usize,
+    resumed: Resumed,
     session: Option<String>,
+    tenant: Option<String>,
     /// The limit for the first token in milliseconds.
     limit: Option<String>,
     /// The request's body, until it is decided.
@@ -221,6 +271,11 @@ impl Proxy for SimulatedProxy {
         Ok(self.now)
     }
 
+    fn resume(&self) -> Outcome<Resume> {
+        let (resumed, number) = (Arc::clone(&self.resumed), self.number);
+        Ok(Box::new(move || resumed.lock().unwrap_or_else(PoisonError::into_inner).push(number)))
+    }
+
     fn request_headers(&self, _: HeaderList) -> Outcome<HeaderList> {
         let session = self.session.as_deref().map(|session| ("x-session-id", session));
         let all = [(":method", "POST"), (":path", PATH), ("content-type", "application/json")];
@@ -228,7 +283,8 @@ impl Proxy for SimulatedProxy {
             .limit
             .as_deref()
             .map(|limit| [("x-llm-d-slo-ttft-ms", limit), ("x-llm-d-inference-objective", SHEDDABLE)]);
-        Ok(all.into_iter().chain(session).chain(limit.into_iter().flatten()).collect())
+        let tenant = self.tenant.as_deref().map(|tenant| ("x-gateway-inference-fairness-id", tenant));
+        Ok(all.into_iter().chain(session).chain(tenant).chain(limit.into_iter().flatten()).collect())
     }
 
     fn set_request_header(&mut self, name: &str, value: &str) -> Outcome<()> {

@@ -72,6 +72,17 @@ enum Kind {
     Recorded,
 }
 
+/// The treatment of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// It goes to the server of this number.
+    Server(usize),
+    /// It is refused.
+    Refused,
+    /// It waits in the queue in front of the pool.
+    Waits,
+}
+
 /// A chunk of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
@@ -115,31 +126,49 @@ impl Picker {
         }))
     }
 
-    /// Picks a server for a request, which is then in flight there; `None`: it is refused.
+    /// Picks a server for a request, which is then in flight there, or has it wait.
     pub fn pick(
         &mut self,
         request: &Arc<SimulatedRequest>,
         number: usize,
         fleet: &RunningFleet,
         now: Duration,
-    ) -> Option<usize> {
+    ) -> Pick {
         match &mut self.0 {
-            Kind::Engine(engine) => engine.pick(request, number, fleet, now),
+            Kind::Engine(engine) => engine.pick(request, number, now),
             #[cfg(feature = "testing")]
             Kind::Exact(engine) => {
                 engine.index_contents(request, fleet);
-                engine.pick(request, number, fleet, now)
+                engine.pick(request, number, now)
             }
             Kind::RoundRobin { next } => {
                 *next = (*next + 1) % fleet.len();
-                Some(*next)
+                Pick::Server(*next)
             }
             Kind::Omniscient(omniscient) => {
                 let outlook = |server| fleet.outlook(server, request.work(), now);
-                Some(omniscient.pick(&(0..fleet.len()).map(outlook).collect::<Vec<_>>(), now))
+                Pick::Server(omniscient.pick(&(0..fleet.len()).map(outlook).collect::<Vec<_>>(), now))
             }
-            Kind::Recorded => Some(request.recorded.unwrap_or(number) % fleet.len()),
+            Kind::Recorded => Pick::Server(request.recorded.unwrap_or(number) % fleet.len()),
         }
+    }
+
+    /// Has the queue in front of the pool dispatch a request if there is room, and reject those that have
+    /// waited for too long.
+    pub fn tick_queue(&mut self, now: Duration) {
+        if let Some(engine) = self.engine() {
+            engine.tick_queue(now);
+        }
+    }
+
+    /// The requests that the queue has resumed since the last call, by their numbers. None of them waits.
+    pub fn take_resumed(&mut self, now: Duration) -> Vec<(usize, Pick)> {
+        self.engine().map(|engine| engine.take_resumed(now)).unwrap_or_default()
+    }
+
+    /// When the queue is to be ticked; `None`: nothing waits.
+    pub fn wake_at(&mut self) -> Option<Duration> {
+        self.engine()?.wake_at()
     }
 
     /// A chunk of a response has come.

@@ -5,21 +5,30 @@ use endpoint_picker::request::body::Api;
 use endpoint_picker_engine::ledger::{ChangeList, Ledger};
 use endpoint_picker_engine::pool_view::PoolView;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, PrefixCaches, ServedModels};
+use endpoint_picker_engine::queue::Queue;
 use endpoint_picker_engine::sharing::LocalPeer;
 use endpoint_picker_engine::worker_pool::store::{OwnStore, OwnView, PoolCopy, PoolStore};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A pool of one worker, and the caches of its servers; nothing is known of them before the first update.
+/// A pool of one worker, the caches of its servers, and the queue in front of it. Nothing is known of the
+/// caches before the first update.
 #[derive(Debug)]
 pub(super) struct PoolWithCaches {
     pool: PoolCopy<LocalPeer>,
     caches: PrefixCaches,
+    /// `None`: the rules have none.
+    queue: Option<RefCell<Queue>>,
 }
 
 impl PoolWithCaches {
-    pub(super) fn new() -> Self {
-        Self { pool: PoolCopy::new(LocalPeer::default()), caches: PrefixCaches::default() }
+    pub(super) fn new(has_queue: bool) -> Self {
+        Self {
+            pool: PoolCopy::new(LocalPeer::default()),
+            caches: PrefixCaches::default(),
+            queue: has_queue.then(RefCell::default),
+        }
     }
 
     /// The ledger, which can be shared with other proxies.
@@ -63,6 +72,10 @@ impl PoolStore for PoolWithCaches {
 
     fn with_caches<T>(&self, read: impl FnOnce(&PrefixCaches) -> T) -> Option<T> {
         Some(read(&self.caches))
+    }
+
+    fn with_queue<T>(&self, run: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+        self.queue.as_ref().map(|queue| run(&mut queue.borrow_mut()))
     }
 }
 

@@ -2,3 +2,4 @@
 
 mod choosing;
 mod examples;
+mod traffic_to_rules;
