@@ -34,7 +34,8 @@ pub(super) struct Flags {
     /// Number of cases, for which configurations are drawn with the seeds from `seed` on.
     #[arg(long, conflicts_with = "record")]
     cases: Option<usize>,
-    /// Number of setups that run at a time: while some wait for the pickers to read new metrics, others compare.
+    /// Number of setups that run at a time: while some wait for the pickers to read new metrics, others
+    /// compare.
     #[arg(long, default_value = "4")]
     at_once: NonZeroUsize,
     /// Write the EPP's responses into bench/parity/recorded.
@@ -56,8 +57,8 @@ fn rules(text: &str) -> Result<EppRules, String> {
 const RECORDED: u64 = 2;
 /// Cases of one start of a drawn setup, where many are compared: to start the programs takes seconds.
 const CASES_OF_A_START: usize = 400;
-/// Cases of one state of the servers, where many are compared: until both pickers have read another one takes up
-/// to a second, and scrapes meanwhile cost more than cases.
+/// Cases of one state of the servers, where many are compared: until both pickers have read another one takes
+/// up to a second, and scrapes meanwhile cost more than cases.
 const CASES_OF_A_STATE: usize = 25;
 
 /// One start of all programs, and its cases.
@@ -69,7 +70,7 @@ struct Start {
     cases_of_a_state: usize,
 }
 
-/// What one start found.
+/// The result of one start.
 #[derive(Debug)]
 struct Outcome {
     /// Without cases unless they are recorded.
@@ -137,7 +138,8 @@ impl Start {
         (flags.seed..flags.seed + seeds).map(of_seed)
     }
 
-    /// The starts for this many cases: each setup once, then drawn configurations with one seed after another.
+    /// The starts for this many cases: each setup once, then drawn configurations with one seed after
+    /// another.
     fn many(setups: &[&'static Setup], seed: u64, cases: usize) -> Vec<Self> {
         let of_seed = |setup: &'static Setup, seed| {
             let (cases, cases_of_a_state) = match setup.shape {
