@@ -3,15 +3,18 @@
 use crate::epp::{binary, recorded_version};
 use crate::parity::case::{Answer, Case};
 use crate::parity::generator::Generator;
-use crate::parity::live_stack::{LiveStack, Picker};
+use crate::parity::live_stack::{LiveStack, Picker, ProcessorTime};
 use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
 use crate::parity::setup::{Comparison, SETUPS, Setup};
 use crate::parity::verdict::{Verdict, VerdictCounts};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::Filter;
+use endpoint_picker_harness::program::process_tree::cpu_time;
+use futures_util::stream::{self, StreamExt};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -31,6 +34,10 @@ pub(super) struct Flags {
     /// Number of cases, for which configurations are drawn with the seeds from `seed` on.
     #[arg(long, conflicts_with = "record")]
     cases: Option<usize>,
+    /// Number of setups that run at a time: while some wait for the pickers to read new metrics, others
+    /// compare.
+    #[arg(long, default_value = "4")]
+    at_once: NonZeroUsize,
     /// Write the EPP's responses into bench/parity/recorded.
     #[arg(long)]
     record: bool,
@@ -48,15 +55,28 @@ fn rules(text: &str) -> Result<EppRules, String> {
 
 /// Configurations of each drawn setup that are recorded.
 const RECORDED: u64 = 2;
-/// Cases of a drawn setup, and of one state of its servers, where many configurations are drawn: to start the
-/// programs takes seconds, and to read new metrics a tenth of one.
-const MANY: Amount = Amount { cases: 400, cases_of_a_state: 25 };
+/// Cases of one start of a drawn setup, where many are compared: to start the programs takes seconds.
+const CASES_OF_A_START: usize = 400;
+/// Cases of one state of the servers, where many are compared: until both pickers have read another one takes
+/// up to a second, and scrapes meanwhile cost more than cases.
+const CASES_OF_A_STATE: usize = 25;
 
-/// The cases of one start of all programs.
+/// One start of all programs, and its cases.
 #[derive(Clone, Copy, Debug)]
-struct Amount {
+struct Start {
+    setup: &'static Setup,
+    seed: u64,
     cases: usize,
     cases_of_a_state: usize,
+}
+
+/// The result of one start.
+#[derive(Debug)]
+struct Outcome {
+    /// Without cases unless they are recorded.
+    recording: Recording,
+    counts: VerdictCounts,
+    processor_time: ProcessorTime,
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
@@ -67,89 +87,150 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode> {
     };
     let (rules, filter) = (flags.epp_rules, Filter::chosen()?);
     println!("seed {}, {filter} filter, EPP {} as {}", flags.seed, epp.display(), recorded_version(rules));
+    let setups: Vec<&'static Setup> = setups.iter().filter(|setup| setup.is_for(filter)).collect();
+    let starts = match flags.cases {
+        None => setups.iter().flat_map(|setup| Start::few(setup, flags)).collect(),
+        Some(cases) => Start::many(&setups, flags.seed, cases),
+    };
     let began = Instant::now();
-    let mut all = VerdictCounts::default();
-    for setup in setups.iter().filter(|setup| setup.is_for(filter)) {
-        let cases_of_a_state = if setup.shape.is_some() { 5 } else { 1 };
-        let amount = Amount { cases: setup.cases, cases_of_a_state };
-        let seeds = if flags.record && setup.shape.is_some() { RECORDED } else { 1 };
-        let mut recordings = Vec::new();
-        for seed in flags.seed..flags.seed + seeds {
-            let (recording, counts) = start(setup, rules, seed, &epp, amount).await?;
-            recordings.push(recording);
-            all += counts;
-        }
-        if flags.record {
-            Recording::write_all(&recordings, setup, rules)?;
-        }
-    }
-    let drawn = || setups.iter().filter(|setup| setup.shape.is_some() && setup.is_for(filter));
-    let mut seeds = flags.seed + 1..;
-    while flags.cases.is_some_and(|cases| all.cases() < cases) && drawn().next().is_some() {
-        let seed = seeds.next().context("a seed")?;
-        for setup in drawn() {
-            all += start(setup, rules, seed, &epp, MANY).await?.1;
+    let runs = stream::iter(&starts).map(|start| start.run(rules, &epp, flags.record));
+    let runs: Vec<_> = runs.buffered(flags.at_once.get()).collect().await;
+
+    let (mut all, mut failed) = (VerdictCounts::default(), 0);
+    let mut processor_time = ProcessorTime::default();
+    let mut recordings: Vec<(&'static Setup, Recording)> = Vec::new();
+    for (start, run) in starts.iter().zip(runs) {
+        match run {
+            Ok(outcome) => {
+                recordings.push((start.setup, outcome.recording));
+                all += outcome.counts;
+                processor_time += outcome.processor_time;
+            }
+            Err(_) => failed += 1,
         }
     }
-    println!("all: {all}, {:.0} s", began.elapsed().as_secs_f64());
+    let own = cpu_time(std::process::id())?;
+    let of_a_case = (processor_time.all() + own).as_secs_f64() / all.cases().max(1) as f64;
+    println!("all of the {filter} filter and {}: {all}", recorded_version(rules));
+    println!(
+        "{:.0} s; processor time {of_a_case:.3} s a case: this program {:.0} s, {processor_time}",
+        began.elapsed().as_secs_f64(),
+        own.as_secs_f64()
+    );
+    ensure!(failed == 0, "{failed} of {} starts failed, for the reasons above", starts.len());
+    if flags.record {
+        for setup in setups {
+            let of_setup = recordings.iter().filter(|(of, _)| of.name == setup.name);
+            Recording::write_all(of_setup.map(|(_, recording)| recording), setup, rules)?;
+        }
+    }
     ensure!(all.disagreements() == 0, "{} disagreements", all.disagreements());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts all programs for one setup, and compares.
-async fn start(
-    setup: &'static Setup,
-    rules: EppRules,
-    seed: u64,
-    epp: &Path,
-    amount: Amount,
-) -> Result<(Recording, VerdictCounts)> {
-    let begin = Instant::now();
-    let place = || format!("setup {} with the seed {seed}", setup.name);
-    let comparison = Comparison::new(setup, rules, seed)?;
-    let mut stack = LiveStack::start(&comparison, epp).await.with_context(place)?;
-    let run = compare(&comparison, seed, amount, &mut stack).await;
-    if let Some(config) = comparison.drawn_config()
-        && run.as_ref().map_or(true, |(_, counts)| counts.disagreements() > 0)
-    {
-        println!("{}: {config}", setup.name);
+impl Start {
+    /// The starts of a setup with the cases of its recording.
+    fn few(setup: &'static Setup, flags: &Flags) -> impl Iterator<Item = Self> {
+        let is_drawn = setup.shape.is_some();
+        let cases_of_a_state = if is_drawn { 5 } else { 1 };
+        let seeds = if flags.record && is_drawn { RECORDED } else { 1 };
+        let of_seed = move |seed| Self { setup, seed, cases: setup.cases, cases_of_a_state };
+        (flags.seed..flags.seed + seeds).map(of_seed)
     }
-    let (recording, counts) = run.with_context(place)?;
-    println!("{} {seed}: {counts}, {:.1} s", setup.name, begin.elapsed().as_secs_f64());
-    Ok((recording, counts))
-}
 
-async fn compare(
-    comparison: &Comparison,
-    seed: u64,
-    amount: Amount,
-    stack: &mut LiveStack,
-) -> Result<(Recording, VerdictCounts)> {
-    let mut generator = Generator::new(comparison, seed, amount.cases_of_a_state)?;
-    let mut counts = VerdictCounts::default();
-    let epp = recorded_version(comparison.rules).to_owned();
-    let run = Run { epp, seed, config: comparison.drawn_config() };
-    let mut recording = Recording { run, cases: Vec::new() };
-    for number in 0..amount.cases {
-        let (case, prediction) = generator.next_case()?;
-        let held = stack.set(&case).await?;
-        let (of_epp, epp_body) = stack.send(Picker::Epp, &case.request).await?;
-        let (of_filter, filter_body) = stack.send(Picker::Filter, &case.request).await?;
-        drop(held);
-        let verdict = Verdict::on(comparison, &case, &prediction.expected, &of_epp);
-        let follows = prediction.expected.allows(&of_filter);
-        if verdict == Verdict::Disagree || !follows {
-            println!("{}", describe(comparison, number, &case, &prediction, &of_filter, &of_epp));
+    /// The starts for this many cases: each setup once, then drawn configurations with one seed after
+    /// another.
+    fn many(setups: &[&'static Setup], seed: u64, cases: usize) -> Vec<Self> {
+        let of_seed = |setup: &'static Setup, seed| {
+            let (cases, cases_of_a_state) = match setup.shape {
+                Some(_) => (CASES_OF_A_START, CASES_OF_A_STATE),
+                // One server gets most cases of a state, and is soon full: then both
+                // pickers forget, and not the same blocks.
+                None => (setup.cases, 1),
+            };
+            Self { setup, seed, cases, cases_of_a_state }
+        };
+        let mut starts: Vec<Self> = setups.iter().map(|setup| of_seed(setup, seed)).collect();
+        let drawn: Vec<_> = setups.iter().filter(|setup| setup.shape.is_some()).collect();
+        if drawn.is_empty() {
+            return starts;
         }
-        counts.count(verdict, follows);
-        if case.request.body.is_some() {
-            let unchanged = |body: &Option<String>| body.as_ref().is_none_or(|_| *body == case.request.body);
-            ensure!(unchanged(&filter_body), "case {number}: our filter changed the body to {filter_body:?}");
-            counts.count_body(unchanged(&epp_body));
+        let mut all: usize = starts.iter().map(|start| start.cases).sum();
+        for start in (seed + 1..).flat_map(|seed| drawn.iter().map(move |setup| of_seed(setup, seed))) {
+            if all >= cases {
+                break;
+            }
+            all += start.cases;
+            starts.push(start);
         }
-        recording.cases.push((case, of_epp));
+        starts
     }
-    Ok((recording, counts))
+
+    /// Starts all programs, compares, and prints the result.
+    async fn run(&self, rules: EppRules, epp: &Path, record: bool) -> Result<Outcome> {
+        let began = Instant::now();
+        let outcome = self.compare(rules, epp, record).await;
+        let Self { setup, seed, .. } = self;
+        match &outcome {
+            Ok(Outcome { counts, .. }) => {
+                println!("{} {seed}: {counts}, {:.1} s", setup.name, began.elapsed().as_secs_f64());
+            }
+            Err(reason) => println!("{} {seed} failed: {reason:#}", setup.name),
+        }
+        outcome
+    }
+
+    async fn compare(&self, rules: EppRules, epp: &Path, record: bool) -> Result<Outcome> {
+        let comparison = Comparison::new(self.setup, rules, self.seed)?;
+        let mut stack = LiveStack::start(&comparison, epp).await?;
+        let compared = self.compare_with(&comparison, &mut stack, record).await;
+        if let Some(config) = comparison.drawn_config()
+            && compared.as_ref().map_or(true, |(_, counts)| counts.disagreements() > 0)
+        {
+            println!("{} {}: {config}", self.setup.name, self.seed);
+        }
+        let (recording, counts) = compared?;
+        Ok(Outcome { recording, counts, processor_time: stack.processor_time()? })
+    }
+
+    async fn compare_with(
+        &self,
+        comparison: &Comparison,
+        stack: &mut LiveStack,
+        record: bool,
+    ) -> Result<(Recording, VerdictCounts)> {
+        let mut generator = Generator::new(comparison, self.seed, self.cases_of_a_state)?;
+        let mut counts = VerdictCounts::default();
+        let epp = recorded_version(comparison.rules).to_owned();
+        let run = Run { epp, seed: self.seed, config: comparison.drawn_config() };
+        let mut recording = Recording { run, cases: Vec::new() };
+        for number in 0..self.cases {
+            let (case, prediction) = generator.next_case()?;
+            let held = stack.set(&case).await?;
+            let (of_epp, epp_body) = stack.send(Picker::Epp, &case.request).await?;
+            let (of_filter, filter_body) = stack.send(Picker::Filter, &case.request).await?;
+            drop(held);
+            let verdict = Verdict::on(comparison, &case, &prediction.expected, &of_epp);
+            let follows = prediction.expected.allows(&of_filter);
+            if verdict == Verdict::Disagree || !follows {
+                println!("{}", describe(comparison, number, &case, &prediction, &of_filter, &of_epp));
+            }
+            counts.count(verdict, follows);
+            if case.request.body.is_some() {
+                let unchanged =
+                    |body: &Option<String>| body.as_ref().is_none_or(|_| *body == case.request.body);
+                ensure!(
+                    unchanged(&filter_body),
+                    "case {number}: our filter changed the body to {filter_body:?}"
+                );
+                counts.count_body(unchanged(&epp_body));
+            }
+            if record {
+                recording.cases.push((case, of_epp));
+            }
+        }
+        Ok((recording, counts))
+    }
 }
 
 /// A difference that no page lists, with the plugins that may be the reason.

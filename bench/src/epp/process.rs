@@ -1,11 +1,12 @@
 //! The EPP's process, which reads its endpoints from a file in place of Kubernetes.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Process;
 use std::env;
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,6 +28,11 @@ pub fn recorded_version(rules: EppRules) -> &'static str {
 pub const USER_AGENT: &str = "Go-http-client";
 
 const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How often it is started while another program takes one of its ports before it does.
+const TRIES: usize = 3;
+
+const LOG: &str = "epp.log";
 
 /// A running EPP; it ends when dropped.
 #[derive(Debug)]
@@ -56,6 +62,16 @@ pub fn binary(name: &Path) -> Result<PathBuf> {
 impl Epp {
     /// Starts it with a configuration, and with these further flags.
     pub async fn start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
+        let mut tries = 1..TRIES;
+        loop {
+            match Self::try_start(binary, config, folder, more).await {
+                Err(reason) if is_taken(folder) && tries.next().is_some() => eprintln!("{reason:#}; again"),
+                started => return started,
+            }
+        }
+    }
+
+    async fn try_start(binary: &Path, config: &Path, folder: &Path, more: &[&str]) -> Result<Self> {
         let [port, health, metrics] = free_ports()?;
         let mut command = Command::new(binary);
         command.arg("--config-file").arg(config);
@@ -67,29 +83,25 @@ impl Epp {
         command
             .args(["--enable-pprof=false", "--allow-experimental-plugins", "--drain-timeout=0s"])
             .args(more);
-        let log = folder.join("epp.log");
+        let log = folder.join(LOG);
         let mut process = Process::start("epp", command, &log)?;
         let ready = within(READY_DEADLINE, async || {
             if let Err(ended) = process.check_running() {
                 return Ok(Err(ended));
             }
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-            anyhow::Ok(Ok(()))
+            anyhow::Ok(Ok(metrics_at(metrics).await?))
         });
-        if let Err(reason) = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready) {
-            bail!("the EPP is not ready; its log is {}: {reason:#}", log.display());
-        }
-        let epp = Self { process, port, metrics };
-        epp.check_program().await.with_context(|| format!("{}", binary.display()))?;
-        Ok(epp)
-    }
-
-    /// An error for another program of the same flags: the endpoint picker of the Inference Extension, from
-    /// which the EPP was made, reads other objects and headers.
-    async fn check_program(&self) -> Result<()> {
-        let is_epp = self.metrics().await?.contains("llm_d_epp_info");
-        ensure!(is_epp, "not the EPP of llm-d-router {VERSION}: llm_d_epp_info is not among its metrics");
-        Ok(())
+        let ready = ready.await.map_err(anyhow::Error::msg).and_then(|ready| ready);
+        let text = ready.with_context(|| format!("the EPP is not ready; its log is {}", log.display()))?;
+        // The endpoint picker of the Inference Extension, from which the EPP was made, has the same flags and
+        // reads other objects and headers.
+        ensure!(
+            text.contains("llm_d_epp_info"),
+            "{} is not the EPP of llm-d-router {VERSION}: llm_d_epp_info is not among its metrics",
+            binary.display()
+        );
+        Ok(Self { process, port, metrics })
     }
 
     /// Where its `ext_proc` service listens.
@@ -99,8 +111,7 @@ impl Epp {
 
     /// Its metrics in Prometheus' format.
     pub async fn metrics(&self) -> Result<String> {
-        let url = format!("http://{}:{}/metrics", Ipv4Addr::LOCALHOST, self.metrics);
-        Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
+        metrics_at(self.metrics).await
     }
 
     /// The id of its process.
@@ -112,6 +123,16 @@ impl Epp {
     pub fn check_running(&mut self) -> Result<()> {
         self.process.check_running()
     }
+}
+
+async fn metrics_at(port: u16) -> Result<String> {
+    let url = format!("http://{}:{port}/metrics", Ipv4Addr::LOCALHOST);
+    Ok(client::http1().get(url).send().await?.error_for_status()?.text().await?)
+}
+
+/// Whether its log says that another program has one of its ports.
+fn is_taken(folder: &Path) -> bool {
+    fs::read_to_string(folder.join(LOG)).is_ok_and(|log| log.contains("address already in use"))
 }
 
 /// Ports that are free now on every address, as the EPP listens.

@@ -12,6 +12,9 @@ use std::path::Path;
 /// Header of a response with the scores from the EPP's metadata.
 pub(crate) const SCORES: &str = "x-test-scores";
 
+/// Header of a response with the number of servers that Envoy tried.
+pub(crate) const ATTEMPTS: &str = "x-test-attempts";
+
 /// The configuration of both listeners.
 pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Config> {
     let places = Places { port: 0, admin_port: 0, agent_port, folder };
@@ -21,9 +24,16 @@ pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Co
     config.insert_before_picker(subset_hint::filter())?;
     let resources = &mut config.document()["static_resources"];
     let listeners = resources["listeners"].as_array_mut().context("listeners")?;
+    virtual_host(&mut listeners[0])?["response_headers_to_add"] =
+        json!([header(ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%")]);
     let copy = epp_listener(listeners[0].clone())?;
     listeners.push(copy);
-    resources["clusters"].as_array_mut().context("clusters")?.push(ext_proc::cluster(epp_port));
+    let clusters = resources["clusters"].as_array_mut().context("clusters")?;
+    clusters.push(ext_proc::cluster(epp_port));
+    for cluster in clusters {
+        // An Envoy that gets no processor for a second would send the request to another server.
+        cluster["connect_timeout"] = "60s".into();
+    }
     Ok(config)
 }
 
@@ -40,12 +50,17 @@ fn epp_listener(mut listener: Value) -> Result<Value> {
     *picker = ext_proc::filter();
     // The EPP writes the metadata itself.
     filters.retain(|filter| filter["name"] != "destination-metadata");
-    let host = manager.pointer_mut("/route_config/virtual_hosts/0").context("a virtual host")?;
-    host["response_headers_to_add"] = json!([{
-        "header": {
-            "key": SCORES,
-            "value": "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint-scores)%",
-        },
-    }]);
+    let scores = header(SCORES, "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint-scores)%");
+    let headers = virtual_host(&mut listener)?["response_headers_to_add"].as_array_mut();
+    headers.context("response headers")?.push(scores);
     Ok(listener)
+}
+
+fn header(key: &str, value: &str) -> Value {
+    json!({"header": {"key": key, "value": value}})
+}
+
+fn virtual_host(listener: &mut Value) -> Result<&mut Value> {
+    let host = "/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0";
+    listener.pointer_mut(host).context("a virtual host")
 }

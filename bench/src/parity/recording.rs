@@ -72,7 +72,11 @@ impl Recording {
     }
 
     /// Writes recordings in the place of the old ones.
-    pub fn write_all(recordings: &[Self], setup: &Setup, rules: EppRules) -> Result<()> {
+    pub fn write_all<'a>(
+        recordings: impl Iterator<Item = &'a Self>,
+        setup: &Setup,
+        rules: EppRules,
+    ) -> Result<()> {
         let mut text = String::new();
         for Self { run, cases } in recordings {
             text += &serde_json::to_string(run)?;

@@ -10,6 +10,9 @@ use std::str::FromStr;
 /// Beginning of all names of the picker's statistics.
 const PREFIX: &str = "endpoint_picker_";
 
+/// The counters of decided requests, each counted in one of them.
+const DECIDED: [&str; 3] = ["routed", "rejected", "abstained"];
+
 /// The picker's series in Envoy's text for Prometheus. Workers add to them once a second.
 #[derive(Clone, Debug)]
 pub struct PickerStatistics(Vec<(Series, String)>);
@@ -25,6 +28,12 @@ impl PickerStatistics {
     /// Reads them now.
     pub async fn of(envoy: &Envoy) -> Result<Self> {
         Ok(Self::parse(&envoy.admin_text("/stats/prometheus").await?))
+    }
+
+    /// Reads now how many requests the picker has [decided](Self::decided), for much less of Envoy's time.
+    pub async fn decided_by(envoy: &Envoy) -> Result<u64> {
+        let path = format!("/stats/prometheus?filter=endpoint_picker.*({})", DECIDED.join("|"));
+        Ok(Self::parse(&envoy.admin_text(&path).await?).decided())
     }
 
     fn parse(text: &str) -> Self {
@@ -63,7 +72,7 @@ impl PickerStatistics {
 
     /// Requests that the picker has decided: to route, to reject, or to leave to Envoy.
     pub fn decided(&self) -> u64 {
-        ["routed", "rejected", "abstained"].map(|name| self.sum(name)).iter().sum()
+        DECIDED.map(|name| self.sum(name)).iter().sum()
     }
 }
 

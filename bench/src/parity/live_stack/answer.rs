@@ -3,7 +3,7 @@
 use super::LiveStack;
 use crate::parity::case::{Answer, Refusal, SESSION};
 use crate::parity::listeners;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use endpoint_picker_model_server::SERVED_BY;
@@ -16,6 +16,8 @@ impl LiveStack {
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         if let Some(served_by) = header(SERVED_BY) {
             let by = self.server(served_by).with_context(|| format!("served by {served_by}"))?;
+            let attempts = header(listeners::ATTEMPTS).context("a number of attempts")?;
+            ensure!(attempts == "1", "Envoy tried {attempts} servers, so the last is not the picked one");
             let scores = self.scores(header(listeners::SCORES))?;
             let session = header(SESSION).map(|token| session(token).with_context(|| token.to_owned()));
             let named = session.transpose()?.map(|server| (SESSION.to_owned(), server));

@@ -12,13 +12,16 @@ use endpoint_picker_harness::config::EDS_FOLDER;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::program::Agent;
 use endpoint_picker_harness::program::Envoy;
+use endpoint_picker_harness::program::process_tree::cpu_time;
 use endpoint_picker_harness::run_dir::RunDir;
 use endpoint_picker_harness::statistics::PickerStatistics;
-use endpoint_picker_harness::{client, subset_hint};
+use endpoint_picker_harness::{Filter, client, subset_hint};
 use endpoint_picker_model_server::{Behaviour, ModelServer, ReceivedRequest};
 use reqwest::{Client, RequestBuilder, Response};
+use std::fmt::{self, Display};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::AddAssign;
 use std::path::Path;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -26,8 +29,8 @@ use tokio::task::JoinSet;
 const AGENT: &str = "metrics-agent";
 /// A scrape that begins after a change shows it, and has been read when the next one begins.
 const SCRAPES_UNTIL_READ: usize = 2;
-/// Scrapes come every 50 ms.
-const SCRAPES_DEADLINE: Duration = Duration::from_secs(10);
+/// Scrapes come every 50 ms, and later while many programs start on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// The agent's counter of snapshots that it has sent to the filter.
 const SNAPSHOTS: &str = r#"metrics_agent_snapshots_total{outcome="snapshot"}"#;
 /// The first snapshot after a change may be an older one, the second has the change, and the third is
@@ -37,6 +40,7 @@ const SNAPSHOTS_UNTIL_READ: f64 = 3.0;
 /// The running programs; they end when dropped.
 #[derive(Debug)]
 pub struct LiveStack {
+    filter: Filter,
     envoy: Envoy,
     filter_listener: SocketAddr,
     epp_listener: SocketAddr,
@@ -62,6 +66,36 @@ pub enum Picker {
     Filter,
     /// The EPP.
     Epp,
+}
+
+/// Processor time, user and system, of the programs of stacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTime {
+    envoy: Duration,
+    epp: Duration,
+    agent: Duration,
+}
+
+impl ProcessorTime {
+    /// That of all programs.
+    pub fn all(&self) -> Duration {
+        self.envoy + self.epp + self.agent
+    }
+}
+
+impl AddAssign for ProcessorTime {
+    fn add_assign(&mut self, other: Self) {
+        self.envoy += other.envoy;
+        self.epp += other.epp;
+        self.agent += other.agent;
+    }
+}
+
+impl Display for ProcessorTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [envoy, epp, agent] = [self.envoy, self.epp, self.agent].map(|time| time.as_secs_f64());
+        write!(f, "Envoy {envoy:.0} s, the EPP {epp:.0} s, our agent {agent:.0} s")
+    }
 }
 
 impl LiveStack {
@@ -97,6 +131,7 @@ impl LiveStack {
         let (filter_listener, epp_listener) = listeners::addresses(&envoy).await?;
         dir.settle();
         Ok(Self {
+            filter: Filter::chosen()?,
             envoy,
             filter_listener,
             epp_listener,
@@ -114,10 +149,10 @@ impl LiveStack {
     /// until the result is dropped.
     pub async fn set(&mut self, case: &Case) -> Result<HeldRequests> {
         self.wait("both pickers are idle", async |stack: &Self| {
-            for cluster in ["model-servers", ext_proc::CLUSTER] {
-                let active = stack.envoy.stat(&format!("cluster.{cluster}.upstream_rq_active")).await?;
-                ensure!(active == 0, "{active} requests are in flight to {cluster}");
-            }
+            let clusters = ["model-servers", ext_proc::CLUSTER];
+            let names = clusters.map(|cluster| format!("cluster.{cluster}.upstream_rq_active"));
+            let active = stack.envoy.stats(&names.each_ref().map(String::as_str)).await?;
+            ensure!(active == [0, 0], "{active:?} requests are in flight to {clusters:?}");
             Ok(())
         })
         .await?;
@@ -149,16 +184,20 @@ impl LiveStack {
             Ok(())
         })
         .await?;
-        self.wait_for_worker().await
+        match self.filter {
+            // All workers decide by one view, which the thread that asks for snapshots replaces.
+            Filter::Native => Ok(()),
+            Filter::Wasm => self.wait_for_worker().await,
+        }
     }
 
-    /// Waits until the worker decides by the newest snapshot that the filter has: it takes that over at every
-    /// tick, before it adds the requests that it has counted to the statistics.
+    /// Waits until the wasm filter's worker decides by the newest snapshot that the filter has: it takes that
+    /// over at every tick, before it adds the requests that it has counted to the statistics, once a second.
     async fn wait_for_worker(&mut self) -> Result<()> {
         let (answer, _) = self.send(Picker::Filter, &Request::without_candidate()).await?;
         ensure!(matches!(answer, Answer::Refused(_)), "a request without a candidate: {answer}");
         self.wait("the worker has counted its requests", async |stack: &Self| {
-            let counted = PickerStatistics::of(&stack.envoy).await?.decided();
+            let counted = PickerStatistics::decided_by(&stack.envoy).await?;
             ensure!(counted == stack.sent_to_filter, "{counted} of {}", stack.sent_to_filter);
             Ok(())
         })
@@ -233,6 +272,15 @@ impl LiveStack {
         sent
     }
 
+    /// The processor time of its programs until now.
+    pub fn processor_time(&self) -> Result<ProcessorTime> {
+        Ok(ProcessorTime {
+            envoy: cpu_time(self.envoy.process_id())?,
+            epp: cpu_time(self.epp.process_id())?,
+            agent: cpu_time(self.agent.process_id())?,
+        })
+    }
+
     /// How often each server was scraped by the agent, then by the EPP.
     fn scrapes(&self) -> Vec<usize> {
         let by = |program| self.servers.iter().map(move |server| server.scrapes_by(program));
@@ -240,12 +288,12 @@ impl LiveStack {
     }
 
     async fn wait(&mut self, what: &str, check: impl AsyncFn(&Self) -> Result<()>) -> Result<()> {
-        let waited = within(SCRAPES_DEADLINE, async || check(self).await).await;
+        let waited = within(DEADLINE, async || check(self).await).await;
         let Err(reason) = waited else { return Ok(()) };
         self.envoy.check_running()?;
         self.agent.check_running()?;
         self.epp.check_running()?;
-        anyhow::bail!("not within {SCRAPES_DEADLINE:?}: {what}; last seen: {reason}")
+        anyhow::bail!("not within {DEADLINE:?}: {what}; last seen: {reason}")
     }
 
     fn hint(&self, subset: &[usize]) -> Vec<String> {

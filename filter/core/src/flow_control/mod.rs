@@ -23,7 +23,7 @@ pub use flows::Tokens;
 pub use machine::Machine;
 pub use outcome::{Event, Outcome, Ticket};
 pub(crate) use stages::is_saturated;
-pub use stages::{StageSaturation, Stages};
+pub use stages::{DetectorSaturation, StageSaturation, Stages};
 pub use status::{BandStatus, MAX_TENANTS, OTHER_TENANTS, TenantStatus, WAIT_BOUNDS, Waits};
 
 /// Maximum number of bands of a pool. A dispatch cycle reads each.

@@ -25,6 +25,17 @@ impl StageSaturation {
     }
 }
 
+/// The saturation by one of the detectors that `max-saturation-detector` combines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DetectorSaturation<'a> {
+    /// The detector's name in the configuration.
+    pub detector: &'a str,
+    /// As [`StageSaturation::prefill`]; also `None` where the detector does not count for the stage.
+    pub prefill: Option<f64>,
+    /// The same of [`StageSaturation::decode`].
+    pub decode: Option<f64>,
+}
+
 /// Whether endpoints of this saturation are at their limits.
 pub(crate) fn is_saturated(saturation: f64) -> bool {
     saturation >= 1.0
@@ -65,11 +76,20 @@ impl Stages {
         self.all.is_empty()
     }
 
+    /// The endpoints of a stage; `None`: there are none.
+    pub(crate) fn of(&self, stage: SaturationStage) -> Option<&[usize]> {
+        let endpoints = match stage {
+            SaturationStage::Prefill => &self.prefill,
+            SaturationStage::Decode => &self.decode,
+        };
+        (!endpoints.is_empty()).then_some(endpoints)
+    }
+
     /// Measures the stages with a detector; where there is none, all endpoints.
     pub fn measure(&self, detect: impl Fn(Option<SaturationStage>, &[usize]) -> f64) -> StageSaturation {
-        let of = |stage, endpoints: &[usize]| (!endpoints.is_empty()).then(|| detect(Some(stage), endpoints));
-        let prefill = of(SaturationStage::Prefill, &self.prefill);
-        let decode = of(SaturationStage::Decode, &self.decode);
+        let of = |stage| self.of(stage).map(|endpoints| detect(Some(stage), endpoints));
+        let prefill = of(SaturationStage::Prefill);
+        let decode = of(SaturationStage::Decode);
         let effective = prefill.into_iter().chain(decode).reduce(f64::max);
         StageSaturation { prefill, decode, effective: effective.unwrap_or_else(|| detect(None, &self.all)) }
     }

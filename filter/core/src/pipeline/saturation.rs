@@ -3,10 +3,12 @@
 use core::time::Duration;
 
 use super::Pipeline;
-use crate::flow_control::{StageSaturation, Stages};
+use crate::flow_control::{DetectorSaturation, StageSaturation, Stages};
 use crate::input::DecisionInput;
+use crate::input::SaturationStage;
 use crate::input::candidates;
 use crate::input::cycle::Cycle;
+use crate::plugin::CombinedChild;
 use crate::request::Request;
 
 impl Pipeline {
@@ -32,6 +34,34 @@ impl Pipeline {
         let request = Request::default();
         let cycle = self.cycle(&request, input, now);
         stages.measure(|stage, endpoints| detector.saturation(&Cycle { stage, ..cycle }, endpoints, pending))
+    }
+
+    /// The parts of [`Self::saturation`] by each of the detectors that the detector combines; none for a
+    /// detector that measures by itself, and for readings that are too old to be used.
+    pub fn saturation_by_detector(
+        &self,
+        stages: &Stages,
+        input: &DecisionInput<'_>,
+        pending: u64,
+        now: Duration,
+    ) -> Vec<DetectorSaturation<'_>> {
+        let detector = &self.detector.plugin;
+        if detector.needs_readings() && self.is_stale(input, now) {
+            return Vec::new();
+        }
+        let request = Request::default();
+        let cycle = self.cycle(&request, input, now);
+        let of_child = |child: &CombinedChild, stage| {
+            let endpoints = stages.of(stage).filter(|_| child.counts_for(Some(stage)))?;
+            let cycle = Cycle { stage: Some(stage), ..cycle };
+            Some(child.detector.saturation(&cycle, endpoints, pending))
+        };
+        let children = detector.children().iter().map(|child| DetectorSaturation {
+            detector: &child.name,
+            prefill: of_child(child, SaturationStage::Prefill),
+            decode: of_child(child, SaturationStage::Decode),
+        });
+        children.collect()
     }
 
     /// How long [`Self::saturation`] stays valid while no reading changes (inclusive); `None`: it changes

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use endpoint_picker::flow_control::StageSaturation;
+use endpoint_picker::flow_control::{DetectorSaturation, StageSaturation};
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use serde_json::{Value, json};
@@ -53,6 +53,34 @@ fn the_more_saturated_stage_counts() {
     let fixture = Fixture::new(&by_utilization(), readings).label("llm-d.ai/role", &roles);
     let expected = StageSaturation { prefill: Some(0.2), decode: Some(0.4), effective: 0.4 };
     assert_eq!(saturation(&fixture, Duration::ZERO), expected);
+}
+
+#[test]
+fn the_saturation_is_known_by_each_detector_that_is_combined() {
+    let detectors = ["load", "queue"];
+    let config = json!({
+        "plugins": [
+            {"type": "queue-scorer"},
+            {"name": "load", "type": "concurrency-detector", "parameters": {"maxConcurrency": 10}},
+            {"name": "queue", "type": "utilization-detector"},
+            {"name": "both", "type": "max-saturation-detector",
+             "parameters": {"detectors": detectors, "stages": {"load": ["prefill"]}}},
+        ],
+        "saturationDetector": "both",
+        "flowControl": true,
+    });
+    let readings = vec![pod(1, 0.0, &[]), pod(2, 0.0, &[])];
+    let mut fixture = Fixture::new(&config, readings).label("llm-d.ai/role", &["prefill", "decode"]);
+    fixture.in_flight = [7, 9].map(|requests| Load { requests, tokens: 0 }).into();
+    let pool = fixture.pool();
+    let input = fixture.input(&pool);
+    let stages = fixture.pipeline.endpoints_by_stage(&input);
+    let by_detector = |age| fixture.pipeline.saturation_by_detector(&stages, &input, 0, NOW + age);
+    let load = DetectorSaturation { detector: "load", prefill: Some(0.7), decode: None };
+    let queue = DetectorSaturation { detector: "queue", prefill: Some(0.2), decode: Some(0.4) };
+    assert_eq!(by_detector(Duration::ZERO), [load, queue]);
+    assert_eq!(by_detector(Duration::from_secs(11)), [], "the agent is gone");
+    assert_eq!(saturation(&fixture, Duration::ZERO).effective, 0.7);
 }
 
 #[test]

@@ -98,7 +98,9 @@ impl Reporter {
             proxy: self.proxy.clone(),
             generation: self.generation,
             endpoints: store.read(|ledger| endpoints(ledger, &avoided)),
-            flow_control: store.with_current_queue(now, |queue| queue.report()).flatten(),
+            flow_control: store
+                .with_current_queue(now, |queue| store.read(|ledger| queue.report(ledger, now)))
+                .flatten(),
             first_token: store.read(|ledger| waits(ledger.first_token())),
             version: VERSION.to_owned(),
             form: FilterForm::from(self.form).into(),

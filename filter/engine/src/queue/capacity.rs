@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::flow_control::{StageSaturation, Stages};
+use endpoint_picker::flow_control::{DetectorSaturation, StageSaturation, Stages};
 
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
@@ -57,6 +57,21 @@ impl Capacity {
     /// The last measured saturation; before the first measurement, nothing is saturated.
     pub(super) fn saturation(&self) -> StageSaturation {
         self.saturation.unwrap_or(StageSaturation::NONE)
+    }
+
+    /// The parts of the saturation now by each of the detectors that are combined; none while the ledger has
+    /// the endpoints of a newer snapshot already.
+    pub(super) fn by_detector(
+        &self,
+        ledger: &Ledger,
+        pending: u64,
+        now: Duration,
+    ) -> Vec<DetectorSaturation<'_>> {
+        let Some(view) = self.view.as_ref().filter(|view| Arc::ptr_eq(ledger.pool(), view.pool())) else {
+            return Vec::new();
+        };
+        let pool = ledger.input(view.readings(), view.arrived());
+        view.topology().pipeline.saturation_by_detector(&self.stages, &pool, pending, now)
     }
 
     /// Whether a request can go anywhere.

@@ -1,18 +1,22 @@
 //! The queue in the report to the agent.
 
+use core::time::Duration;
+
 use endpoint_picker::flow_control::{
-    BandStatus, Machine, OTHER_TENANTS, Outcome, StageSaturation, TenantStatus, Waits,
+    BandStatus, DetectorSaturation, Machine, OTHER_TENANTS, Outcome, StageSaturation, TenantStatus, Waits,
 };
 use endpoint_picker_wire::report;
 
 use super::Queue;
+use crate::ledger::Ledger;
 
 impl Queue {
     /// The waiting requests, and the outcomes of waits; `None` while flow control is off.
-    pub fn report(&self) -> Option<report::FlowControl> {
+    pub fn report(&self, ledger: &Ledger, now: Duration) -> Option<report::FlowControl> {
         let machine = self.machine.as_ref()?;
         let StageSaturation { prefill, decode, effective } = self.capacity.saturation();
         let config = machine.config();
+        let by_detector = self.capacity.by_detector(ledger, self.pending.len() as u64, now);
         Some(report::FlowControl {
             prefill_saturation: prefill,
             decode_saturation: decode,
@@ -22,8 +26,14 @@ impl Queue {
             in_flight: machine.in_flight() as u64,
             evicted: self.evicted,
             bands: machine.bands().map(|band| of_band(&band, machine)).collect(),
+            detectors: by_detector.into_iter().map(of_detector).collect(),
         })
     }
+}
+
+fn of_detector(saturation: DetectorSaturation<'_>) -> report::DetectorSaturation {
+    let DetectorSaturation { detector, prefill, decode } = saturation;
+    report::DetectorSaturation { detector: detector.to_owned(), prefill, decode }
 }
 
 fn of_band(band: &BandStatus, machine: &Machine) -> report::Band {

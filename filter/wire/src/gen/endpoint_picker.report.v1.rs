@@ -183,6 +183,21 @@ pub struct FlowControl {
     /// The highest priority first.
     #[prost(message, repeated, tag = "8")]
     pub bands: ::prost::alloc::vec::Vec<Band>,
+    /// The saturation by each detector, where the policy's detector combines several.
+    #[prost(message, repeated, tag = "9")]
+    pub detectors: ::prost::alloc::vec::Vec<DetectorSaturation>,
+}
+/// The saturation by one detector of several.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DetectorSaturation {
+    /// Its name in the configuration.
+    #[prost(string, tag = "1")]
+    pub detector: ::prost::alloc::string::String,
+    /// Absent for a stage without endpoints, or for which the detector does not count.
+    #[prost(double, optional, tag = "2")]
+    pub prefill: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "3")]
+    pub decode: ::core::option::Option<f64>,
 }
 /// The waiting requests of one priority.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -1,7 +1,7 @@
 //! The EPP's metrics of flow control under its names, one series for each proxy.
 
 use metrics_agent_status::pool::PoolStatus;
-use metrics_agent_status::queues::{BandReport, QueueReport};
+use metrics_agent_status::queues::{BandReport, DetectorSaturation, QueueReport};
 use prometheus_client::registry::Registry;
 
 use super::{Distribution, Families};
@@ -12,6 +12,8 @@ pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
     let size = families.gauge("flow_control_queue_size", "Requests that wait");
     let bytes = families.gauge("flow_control_queue_bytes", "Lengths of the bodies of requests that wait");
     let saturation = families.gauge("flow_control_pool_saturation", "Saturation of the pool by stage");
+    let by_detector = families
+        .gauge("flow_control_detector_saturation", "Saturation of the pool by detector, where several count");
     let use_of_requests =
         families.gauge("flow_control_capacity_utilization_requests", "Share of the requests that may wait");
     let use_of_bytes =
@@ -35,6 +37,10 @@ pub(super) fn register(registry: &mut Registry, pools: &[PoolStatus]) {
         };
         for (stage, value) in &queue.saturations {
             saturation.get_or_create(&labels(&[("stage", (*stage).to_owned())])).set(*value);
+        }
+        for DetectorSaturation { detector, stage, saturation } in &queue.by_detector {
+            let own = [("detector", detector.clone()), ("stage", (*stage).to_owned())];
+            by_detector.get_or_create(&labels(&own)).set(*saturation);
         }
         evicted.get_or_create(&labels(&[])).inc_by(queue.evicted);
         let sum =
@@ -95,7 +101,7 @@ fn share(used: u64, limit: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl};
+    use endpoint_picker_wire::report::{self, Band, BandOutcome, BandTenant, FlowControl};
     use metrics_agent_status::pool::ProxyStatus;
     use prometheus_client::encoding::text::encode;
 
@@ -137,6 +143,11 @@ mod tests {
             max_requests: 120,
             evicted: 3,
             bands: vec![band],
+            detectors: vec![report::DetectorSaturation {
+                detector: "pool-queue".to_owned(),
+                prefill: None,
+                decode: Some(0.25),
+            }],
             ..FlowControl::default()
         };
         let mut registry = Registry::default();
@@ -154,6 +165,9 @@ mod tests {
             format!("llm_d_epp_flow_control_queue_bytes{{{other},{own}}} 510.0"),
             format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="decode",{own}}} 0.5"#),
             format!(r#"llm_d_epp_flow_control_pool_saturation{{stage="effective",{own}}} 1.5"#),
+            format!(
+                r#"llm_d_epp_flow_control_detector_saturation{{detector="pool-queue",stage="decode",{own}}} 0.25"#
+            ),
             format!(r#"llm_d_epp_flow_control_capacity_utilization_requests{{priority="-1",{own}}} 0.75"#),
             format!("llm_d_epp_flow_control_global_capacity_utilization_requests{{{own}}} 0.25"),
             format!(r#"llm_d_epp_flow_control_requests_total{{priority="-1",outcome="Dispatched",{own}}} 3"#),

@@ -21,6 +21,8 @@ pub struct QueueReport {
     /// The pool's saturation by stage, from 0; stages without endpoints and values that are not finite are
     /// left out.
     pub saturations: Vec<(&'static str, f64)>,
+    /// The same by each detector that the policy's detector combines, in the order of the configuration.
+    pub by_detector: Vec<DetectorSaturation>,
     /// Maximum number of requests that may wait in all bands together; 0: unlimited.
     pub max_requests: u64,
     /// Maximum number of bytes that may wait in all bands together; 0: unlimited.
@@ -31,6 +33,17 @@ pub struct QueueReport {
     pub evicted: u64,
     /// The highest priority first.
     pub bands: Vec<BandReport>,
+}
+
+/// The saturation of a stage by one detector.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DetectorSaturation {
+    /// The detector's name in the configuration.
+    pub detector: String,
+    /// `prefill` or `decode`.
+    pub stage: &'static str,
+    /// From 0, finite.
+    pub saturation: f64,
 }
 
 /// The requests of one priority.
@@ -56,6 +69,12 @@ pub struct BandReport {
 /// ids in the EPP's metrics.
 const MAX_NAMED: usize = 1000;
 
+/// Maximum number of detectors of a proxy with figures; the first ones count.
+const MAX_DETECTORS: usize = 32;
+
+/// Maximum length of a detector's name in bytes; longer ones have no figures.
+const MAX_DETECTOR_BYTES: usize = 256;
+
 /// The stage of the saturation that decides.
 const EFFECTIVE: &str = "effective";
 
@@ -80,7 +99,16 @@ impl QueueReport {
             (EFFECTIVE, Some(sent.saturation)),
         ];
         let known = |(stage, value): (_, Option<f64>)| Some((stage, value.filter(|it| it.is_finite())?));
+        let detectors = sent.detectors.iter().filter(|it| it.detector.len() <= MAX_DETECTOR_BYTES);
+        let by_detector = detectors.take(MAX_DETECTORS).flat_map(|sent| {
+            let stages = [("prefill", sent.prefill), ("decode", sent.decode)].into_iter().filter_map(known);
+            stages.map(|(stage, saturation)| {
+                let detector = sent.detector.clone();
+                DetectorSaturation { detector, stage, saturation }
+            })
+        });
         Ok(Self {
+            by_detector: by_detector.collect(),
             saturations: saturations.into_iter().filter_map(known).collect(),
             max_requests: sent.max_requests,
             max_bytes: sent.max_bytes,
@@ -174,7 +202,7 @@ impl Outcomes {
 
 #[cfg(test)]
 mod tests {
-    use endpoint_picker_wire::report::{BandOutcome, BandTenant};
+    use endpoint_picker_wire::report::{self, BandOutcome, BandTenant};
 
     use super::*;
 
@@ -195,6 +223,29 @@ mod tests {
         let counts: Vec<_> =
             band.outcomes.iter().map(|(outcome, waits)| (outcome, waits.requests())).collect();
         assert_eq!((band.priority, counts), (-3, vec![("Dispatched", 2), ("EvictedTTL", 2)]));
+    }
+
+    #[test]
+    fn saturations_by_detector_are_finite_and_bounded() {
+        let sent = |detector: &str, prefill, decode| report::DetectorSaturation {
+            detector: detector.to_owned(),
+            prefill,
+            decode,
+        };
+        let read = |detectors| {
+            let sent = FlowControl { detectors, ..FlowControl::default() };
+            let by_detector = QueueReport::read(&sent).unwrap().by_detector;
+            by_detector.into_iter().map(|it| (it.detector, it.stage, it.saturation)).collect::<Vec<_>>()
+        };
+        let detectors = vec![
+            sent("queue", Some(0.5), Some(1.5)),
+            sent("load", None, Some(f64::INFINITY)),
+            sent(&"x".repeat(257), Some(1.0), None),
+        ];
+        let queue = String::from("queue");
+        assert_eq!(read(detectors), [(queue.clone(), "prefill", 0.5), (queue, "decode", 1.5)]);
+        let many = (0..40).map(|number| sent(&number.to_string(), Some(0.0), None)).collect();
+        assert_eq!(read(many).len(), 32);
     }
 
     #[test]

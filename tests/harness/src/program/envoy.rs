@@ -207,9 +207,23 @@ impl Envoy {
 
     /// A counter or gauge by its full name; 0 while Envoy has none of this name.
     pub async fn stat(&self, name: &str) -> Result<u64> {
-        let text = self.admin_text("/stats").await?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-        line.map_or(Ok(0), |value| value.parse().with_context(|| format!("stat {name}: {value}")))
+        self.stats(&[name]).await.map(|[value]| value)
+    }
+
+    /// Several of them, as of one moment.
+    pub async fn stats<const N: usize>(&self, names: &[&str; N]) -> Result<[u64; N]> {
+        // Envoy has thousands of others. Any character stands for one that means something in an expression.
+        let any = |character: char| if character.is_ascii_alphanumeric() { character } else { '.' };
+        let pattern: Vec<String> = names.iter().map(|name| name.chars().map(any).collect()).collect();
+        let text = self.admin_text(&format!("/stats?filter=^({})$", pattern.join("|"))).await?;
+        let mut values = [0; N];
+        for (value, name) in values.iter_mut().zip(names) {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            if let Some(line) = line {
+                *value = line.parse().with_context(|| format!("stat {name}: {line}"))?;
+            }
+        }
+        Ok(values)
     }
 }
 

@@ -64,7 +64,7 @@ impl MaxSaturationDetector {
     ) -> Option<Arc<dyn SaturationDetector>> {
         let child = |name: &String| {
             let stages = self.stages.get(name).cloned();
-            Some(Child { detector: find(name)?, stages })
+            Some(CombinedChild { name: name.clone(), detector: find(name)?, stages })
         };
         let children = self.detectors.iter().map(child).collect::<Option<Vec<_>>>()?;
         Some(Arc::new(CombinedDetector { children }))
@@ -73,19 +73,21 @@ impl MaxSaturationDetector {
 
 #[derive(Debug)]
 struct CombinedDetector {
-    children: Vec<Child>,
+    children: Vec<CombinedChild>,
 }
 
+/// One of the detectors that [`MaxSaturationDetector`] combines.
 #[derive(Debug)]
-struct Child {
-    detector: Arc<dyn SaturationDetector>,
+pub struct CombinedChild {
+    pub(crate) name: String,
+    pub(crate) detector: Arc<dyn SaturationDetector>,
     /// `None`: all stages.
     stages: Option<Vec<SaturationStage>>,
 }
 
-impl Child {
+impl CombinedChild {
     /// Whether it counts where this stage is measured; `None`: no stage by itself.
-    fn counts_for(&self, stage: Option<SaturationStage>) -> bool {
+    pub(crate) fn counts_for(&self, stage: Option<SaturationStage>) -> bool {
         let is_listed = |stage| self.stages.as_ref().is_none_or(|stages| stages.contains(&stage));
         stage.is_none_or(is_listed)
     }
@@ -111,6 +113,10 @@ impl SaturationDetector for CombinedDetector {
 
     fn lag(&self) -> Duration {
         self.children.iter().map(|child| child.detector.lag()).max().unwrap_or_default()
+    }
+
+    fn children(&self) -> &[CombinedChild] {
+        &self.children
     }
 }
 

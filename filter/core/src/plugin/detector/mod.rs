@@ -5,7 +5,7 @@ mod max_saturation_detector;
 mod utilization_detector;
 
 pub use concurrency_detector::ConcurrencyDetector;
-pub use max_saturation_detector::MaxSaturationDetector;
+pub use max_saturation_detector::{CombinedChild, MaxSaturationDetector};
 pub use utilization_detector::UtilizationDetector;
 
 use core::fmt::Debug;
@@ -28,4 +28,9 @@ pub trait SaturationDetector: Debug + Send + Sync {
 
     /// How long after the end of a request the saturation may still include it.
     fn lag(&self) -> Duration;
+
+    /// The detectors that it combines; none for a detector that measures by itself.
+    fn children(&self) -> &[CombinedChild] {
+        &[]
+    }
 }

@@ -54,8 +54,10 @@ impl Pool {
     /// Has the queue measure this view.
     fn measure(&self, queue: &mut Queue, view: &Arc<PoolView>, now: Duration) -> Measured {
         queue.follow(view, now);
-        self.ledger.read(|ledger: &Ledger| queue.measure(ledger, now));
-        let report = queue.report().unwrap();
+        let report = self.ledger.read(|ledger: &Ledger| {
+            queue.measure(ledger, now);
+            queue.report(ledger, now).unwrap()
+        });
         (report.prefill_saturation, report.decode_saturation, report.saturation)
     }
 }

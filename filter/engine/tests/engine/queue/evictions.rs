@@ -1,6 +1,7 @@
 //! Requests in flight that make room.
 
 use endpoint_picker_engine::exchange::Flow;
+use endpoint_picker_engine::worker_pool::store::PoolStore;
 use endpoint_picker_wire::v1;
 
 use super::{FREE, Queueing, SATURATED, of, resumes};
@@ -29,9 +30,8 @@ fn a_sheddable_request_in_flight_is_answered_for_one_that_waits() {
     queueing.end(&mut batch);
     assert_eq!(queueing.fixture.in_flight().iter().sum::<u64>(), 1);
     queueing.end(&mut urgent);
-    let report = queueing.fixture.pool.store();
-    let report =
-        endpoint_picker_engine::worker_pool::store::PoolStore::with_queue(report, |queue| queue.report());
+    let store = queueing.fixture.pool.store();
+    let report = store.with_queue(|queue| store.read(|ledger| queue.report(ledger, queueing.now)));
     assert_eq!(report.flatten().unwrap().evicted, 1);
 }
 

@@ -5,11 +5,12 @@ use core::time::Duration;
 use endpoint_picker_engine::agent::Reporter;
 use endpoint_picker_engine::form::Form;
 use endpoint_picker_engine::worker_pool::store::PoolStore;
-use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, FlowControl, Report};
+use endpoint_picker_wire::report::{Band, BandOutcome, BandTenant, DetectorSaturation, FlowControl, Report};
 use endpoint_picker_wire::{Message, v1};
+use serde_json::json;
 
-use super::{FREE, Queueing, of};
-use crate::fixture::{Fixture, START};
+use super::{FREE, Queueing, SATURATED, of, queueing_policy};
+use crate::fixture::{Fixture, START, topology};
 
 fn report(fixture: &Fixture) -> Report {
     let mut reporter = Reporter::new("p", "envoy-1".to_owned(), Form::Wasm, 7);
@@ -67,9 +68,35 @@ fn the_report_has_what_waits_and_how_waits_ended() {
             // The end of a stream counts as the last time that the queue has.
             band(-1, 0, outcome("EvictedContextCancelled", vec![1], 0.0)),
         ],
+        detectors: vec![],
     };
     assert_eq!(queue, expected);
     assert!((queue.saturation - 2.0 / 15.0).abs() < 1e-9, "{}", queue.saturation);
+}
+
+#[test]
+fn the_report_has_the_saturation_by_each_detector_that_is_combined() {
+    let mut policy = queueing_policy(v1::FlowControl::default());
+    let picker = policy.picker_config.as_mut().unwrap();
+    for (name, kind, parameters) in [
+        ("load", "concurrency-detector", json!({"maxConcurrency": 10})),
+        ("queue", "utilization-detector", json!({})),
+        ("both", "max-saturation-detector", json!({"detectors": ["load", "queue"]})),
+    ] {
+        let (name, r#type, parameters) = (name.to_owned(), kind.to_owned(), parameters.to_string());
+        picker.plugins.push(v1::Plugin { name, r#type, parameters });
+    }
+    picker.saturation_detector = Some("both".to_owned());
+    let mut queueing = Queueing::saturated(v1::FlowControl::default());
+    queueing.fixture.adopt(topology(&[1, 2, 3], policy), &SATURATED);
+    let queue = report(&queueing.fixture).flow_control.unwrap();
+    let of = |detector: &str, decode| DetectorSaturation {
+        detector: detector.to_owned(),
+        prefill: None,
+        decode: Some(decode),
+    };
+    assert_eq!(queue.detectors, [of("load", 0.0), of("queue", queue.saturation)]);
+    assert!(queue.saturation >= 1.0, "{}", queue.saturation);
 }
 
 #[test]
