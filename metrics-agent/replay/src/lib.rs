@@ -2,7 +2,8 @@
 //! simulated time.
 //!
 //! - [`record`]: requests, read from foreign files. [`fit`]: the servers that a record shows.
-//! - [`clients`]: the sessions of a record. [`simulation`]: clients, pickers and servers in simulated time, which `make simulate` runs too.
+//! - [`clients`]: the sessions of a record. [`simulation`]: clients, pickers and servers in simulated time,
+//!   which `make simulate` runs too.
 //! - [`rules`]: the rules that are compared. [`replay`]: their runs, and [`report`] prints the figures.
 
 pub mod clients;

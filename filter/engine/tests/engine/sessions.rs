@@ -60,8 +60,8 @@ fn codex(talk: &[String], session: &str) -> Value {
         "tools": [], "include": ["reasoning.encrypted_content"], "prompt_cache_key": session})
 }
 
-/// Requests as the clients send them: those of Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, OpenAI's SDK
-/// 3.57.0 and LiteLLM 1.110.2 were recorded, and have other texts.
+/// Requests as the clients send them: those of Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, OpenAI's
+/// SDK 3.57.0 and LiteLLM 1.110.2 were recorded, and have other texts.
 const CLIENTS: [Client; 15] = [
     Client("Claude Code", "claude_code", |session, talk| {
         let headers = vec![("x-claude-code-session-id", session.to_owned()), ("x-app", "cli".to_owned())];

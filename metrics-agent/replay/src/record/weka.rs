@@ -1,9 +1,9 @@
-//! Sessions of agents with hashed blocks, one session with its sub-agents a line: `AgentX`'s traces, in the form
-//! of Weka.
+//! Sessions of agents with hashed blocks, one session with its sub-agents a line: `AgentX`'s traces, in the
+//! form of Weka.
 //!
-//! Times count from the beginning of each session, so all sessions of a file begin at once: a file's number of
-//! lines is the number of sessions in progress. Blocks are equal only within a line. A session and each of its
-//! sub-agents is a session of the record.
+//! Times count from the beginning of each session, so all sessions of a file begin at once: a file's number
+//! of lines is the number of sessions in progress. Blocks are equal only within a line. A session and each of
+//! its sub-agents is a session of the record.
 
 use super::{BLOCK_SIZES, Line, tokens};
 use serde::Deserialize;
@@ -56,8 +56,8 @@ pub(super) fn read(text: &str) -> Result<(u32, Vec<Line<'static>>), String> {
     Ok((tree.block_size, lines))
 }
 
-/// Adds the requests of one agent and of its sub-agents. `name` is the hash of the line's id, `session` that of
-/// the agent's.
+/// Adds the requests of one agent and of its sub-agents. `name` is the hash of the line's id, `session` that
+/// of the agent's.
 fn add(
     nodes: &[Node<'_>],
     name: u64,

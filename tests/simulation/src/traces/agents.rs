@@ -1,7 +1,8 @@
 //! Sessions of agents with the statistics of `AgentX`'s traces of Claude Code, in their form.
 //!
-//! Statistics are those that others published of `cc-traces-weka-062126`: 393 sessions, whose files were not at
-//! hand. Contexts end at 256 000 tokens, as in its variant `256k`, and the agent then goes on with a summary.
+//! Statistics are those that others published of `cc-traces-weka-062126`: 393 sessions, whose files were not
+//! at hand. Contexts end at 256 000 tokens, as in its variant `256k`, and the agent then continues with a
+//! summary.
 
 use super::draw::{exponential, lognormal};
 use core::fmt::Write;
@@ -23,8 +24,8 @@ const MAX_GAP: f64 = 300.0;
 /// Instructions and tools at the beginning, and the summary that a full context is replaced by.
 const BEGIN: f64 = 24_000.0;
 const MAX_CONTEXT: f64 = 256_000.0;
-/// Turns followed by a sub-agent, which has its own prompt: 1 697 of 56 798, each with 25 requests, p50 64 000
-/// tokens.
+/// Turns followed by a sub-agent, which has its own prompt: 1 697 of 56 798, each with 25 requests, p50 64
+/// 000 tokens.
 const SUB_AGENTS: f64 = 0.03;
 const SUB_TURNS: (f64, f64) = (16.0, 0.9);
 /// Seconds of a response in the record: a beginning, and 15 ms a token.
@@ -169,7 +170,8 @@ mod tests {
         let shared = shared as f64 / blocks as f64;
         let (middle, median, long) = (inputs[inputs.len() / 2], at(50), at(90));
         println!("{middle} tokens, {shared:.3} shared, pauses of {median:.1} and {long:.0} s");
-        // Published: 0.983 shared of whole sessions, whose first prompts are fewer; 4.9 and 131 s, of main turns.
+        // Published: 0.983 shared of whole sessions, whose first prompts are fewer; 4.9 and 131 s, of main
+        // turns.
         assert!((60_000..180_000).contains(&middle) && (0.93..0.99).contains(&shared));
         assert!((3.5..6.5).contains(&median) && (45.0..150.0).contains(&long));
         assert_eq!(record.requests.len(), 6_400);

@@ -2,8 +2,8 @@
 
 use endpoint_picker::rng::{Rng, SplitMix64};
 
-/// Quantiles of lengths or times: the least, 10 %, 25 %, 50 %, 75 %, 90 %, 99 % and the most. Between two of them
-/// the logarithm of a number grows evenly.
+/// Quantiles of lengths or times: the least, 10 %, 25 %, 50 %, 75 %, 90 %, 99 % and the most. Between two of
+/// them the logarithm of a number grows evenly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantiles(pub(super) [f64; 8]);
 

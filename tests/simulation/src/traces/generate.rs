@@ -1,6 +1,6 @@
 //! Traces with the statistics of published ones, as text in their form.
 //!
-//! Statistics are those of the files, read on 2026-11-29: of the repository `kvcache-ai/Mooncake`
+//! Statistics were computed from the files on 2026-11-29: of the repository `kvcache-ai/Mooncake`
 //! `FAST25-release/traces/conversation_trace.jsonl`, of `Azure/AzurePublicDataset`
 //! `data/AzureLLMInferenceTrace_code.csv`.
 
@@ -24,7 +24,7 @@ const STEP_SECONDS: f64 = 3.0;
 const PER_STEP: f64 = 10.2;
 const BLOCK: u32 = 512;
 
-/// A conversation that may go on.
+/// A conversation that may continue.
 struct Conversation {
     /// When its next turn comes, in seconds.
     due: f64,
@@ -78,8 +78,8 @@ pub(super) fn mooncake(requests: usize, seed: u64) -> String {
 /// than 700; the longest has 1 899.
 const CODE: Quantiles = Quantiles([3.0, 147.0, 578.0, 1_469.0, 2_745.0, 5_194.0, 7_436.0, 7_437.0]);
 const COMPLETION: Quantiles = Quantiles([1.0, 7.0, 9.0, 13.0, 24.0, 55.0, 252.0, 700.0]);
-/// Requests come in spells with pauses between: of ten seconds in a row half have none, and a twentieth more than
-/// 126, in the mean 25.7.
+/// Requests come in spells with pauses between: of ten seconds in a row half have none, and a twentieth more
+/// than 126, in the mean 25.7.
 const SPELL_SECONDS: f64 = 20.0;
 const PAUSE_SECONDS: f64 = 25.0;
 const PER_SECOND: f64 = 5.8;

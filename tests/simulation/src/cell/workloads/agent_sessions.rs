@@ -7,10 +7,11 @@ use metrics_agent_replay::simulation::sessions::{Session, Turn};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Agents of 12 to 60 turns. An agent begins with 8 000 to 16 000 tokens of instructions and tools of its own;
-/// each turn adds the response (300 tokens in the median, σ of the logarithm 0.8) and the result of a tool
-/// (1 200, 0.9). The next turn comes 4.9 s in the median after the response (1.0), at most after 60 s. Of 16
-/// turns one is followed by a sub-agent of 3 to 8 turns with a prompt of its own, for which the agent waits.
+/// Agents of 12 to 60 turns. An agent begins with 8 000 to 16 000 tokens of instructions and tools of its
+/// own; each turn adds the response (300 tokens in the median, σ of the logarithm 0.8) and the result of a
+/// tool (1 200, 0.9). The next turn comes 4.9 s in the median after the response (1.0), at most after 60 s.
+/// Of 16 turns one is followed by a sub-agent of 3 to 8 turns with a prompt of its own, for which the agent
+/// waits.
 pub(super) struct AgentSessions {
     draw: Draw,
     begun: u64,
@@ -53,8 +54,8 @@ impl Sessions for AgentSessions {
     }
 }
 
-/// Turns a second of sessions that need this many times the caches of the workload's servers, before waits add
-/// to them: a session in progress needs the tokens of its next turn.
+/// Turns a second of sessions that need this many times the caches of the workload's servers, before waits
+/// add to them: a session in progress needs the tokens of its next turn.
 pub(in crate::cell) fn per_second(times: f64) -> f64 {
     const SAMPLE: usize = 400;
     /// A token of a response, about, on servers that read long prompts meanwhile.
