@@ -77,6 +77,6 @@ bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, f
 	@$(call study,choosing)
 
 .PHONY: simulate
-simulate: ## Compare ways to pick in simulated time, without Envoy, a minute (SEEDS=20 LOADS=0.5,0.8 WORKLOADS=agents VARIANTS=lmetric REQUESTS=9000 INTERVAL=1000 TRACE=path; TABLE=regret: the recommended rules in cells of all kinds, BARS=1: fails when they miss a bar)
+simulate: ## Compare ways to pick in simulated time, without Envoy, a minute (SEEDS=20 LOADS=0.5,0.8 WORKLOADS=agents VARIANTS=lmetric REQUESTS=9000 INTERVAL=1000; TABLE=regret: the recommended rules in cells of all kinds; TABLE=traces: published traces, TRACE=path: from files; BARS=1: fails when they miss a bar)
 	$(CARGO) build --release $(programs) --bin simulate
 	@$(target_dir)/release/simulate $(if $(BARS),--bars)

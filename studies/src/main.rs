@@ -26,7 +26,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
 use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
-use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use endpoint_picker_simulation::cell::workloads::Workload;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -147,14 +147,13 @@ struct Choosing {
 impl Choosing {
     fn plan(self, run: &Run) -> Result<ChoosingPlan> {
         let Self { workloads: names, ways, loads, seeds, workers, phase, limit, interval } = self;
-        let name = |drawn: &Drawn| Workload::Drawn(*drawn).name().to_owned();
         let is_chosen =
-            |drawn: &Drawn| names.is_empty() || names.iter().any(|part| name(drawn).contains(part));
-        let workloads: Vec<Drawn> = WORKLOADS.into_iter().filter(is_chosen).collect();
+            |workload: &Workload| names.is_empty() || names.iter().any(|part| workload.name().contains(part));
+        let workloads: Vec<Workload> = WORKLOADS.into_iter().filter(is_chosen).collect();
         ensure!(
             !workloads.is_empty(),
             "no such workload; there are {}",
-            WORKLOADS.map(|drawn| name(&drawn)).join(", ")
+            WORKLOADS.map(Workload::name).join(", ")
         );
         if let Some(load) = loads.iter().find(|load| !(0.01..=2.0).contains(*load)) {
             bail!("a load is {load}; must be 0.01 to 2");

@@ -3,6 +3,7 @@
 use crate::record::{Record, RecordedRequest};
 use crate::simulation::request::{Segment, SimulatedRequest, mixed};
 use crate::simulation::run::Clients;
+use crate::simulation::sessions::{Session, Turn};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,6 +76,28 @@ impl Order {
 /// Time from the end of a request to the next one of its session, if it came later.
 fn pause(earlier: &RecordedRequest, request: &RecordedRequest) -> Option<Duration> {
     request.at.checked_sub(earlier.at + earlier.end?)
+}
+
+/// The sessions of a record, each a chain of requests with the recorded pauses. A request without a session,
+/// or before the end of the one before it, is a session of its own.
+pub fn sessions(record: &Record) -> Vec<Session> {
+    let order = Order::new(record);
+    let follower = |place: u32| {
+        let waits = order.waits.get(place as usize).is_some_and(|waits| *waits);
+        order.next.get(place as usize).copied().flatten().filter(|_| waits)
+    };
+    let request = |place: u32| record.requests.get(place as usize);
+    let turn = |before: Option<u32>, place: u32| {
+        let next = order.next.get(place as usize).copied().flatten().and_then(request);
+        let pause = before.and_then(|before| pause(request(before)?, request(place)?)).unwrap_or_default();
+        Turn { request: Arc::new(simulated(record, place as usize, next)), pause }
+    };
+    let session = |first: &u32| {
+        let chain: Vec<u32> = core::iter::successors(Some(*first), |place| follower(*place)).collect();
+        let before = core::iter::once(None).chain(chain.iter().copied().map(Some));
+        Session { turns: before.zip(&chain).map(|(before, place)| turn(before, *place)).collect() }
+    };
+    order.first.iter().map(session).collect()
 }
 
 impl<'a> RecordClients<'a> {
@@ -178,6 +201,11 @@ mod tests {
         clients.next_request(0);
         assert_eq!(clients.ended(0), Some(Duration::from_millis(300)));
         assert_eq!((clients.ended(0), clients.ended(1)), (None, None));
+        let pauses: Vec<Vec<u128>> = sessions(&record)
+            .iter()
+            .map(|session| session.turns.iter().map(|turn| turn.pause.as_millis()).collect())
+            .collect();
+        assert_eq!(pauses, [vec![0, 300], vec![0], vec![0]]);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! simulated time.
 //!
 //! - [`record`]: requests, read from foreign files. [`fit`]: the servers that a record shows.
-//! - [`simulation`]: clients, pickers and servers in simulated time, which `make simulate` runs too.
+//! - [`clients`]: the sessions of a record. [`simulation`]: clients, pickers and servers in simulated time,
+//!   which `make simulate` runs too.
 //! - [`rules`]: the rules that are compared. [`replay`]: their runs, and [`report`] prints the figures.
 
-mod clients;
+pub mod clients;
 pub mod fit;
 pub mod parallel;
 pub mod record;

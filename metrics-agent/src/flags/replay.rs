@@ -19,8 +19,8 @@ use super::values::{self, FlagError, Rules};
 /// Flags of `metrics-agent replay`.
 #[derive(Args, Debug)]
 pub struct ReplayFlags {
-    /// A record: the picker's, JSON lines in Mooncake's form, CSV in Azure's, or the access log of the
-    /// shipped envoy.yaml. Several files are read one behind another.
+    /// A record: the picker's, JSON lines in Mooncake's form, CSV in Azure's, `AgentX`'s sessions, or the
+    /// access log of the shipped envoy.yaml. Several files are read one behind another.
     #[arg(required = true)]
     record: Vec<PathBuf>,
 

@@ -1,18 +1,18 @@
 //! Plan of a comparison.
 
 use super::way::Way;
-use endpoint_picker_simulation::cell::workloads::Drawn;
+use endpoint_picker_simulation::cell::workloads::Workload;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The workloads that are compared, each of which has equal servers.
-pub(crate) const WORKLOADS: [Drawn; 6] = [
-    Drawn::SharedPrompts,
-    Drawn::Conversations,
-    Drawn::Adapters,
-    Drawn::ShareGpt,
-    Drawn::Agents,
-    Drawn::LongMix,
+pub(crate) const WORKLOADS: [Workload; 6] = [
+    Workload::SharedPrompts,
+    Workload::Conversations,
+    Workload::Adapters,
+    Workload::ShareGpt,
+    Workload::Agents,
+    Workload::LongMix,
 ];
 
 /// Starting and ending a way, and the responses in flight at the end, take about this long.
@@ -21,7 +21,7 @@ const AROUND: Duration = Duration::from_secs(6);
 /// Plan of a comparison: every workload at every load with every seed and number of workers, by every way.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoosingPlan {
-    pub(crate) workloads: Vec<Drawn>,
+    pub(crate) workloads: Vec<Workload>,
     /// Fractions of the capacity.
     pub(crate) loads: Vec<f64>,
     pub(crate) seeds: Vec<u64>,

@@ -5,14 +5,14 @@ use super::plan::ChoosingPlan;
 use super::way::Way;
 use endpoint_picker_bench::report::markdown::{met, table};
 use endpoint_picker_bench::report::{median, rounded};
-use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use endpoint_picker_simulation::cell::workloads::Workload;
 use std::fmt;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub(super) way: Way,
-    pub(super) workload: Drawn,
+    pub(super) workload: Workload,
     pub(super) workers: u32,
     pub(super) load: f64,
     pub(super) seed: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Choices {
 /// The conditions of runs that differ in seed and way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Condition {
-    workload: Drawn,
+    workload: Workload,
     workers: u32,
     load: f64,
 }
@@ -124,7 +124,7 @@ impl Choices {
             return Ok(());
         }
         let ratio = |condition| median(self.ratios(condition, Way::EXPECTED_LATENCY, Way::DEFAULT));
-        let best = |workload: &Drawn| {
+        let best = |workload: &Workload| {
             let own = self.conditions().filter(|condition| condition.workload == *workload);
             own.map(ratio).fold(f64::INFINITY, f64::min)
         };
@@ -240,8 +240,8 @@ impl fmt::Display for Condition {
     }
 }
 
-fn name(workload: Drawn) -> String {
-    Workload::Drawn(workload).name().to_owned()
+fn name(workload: Workload) -> String {
+    workload.name().to_owned()
 }
 
 fn p90(figures: &RunFigures) -> f64 {

@@ -24,7 +24,7 @@ use tokio::time::sleep_until;
 /// One run.
 struct Run<'a> {
     way: Way,
-    workload: &'a Workload,
+    workload: Workload,
     workers: u32,
     arrivals: &'a [Arrival],
     plan: &'a ChoosingPlan,
@@ -39,9 +39,8 @@ pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<C
     let mut choices = Vec::new();
     let mut capacities = Vec::new();
     let mut turn = 0;
-    for &drawn in &plan.workloads {
-        let workload = Workload::Drawn(drawn);
-        let capacity = capacity::of(&workload, SEED);
+    for &workload in &plan.workloads {
+        let capacity = capacity::of_workload(workload, SEED);
         progress.print(&format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
         capacities.push(capacity);
         for (&load, &seed) in
@@ -50,16 +49,9 @@ pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<C
             let arrivals = workload.arrivals(capacity * load, plan.warm_up + plan.phase, seed);
             for &workers in &plan.workers {
                 for way in in_turns(&plan.ways, turn) {
-                    let run = Run {
-                        way,
-                        workload: &workload,
-                        workers,
-                        arrivals: &arrivals,
-                        plan: &plan,
-                        texts: &texts,
-                    };
+                    let run = Run { way, workload, workers, arrivals: &arrivals, plan: &plan, texts: &texts };
                     let figures = run.measure().await?;
-                    let choice = Choice { way, workload: drawn, workers, load, seed, figures };
+                    let choice = Choice { way, workload, workers, load, seed, figures };
                     progress.print(&choice.to_string());
                     choices.push(choice);
                 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 const STREAM_INTERVAL: u64 = 16;
 
 /// Starts the servers of a workload, with empty caches.
-pub(super) fn start(workload: &Workload) -> Result<TimedServers> {
+pub(super) fn start(workload: Workload) -> Result<TimedServers> {
     let fleet = workload.fleet();
     let times = ServiceTimes { stream_interval: STREAM_INTERVAL, ..fleet.times };
     TimedServers::start(fleet.servers.len(), times)

@@ -7,6 +7,7 @@
 //! - [`proxy`]: a ledger with a sharing client, and its picker.
 //! - [`world`]: proxies, the feed through which they share, and the event loop.
 //! - [`servers`]: servers with a number of places.
+//! - [`traces`]: published traces, replayed.
 //! - [`workload`]: requests drawn from a seed. [`capacity`]: the number of them that servers can serve.
 #![allow(
     clippy::unwrap_used,
@@ -18,5 +19,6 @@ pub mod capacity;
 pub mod cell;
 pub mod proxy;
 pub mod servers;
+pub mod traces;
 pub mod workload;
 pub mod world;

@@ -92,7 +92,10 @@ const HEADERS: [(&str, Option<&str>, SessionSource); 6] = [
     ("x-litellm-session-id", None, SessionSource::LiteLlm),
 ];
 
-/// The text before the session in Claude Code's `metadata.user_id`.
+/// The longest user's id that is read as JSON, in bytes: Claude Code's has 150.
+const MAX_USER_LENGTH: usize = 1024;
+
+/// The text before the session in the `metadata.user_id` of older versions of Claude Code.
 const SESSION_OF_USER: &str = "_session_";
 
 /// The name that a client gives its session: a hash, because the text may be private.
@@ -185,7 +188,8 @@ impl<'a> Reader<'a> for MetadataReader {
     }
 }
 
-/// Reads the session in a user's id, as Claude Code writes it: `user_…_account_…_session_…`.
+/// Reads the session in a user's id, as Claude Code writes it: JSON in a string, with a member `session_id`;
+/// before, `user_…_account_…_session_…`.
 struct UserReader;
 
 impl<'a> Reader<'a> for UserReader {
@@ -196,8 +200,34 @@ impl<'a> Reader<'a> for UserReader {
     }
 
     fn string(self, user: Str<'a, '_>) -> Self::Value {
+        if user.starts_with('{') && user.len() <= MAX_USER_LENGTH {
+            return json::read(&user, UserObjectReader).ok().flatten();
+        }
         let (_, session) = user.rsplit_once(SESSION_OF_USER)?;
         SessionName::of(SessionSource::ClaudeCode, session, None)
+    }
+}
+
+/// Reads the session in a user's id that is JSON.
+struct UserObjectReader;
+
+impl<'a> Reader<'a> for UserObjectReader {
+    type Value = Option<SessionName>;
+
+    fn other(self) -> Self::Value {
+        None
+    }
+
+    fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
+        let mut found = None;
+        while let Some(name) = key(&mut object)? {
+            if &*name == "session_id" {
+                found = value(&mut object, NameReader(SessionSource::ClaudeCode))?;
+            } else {
+                value(&mut object, Pass)?;
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -38,8 +38,16 @@ fn with(mut body: Value, members: &Value) -> Value {
     body
 }
 
-fn claude_code(talk: &[String], session: &str) -> Value {
-    let user = format!("user_{}_account__session_{session}", "8f".repeat(32));
+/// `metadata.user_id` of Claude Code 2.1.197, and of older versions.
+fn user(session: &str) -> String {
+    json!({"device_id": "8f".repeat(32), "account_uuid": "", "session_id": session}).to_string()
+}
+
+fn older_user(session: &str) -> String {
+    format!("user_{}_account__session_{session}", "8f".repeat(32))
+}
+
+fn claude_code(talk: &[String], user: &str) -> Value {
     let system = json!([{"type": "text", "text": talk[0], "cache_control": {"type": "ephemeral"}}]);
     let tools =
         json!([{"name": "Bash", "description": "Runs a command", "input_schema": {"type": "object"}}]);
@@ -52,21 +60,27 @@ fn codex(talk: &[String], session: &str) -> Value {
         "tools": [], "include": ["reasoning.encrypted_content"], "prompt_cache_key": session})
 }
 
-/// Requests as the clients send them.
-const CLIENTS: [Client; 13] = [
+/// Requests as the clients send them: those of Claude Code 2.1.197, Codex 0.171.0, opencode 1.18.33, OpenAI's
+/// SDK 3.57.0 and LiteLLM 1.110.2 were recorded, and have other texts.
+const CLIENTS: [Client; 15] = [
     Client("Claude Code", "claude_code", |session, talk| {
         let headers = vec![("x-claude-code-session-id", session.to_owned()), ("x-app", "cli".to_owned())];
-        (MESSAGES, headers, claude_code(talk, session))
+        (MESSAGES, headers, claude_code(talk, &user(session)))
     }),
     Client("Claude Code through a gateway that passes no headers on", "claude_code", |session, talk| {
-        (MESSAGES, vec![], claude_code(talk, session))
+        (MESSAGES, vec![], claude_code(talk, &user(session)))
     }),
     Client("a sub-agent of Claude Code", "claude_code", |session, talk| {
         let headers = [("x-claude-code-session-id", OTHER), ("x-claude-code-agent-id", session)];
-        (MESSAGES, headers.map(|(name, value)| (name, value.to_owned())).to_vec(), claude_code(talk, OTHER))
+        let headers = headers.map(|(name, value)| (name, value.to_owned())).to_vec();
+        (MESSAGES, headers, claude_code(talk, &user(OTHER)))
+    }),
+    Client("an older Claude Code through such a gateway", "claude_code", |session, talk| {
+        (MESSAGES, vec![], claude_code(talk, &older_user(session)))
     }),
     Client("Codex", "codex", |session, talk| {
-        let headers = vec![("session-id", session.to_owned()), ("thread-id", session.to_owned())];
+        let names = ["session-id", "thread-id", "x-client-request-id"];
+        let headers = names.map(|name| (name, session.to_owned())).to_vec();
         (RESPONSES, headers, codex(talk, session))
     }),
     Client("an older Codex", "codex", |session, talk| {
@@ -74,7 +88,12 @@ const CLIENTS: [Client; 13] = [
     }),
     Client("opencode", "session_header", |session, talk| {
         let headers = vec![("x-session-affinity", session.to_owned()), ("x-session-id", session.to_owned())];
-        (CHAT, headers, with(chat(talk), &json!({"prompt_cache_key": session})))
+        (CHAT, headers, chat(talk))
+    }),
+    Client("a sub-agent of opencode", "session_header", |session, talk| {
+        let headers =
+            [("x-session-affinity", session), ("x-session-id", session), ("x-parent-session-id", OTHER)];
+        (CHAT, headers.map(|(name, value)| (name, value.to_owned())).to_vec(), chat(talk))
     }),
     Client("LiteLLM's header", "litellm", |session, talk| {
         (CHAT, vec![("x-litellm-session-id", session.to_owned())], chat(talk))

@@ -1,11 +1,12 @@
 //! Recorded requests, read from foreign files: bounded, and refused with the number of the line.
 //!
-//! Four formats are read, and the first line decides:
+//! Five formats are read, and the first line decides:
 //!
 //! - the record of the picker: JSON lines behind a [header](lines::Header);
 //! - Mooncake's traces, and others with hashed blocks: the same lines without the header. The size of a block
 //!   follows from the lengths: the smallest power of two from 16 on with which the blocks of each prompt
 //!   suffice;
+//! - `AgentX`'s traces, a [session](weka) of an agent a line;
 //! - CSV with the header `TIMESTAMP,ContextTokens,GeneratedTokens`: Azure's traces of 2023;
 //! - the access log of the shipped `envoy.yaml`, whose tokens are estimated from bytes.
 
@@ -13,6 +14,7 @@ mod access_log;
 mod azure;
 mod lines;
 mod time;
+mod weka;
 
 use core::fmt;
 use core::ops::Range;
@@ -28,8 +30,9 @@ pub const MAX_TOKENS: u32 = 1 << 20;
 pub const MAX_REQUESTS: usize = 2_000_000;
 /// Maximum number of blocks of all prompts together: 1 GiB.
 const MAX_BLOCKS: usize = 1 << 27;
-/// Maximum number of bytes of a line: a prompt of [`MAX_TOKENS`] in blocks of 16 has 1.2 MB.
-const MAX_LINE: usize = 4 << 20;
+/// Maximum number of bytes of a line: a prompt of [`MAX_TOKENS`] in blocks of 16 has 1.2 MB, a session with
+/// 1 000 prompts of 256 000 tokens in blocks of 64 some 32 MB.
+const MAX_LINE: usize = 64 << 20;
 /// Maximum number of different endpoints, and of different adapters.
 const MAX_NAMES: usize = 1_000;
 /// Maximum number of bytes of a name.
@@ -135,6 +138,8 @@ enum Format {
     Lines(Option<lines::Header>),
     Azure,
     AccessLog,
+    /// Sessions with blocks of this many tokens.
+    Weka(u32),
 }
 
 impl Record {
@@ -251,7 +256,13 @@ impl Reader {
                     self.format = Some(Format::Lines(Some(header)));
                     return Ok(());
                 }
-                if access_log::is_line(text) { Format::AccessLog } else { Format::Lines(None) }
+                if weka::is_line(text) {
+                    Format::Weka(weka::read(text)?.0)
+                } else if access_log::is_line(text) {
+                    Format::AccessLog
+                } else {
+                    Format::Lines(None)
+                }
             }
         };
         self.format = Some(format);
@@ -264,6 +275,13 @@ impl Reader {
                     return Ok(());
                 };
                 line
+            }
+            Format::Weka(block_tokens) => {
+                let (own, lines) = weka::read(text)?;
+                if own != block_tokens {
+                    return Err(format!("block_size is {own}; must be {block_tokens}, the first line's"));
+                }
+                return lines.into_iter().try_for_each(|line| self.add(line));
             }
         };
         self.add(line)
@@ -321,7 +339,10 @@ impl Reader {
         };
         let block_tokens = match format {
             Some(Format::Lines(Some(header))) => header.block_tokens,
-            _ => BLOCK_SIZES.into_iter().find(fits).unwrap_or(BLOCK_SIZES[6]),
+            Some(Format::Weka(block_tokens)) => block_tokens,
+            Some(Format::Lines(None) | Format::Azure | Format::AccessLog) | None => {
+                BLOCK_SIZES.into_iter().find(fits).unwrap_or(BLOCK_SIZES[6])
+            }
         };
         let timed = |(at, request): (f64, RecordedRequest)| {
             let at = Duration::from_secs_f64((at - first).clamp(0.0, MAX_TIME));

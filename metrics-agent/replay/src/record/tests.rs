@@ -29,6 +29,38 @@ fn mooncakes_blocks_have_the_least_size_with_which_they_suffice() {
 }
 
 #[test]
+fn a_session_of_an_agent_and_each_sub_agent_is_a_session() {
+    let line = |id: &str, blocks: &str| {
+        format!(
+            "{{\"id\": \"{id}\", \"models\": [\"m\"], \"block_size\": 64, \"hash_id_scope\": \"local\", \"requests\": [\
+             {{\"type\": \"s\", \"t\": 0.5, \"in\": 128, \"out\": 7, \"hash_ids\": [1, 2], \"api_time\": 2.5, \"ttft\": 0.1}},\
+             {{\"type\": \"subagent\", \"t\": 3, \"agent_id\": \"a\", \"status\": \"completed\", \"requests\": [\
+             {{\"type\": \"n\", \"t\": 3, \"in\": 64, \"out\": 1, \"hash_ids\": [9], \"api_time\": 1}}]}},\
+             {{\"type\": \"s\", \"t\": 5, \"in\": 192, \"out\": 7, \"hash_ids\": {blocks}, \"api_time\": 1}}]}}\n"
+        )
+    };
+    let record = read(&(line("x", "[1, 2, 3]") + &line("y", "[1, 2, 3]"))).unwrap();
+    let sessions: Vec<_> = record.requests.iter().map(|request| request.session.unwrap()).collect();
+    // By time: the first turns of both, the sub-agents, the second turns.
+    assert_eq!((sessions.len(), record.block_tokens), (6, 64));
+    assert_eq!((sessions[0], sessions[1]), (sessions[4], sessions[5]));
+    assert!(sessions[0] != sessions[1] && sessions[2] != sessions[3] && sessions[0] != sessions[2]);
+    let blocks = |place: usize| record.blocks(&record.requests[place]);
+    assert_eq!(blocks(0), &blocks(4)[..2]);
+    assert_ne!(blocks(0), blocks(1), "blocks are equal within a line only");
+    assert_eq!(record.requests[4].at - record.requests[0].at, Duration::from_millis(4_500));
+    assert_eq!(record.requests[0].end, Some(Duration::from_millis(2_500)));
+    let short = read(&line("x", "[1, 2]")).unwrap_err().to_string();
+    assert_eq!(short, "line 1: hash_ids has 2 blocks for 192 tokens; must be at least 3");
+    let other =
+        line("x", "[1, 2, 3]") + &line("y", "[1, 2, 3]").replace("\"block_size\": 64", "\"block_size\": 128");
+    assert_eq!(
+        read(&other).unwrap_err().to_string(),
+        "line 2: block_size is 128; must be 64, the first line's"
+    );
+}
+
+#[test]
 fn a_record_of_several_files_has_the_time_of_each_header() {
     let record = read(
         "{\"record\":\"endpoint-picker/1\",\"started\":1000000,\"block_tokens\":64}\n\
@@ -97,7 +129,7 @@ fn a_file_that_is_no_record_is_refused_with_its_line() {
         "line 1: block_tokens is 0; must be 1 to 1024"
     );
     let endless = format!("{{\"timestamp\": 0, \"x\": \"{}", "a".repeat(MAX_LINE));
-    assert_eq!(problem(&endless), "line 1: more than 4194304 bytes");
+    assert_eq!(problem(&endless), "line 1: more than 67108864 bytes");
     let names = (0..=MAX_NAMES).map(|name| {
         format!("{{\"timestamp\":0,\"input_length\":1,\"output_length\":1,\"endpoint\":\"{name}\"}}\n")
     });

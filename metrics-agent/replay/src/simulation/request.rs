@@ -56,6 +56,17 @@ impl SimulatedRequest {
         Self { adapter, session: None, tenant: None, max_tokens: None, recorded: None, texts, work }
     }
 
+    /// The same request with other texts, which are as equal to those of requests with this number as its own
+    /// are to theirs.
+    #[must_use]
+    pub fn with_other_texts(&self, number: u64) -> Self {
+        let other = |text: &Segment| Segment { id: mixed(text.id ^ mixed(number)), ..*text };
+        let texts = self.texts.iter().map(other).collect();
+        let work = &self.work;
+        let other = Self::of_texts(self.adapter.clone(), texts, work.prompt_tokens(), work.answer_tokens());
+        Self { session: self.session, max_tokens: self.max_tokens, recorded: self.recorded, ..other }
+    }
+
     /// Its work for a server.
     pub fn work(&self) -> &BatchRequest {
         &self.work

@@ -3,7 +3,7 @@
 use super::sessions::Sessions;
 use super::workloads::Workload;
 use metrics_agent_replay::simulation::events::Events;
-use metrics_agent_replay::simulation::fleet::RunningFleet;
+use metrics_agent_replay::simulation::fleet::{Fleet, RunningFleet};
 use metrics_agent_replay::simulation::sessions::Session;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,19 +23,24 @@ const LEAST: usize = 1_500;
 ///
 /// As many sessions rest as their pauses ask for at this rate, which is why each loop runs twice: what they
 /// left in the caches has to stay there meanwhile.
-pub fn of(workload: &Workload, seed: u64) -> f64 {
-    let places = workload.fleet().times.max_running;
-    let pause = mean_pause(&mut *workload.sessions(seed));
+pub fn of(fleet: &Fleet, sessions: &dyn Fn() -> Box<dyn Sessions>) -> f64 {
+    let places = fleet.times.max_running;
+    let pause = mean_pause(&mut *sessions());
     let in_flight = IN_FLIGHT.into_iter().filter(|&each| each <= places * 2);
     let per_second = in_flight.map(|each| {
-        let first = ClosedLoop::new(workload, each, seed).per_second(0);
+        let first = ClosedLoop::new(fleet, sessions(), each).per_second(0);
         if pause == 0.0 {
             first
         } else {
-            ClosedLoop::new(workload, each, seed).per_second(whole(first * pause))
+            ClosedLoop::new(fleet, sessions(), each).per_second(whole(first * pause))
         }
     });
     per_second.fold(0.0, f64::max)
+}
+
+/// The capacity of a workload's servers.
+pub fn of_workload(workload: Workload, seed: u64) -> f64 {
+    of(&workload.fleet(), &|| workload.sessions(seed))
 }
 
 /// Mean seconds before a request in which its session rests.
@@ -69,18 +74,17 @@ struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    fn new(workload: &Workload, each: usize, seed: u64) -> Self {
-        let fleet = workload.fleet();
+    fn new(fleet: &Fleet, sessions: Box<dyn Sessions>, each: usize) -> Self {
         let kinds = fleet.servers.iter();
         let each_token = u32::try_from(each.min(fleet.times.max_running)).unwrap_or(u32::MAX);
         let token = fleet.times.step / each_token + fleet.times.step_per_sequence;
         Self {
-            sessions: workload.sessions(seed),
+            sessions,
             slowness: kinds.map(|kind| kind.slowness).collect(),
             work: vec![Duration::ZERO; fleet.servers.len()],
             requests: each * fleet.servers.len(),
             // A slow spell is no property of the fleet.
-            fleet: RunningFleet::new(&fleet, Duration::MAX / 2),
+            fleet: RunningFleet::new(fleet, Duration::MAX / 2),
             events: Events::new(Duration::ZERO),
             resting: VecDeque::new(),
             in_flight: Vec::new(),

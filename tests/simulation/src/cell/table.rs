@@ -53,7 +53,7 @@ impl Plan {
         const SEED: u64 = 1;
         let capacities = in_parallel(self.threads, self.workloads.len(), |workload| {
             let workload = &self.workloads[workload];
-            let capacity = capacity::of(workload, SEED);
+            let capacity = capacity::of_workload(*workload, SEED);
             progress(format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
             capacity
         });
@@ -65,7 +65,7 @@ impl Plan {
             let (workload, load) = (rest / loads.len(), loads[rest % loads.len()]);
             let cell = Cell {
                 source: Source::Open {
-                    workload: workloads[workload].clone(),
+                    workload: workloads[workload],
                     per_second: load * capacities[workload],
                 },
                 requests: self.requests,
@@ -155,7 +155,7 @@ impl Results {
 }
 
 /// The median, and in brackets the least and the most, if they differ.
-pub(super) fn summary(mut numbers: Vec<f64>) -> String {
+pub(crate) fn summary(mut numbers: Vec<f64>) -> String {
     numbers.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else { return "–".to_owned() };
     let [median, least, most] = [median(&numbers), *least, *most].map(digits);

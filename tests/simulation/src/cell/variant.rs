@@ -111,9 +111,23 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "omniscient", way: Way::Omniscient },
 ];
 
+/// The recommended rules.
+pub const RECOMMENDED: &str = "expected latency";
+
+/// The simple ways, by variant and name in the table. *optimized-baseline* is llm-d's guide, with the EPP's
+/// defaults; *tuned* has the throughput and the limits of our example in their place.
+pub const SIMPLE: [(&str, &str); 6] = [
+    ("default", "default"),
+    ("token-aware", "optimized-baseline"),
+    ("token-aware, tuned", "tuned"),
+    ("lmetric", "LMetric"),
+    ("least in flight", "least in flight"),
+    ("round robin", "round robin"),
+];
+
 impl Variant {
     /// How it picks.
-    pub(super) fn mechanism(&self) -> Mechanism {
+    pub(crate) fn mechanism(&self) -> Mechanism {
         let Way::Rules { config, switch, contents } = self.way else {
             return if matches!(self.way, Way::RoundRobin) {
                 Mechanism::RoundRobin

@@ -3,7 +3,7 @@
 
 use endpoint_picker_simulation::cell::table::{Condition, Plan, Results, median};
 use endpoint_picker_simulation::cell::variant::{VARIANTS, Variant};
-use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use endpoint_picker_simulation::cell::workloads::Workload;
 use std::time::Duration;
 
 use crate::seeds;
@@ -11,7 +11,7 @@ use crate::seeds;
 /// All workloads at 80 % of the capacity, with 900 requests before and while measuring.
 fn plan(variants: &[&str]) -> Plan {
     Plan {
-        workloads: Drawn::ALL.map(Workload::Drawn).to_vec(),
+        workloads: Workload::ALL.to_vec(),
         loads: vec![0.8],
         seeds: seeds().collect(),
         variants: variants.iter().map(|name| Variant::named(name).unwrap()).collect(),
@@ -60,8 +60,8 @@ fn expected_latency_is_not_worse_than_the_default_and_much_better_with_most_work
 #[test]
 fn events_of_caches_are_as_good_as_their_true_contents() {
     let (events, exact) = ("expected latency, events", "expected latency, exact contents");
-    let drawn = [Drawn::Conversations, Drawn::ShareGpt, Drawn::Agents, Drawn::SmallCaches];
-    let workloads = drawn.map(Workload::Drawn).to_vec();
+    let drawn = [Workload::Conversations, Workload::ShareGpt, Workload::Agents, Workload::SmallCaches];
+    let workloads = drawn.to_vec();
     let results = Plan { workloads, ..plan(&[events, exact]) }.run(&|_| ());
     for condition in results.conditions() {
         let part = ratio(&results, condition, events, exact);
@@ -76,7 +76,7 @@ fn events_of_caches_are_as_good_as_their_true_contents() {
 fn equal_options_give_equal_tables() {
     let all: Vec<&str> = VARIANTS.iter().map(|variant| variant.name).collect();
     let table = |threads| {
-        let workloads = [Drawn::ShareGpt, Drawn::Adapters].map(Workload::Drawn).to_vec();
+        let workloads = [Workload::ShareGpt, Workload::Adapters].to_vec();
         Plan { workloads, seeds: vec![7, 8], requests: 150, threads, ..plan(&all) }.run(&|_| ()).markdown()
     };
     let (first, second) = (table(1), table(3));

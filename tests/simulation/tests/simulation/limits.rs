@@ -6,7 +6,7 @@ use endpoint_picker_simulation::cell::conditions::Conditions;
 use endpoint_picker_simulation::cell::run::Cell;
 use endpoint_picker_simulation::cell::source::Source;
 use endpoint_picker_simulation::cell::variant::Variant;
-use endpoint_picker_simulation::cell::workloads::{Drawn, Workload};
+use endpoint_picker_simulation::cell::workloads::Workload;
 use metrics_agent_replay::simulation::figures::Figures;
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ const LOAD: f64 = 0.9;
 const BAR: f64 = 0.9;
 
 /// All requests are sheddable and have this limit.
-fn run(workload: Drawn, per_second: f64, limit: Option<Duration>, seed: u64) -> Figures {
+fn run(workload: Workload, per_second: f64, limit: Option<Duration>, seed: u64) -> Figures {
     let cell = Cell {
-        source: Source::Open { workload: Workload::Drawn(workload), per_second },
+        source: Source::Open { workload, per_second },
         requests: 2_000,
         seed,
         conditions: Conditions::USUAL,
@@ -32,9 +32,9 @@ fn run(workload: Drawn, per_second: f64, limit: Option<Duration>, seed: u64) -> 
 
 #[test]
 fn nine_of_ten_admitted_requests_keep_their_limit_at_nine_tenths_of_the_capacity() {
-    for workload in [Drawn::ShareGpt, Drawn::Conversations, Drawn::LongMix] {
-        let name = Workload::Drawn(workload).name().to_owned();
-        let per_second = LOAD * capacity::of(&Workload::Drawn(workload), 1);
+    for workload in [Workload::ShareGpt, Workload::Conversations, Workload::LongMix] {
+        let name = workload.name();
+        let per_second = LOAD * capacity::of_workload(workload, 1);
         for seed in seeds() {
             // A limit that a quarter of the requests would miss if all were admitted.
             let free = run(workload, per_second, None, seed);

@@ -3,7 +3,7 @@
 use super::bars::{Bar, bar};
 use crate::cell::conditions::{Conditions, Proxies, Resets};
 use crate::cell::source::{ClosedLoop, Source};
-use crate::cell::workloads::{Drawn, Workload};
+use crate::cell::workloads::{Workload, agent_sessions};
 use std::time::Duration;
 
 /// A cell of the table.
@@ -22,7 +22,9 @@ pub struct RegretCell {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Requests {
     /// A workload at a share of the capacity.
-    Open(Drawn, f64),
+    Open(Workload, f64),
+    /// Sessions of agents that need this many times the caches.
+    OverCaches(f64),
     InTurn(usize),
     Closed(ClosedLoop),
 }
@@ -36,6 +38,9 @@ const LOAD: f64 = 0.8;
 /// Conversations that inference-perf takes in turn: with 40 each of four servers has the same ones in round
 /// robin, with 41 it has not.
 const IN_TURN: [usize; 2] = [40, 41];
+
+/// Sessions of agents, as multiples of the caches.
+const OVER_CACHES: [f64; 3] = [1.0, 1.5, 2.0];
 
 const STUDY: ClosedLoop = ClosedLoop::STUDY;
 
@@ -54,10 +59,12 @@ const CLOSED: [(&str, ClosedLoop); 8] = [
 const USUAL: Conditions = Conditions::USUAL;
 
 /// Servers whose reported size is true and small, or too small, and servers with few places for adapters.
-const SIZES: [Drawn; 3] = [Drawn::SmallCachesReported, Drawn::CachesBeyondReports, Drawn::Tenants];
+const SIZES: [Workload; 3] =
+    [Workload::SmallCachesReported, Workload::CachesBeyondReports, Workload::Tenants];
 
 /// Four workloads: of many turns, of long responses, of long prompts and of adapters.
-const FOUR: &[Drawn] = &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix, Drawn::Adapters];
+const FOUR: &[Workload] =
+    &[Workload::Conversations, Workload::ShareGpt, Workload::LongMix, Workload::Adapters];
 
 const fn read_every(milliseconds: u64) -> Conditions {
     Conditions { scrape_interval: Some(Duration::from_millis(milliseconds)), ..USUAL }
@@ -70,37 +77,41 @@ const fn sharing(milliseconds: u64) -> Conditions {
 const ALONE: Conditions = Conditions { proxies: Proxies::Alone, ..USUAL };
 
 /// Other conditions, and the workloads that are sent under them.
-const OTHERS: &[(&str, Conditions, &[Drawn])] = &[
+const OTHERS: &[(&str, Conditions, &[Workload])] = &[
     ("readings of 200 ms", read_every(200), FOUR),
     ("readings of 1 s", read_every(1_000), FOUR),
     ("no readings", Conditions { scrape_interval: None, ..USUAL }, FOUR),
     (
         "no readings",
         Conditions { scrape_interval: None, ..USUAL },
-        &[Drawn::Heterogeneous, Drawn::SlowServer, Drawn::SmallCaches],
+        &[Workload::Heterogeneous, Workload::SlowServer, Workload::SmallCaches],
     ),
     ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, FOUR),
     ("30 % past the picker, readings of 1 s", Conditions { foreign: 0.3, ..read_every(1_000) }, FOUR),
-    ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, &[Drawn::Tenants]),
+    ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, &[Workload::Tenants]),
     ("four share, 5 ms", sharing(5), FOUR),
     ("four share, 30 ms", sharing(30), FOUR),
-    ("four share, 30 ms", sharing(30), &[Drawn::Tenants]),
+    ("four share, 30 ms", sharing(30), &[Workload::Tenants]),
     ("four share, no readings", Conditions { scrape_interval: None, ..sharing(30) }, FOUR),
     ("four alone", ALONE, FOUR),
-    ("four alone", ALONE, &[Drawn::Tenants]),
+    ("four alone", ALONE, &[Workload::Tenants]),
     ("four alone, readings of 1 s", Conditions { proxies: Proxies::Alone, ..read_every(1_000) }, FOUR),
     ("four alone, no readings", Conditions { scrape_interval: None, ..ALONE }, FOUR),
     (
         "chunks of 16",
         Conditions { chunk_tokens: 16, ..USUAL },
-        &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix],
+        &[Workload::Conversations, Workload::ShareGpt, Workload::LongMix],
     ),
     (
         "chunks 5 ms late",
         Conditions { jitter: Duration::from_millis(5), ..USUAL },
-        &[Drawn::Conversations, Drawn::ShareGpt, Drawn::LongMix],
+        &[Workload::Conversations, Workload::ShareGpt, Workload::LongMix],
     ),
-    ("a restart", Conditions { resets: Resets::Restart, ..USUAL }, &[Drawn::Agents, Drawn::LargePrompts]),
+    (
+        "a restart",
+        Conditions { resets: Resets::Restart, ..USUAL },
+        &[Workload::Agents, Workload::LargePrompts],
+    ),
 ];
 
 impl RegretCell {
@@ -109,15 +120,16 @@ impl RegretCell {
         Self { name, requests, conditions, bar }
     }
 
-    fn open(drawn: Drawn, load: f64, conditions: Conditions, suffix: &str) -> Self {
-        let name = format!("{}, {:.0} %{suffix}", drawn.name(), load * 100.0);
-        Self::new(name, Requests::Open(drawn, load), conditions)
+    fn open(workload: Workload, load: f64, conditions: Conditions, suffix: &str) -> Self {
+        let name = format!("{}, {:.0} %{suffix}", workload.name(), load * 100.0);
+        Self::new(name, Requests::Open(workload, load), conditions)
     }
 
     /// All cells.
     pub fn all() -> Vec<Self> {
-        let open =
-            Drawn::ALL.into_iter().flat_map(|drawn| LOADS.map(|load| Self::open(drawn, load, USUAL, "")));
+        let open = Workload::ALL
+            .into_iter()
+            .flat_map(|workload| LOADS.map(|load| Self::open(workload, load, USUAL, "")));
         let closed = CLOSED.map(|(name, closed)| {
             let conditions = Conditions { resets: Resets::Two, ..USUAL };
             Self::new(name.to_owned(), Requests::Closed(closed), conditions)
@@ -126,19 +138,27 @@ impl RegretCell {
             let name = format!("{conversations} conversations in turn");
             Self::new(name, Requests::InTurn(conversations), USUAL)
         });
-        let sizes = SIZES.map(|drawn| Self::open(drawn, LOAD, USUAL, ""));
-        let others = OTHERS.iter().flat_map(|&(name, conditions, workloads)| {
-            workloads.iter().map(move |&drawn| Self::open(drawn, LOAD, conditions, &format!(", {name}")))
+        let over_caches = OVER_CACHES.map(|times| {
+            let name = format!("{}, {times} times the caches", Workload::AgentSessions.name());
+            Self::new(name, Requests::OverCaches(times), USUAL)
         });
-        open.chain(closed).chain(in_turn).chain(sizes).chain(others).collect()
+        let sizes = SIZES.map(|workload| Self::open(workload, LOAD, USUAL, ""));
+        let others = OTHERS.iter().flat_map(|&(name, conditions, workloads)| {
+            workloads
+                .iter()
+                .map(move |&workload| Self::open(workload, LOAD, conditions, &format!(", {name}")))
+        });
+        open.chain(closed).chain(in_turn).chain(over_caches).chain(sizes).chain(others).collect()
     }
 
     /// Where its requests come from, if the capacity of its servers is this.
     pub(super) fn source(&self, capacity: f64) -> Source {
         match self.requests {
-            Requests::Open(drawn, load) => {
-                Source::Open { workload: Workload::Drawn(drawn), per_second: load * capacity }
-            }
+            Requests::Open(workload, load) => Source::Open { workload, per_second: load * capacity },
+            Requests::OverCaches(times) => Source::Open {
+                workload: Workload::AgentSessions,
+                per_second: agent_sessions::per_second(times),
+            },
             Requests::InTurn(conversations) => Source::InTurn(conversations),
             Requests::Closed(closed) => Source::Closed(closed),
         }
@@ -148,7 +168,7 @@ impl RegretCell {
     /// nothing piles up, and inference-perf sends 200.
     pub(super) fn requests(&self, of_open: usize) -> usize {
         match self.requests {
-            Requests::Open(..) => of_open,
+            Requests::Open(..) | Requests::OverCaches(_) => of_open,
             Requests::InTurn(_) => 200,
             Requests::Closed(_) => of_open.div_ceil(4),
         }

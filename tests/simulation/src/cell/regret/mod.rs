@@ -10,24 +10,10 @@ pub use cells::RegretCell;
 use self::cells::Requests;
 use super::capacity;
 use super::run::Cell;
-use super::variant::Variant;
-use super::workloads::{Drawn, Workload};
+use super::variant::{RECOMMENDED, SIMPLE, Variant};
+use super::workloads::Workload;
 use metrics_agent_replay::parallel::in_parallel;
 use metrics_agent_replay::simulation::figures::Figures;
-
-/// The recommended rules.
-const RECOMMENDED: &str = "expected latency";
-
-/// The simple ways, by variant and name in the table. *optimized-baseline* is llm-d's guide, with the EPP's
-/// defaults; *tuned* has the throughput and the limits of our example in their place.
-const SIMPLE: [(&str, &str); 6] = [
-    ("default", "default"),
-    ("token-aware", "optimized-baseline"),
-    ("token-aware, tuned", "tuned"),
-    ("lmetric", "LMetric"),
-    ("least in flight", "least in flight"),
-    ("round robin", "round robin"),
-];
 
 /// The yardstick.
 const OMNISCIENT: &str = "omniscient";
@@ -61,7 +47,7 @@ impl RegretPlan {
     pub fn run(self, progress: &(dyn Fn(String) + Sync)) -> Regrets {
         /// The seed with which capacities are found.
         const SEED: u64 = 1;
-        let mut drawn: Vec<Drawn> = Vec::new();
+        let mut drawn: Vec<Workload> = Vec::new();
         for cell in &self.cells {
             if let Requests::Open(workload, _) = cell.requests
                 && !drawn.contains(&workload)
@@ -69,14 +55,13 @@ impl RegretPlan {
                 drawn.push(workload);
             }
         }
-        let capacities = in_parallel(self.threads, drawn.len(), |number| {
-            capacity::of(&Workload::Drawn(drawn[number]), SEED)
-        });
+        let capacities =
+            in_parallel(self.threads, drawn.len(), |number| capacity::of_workload(drawn[number], SEED));
         let capacity = |cell: &RegretCell| match cell.requests {
             Requests::Open(workload, _) => {
                 drawn.iter().position(|known| *known == workload).map_or(0.0, |number| capacities[number])
             }
-            Requests::InTurn(_) | Requests::Closed(_) => 0.0,
+            Requests::OverCaches(_) | Requests::InTurn(_) | Requests::Closed(_) => 0.0,
         };
         let variants = variants(&self.others);
         let figures = in_parallel(self.threads, self.cells.len() * self.seeds.len(), |run| {

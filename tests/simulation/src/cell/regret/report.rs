@@ -1,8 +1,9 @@
 //! The table of the regrets.
 
 use super::bars::Bar;
-use super::{RegretCell, Regrets, SIMPLE};
+use super::{RegretCell, Regrets};
 use crate::cell::table::{digits, median, summary};
+use crate::cell::variant::SIMPLE;
 use core::fmt::Write;
 use metrics_agent_replay::simulation::figures::Figures;
 

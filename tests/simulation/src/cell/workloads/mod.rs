@@ -1,6 +1,7 @@
 //! The workloads of the simulation. Each is a generator of sessions, drawn from a seed, with the servers that
 //! it is sent to.
 
+pub(super) mod agent_sessions;
 mod agents;
 mod conversations;
 pub(super) mod in_turn;
@@ -8,7 +9,6 @@ mod prompts;
 mod singles;
 pub(super) mod study;
 mod tenants;
-pub mod trace;
 
 use super::sessions::{Process, Sessions, arrivals};
 use crate::workload::Workload as BenchWorkload;
@@ -17,22 +17,11 @@ use metrics_agent_replay::simulation::fleet::{Fleet, ServerKind};
 use metrics_agent_replay::simulation::request::{Segment, mixed};
 use metrics_agent_replay::simulation::sessions::Arrival;
 use metrics_agent_server_model::{Allocation, ServiceTimes};
-use std::sync::Arc;
 use std::time::Duration;
-use trace::Trace;
 
-/// A workload.
-#[derive(Clone, Debug)]
-pub enum Workload {
-    /// Drawn from a seed.
-    Drawn(Drawn),
-    /// Read from a file.
-    Trace(Arc<Trace>),
-}
-
-/// A workload that is drawn from a seed.
+/// A workload, drawn from a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drawn {
+pub enum Workload {
     /// [`prompts::SharedPrompts::few`].
     SharedPrompts,
     /// [`conversations::Conversations::uniform`].
@@ -59,11 +48,13 @@ pub enum Drawn {
     SmallCachesReported,
     /// [`Self::ShareGpt`] on servers that report a quarter of their blocks.
     CachesBeyondReports,
+    /// [`agent_sessions::AgentSessions`].
+    AgentSessions,
     /// [`tenants::Tenants`], on eight servers with eight places for adapters each.
     Tenants,
 }
 
-impl Drawn {
+impl Workload {
     /// Workloads of the published tables.
     pub const ALL: [Self; 11] = [
         Self::SharedPrompts,
@@ -79,7 +70,8 @@ impl Drawn {
         Self::SmallCaches,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
         match self {
             Self::SharedPrompts => "shared prompts",
             Self::Conversations => "conversations",
@@ -94,94 +86,81 @@ impl Drawn {
             Self::SmallCaches => "small caches",
             Self::SmallCachesReported => "small caches as reported",
             Self::CachesBeyondReports => "caches beyond reports",
+            Self::AgentSessions => "agent sessions",
             Self::Tenants => "400 adapters",
         }
     }
 }
 
 impl Workload {
-    /// Its name in tables.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Drawn(drawn) => drawn.name(),
-            Self::Trace(trace) => trace.name(),
-        }
-    }
-
     /// Its sessions.
-    pub fn sessions(&self, seed: u64) -> Box<dyn Sessions> {
+    pub fn sessions(self, seed: u64) -> Box<dyn Sessions> {
         match self {
-            Self::Trace(trace) => Box::new(trace::Replay::new(Arc::clone(trace), seed)),
-            Self::Drawn(drawn) => match drawn {
-                Drawn::SharedPrompts => Box::new(prompts::SharedPrompts::few(seed)),
-                Drawn::Conversations => Box::new(conversations::Conversations::uniform(seed)),
-                Drawn::Adapters => Box::new(singles::Adapters::new(seed)),
-                Drawn::Agents => Box::new(agents::Agents::new(seed)),
-                Drawn::LongMix => Box::new(singles::LongMix::new(seed)),
-                Drawn::Bursts => Box::new(prompts::SharedPrompts::bursts(seed)),
-                Drawn::Tenants => Box::new(tenants::Tenants::new(seed)),
-                Drawn::LargePrompts => Box::new(prompts::SharedPrompts::large(seed)),
-                Drawn::ShareGpt
-                | Drawn::Heterogeneous
-                | Drawn::SlowServer
-                | Drawn::SmallCaches
-                | Drawn::SmallCachesReported
-                | Drawn::CachesBeyondReports => Box::new(conversations::Conversations::sharegpt(seed)),
-            },
+            Self::SharedPrompts => Box::new(prompts::SharedPrompts::few(seed)),
+            Self::Conversations => Box::new(conversations::Conversations::uniform(seed)),
+            Self::Adapters => Box::new(singles::Adapters::new(seed)),
+            Self::Agents => Box::new(agents::Agents::new(seed)),
+            Self::AgentSessions => Box::new(agent_sessions::AgentSessions::new(seed)),
+            Self::LongMix => Box::new(singles::LongMix::new(seed)),
+            Self::Bursts => Box::new(prompts::SharedPrompts::bursts(seed)),
+            Self::Tenants => Box::new(tenants::Tenants::new(seed)),
+            Self::LargePrompts => Box::new(prompts::SharedPrompts::large(seed)),
+            Self::ShareGpt
+            | Self::Heterogeneous
+            | Self::SlowServer
+            | Self::SmallCaches
+            | Self::SmallCachesReported
+            | Self::CachesBeyondReports => Box::new(conversations::Conversations::sharegpt(seed)),
         }
     }
 
     /// Its sessions with this many requests per second in the mean, for a time.
-    pub fn arrivals(&self, per_second: f64, lasting: Duration, seed: u64) -> Vec<Arrival> {
-        let drawn = match self {
-            Self::Drawn(drawn) => drawn,
-            Self::Trace(trace) => return trace.arrivals(per_second, lasting, seed),
-        };
-        let process = if *drawn == Drawn::Bursts { Process::Bursts(2.0) } else { Process::Poisson };
+    pub fn arrivals(self, per_second: f64, lasting: Duration, seed: u64) -> Vec<Arrival> {
+        let process = if self == Self::Bursts { Process::Bursts(2.0) } else { Process::Poisson };
         arrivals(&mut *self.sessions(seed), process, per_second, lasting, seed)
     }
 
     /// The servers that it is sent to.
-    pub fn fleet(&self) -> Fleet {
+    pub fn fleet(self) -> Fleet {
         let bench = |workload: BenchWorkload| Fleet::equal(12, workload.service_times());
         match self {
-            Self::Trace(trace) => Fleet::equal(8, ServiceTimes { kv_blocks: trace.kv_blocks(), ..BIG }),
-            Self::Drawn(drawn) => match drawn {
-                Drawn::SharedPrompts => bench(BenchWorkload::SystemPrompts),
-                Drawn::Conversations => bench(BenchWorkload::Conversations),
-                Drawn::Adapters => bench(BenchWorkload::Adapters),
-                Drawn::Tenants => {
-                    Fleet::equal(8, ServiceTimes { max_loras: 8, ..BenchWorkload::Adapters.service_times() })
+            Self::SharedPrompts => bench(BenchWorkload::SystemPrompts),
+            Self::Conversations => bench(BenchWorkload::Conversations),
+            Self::Adapters => bench(BenchWorkload::Adapters),
+            Self::Tenants => {
+                Fleet::equal(8, ServiceTimes { max_loras: 8, ..BenchWorkload::Adapters.service_times() })
+            }
+            Self::ShareGpt
+            | Self::Agents
+            | Self::AgentSessions
+            | Self::LongMix
+            | Self::Bursts
+            | Self::LargePrompts => Fleet::equal(8, BIG),
+            Self::Heterogeneous => {
+                let mut fleet = Fleet::equal(8, BIG);
+                for server in &mut fleet.servers[..2] {
+                    *server = ServerKind::new(2.0, BIG.kv_blocks / 2);
                 }
-                Drawn::ShareGpt | Drawn::Agents | Drawn::LongMix | Drawn::Bursts | Drawn::LargePrompts => {
-                    Fleet::equal(8, BIG)
+                fleet
+            }
+            Self::SmallCaches => {
+                let mut fleet = Fleet::equal(8, BIG);
+                for server in &mut fleet.servers {
+                    server.kv_blocks = server.reported_blocks / 4;
                 }
-                Drawn::Heterogeneous => {
-                    let mut fleet = Fleet::equal(8, BIG);
-                    for server in &mut fleet.servers[..2] {
-                        *server = ServerKind::new(2.0, BIG.kv_blocks / 2);
-                    }
-                    fleet
+                fleet
+            }
+            Self::SmallCachesReported => {
+                Fleet::equal(8, ServiceTimes { kv_blocks: BIG.kv_blocks / 4, ..BIG })
+            }
+            Self::CachesBeyondReports => {
+                let mut fleet = Fleet::equal(8, BIG);
+                for server in &mut fleet.servers {
+                    server.reported_blocks = server.kv_blocks / 4;
                 }
-                Drawn::SmallCaches => {
-                    let mut fleet = Fleet::equal(8, BIG);
-                    for server in &mut fleet.servers {
-                        server.kv_blocks = server.reported_blocks / 4;
-                    }
-                    fleet
-                }
-                Drawn::SmallCachesReported => {
-                    Fleet::equal(8, ServiceTimes { kv_blocks: BIG.kv_blocks / 4, ..BIG })
-                }
-                Drawn::CachesBeyondReports => {
-                    let mut fleet = Fleet::equal(8, BIG);
-                    for server in &mut fleet.servers {
-                        server.reported_blocks = server.kv_blocks / 4;
-                    }
-                    fleet
-                }
-                Drawn::SlowServer => Fleet { has_slow_spell: true, ..Fleet::equal(8, BIG) },
-            },
+                fleet
+            }
+            Self::SlowServer => Fleet { has_slow_spell: true, ..Fleet::equal(8, BIG) },
         }
     }
 }
@@ -279,8 +258,8 @@ mod tests {
     use std::collections::HashSet;
 
     /// Prompt tokens of some requests, and the share of their blocks that came before.
-    fn measured(drawn: Drawn, seed: u64) -> (f64, f64) {
-        let mut sessions = Workload::Drawn(drawn).sessions(seed);
+    fn measured(workload: Workload, seed: u64) -> (f64, f64) {
+        let mut sessions = workload.sessions(seed);
         let mut known = HashSet::new();
         let (mut requests, mut tokens, mut all, mut shared) = (0_usize, 0, 0_usize, 0_usize);
         for _ in 0..1_500 {
@@ -300,33 +279,34 @@ mod tests {
     #[test]
     fn workloads_have_the_lengths_and_the_sharing_that_they_describe() {
         let expected = [
-            (Drawn::SharedPrompts, 1_080.0..1_095.0, 0.88..0.95),
-            (Drawn::Conversations, 760.0..870.0, 0.7..0.85),
-            (Drawn::Adapters, 255.0..257.0, 0.0..0.01),
-            (Drawn::Tenants, 255.0..257.0, 0.0..0.01),
-            (Drawn::ShareGpt, 500.0..1_600.0, 0.6..0.9),
-            (Drawn::Agents, 10_000.0..18_000.0, 0.85..0.99),
-            (Drawn::LongMix, 2_000.0..4_500.0, 0.0..0.01),
-            (Drawn::Bursts, 1_000.0..1_700.0, 0.4..0.8),
-            (Drawn::LargePrompts, 7_100.0..7_300.0, 0.7..0.85),
+            (Workload::SharedPrompts, 1_080.0..1_095.0, 0.88..0.95),
+            (Workload::Conversations, 760.0..870.0, 0.7..0.85),
+            (Workload::Adapters, 255.0..257.0, 0.0..0.01),
+            (Workload::Tenants, 255.0..257.0, 0.0..0.01),
+            (Workload::ShareGpt, 500.0..1_600.0, 0.6..0.9),
+            (Workload::Agents, 10_000.0..18_000.0, 0.85..0.99),
+            (Workload::AgentSessions, 42_000.0..52_000.0, 0.9..0.99),
+            (Workload::LongMix, 2_000.0..4_500.0, 0.0..0.01),
+            (Workload::Bursts, 1_000.0..1_700.0, 0.4..0.8),
+            (Workload::LargePrompts, 7_100.0..7_300.0, 0.7..0.85),
         ];
-        for (drawn, tokens, sharing) in expected {
-            let (mean, shared) = measured(drawn, 1);
-            println!("{}: {mean:.0} tokens, {shared:.3} shared", drawn.name());
-            assert!(tokens.contains(&mean) && sharing.contains(&shared), "{drawn:?}: {mean}, {shared}");
+        for (workload, tokens, sharing) in expected {
+            let (mean, shared) = measured(workload, 1);
+            println!("{}: {mean:.0} tokens, {shared:.3} shared", workload.name());
+            assert!(tokens.contains(&mean) && sharing.contains(&shared), "{workload:?}: {mean}, {shared}");
         }
     }
 
     #[test]
     fn equal_seeds_give_equal_requests_and_others_do_not() {
-        let first = |drawn, seed| {
-            let mut sessions = Workload::Drawn(drawn).sessions(seed);
+        let first = |workload: Workload, seed| {
+            let mut sessions = workload.sessions(seed);
             let turns = (0..20).flat_map(|_| sessions.draw().turns);
             turns.map(|turn| format!("{turn:?}")).collect::<Vec<_>>()
         };
-        for drawn in Drawn::ALL {
-            assert_eq!(first(drawn, 7), first(drawn, 7));
-            assert_ne!(first(drawn, 7), first(drawn, 8));
+        for workload in Workload::ALL {
+            assert_eq!(first(workload, 7), first(workload, 7));
+            assert_ne!(first(workload, 7), first(workload, 8));
         }
     }
 
