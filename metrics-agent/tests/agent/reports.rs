@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker_wire::report::{
-    Band, BandOutcome, BandTenant, EndpointReport, FilterForm, FlowControl, Rejected, Report, Resumptions,
-    StatisticCount, StreamReason,
+    Band, BandOutcome, BandTenant, DetectorSaturation, EndpointReport, FilterForm, FlowControl, Rejected,
+    Report, Resumptions, StatisticCount, StreamReason,
 };
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS, REPORT_FORMAT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,6 +82,7 @@ fn queue() -> FlowControl {
         in_flight: 1,
         evicted: 1,
         bands: vec![band],
+        detectors: vec![DetectorSaturation { detector: "queue".to_owned(), prefill: stages, decode: stages }],
     }
 }
 
