@@ -48,7 +48,7 @@ fn a_session_of_an_agent_and_each_sub_agent_is_a_session() {
     let blocks = |place: usize| record.blocks(&record.requests[place]);
     assert_eq!(blocks(0), &blocks(4)[..2]);
     assert_ne!(blocks(0), blocks(1), "blocks are equal within a line only");
-    assert_eq!(record.requests[4].at - record.requests[0].at, Duration::from_millis(4_500));
+    assert_eq!(record.requests[4].at, record.requests[0].at + Duration::from_millis(4_500));
     assert_eq!(record.requests[0].end, Some(Duration::from_millis(2_500)));
     let short = read(&line("x", "[1, 2]")).unwrap_err().to_string();
     assert_eq!(short, "line 1: hash_ids has 2 blocks for 192 tokens; must be at least 3");

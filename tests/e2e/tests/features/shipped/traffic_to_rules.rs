@@ -185,7 +185,7 @@ async fn converse(url: String, name: String) {
         let mut text = session.clone();
         for turn in 1..=TURNS {
             while text.len() < turn * TURN {
-                text += &format!("{} ", text.len());
+                text = format!("{text}{} ", text.len());
             }
             ask(&client, &url, &session, &body(&text)).await;
         }
