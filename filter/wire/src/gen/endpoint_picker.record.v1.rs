@@ -62,15 +62,15 @@ pub struct RecordedRequest {
     pub end_us: u64,
     #[prost(enumeration = "RecordOutcome", tag = "17")]
     pub outcome: i32,
-    /// A decision about the request that did not act: of the pool's shadow configuration, or of a picker that is
-    /// itself in shadow mode. Absent: there was none.
+    /// The decision of the pool's shadow configuration or, in shadow mode, of the picker itself.
+    /// Absent: no such decision was made.
     #[prost(message, optional, tag = "18")]
     pub shadow: ::core::option::Option<ShadowPick>,
 }
 /// A decision that did not act.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShadowPick {
-    /// Its first destination, in the form of `RecordedRequest.endpoint`. Empty: it routes the request nowhere.
+    /// Its first destination, in the form of `RecordedRequest.endpoint`. Empty: it has no destination.
     #[prost(bytes = "vec", tag = "1")]
     pub endpoint: ::prost::alloc::vec::Vec<u8>,
     /// Whether it does the same as the decision that acted, but for chance.

@@ -15,8 +15,9 @@ const TURNS: (f64, f64) = (65.0, 1.27);
 const NEW_TOKENS: (f64, f64) = (1_664.0, 1.28);
 /// Tokens of a response: median 616, mean 1 374.
 const RESPONSE: (f64, f64) = (616.0, 1.27);
-/// Seconds between two turns: most are a tool's, the others are pauses of people, which sub-agents have not.
-/// Of main turns median 4.9, p90 131; none is longer than 300 s, as in the published replay.
+/// Seconds between two turns: median and deviation of the pauses of tools; share and mean of the pauses of
+/// people, which sub-agents do not have; and the longest pause, as in the published replay. The published
+/// pauses of main turns have a median of 4.9 and a p90 of 131.
 const GAP: (f64, f64) = (4.0, 1.0);
 const PEOPLE: f64 = 0.155;
 const PEOPLE_MEAN: f64 = 300.0;
@@ -24,8 +25,8 @@ const MAX_GAP: f64 = 300.0;
 /// Instructions and tools at the beginning, and the summary that a full context is replaced by.
 const BEGIN: f64 = 24_000.0;
 const MAX_CONTEXT: f64 = 256_000.0;
-/// Turns followed by a sub-agent, which has its own prompt: 1 697 of 56 798, each with 25 requests, p50 64
-/// 000 tokens.
+/// Share of the turns that start a sub-agent, which has its own prompt: 1 697 of 56 798. The published ones
+/// have 25 requests each, with 64 000 tokens in the median.
 const SUB_AGENTS: f64 = 0.03;
 const SUB_TURNS: (f64, f64) = (16.0, 0.9);
 /// Seconds of a response in the record: a beginning, and 15 ms a token.

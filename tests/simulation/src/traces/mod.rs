@@ -52,7 +52,10 @@ impl Trace {
         Self { name, records: vec![record], seeds }
     }
 
-    /// The generated traces, each with about this many requests. The error names one that is no record.
+    /// The generated traces, each with about this many requests.
+    ///
+    /// # Errors
+    /// The name of a trace that cannot be read as a record, and why.
     pub fn generated(requests: usize, seeds: u64) -> Result<Vec<Self>, String> {
         let text = |name: &str, seed: u64| match name {
             "Mooncake, conversations" => generate::mooncake(requests, seed),

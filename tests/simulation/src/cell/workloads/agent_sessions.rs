@@ -10,8 +10,7 @@ use std::time::Duration;
 /// Agents of 12 to 60 turns. An agent begins with 8 000 to 16 000 tokens of instructions and tools of its
 /// own; each turn adds the response (300 tokens in the median, σ of the logarithm 0.8) and the result of a
 /// tool (1 200, 0.9). The next turn comes 4.9 s in the median after the response (1.0), at most after 60 s.
-/// Of 16 turns one is followed by a sub-agent of 3 to 8 turns with a prompt of its own, for which the agent
-/// waits.
+/// One of 16 turns starts a sub-agent of 3 to 8 turns with its own prompt; the agent waits for it.
 pub(super) struct AgentSessions {
     draw: Draw,
     begun: u64,
