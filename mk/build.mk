@@ -65,7 +65,7 @@ ai-gateway-tools: ## Build Envoy AI Gateway for test-extension (into .tools/ai-g
 	@tools/kube/ai-gateway
 
 .PHONY: istio-tools
-istio-tools: ## Build Istio's control plane for test-istio (into .tools/istio; half an hour of one core, once)
+istio-tools: ## Build Istio's control plane for test-istio (into .tools/istio; a quarter of an hour of one core, once)
 	@tools/kube/istio
 
 .PHONY: clean
