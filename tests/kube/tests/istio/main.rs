@@ -1,5 +1,5 @@
-//! Istio's control plane with the chart, installed by the command of docs/install/istio.md: it makes the Envoys
-//! of a Gateway and their configuration, with the chart's `EnvoyFilter`. `make test-istio`.
+//! Istio's control plane with the chart, installed by the command of docs/install/istio.md: it makes the
+//! Envoys of a Gateway and their configuration, with the chart's `EnvoyFilter`. `make test-istio`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
