@@ -10,8 +10,8 @@
 //!   extension server.
 //! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
 //! - [`Istio`]: Istio's control plane on that API server, with proxies as pods.
-//! - [`Ground`]: a cluster, a node and Envoy Gateway, shared by the tests of a run. [`Namespace`]: the network
-//!   in which they run.
+//! - [`Ground`]: a cluster, a node and Envoy Gateway, shared by the tests of a run.
+//! - [`Namespace`]: the network in which all of them run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
 //!
