@@ -1,7 +1,6 @@
 //! The chart in a Kubernetes namespace, for a Gateway of Istio.
 
 use anyhow::{Context, Result, ensure};
-use endpoint_picker_e2e::fixture::{CHAT, DESTINATION};
 use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{client, tools};
 use endpoint_picker_kube::{Istio, accepted_reports, model_servers};
@@ -12,6 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::process::Command;
 
 const RELEASE: &str = "endpoint-picker";
+const CHAT: &str = "/v1/chat/completions";
+/// The header with the picked endpoint.
+const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// The chart in the page's command, of which a folder takes the place here. Programs of the build stand for
 /// the images.
 const PUBLISHED: &str =
