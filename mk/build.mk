@@ -64,6 +64,10 @@ conformance-tools: ## Build the conformance suite and the programs of its pods (
 ai-gateway-tools: ## Build Envoy AI Gateway for test-extension (into .tools/ai-gateway; ten minutes of one core, once)
 	@tools/kube/ai-gateway
 
+.PHONY: istio-tools
+istio-tools: ## Build Istio's control plane for test-istio (into .tools/istio; a quarter of an hour of one core, once)
+	@tools/kube/istio
+
 .PHONY: clean
 clean: ## Remove everything built and the kept logs; .tools/ stays
 	$(CARGO) clean

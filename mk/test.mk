@@ -47,6 +47,11 @@ test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Ru
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(test_kube) --test extension -- $(T)
 
+.PHONY: test-istio
+test-istio: kube-tools istio-tools tools wasm native ## Run the tests on a real API server with Istio's control plane and the chart (T=name)
+	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
+	$(test_kube) --test istio -- $(T)
+
 .PHONY: test-envoys
 test-envoys: test-tools build wasm native ## Run a short set of the end-to-end tests with the oldest Envoy of the wasm filter and each older one of the native module (ALL=1: of both); say which newer one is installable
 	@tools/test/envoys $(if $(ALL),all)

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -65,6 +65,7 @@ impl Extension {
         installed?;
         let node = node?;
         cluster.upgrade_pools().await?;
+        let began = Instant::now();
         helm(&cluster, "install", &shipped_chart(), &json!({})).await?;
         let get = ["get", "configmap", "endpoint-picker-envoy-gateway", "--namespace", NAMESPACE];
         let values =
@@ -72,6 +73,7 @@ impl Extension {
         let values: Value =
             serde_saphyr::from_str(&values).context("the values for Envoy Gateway's chart")?;
         let gateway = EnvoyGateway::start_with_values(&cluster, &values).await?;
+        eprintln!("the chart and Envoy Gateway are ready {:.0?} after the first command", began.elapsed());
         Ok(Self { gateway: Mutex::new(gateway), _node: node, cluster })
     }
 

@@ -9,7 +9,9 @@
 //! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's
 //!   extension server.
 //! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
-//! - [`Ground`]: all three, shared by the tests of a run. [`Namespace`]: the network in which they run.
+//! - [`Istio`]: Istio's control plane on that API server, with proxies as pods.
+//! - [`Ground`]: a cluster, a node and Envoy Gateway, shared by the tests of a run.
+//! - [`Namespace`]: the network in which all of them run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
 //!
@@ -23,6 +25,7 @@ mod extension;
 mod gateway;
 mod ground;
 mod installation;
+mod istio;
 mod load;
 mod modules;
 mod namespace;
@@ -30,6 +33,7 @@ mod next_version;
 mod node;
 mod programs;
 mod registry;
+mod servers;
 mod token;
 
 pub use ai_gateway::{AiGateway, Order};
@@ -38,10 +42,12 @@ pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;
 pub use ground::Ground;
 pub use installation::{Installation, POOL, accepted_reports};
+pub use istio::Istio;
 pub use load::{Answer, Answers, Load};
 pub use modules::Modules;
 pub use namespace::{HOST_ADDRESS, Namespace};
 pub use next_version::NextVersion;
 pub use node::{Image, Node, ReadinessChange};
 pub use registry::{PublishedChart, Registry};
+pub use servers::model_servers;
 pub use token::ProxyToken;

@@ -29,6 +29,13 @@ pub(crate) fn ai_gateway(path: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A file of `make istio-tools`: Istio's control plane.
+pub(crate) fn istio(path: &str) -> Result<PathBuf> {
+    let path = root().join(".tools/istio").join(path);
+    ensure!(path.exists(), "no {}: run `make istio-tools`", path.display());
+    Ok(path)
+}
+
 fn installed(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/kube").join(path);
     ensure!(path.exists(), "no {}: run `make kube-tools`", path.display());

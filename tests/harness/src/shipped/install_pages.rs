@@ -20,7 +20,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
     ("envoy.md", &["tools/test/host"]),
     ("from-the-epp.md", &[]),
     ("host.md", &["tools/test/host", "tools/test/host", "tools/test/compose.py"]),
-    ("istio.md", &[]),
+    ("istio.md", &["tests/kube/tests/istio/main.rs"]),
     ("kserve.md", &[]),
     ("wasm-or-native.md", &[]),
 ];

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_kube::Extension;
+use endpoint_picker_kube::{Extension, model_servers};
 use endpoint_picker_model_server::SERVED_BY;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
+use std::time::Instant;
 use tokio::sync::RwLock;
 
 pub(crate) const GATEWAY: &str = "inference";
@@ -56,32 +57,12 @@ pub(crate) fn rule(path: &str, backends: &[Value]) -> Value {
     rule
 }
 
-fn servers(name: &str, replicas: usize) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"set": name}},
-            "template": {
-                "metadata": {"labels": {"set": name, "app": name}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 10,
-                    "containers": [{
-                        "name": "server", "image": "endpoint-picker-model-server",
-                        "ports": [{"name": "http", "containerPort": 8000}],
-                        "readinessProbe": {"httpGet": {"path": "/metrics", "port": "http"}, "periodSeconds": 1},
-                    }],
-                },
-            },
-        },
-    })
-}
-
 impl Models {
     /// Makes these pools with their numbers of servers, a Gateway, and a route with these rules, and waits
     /// until requests to `path` are served.
     pub(crate) async fn new(pools: &[(&str, usize)], rules: &Value, path: &str) -> Self {
         let extension = Extension::shared().await;
+        let began = Instant::now();
         let namespace = extension.cluster().create_namespace("models").await.unwrap();
         let gateway = json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": GATEWAY},
@@ -90,7 +71,7 @@ impl Models {
         let mut models = Self { extension, namespace, address: Ipv4Addr::LOCALHOST };
         models.apply(&gateway).await;
         for (name, replicas) in pools {
-            models.apply(&servers(name, *replicas)).await;
+            models.apply(&model_servers(name, *replicas)).await;
             models.apply(&pool(name)).await;
         }
         models.apply(&route(ROUTE, rules)).await;
@@ -99,6 +80,7 @@ impl Models {
         }
         models.address = extension.address(&models.namespace, GATEWAY).await.unwrap();
         eventually("requests are served", async || models.chat(path, "hello").await.map(drop)).await;
+        println!("{path}: served {:.0?} after the first object", began.elapsed());
         models
     }
 

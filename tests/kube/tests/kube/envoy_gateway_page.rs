@@ -17,6 +17,7 @@ use endpoint_picker_kube::{EnvoyGateway, Ground, ProxyToken, Registry};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
 
 /// The registry in the page.
 const REGISTRY: &str = "registry.example/inference";
@@ -46,6 +47,7 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
     for command in [&pull, &install] {
         assert!(command.contains(REGISTRY) && command.contains(env!("CARGO_PKG_VERSION")), "{command}");
     }
+    let began = Instant::now();
     let here_too = |command: &str| command.replace(REGISTRY, &format!("{}/inference", registry.address()));
     cluster.shell(&format!("cd {here}\n{} --plain-http", here_too(&pull))).await.unwrap();
     let values = values.display();
@@ -66,6 +68,7 @@ async fn the_commands_of_the_page_lead_to_a_picked_request() {
         anyhow::Ok(())
     })
     .await;
+    println!("answered {:.0?} after the first command began", began.elapsed());
     // The same way, to a path whose response shows what the server has received.
     eventually("requests are picked", async || {
         let answer = client::http1().get(ground.url(80, "/")).send().await?.error_for_status()?;

@@ -23,6 +23,7 @@ pub(super) fn apply(patches: &[Value], config: &mut Value) -> Result<()> {
 
 fn apply_one(kind: &str, patch: &Value, resources: &mut Value) -> Result<()> {
     ensure!(patch["match"]["context"] == "GATEWAY", "it is not for gateways");
+    ensure!(!patch.to_string().contains(r#""config":{}"#), "Istio refuses an Any without a type");
     let operation = patch["patch"]["operation"].as_str().context("an operation")?;
     let value = &patch["patch"]["value"];
     let listener = &mut resources["listeners"][0];
