@@ -112,8 +112,8 @@ impl Regression {
         if is_same { self.slopes } else { self.moments.slopes(prior_per_token) }
     }
 
-    /// Whether a server can have read the sample's tokens in its time, at most [`MAX_CHANGE`] times as fast as
-    /// the prior. Otherwise it has read fewer: it had them cached, or refused other requests whose prompts
+    /// Whether a server can have read the sample's tokens in its time, at most [`MAX_CHANGE`] times as fast
+    /// as the prior. Otherwise it has read fewer: it had them cached, or refused other requests whose prompts
     /// were too long.
     pub(super) fn is_plausible(&self, sample: &Sample) -> bool {
         sample.milliseconds >= sample.tokens * self.prior_per_token / MAX_CHANGE

@@ -114,8 +114,7 @@ fn values(of_run: impl Iterator<Item = f64>) -> Values {
 fn for_each_run(mut candidates: &[usize], mut slots: &mut [f64], write: impl Fn(usize, &mut [f64])) {
     while let Some(&first) = candidates.first() {
         let next = candidates.get(..MAX_RUN).unwrap_or(candidates);
-        // In the pool's order, so that the last one shows whether all follow each other, as they nearly always
-        // do.
+        // In the pool's order, so that the last one shows whether all follow each other: nearly always.
         let run = if next.last() == Some(&(first + next.len() - 1)) {
             next.len()
         } else {
