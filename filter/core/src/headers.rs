@@ -15,6 +15,8 @@ pub struct HeaderList {
 }
 
 /// The bit of a name, in any case: of its length, its first byte and its last one.
+// Inlined, so that the bit of a name in the code is a constant.
+#[inline]
 fn bit(name: &[u8]) -> u64 {
     let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, u8::to_ascii_lowercase));
     1 << ((name.len() + 7 * letter(name.first()) + 31 * letter(name.last())) % 64)
@@ -69,8 +71,15 @@ impl HeaderList {
     }
 
     /// Whether there is a header of this name, in any case.
+    #[inline]
     pub fn has(&self, name: &str) -> bool {
-        self.find(name, &mut ListPlace::default()).is_some()
+        self.may_have(name) && self.find(name, &mut ListPlace::default()).is_some()
+    }
+
+    /// Whether a header may have this name.
+    #[inline]
+    fn may_have(&self, name: &str) -> bool {
+        self.bits & bit(name.as_bytes()) != 0
     }
 
     /// The values under a name, in any case, in their order.
@@ -85,9 +94,6 @@ impl HeaderList {
     // touches.
     #[inline(never)]
     fn find(&self, name: &str, place: &mut ListPlace) -> Option<&[u8]> {
-        if self.bits & bit(name.as_bytes()) == 0 {
-            return None;
-        }
         let mut start = place.start;
         for (passed, &(name_length, value_length)) in self.lengths.get(place.header..)?.iter().enumerate() {
             let middle = start + name_length;
@@ -137,13 +143,20 @@ impl Default for Headers<'_> {
 
 impl<'a> Headers<'a> {
     /// The first value under this name (in any case) that is text and not empty.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&'a str> {
+        if self.0.may_have(name) { self.first_text(name) } else { None }
+    }
+
+    #[inline(never)]
+    fn first_text(&self, name: &str) -> Option<&'a str> {
         self.texts(name).find(|value| !value.is_empty())
     }
 
     /// The value under the first of two names that has one: a header and its older spelling.
-    pub fn get_either(&self, names: [&str; 2]) -> Option<&'a str> {
-        names.into_iter().find_map(|name| self.get(name))
+    #[inline]
+    pub fn get_either(&self, [newer, older]: [&str; 2]) -> Option<&'a str> {
+        self.get(newer).or_else(|| self.get(older))
     }
 
     /// Whether a `Prefer` header (RFC 7240) has this preference without a value, in any case and whatever its

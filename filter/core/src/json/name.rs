@@ -43,6 +43,11 @@ impl<'a> Name<'a> {
         Name::new(Str::copied(name))
     }
 
+    /// Whether the body spells it without escapes.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.0, Spelling::Plain(_))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Spelling::Plain(name) => name.as_bytes(),

@@ -5,6 +5,7 @@
 //! error behind it is found too, and takes precedence as it does in the EPP, which decodes the whole text
 //! first.
 
+use core::ops::Range;
 use std::borrow::Cow;
 
 use super::number::{Number, short_integer};
@@ -323,6 +324,18 @@ pub(crate) fn key<'a>(object: &mut Object<'_, 'a>) -> Result<Option<Name<'a>>> {
 /// The value of the member whose key was just read.
 pub(crate) fn value<'a, R: Reader<'a>>(object: &mut Object<'_, 'a>, reader: R) -> Result<R::Value> {
     object.at_value()?.value(reader)
+}
+
+/// The same, with the offsets of the value in the text.
+pub(crate) fn value_and_place<'a, R: Reader<'a>>(
+    object: &mut Object<'_, 'a>,
+    reader: R,
+) -> Result<(R::Value, Range<usize>)> {
+    let parser = object.at_value()?;
+    let first = parser.token();
+    let start = parser.at;
+    let value = parser.value_of(first, reader)?;
+    Ok((value, start..parser.at))
 }
 
 /// The array's next element.

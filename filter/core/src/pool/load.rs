@@ -7,7 +7,7 @@ use core::ops::{AddAssign, SubAssign};
 /// of Llama 4 Maverick.
 pub const MAX_REQUEST_TOKENS: u64 = 1 << 20;
 
-/// Load in flight at one endpoint. Sums and differences saturate.
+/// Load in flight at one endpoint. Sums saturate at 2⁶³ − 1, differences at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Requests sent and not finished.
@@ -17,6 +17,10 @@ pub struct Load {
 }
 
 impl Load {
+    /// Maximum number of requests, and of tokens, in a sum: a signed number holds it, which processors turn
+    /// into a float by one instruction.
+    const MAX: u64 = u64::MAX / 2;
+
     /// The smaller of each.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { requests: self.requests.min(other.requests), tokens: self.tokens.min(other.tokens) }
@@ -25,8 +29,8 @@ impl Load {
 
 impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
-        self.requests = self.requests.saturating_add(other.requests);
-        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.requests = self.requests.saturating_add(other.requests).min(Self::MAX);
+        self.tokens = self.tokens.saturating_add(other.tokens).min(Self::MAX);
     }
 }
 

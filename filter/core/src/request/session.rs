@@ -125,7 +125,7 @@ impl SessionName {
 
     /// The name in the headers that clients send without a configuration.
     pub(crate) fn in_headers(headers: Headers<'_>) -> Option<Self> {
-        HEADERS.into_iter().find_map(|(session, part, source)| {
+        HEADERS.iter().find_map(|&(session, part, source)| {
             Self::of(source, headers.get(session)?, part.and_then(|part| headers.get(part)))
         })
     }

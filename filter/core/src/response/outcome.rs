@@ -38,9 +38,8 @@ pub enum RequestKind {
 const GENERATING: [&str; 2] = ["/audio/", "/images/"];
 
 impl RequestKind {
-    /// The kind of a request to this API at this path.
+    /// The kind of a request to this API at this path, which is without its query.
     pub fn of(api: Api, path: &str, has_body: bool) -> Self {
-        let path = path.split('?').next().unwrap_or_default();
         let is_rendering = path.trim_end_matches('/').ends_with("/render");
         let is_generation = api.is_generation()
             || api == Api::ModelOnly && GENERATING.iter().any(|segment| path.contains(segment));
@@ -136,8 +135,8 @@ mod tests {
         let kind = |api, path, has_body| RequestKind::of(api, path, has_body);
         for (api, path, expected) in [
             (Api::Chat, "/v1/chat/completions", RequestKind::Generation),
-            (Api::Chat, "/v1/chat/completions/render/?a=b", RequestKind::OtherWork),
-            (Api::Completions, "/v1/completions?x=/render", RequestKind::Generation),
+            (Api::Chat, "/v1/chat/completions/render/", RequestKind::OtherWork),
+            (Api::Completions, "/v1/completions", RequestKind::Generation),
             (Api::Responses, "/v1/responses", RequestKind::Generation),
             (Api::Messages, "/v1/messages", RequestKind::Generation),
             (Api::SglangGenerate, "/generate", RequestKind::Generation),

@@ -443,6 +443,18 @@ impl Exchange {
         }
     }
 
+    /// Whether [`end`](Self::end) would change nothing, as after the end of a response.
+    pub fn has_ended(&self) -> bool {
+        let Self { held, record, place, response, assignment, .. } = self;
+        held.is_none()
+            && record.is_none()
+            && place.ticket.is_none()
+            && response.served.is_none()
+            && (response.usage.is_none() || assignment.usage_predictions.is_empty())
+            && assignment.loads.is_empty()
+            && assignment.expectations.is_empty()
+    }
+
     /// The same for a shell that has a clock: the time is read only for a request that is recorded.
     pub fn end_at(
         &mut self,

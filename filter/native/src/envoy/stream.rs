@@ -458,6 +458,9 @@ impl Stream {
 impl Drop for Picking {
     /// Ends the exchange. Every request with a picker leads here, also without a complete response.
     fn drop(&mut self) {
+        if self.exchange.has_ended() {
+            return;
+        }
         let worker = self.taken_by.as_ref().unwrap_or(&self.worker);
         self.exchange.end_at(&mut worker.lock(), || Ok(clock::now()));
     }

@@ -38,7 +38,7 @@ use crate::rng::Rng;
 
 /// Drops candidates.
 pub trait Filter: Debug + Send + Sync {
-    /// Keeps in `candidates` (endpoint indices) those that may be picked.
+    /// Keeps in `candidates` (endpoint indices) those that may be picked, in their order.
     fn filter(&self, cycle: &Cycle<'_>, candidates: &mut Vec<usize>, rng: &mut dyn Rng);
 
     /// Whether an endpoint that it drops could not serve the request, however idle it is.

@@ -47,8 +47,8 @@ use crate::input::cycle::Cycle;
 
 /// Rates candidates.
 pub trait Scorer: Debug + Send + Sync {
-    /// Writes one score for each of `candidates` (endpoint indices) into `scores`, which has the same length
-    /// and holds zeros. A score is 0..=1, higher is better; the profile clamps others.
+    /// Writes one score for each of `candidates` (endpoint indices in the pool's order) into `scores`, which
+    /// has the same length and holds zeros. A score is 0..=1, higher is better; the profile clamps others.
     fn score(&self, cycle: &Cycle<'_>, candidates: &[usize], scores: &mut [f64]);
 
     /// Terms of the score of one of `candidates`, for an explanation; `None`: the score says all.

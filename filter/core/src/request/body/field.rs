@@ -9,16 +9,14 @@ use crate::json::{self, Array, Number, Object, Reader, Str, pass_array, pass_obj
 use crate::request::prompt::Text;
 
 /// One body while it is read.
-pub(super) struct Scope<'c, 'a> {
-    /// The whole body.
-    pub(super) text: &'a str,
+pub(super) struct Scope<'c> {
     pub(super) options: &'c Options<'c>,
     fault: Cell<Option<Fault>>,
 }
 
-impl<'c, 'a> Scope<'c, 'a> {
-    pub(super) fn new(text: &'a str, options: &'c Options<'c>) -> Self {
-        Self { text, options, fault: Cell::new(None) }
+impl<'c> Scope<'c> {
+    pub(super) fn new(options: &'c Options<'c>) -> Self {
+        Self { options, fault: Cell::new(None) }
     }
 
     /// Notes that the body breaks a rule; the first fault counts.
@@ -31,37 +29,37 @@ impl<'c, 'a> Scope<'c, 'a> {
         self.fault.take()
     }
 
-    pub(super) fn text_of(&self, value: Str<'a, '_>) -> Text<'a> {
+    pub(super) fn text_of<'a>(&self, value: Str<'a, '_>) -> Text<'a> {
         Text::of_string(value, self.options.keep_bytes)
     }
 
-    fn json_of(&self, value: Str<'a, '_>) -> Option<Text<'a>> {
+    fn json_of<'a>(&self, value: Str<'a, '_>) -> Option<Text<'a>> {
         let mut json = JsonText::new(self.options.keep_bytes);
         json.string(&value);
         Some(json.finish()).filter(|_| !value.is_empty())
     }
 
     /// Reads a part of the prompt, or null for the empty text.
-    pub(super) fn text(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Text<'a>> {
+    pub(super) fn text<'a>(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Text<'a>> {
         StringField { scope: self, rule, take: Self::text_of }
     }
 
     /// Reads a string and encodes it as JSON; the empty string is none.
-    pub(super) fn json(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Text<'a>>> {
+    pub(super) fn json<'a>(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Text<'a>>> {
         StringField { scope: self, rule, take: Self::json_of }
     }
 
     /// Reads a string that is kept whole, or null for none.
-    pub(super) fn name(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Cow<'a, str>>> {
+    pub(super) fn name<'a>(&self, rule: &'static str) -> StringField<'_, 'c, 'a, Option<Cow<'a, str>>> {
         StringField { scope: self, rule, take: |_, value| Some(value.into_cow()) }
     }
 }
 
 /// A string, or null for the default; a value of another type breaks `rule`.
 pub(super) struct StringField<'s, 'c, 'a, T> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+    pub(super) scope: &'s Scope<'c>,
     pub(super) rule: &'static str,
-    pub(super) take: fn(&Scope<'c, 'a>, Str<'a, '_>) -> T,
+    pub(super) take: fn(&Scope<'c>, Str<'a, '_>) -> T,
 }
 
 impl<'a, T: Default> Reader<'a> for StringField<'_, '_, 'a, T> {
@@ -97,12 +95,12 @@ impl<'a> Reader<'a> for IfString {
 }
 
 /// Whether the value is `true`.
-pub(super) struct IsTrue<'s, 'c, 'a> {
+pub(super) struct IsTrue<'s, 'c> {
     /// The body that is at fault if the value is not a boolean, for an API that refuses such a body.
-    pub(super) strict: Option<&'s Scope<'c, 'a>>,
+    pub(super) strict: Option<&'s Scope<'c>>,
 }
 
-impl Reader<'_> for IsTrue<'_, '_, '_> {
+impl Reader<'_> for IsTrue<'_, '_> {
     type Value = bool;
 
     fn other(self) -> bool {
@@ -155,13 +153,13 @@ pub(super) enum Kind {
 }
 
 /// A field that the rules do not use: the EPP still refuses it when it is neither null nor of this kind.
-pub(super) struct Typed<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+pub(super) struct Typed<'s, 'c> {
+    pub(super) scope: &'s Scope<'c>,
     pub(super) kind: Kind,
     pub(super) rule: &'static str,
 }
 
-impl Typed<'_, '_, '_> {
+impl Typed<'_, '_> {
     fn check(self, kind: Kind) {
         if self.kind != kind {
             self.scope.fault(Fault::Field(self.rule));
@@ -169,7 +167,7 @@ impl Typed<'_, '_, '_> {
     }
 }
 
-impl<'a> Reader<'a> for Typed<'_, '_, 'a> {
+impl<'a> Reader<'a> for Typed<'_, '_> {
     type Value = ();
 
     fn other(self) {

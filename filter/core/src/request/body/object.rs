@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::field::{IfString, IsTrue, Scope};
 use super::message::Messages;
 use super::{Body, Fault, Options, Parser};
-use crate::json::{self, Array, Number, Object, Pass, Reader, Str, key, pass_array, value};
+use crate::json::{self, Array, Number, Object, Pass, Reader, Str, key, pass_array, value, value_and_place};
 use crate::request::prompt::Prompt;
 use crate::request::session::{MetadataReader, NameReader, SessionName, SessionSource};
 use crate::request::stored::ServerState;
@@ -20,12 +20,7 @@ pub(super) trait Format<'a>: Default {
 
     /// Reads the value of the member `name`, which is not common to all APIs. `name` is borrowed from the
     /// body unless it is spelled with escapes.
-    fn member(
-        &mut self,
-        _name: &str,
-        object: &mut Object<'_, 'a>,
-        _scope: &Scope<'_, 'a>,
-    ) -> json::Result<()> {
+    fn member(&mut self, _name: &str, object: &mut Object<'_, 'a>, _scope: &Scope<'_>) -> json::Result<()> {
         value(object, Pass)
     }
 
@@ -45,7 +40,7 @@ pub(super) trait Format<'a>: Default {
     }
 
     /// The prompt; `None` if a required field is missing.
-    fn prompt(self, _scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, _scope: &Scope<'_>) -> Option<Prompt<'a>> {
         Some(Prompt::default())
     }
 
@@ -154,7 +149,7 @@ pub(super) fn read_parts<'a, F: Format<'a>>(
     text: &'a str,
     options: &Options<'_>,
 ) -> Result<Parts<'a>, Refusal> {
-    let scope = Scope::new(text, options);
+    let scope = Scope::new(options);
     let top = Top { scope: &scope, body: Body::default(), fields: F::default() };
     let read = json::read(text, top);
     let (mut body, mut fields) = read.and_then(|top| top).map_err(Refusal::NotAnObject)?;
@@ -174,7 +169,7 @@ pub(super) fn read_parts<'a, F: Format<'a>>(
 
 /// Reads the object of a body. JSON of another type is refused after reading, with the name of the type.
 struct Top<'s, 'c, 'a, F> {
-    scope: &'s Scope<'c, 'a>,
+    scope: &'s Scope<'c>,
     body: Body<'a>,
     fields: F,
 }
@@ -224,13 +219,13 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "model" if F::RULES.model != Model::Unread => {
-                    let model = value(&mut object, IfString)?;
+                    let (model, place) = value_and_place(&mut object, IfString)?;
                     body.model = model.filter(|model| !model.is_empty());
-                    body.model_span = json::span_of_member(scope.text, &name);
+                    body.model_span = name.is_plain().then_some(place);
                 }
                 "priority" => {
-                    value(&mut object, Pass)?;
-                    body.priority_span = json::span_of_member(scope.text, &name);
+                    let ((), place) = value_and_place(&mut object, Pass)?;
+                    body.priority_span = name.is_plain().then_some(place);
                 }
                 "stream" => {
                     let strict = F::RULES.checks_stream.then_some(scope);

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::slopes::{Moments, Sample, Slopes};
+use super::slopes::{Regression, Sample};
 
 /// Share of the predictions that hold when they are multiplied with a [`Margin`]: nine of ten admitted
 /// requests are meant to keep their limits (measured: `docs/benchmarks/2026-11-24-simulation.md`).
@@ -36,9 +36,7 @@ pub(super) struct Outcome {
 #[derive(Debug)]
 pub struct Calibration {
     /// The times of a token after the first, over the requests in flight.
-    tokens: Moments,
-    /// The slopes of these moments.
-    token_slopes: Slopes,
+    tokens: Regression,
     /// The margin of predicted times to the first output, or to the end of the response.
     margin: Margin,
     /// The margin of predicted times of a token.
@@ -49,8 +47,7 @@ impl Calibration {
     /// The values before the first response.
     pub(super) fn new() -> Self {
         Self {
-            tokens: Moments::default(),
-            token_slopes: Slopes::before(NO_TOKENS),
+            tokens: Regression::new(NO_TOKENS),
             margin: Margin::default(),
             token_margin: Margin::default(),
         }
@@ -59,7 +56,7 @@ impl Calibration {
     /// Milliseconds for each token after the first at an endpoint with this many other requests in flight, in
     /// the mean: the regression of the time to the first output, with nothing to read.
     pub fn token_time(&self, requests: f64) -> f64 {
-        self.token_slopes.predict(0.0, requests)
+        self.tokens.slopes().predict(0.0, requests)
     }
 
     /// The factor of predicted times to the first output, or to the end of the response, whichever is
@@ -81,8 +78,7 @@ impl Calibration {
     pub(super) fn learn_token(&mut self, token: &Sample) {
         let predicted = self.token_time(token.requests);
         self.token_margin.learn(Outcome { actual: token.milliseconds, predicted });
-        self.tokens.add(token, NO_TOKENS);
-        self.token_slopes = self.tokens.slopes(NO_TOKENS);
+        self.tokens.learn(token);
     }
 }
 

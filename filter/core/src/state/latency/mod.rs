@@ -16,7 +16,7 @@ pub use change::{CompleteResponse, Expectation};
 pub(crate) use change::{PredictedTimes, Sent};
 pub(crate) use columns::{CostColumns, CostRow, CostRows};
 pub use endpoint::{AtReading, EndpointState};
-pub use slopes::{Moments, Sample, Slopes};
+pub use slopes::{Sample, Slopes};
 
 use core::time::Duration;
 
@@ -26,6 +26,7 @@ use self::change::{LatencyChange, PredictedEnd};
 use self::columns::RowContext;
 use self::endpoint::NOTHING;
 use self::places::EndpointPlaces;
+use self::slopes::Regression;
 use self::speed::MeanSpeed;
 use super::{Observation, PluginState};
 use crate::pool::reading::Reading;
@@ -66,11 +67,8 @@ const SAME_READING: Duration = Duration::from_millis(25);
 /// what was learnt from responses and readings.
 #[derive(Debug)]
 pub struct LatencyState {
-    /// Milliseconds per token before the first sample.
-    prior: f64,
-    moments: Moments,
-    /// The slopes of these moments and this prior.
-    slopes: Slopes,
+    /// The milliseconds to a first output.
+    regression: Regression,
     endpoints: Vec<EndpointState>,
     /// The mean of the speeds of the endpoints.
     speed: MeanSpeed,
@@ -112,9 +110,7 @@ impl LatencyState {
     /// Nothing is known. `prior` are milliseconds per token.
     pub(crate) fn new(prior: f64) -> Self {
         Self {
-            prior,
-            moments: Moments::default(),
-            slopes: Slopes::before(prior),
+            regression: Regression::new(prior),
             endpoints: Vec::new(),
             speed: MeanSpeed::default(),
             places: EndpointPlaces::default(),
@@ -132,7 +128,7 @@ impl LatencyState {
     /// The milliseconds to a first output, as they were learnt from a prior.
     pub fn slopes(&self, prior: f64) -> Slopes {
         // The configuration may have changed since the state began.
-        if prior.to_bits() == self.prior.to_bits() { self.slopes } else { self.moments.slopes(prior) }
+        self.regression.slopes_from(prior)
     }
 
     /// Requests that a server works on at once; `None` if that is not known.
@@ -226,13 +222,12 @@ impl LatencyState {
         if let Some(outcome) = outcome {
             self.calibration.learn(outcome);
         }
-        if let Some(sample) = sample.filter(|sample| sample.is_plausible(self.prior)) {
-            let expected = self.slopes.predict(sample.tokens, sample.requests);
+        if let Some(sample) = sample.filter(|sample| self.regression.is_plausible(sample)) {
+            let expected = self.regression.slopes().predict(sample.tokens, sample.requests);
             if let Some(state) = self.endpoints.get_mut(endpoint) {
                 self.speed.learn(&mut state.speed, &sample, expected);
             }
-            self.moments.add(&sample, self.prior);
-            self.slopes = self.moments.slopes(self.prior);
+            self.regression.learn(&sample);
         }
     }
 

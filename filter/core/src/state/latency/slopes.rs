@@ -52,18 +52,9 @@ pub struct Sample {
     pub milliseconds: f64,
 }
 
-impl Sample {
-    /// Whether a server can have read the tokens in this time, at most [`MAX_CHANGE`] times as fast as the
-    /// prior. Otherwise it has read fewer: it had them cached, or refused other requests whose prompts were
-    /// too long.
-    pub(super) fn is_plausible(&self, prior_per_token: f64) -> bool {
-        self.milliseconds >= self.tokens * prior_per_token / MAX_CHANGE
-    }
-}
-
 /// Weighted sums over samples: all that a regression needs of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Moments {
+#[derive(Clone, Copy, Debug, Default)]
+struct Moments {
     weight: f64,
     x: f64,
     n: f64,
@@ -88,44 +79,76 @@ pub struct Slopes {
 }
 
 impl Slopes {
-    /// The slopes before the first sample.
-    pub(super) const fn before(prior_per_token: f64) -> Self {
-        Self { per_token: prior_per_token, per_request: PER_REQUEST, intercept: 0.0 }
-    }
-
     /// The predicted milliseconds, 0 or more.
     pub fn predict(&self, tokens: f64, requests: f64) -> f64 {
         (self.intercept + self.per_token * tokens + self.per_request * requests).max(0.0)
     }
 }
 
-impl Moments {
+/// Slopes that are learnt from samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Regression {
+    /// Milliseconds per token before the first sample.
+    prior_per_token: f64,
+    moments: Moments,
+    slopes: Slopes,
+}
+
+impl Regression {
+    /// The slopes before the first sample.
+    pub(super) fn new(prior_per_token: f64) -> Self {
+        let slopes = Slopes { per_token: prior_per_token, per_request: PER_REQUEST, intercept: 0.0 };
+        Self { prior_per_token, moments: Moments::default(), slopes }
+    }
+
+    /// The slopes that were learnt.
+    pub(super) fn slopes(&self) -> &Slopes {
+        &self.slopes
+    }
+
+    /// The slopes that would have been learnt from another prior.
+    pub(super) fn slopes_from(&self, prior_per_token: f64) -> Slopes {
+        let is_same = prior_per_token.to_bits() == self.prior_per_token.to_bits();
+        if is_same { self.slopes } else { self.moments.slopes(prior_per_token) }
+    }
+
+    /// Whether a server can have read the sample's tokens in its time, at most [`MAX_CHANGE`] times as fast
+    /// as the prior. Otherwise it has read fewer: it had them cached, or refused other requests whose prompts
+    /// were too long.
+    pub(super) fn is_plausible(&self, sample: &Sample) -> bool {
+        sample.milliseconds >= sample.tokens * self.prior_per_token / MAX_CHANGE
+    }
+
     /// Takes in a response. Its weight is 1 for a short predicted time and falls with the square of a long
     /// one.
-    pub fn add(&mut self, sample: &Sample, prior_per_token: f64) {
+    pub(super) fn learn(&mut self, sample: &Sample) {
         let &Sample { tokens: x, requests: n, milliseconds } = sample;
-        let predicted = self.slopes(prior_per_token).predict(x, n);
+        let predicted = self.slopes.predict(x, n);
         let y = milliseconds.min(MAX_FACTOR * predicted.max(SHORT));
         let w = (predicted / HALF_WEIGHT).mul_add(predicted / HALF_WEIGHT, 1.0).recip();
+        let Moments { weight, x: sum_x, n: sum_n, y: sum_y, xx, xn, nn, xy, ny } = &mut self.moments;
         let sums = [
-            (&mut self.weight, 1.0),
-            (&mut self.x, x),
-            (&mut self.n, n),
-            (&mut self.y, y),
-            (&mut self.xx, x * x),
-            (&mut self.xn, x * n),
-            (&mut self.nn, n * n),
-            (&mut self.xy, x * y),
-            (&mut self.ny, n * y),
+            (weight, 1.0),
+            (sum_x, x),
+            (sum_n, n),
+            (sum_y, y),
+            (xx, x * x),
+            (xn, x * n),
+            (nn, n * n),
+            (xy, x * y),
+            (ny, n * y),
         ];
         for (sum, value) in sums {
             *sum = *sum * KEPT + w * value;
         }
+        self.slopes = self.moments.slopes(self.prior_per_token);
     }
+}
 
+impl Moments {
     /// The ridge regression with an intercept: the slopes that fit the samples best, drawn towards the prior
     /// as much as if it had been seen with the weight of [`PRIOR`].
-    pub fn slopes(&self, prior_per_token: f64) -> Slopes {
+    fn slopes(&self, prior_per_token: f64) -> Slopes {
         let Self { weight, x, n, y, xx, xn, nn, xy, ny } = *self;
         let share = if weight > 0.0 { weight.recip() } else { 0.0 };
         // Sums around the means: the intercept takes those.
@@ -168,20 +191,20 @@ mod tests {
     #[test]
     fn the_prior_is_the_first_prediction() {
         let slopes = Moments::default().slopes(PRIOR_PER_TOKEN);
-        assert_eq!(slopes, Slopes::before(PRIOR_PER_TOKEN));
+        assert_eq!(slopes, *Regression::new(PRIOR_PER_TOKEN).slopes());
         assert_eq!(slopes, Slopes { per_token: 0.125, per_request: 0.1, intercept: 0.0 });
         assert_near(&[slopes.predict(800.0, 10.0)], &[101.0]);
     }
 
     /// The slopes after this many responses of servers that take 8 ms, 0.053 ms a token and 0.4 ms a request.
     fn learn(prior: f64, count: usize) -> Slopes {
-        let mut moments = Moments::default();
+        let mut regression = Regression::new(prior);
         let mut rng = SplitMix64::new(7);
         for _ in 0..count {
             let (x, n) = (rng.unit() * 1_500.0, rng.unit() * 12.0);
-            moments.add(&sample(x, n, 8.0 + 0.053 * x + 0.4 * n), prior);
+            regression.learn(&sample(x, n, 8.0 + 0.053 * x + 0.4 * n));
         }
-        moments.slopes(prior)
+        *regression.slopes()
     }
 
     #[test]
@@ -196,30 +219,30 @@ mod tests {
 
     #[test]
     fn slopes_stay_within_their_bounds() {
-        let mut moments = Moments::default();
+        let mut regression = Regression::new(PRIOR_PER_TOKEN);
         for n in 0..2_000 {
-            moments.add(&sample(f64::from(n % 100), 0.0, 0.0), PRIOR_PER_TOKEN);
+            regression.learn(&sample(f64::from(n % 100), 0.0, 0.0));
         }
-        assert!(moments.slopes(PRIOR_PER_TOKEN).per_token >= PRIOR_PER_TOKEN / 20.0);
-        assert!(moments.slopes(PRIOR_PER_TOKEN).per_request >= 0.0);
-        let mut moments = Moments::default();
+        assert!(regression.slopes().per_token >= PRIOR_PER_TOKEN / 20.0);
+        assert!(regression.slopes().per_request >= 0.0);
+        let mut regression = Regression::new(1e-6);
         for n in 0..20_000 {
-            moments.add(&sample(f64::from(n % 10), f64::from(n % 7), 1e9 * f64::from(n % 7)), 1e-6);
+            regression.learn(&sample(f64::from(n % 10), f64::from(n % 7), 1e9 * f64::from(n % 7)));
         }
-        let Slopes { per_token, per_request, .. } = moments.slopes(1e-6);
+        let Slopes { per_token, per_request, .. } = *regression.slopes();
         assert!(per_token <= 20e-6 && per_request <= 5.0, "{per_token} {per_request}");
     }
 
     #[test]
     fn one_response_that_took_a_minute_changes_little() {
-        let mut moments = Moments::default();
+        let mut regression = Regression::new(PRIOR_PER_TOKEN);
         for n in 0..500 {
             let x = f64::from(n % 50) * 20.0;
-            moments.add(&sample(x, 3.0, 0.125 * x), PRIOR_PER_TOKEN);
+            regression.learn(&sample(x, 3.0, 0.125 * x));
         }
-        let before = moments.slopes(PRIOR_PER_TOKEN).predict(500.0, 3.0);
-        moments.add(&sample(500.0, 3.0, 60_000.0), PRIOR_PER_TOKEN);
-        let after = moments.slopes(PRIOR_PER_TOKEN).predict(500.0, 3.0);
+        let before = regression.slopes().predict(500.0, 3.0);
+        regression.learn(&sample(500.0, 3.0, 60_000.0));
+        let after = regression.slopes().predict(500.0, 3.0);
         assert!((after - before).abs() < 1.0, "{before} {after}");
     }
 
@@ -228,11 +251,11 @@ mod tests {
         fn slopes_are_finite_and_bounded_whatever_the_samples(
             samples in vec((0.0..1e7_f64, 0.0..1e5_f64, 0.0..1e7_f64), 0..200),
         ) {
-            let mut moments = Moments::default();
+            let mut regression = Regression::new(PRIOR_PER_TOKEN);
             for (tokens, requests, milliseconds) in samples {
-                moments.add(&sample(tokens, requests, milliseconds), PRIOR_PER_TOKEN);
+                regression.learn(&sample(tokens, requests, milliseconds));
             }
-            let slopes = moments.slopes(PRIOR_PER_TOKEN);
+            let slopes = regression.slopes();
             prop_assert!((PRIOR_PER_TOKEN / 20.0..=PRIOR_PER_TOKEN * 20.0).contains(&slopes.per_token));
             prop_assert!((0.0..=5.0).contains(&slopes.per_request));
             prop_assert!(slopes.intercept.is_finite());

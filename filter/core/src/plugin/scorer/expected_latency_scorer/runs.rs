@@ -18,6 +18,7 @@ type Values = [f64; MAX_RUN];
 impl Costs<'_> {
     /// Writes the scores of the candidates.
     pub(super) fn score(&mut self, candidates: &[usize], scores: &mut [f64]) {
+        debug_assert!(candidates.is_sorted(), "candidates are in the pool's order");
         // The slots of the scores hold the requests until their mean is known.
         for_each_run(candidates, scores, |first, slots| self.write_requests(first, slots));
         self.compare(scores);
@@ -31,7 +32,8 @@ impl Costs<'_> {
             slots.iter_mut().zip(run).for_each(|(slot, endpoint)| *slot = self.requests(endpoint));
             return;
         };
-        let counted = values(loads.iter().map(|load| load.requests as f64));
+        // Sums of loads are less than 2⁶³, and a signed number becomes a float by fewer instructions.
+        let counted = values(loads.iter().map(|load| load.requests.cast_signed() as f64));
         let mut known = counted;
         self.subtract_deferred(first, &mut known, |load| load.requests);
         for (at, ((slot, &counted), &known)) in slots.iter_mut().zip(&counted).zip(&known).enumerate() {
@@ -49,7 +51,7 @@ impl Costs<'_> {
                 .for_each(|(slot, endpoint)| *slot = self.terms(endpoint, *slot).score());
             return;
         };
-        let mut tokens = values(loads.iter().map(|load| load.tokens as f64));
+        let mut tokens = values(loads.iter().map(|load| load.tokens.cast_signed() as f64));
         self.subtract_deferred(first, &mut tokens, |load| load.tokens);
         let (uncached, adapter) = (self.uncached_of(run.clone()), self.adapter_waits_of(run));
         let inputs = tokens.iter().zip(&uncached).zip(&adapter);
@@ -109,16 +111,14 @@ fn values(of_run: impl Iterator<Item = f64>) -> Values {
 
 /// Calls `write` with the first endpoint of each run of candidates that follow each other in the pool, and
 /// with their slots.
-fn for_each_run(candidates: &[usize], mut slots: &mut [f64], write: impl Fn(usize, &mut [f64])) {
-    let mut candidates = candidates;
+fn for_each_run(mut candidates: &[usize], mut slots: &mut [f64], write: impl Fn(usize, &mut [f64])) {
     while let Some(&first) = candidates.first() {
         let next = candidates.get(..MAX_RUN).unwrap_or(candidates);
-        let follow = next.iter().zip(first..).map(|(&endpoint, expected)| endpoint == expected);
-        // Nearly always all do, which is faster to see without a branch for each.
-        let run = if follow.clone().fold(true, |all, follows| all & follows) {
+        // In the pool's order, so that the last one shows whether all follow each other: nearly always.
+        let run = if next.last() == Some(&(first + next.len() - 1)) {
             next.len()
         } else {
-            follow.take_while(|&follows| follows).count()
+            next.iter().zip(first..).take_while(|&(&endpoint, expected)| endpoint == expected).count()
         };
         let Some((part, later)) = take(&mut slots).split_at_mut_checked(run) else { return };
         write(first, part);

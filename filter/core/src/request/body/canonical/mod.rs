@@ -14,7 +14,7 @@ use crate::request::body::field::Scope;
 use crate::request::prompt::Text;
 
 /// Reads the value of the member whose key was just read.
-pub(super) fn member<'a>(object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<Text<'a>> {
+pub(super) fn member<'a>(object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<Text<'a>> {
     // Four bytes distinguish null, arrays and others.
     let mut kept = Kept::new(scope.options.keep_bytes.max(4));
     let bytes = value(object, Canonical { kept: &mut kept })?;

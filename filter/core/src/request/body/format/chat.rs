@@ -25,7 +25,7 @@ impl<'a> Format<'a> for Chat<'a> {
         ..Rules::new(Parser::OpenAi, &["chat/completions", "chat/completions/render"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         // The EPP decodes some fields for other tokenizers, and so refuses a wrong type in them.
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
@@ -48,7 +48,7 @@ impl<'a> Format<'a> for Chat<'a> {
         self.max_completion_tokens.or(self.max_tokens)
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let messages = self.messages?;
         let Some(tools) = self.tools else { return Some(Prompt::one(messages)) };
         let mut pieces = Pieces::new(scope.options.keep_bytes);
@@ -59,7 +59,7 @@ impl<'a> Format<'a> for Chat<'a> {
 }
 
 /// The text of the tools; `None` if there are none.
-fn tools<'a>(tools: Text<'a>, scope: &Scope<'_, 'a>) -> Option<Text<'a>> {
+fn tools<'a>(tools: Text<'a>, scope: &Scope<'_>) -> Option<Text<'a>> {
     if canonical::is_null(&tools) || canonical::is_empty_array(&tools) {
         return None;
     }
@@ -82,12 +82,7 @@ impl Default for Content<'_> {
 }
 
 impl<'a> MessageContent<'a> for Content<'a> {
-    fn member(
-        &mut self,
-        name: &str,
-        message: &mut Object<'_, 'a>,
-        scope: &Scope<'_, 'a>,
-    ) -> json::Result<()> {
+    fn member(&mut self, name: &str, message: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "content" => *self = value(message, ChatContentReader { scope })?,
             "tool_calls" => {
@@ -107,11 +102,11 @@ impl<'a> MessageContent<'a> for Content<'a> {
     }
 }
 
-struct ChatContentReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct ChatContentReader<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for ChatContentReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for ChatContentReader<'_, '_> {
     type Value = Content<'a>;
 
     fn other(self) -> Self::Value {
@@ -137,7 +132,7 @@ impl<'a> Reader<'a> for ChatContentReader<'_, '_, 'a> {
 
 /// One block of a message's content.
 pub(super) struct Block<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+    pub(super) scope: &'s Scope<'c>,
     pub(super) pieces: &'s mut Pieces<'a>,
 }
 
@@ -228,12 +223,12 @@ impl Asset<'_> {
     }
 }
 
-struct AssetReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct AssetReader<'s, 'c> {
+    scope: &'s Scope<'c>,
     fields: &'static [&'static str],
 }
 
-impl<'a> Reader<'a> for AssetReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for AssetReader<'_, '_> {
     type Value = Asset<'a>;
 
     fn other(self) -> Self::Value {

@@ -20,7 +20,7 @@ impl<'a> Format<'a> for ChatBatch<'a> {
     const RULES: Rules =
         Rules { model: Model::Optional, ..Rules::new(Parser::Passthrough, &["chat/completions/batch"]) };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "messages" => self.chats = value(object, Chats { scope })?,
             "max_tokens" => self.max_tokens = value(object, IfCount)?,
@@ -34,7 +34,7 @@ impl<'a> Format<'a> for ChatBatch<'a> {
         self.max_completion_tokens.or(self.max_tokens)
     }
 
-    fn prompt(self, _: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, _: &Scope<'_>) -> Option<Prompt<'a>> {
         self.chats.map(Prompt::of_list)
     }
 
@@ -46,11 +46,11 @@ impl<'a> Format<'a> for ChatBatch<'a> {
 }
 
 /// The chats of a batch; `None` if they are not an array.
-struct Chats<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct Chats<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for Chats<'_, '_, 'a> {
+impl<'a> Reader<'a> for Chats<'_, '_> {
     type Value = Option<PromptList<'a>>;
 
     fn other(self) -> Self::Value {

@@ -21,7 +21,7 @@ impl<'a> Format<'a> for Completions<'a> {
         ..Rules::new(Parser::OpenAi, &["completions", "completions/render"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "prompt" => {
                 self.prompt = value(object, GivenReader { scope, strings: Prompts::default() })?;
@@ -36,7 +36,7 @@ impl<'a> Format<'a> for Completions<'a> {
         self.max_tokens
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         self.prompt.map(|given| given.prompt(scope))
     }
 }
@@ -54,7 +54,7 @@ impl<'a> Format<'a> for Embeddings<'a> {
         ..Rules::new(Parser::OpenAi, &["embeddings"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "input" => self.input = value(object, GivenReader { scope, strings: Encoded::default() })?,
             "messages" if !scope.options.refuses_as_epp => {
@@ -65,7 +65,7 @@ impl<'a> Format<'a> for Embeddings<'a> {
         Ok(())
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let chat = self.messages.map(Prompt::one);
         self.input.map(|given| given.prompt(scope)).or(chat)
     }
@@ -84,7 +84,7 @@ impl<'a> Format<'a> for Images {
         ..Rules::new(Parser::OpenAi, &["images/generations"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         let typed = |kind| Typed { scope, kind, rule: "a field has the wrong type" };
         match name {
             "prompt" => {
@@ -98,7 +98,7 @@ impl<'a> Format<'a> for Images {
         Ok(())
     }
 
-    fn prompt(self, _: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, _: &Scope<'_>) -> Option<Prompt<'a>> {
         self.has_prompt.then(Prompt::default)
     }
 }

@@ -14,7 +14,7 @@ use crate::request::body::{Fault, Parser};
 use crate::request::prompt::{BYTES_PER_TOKEN, MAX_ITEMS, Pieces, Prompt};
 
 impl Ids {
-    fn prompt<'a>(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt<'a>(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         pieces.ids(self.ids, self.count);
         (self.count > 0).then(|| Prompt::one(pieces))
@@ -38,7 +38,7 @@ impl<'a> Format<'a> for Generate {
         ..Rules::new(Parser::VllmHttp, &["inference/v1/generate"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "token_ids" => self.ids = value(object, TokenIds { scope })?,
             "sampling_params" => self.max_tokens = value(object, Limit("max_tokens"))?,
@@ -52,7 +52,7 @@ impl<'a> Format<'a> for Generate {
         self.max_tokens
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         let Self { ids: Ids { ids, count }, features, .. } = self;
         pieces.ids(ids, count);
@@ -84,7 +84,7 @@ impl<'a> Format<'a> for SglangGenerate<'a> {
         ..Rules::new(Parser::SglangHttp, &["generate"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "input_ids" => self.ids = value(object, InputIds { scope })?,
             "sampling_params" => self.max_new_tokens = value(object, Limit("max_new_tokens"))?,
@@ -105,7 +105,7 @@ impl<'a> Format<'a> for SglangGenerate<'a> {
         self.extra_key.take()
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let ids = self.ids?;
         if ids.count == 0 {
             scope.fault(Fault::Field("input_ids cannot be empty"));
@@ -247,11 +247,11 @@ impl<'a> Reader<'a> for Count {
 }
 
 /// Integers from 0 to 2³²−1, in any spelling; the message names the first other element.
-struct TokenIds<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct TokenIds<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
+impl<'a> Reader<'a> for TokenIds<'_, '_> {
     type Value = Ids;
 
     fn other(self) -> Ids {
@@ -281,11 +281,11 @@ impl<'a> Reader<'a> for TokenIds<'_, '_, 'a> {
 }
 
 /// Integers from 0 to 2³²−1, spelled without fraction and exponent.
-struct InputIds<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct InputIds<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for InputIds<'_, '_, 'a> {
+impl<'a> Reader<'a> for InputIds<'_, '_> {
     type Value = Option<Ids>;
 
     fn other(self) -> Self::Value {

@@ -35,7 +35,7 @@ pub(super) enum Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    pub(super) fn prompt(self, scope: &Scope<'_, 'a>) -> Prompt<'a> {
+    pub(super) fn prompt(self, scope: &Scope<'_>) -> Prompt<'a> {
         let limit = scope.options.keep_bytes;
         let mut pieces = Pieces::new(limit);
         match self {
@@ -50,23 +50,23 @@ impl<'a> Given<'a> {
 /// Use of the strings of a prompt.
 pub(super) trait Strings<'a>: Default {
     /// Reads the only string, which is not in an array.
-    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a>;
+    fn only(text: Str<'a, '_>, scope: &Scope<'_>) -> Text<'a>;
 
     /// Reads the next string of an array.
-    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>);
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_>);
 
     /// The prompt of all strings of the array.
     fn given(self) -> Given<'a>;
 }
 
-pub(super) struct GivenReader<'s, 'c, 'a, S> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+pub(super) struct GivenReader<'s, 'c, S> {
+    pub(super) scope: &'s Scope<'c>,
     pub(super) strings: S,
 }
 
 const RULE: &str = "must be a string, an array of strings, an array of token ids, or an array of such arrays";
 
-impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, 'a, S> {
+impl<'a, S: Strings<'a>> Reader<'a> for GivenReader<'_, '_, S> {
     type Value = Option<Given<'a>>;
 
     fn other(self) -> Self::Value {
@@ -132,7 +132,7 @@ pub(super) struct Several<'a> {
 }
 
 impl<'a> Several<'a> {
-    fn new(scope: &Scope<'_, 'a>) -> Self {
+    fn new(scope: &Scope<'_>) -> Self {
         let limit = scope.options.keep_bytes;
         Self { parts: Vec::new(), count: 0, tokens: 0, limit, room: limit.saturating_mul(WHOLE_PROMPTS) }
     }
@@ -158,11 +158,11 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Strings<'a> for Prompts<'a> {
-    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a> {
+    fn only(text: Str<'a, '_>, scope: &Scope<'_>) -> Text<'a> {
         scope.text_of(text)
     }
 
-    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>) {
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_>) {
         let text = scope.text_of(text);
         let tokens = text.bytes.div_ceil(BYTES_PER_TOKEN as u64);
         self.several.get_or_insert_with(|| Several::new(scope)).add(Part::Text(text), tokens);
@@ -180,7 +180,7 @@ pub(super) struct Encoded {
 }
 
 impl<'a> Strings<'a> for Encoded {
-    fn only(text: Str<'a, '_>, scope: &Scope<'_, 'a>) -> Text<'a> {
+    fn only(text: Str<'a, '_>, scope: &Scope<'_>) -> Text<'a> {
         let mut json = JsonText::new(scope.options.keep_bytes);
         json.json(r#"{"Raw":"#);
         json.string(&text);
@@ -188,7 +188,7 @@ impl<'a> Strings<'a> for Encoded {
         json.finish()
     }
 
-    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_, 'a>) {
+    fn add(&mut self, text: Str<'a, '_>, scope: &Scope<'_>) {
         let json = self.json.get_or_insert_with(|| JsonText::new(scope.options.keep_bytes));
         json.json(if json.is_empty() { r#"{"Raw":"","Strings":["# } else { "," });
         json.string(&text);
@@ -210,14 +210,14 @@ enum PromptElement {
     Other,
 }
 
-struct Element<'e, 's, 'c, 'a, S> {
-    scope: &'s Scope<'c, 'a>,
+struct Element<'e, 's, 'c, S> {
+    scope: &'s Scope<'c>,
     strings: &'e mut S,
     /// Maximum number of ids that are kept of an array of token ids.
     room: usize,
 }
 
-impl<'a, S: Strings<'a>> Reader<'a> for Element<'_, '_, '_, 'a, S> {
+impl<'a, S: Strings<'a>> Reader<'a> for Element<'_, '_, '_, S> {
     type Value = PromptElement;
 
     fn other(self) -> PromptElement {

@@ -28,7 +28,7 @@ impl<'a> Format<'a> for Responses<'a> {
         ..Rules::new(Parser::OpenAi, &["responses"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         let field = match name {
             "instructions" => &mut self.instructions,
             "tools" => &mut self.tools,
@@ -64,7 +64,7 @@ impl<'a> Format<'a> for Responses<'a> {
         ServerState { continues: self.previous.or(self.conversation), is_stored: !self.is_not_stored }
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let input = self.input?;
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         let fields = [
@@ -141,7 +141,7 @@ impl<'a> Format<'a> for Conversations<'a> {
         ..Rules::new(Parser::OpenAi, &["conversations"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "items" => self.items = value(object, Items { scope })?,
             "metadata" => {
@@ -156,18 +156,18 @@ impl<'a> Format<'a> for Conversations<'a> {
         ServerState { continues: None, is_stored: true }
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         pieces.text(self.items?);
         Some(Prompt::one(pieces))
     }
 }
 
-struct Items<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct Items<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for Items<'_, '_, 'a> {
+impl<'a> Reader<'a> for Items<'_, '_> {
     type Value = Option<Text<'a>>;
 
     fn other(self) -> Self::Value {
@@ -219,7 +219,7 @@ struct ItemFields<'a> {
 
 /// Reads into the fields of an empty item: in a hostile body every third byte may begin one.
 struct ItemReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+    scope: &'s Scope<'c>,
     fields: &'s mut ItemFields<'a>,
 }
 

@@ -10,26 +10,25 @@ use crate::request::prompt::{Pieces, Text};
 /// The content of a message, as an API has it.
 pub(super) trait MessageContent<'a>: Default {
     /// Reads a member of the message other than its role.
-    fn member(&mut self, name: &str, message: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>)
-    -> json::Result<()>;
+    fn member(&mut self, name: &str, message: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()>;
 
     /// Appends it to the prompt.
     fn append_to(self, pieces: &mut Pieces<'a>);
 }
 
 /// Reads the messages into parts of the prompt; `None` without a message.
-pub(super) struct MessageList<'s, 'c, 'a, C> {
-    scope: &'s Scope<'c, 'a>,
+pub(super) struct MessageList<'s, 'c, C> {
+    scope: &'s Scope<'c>,
     content: PhantomData<C>,
 }
 
-impl<'s, 'c, 'a, C> MessageList<'s, 'c, 'a, C> {
-    pub(super) fn new(scope: &'s Scope<'c, 'a>) -> Self {
+impl<'s, 'c, C> MessageList<'s, 'c, C> {
+    pub(super) fn new(scope: &'s Scope<'c>) -> Self {
         Self { scope, content: PhantomData }
     }
 }
 
-impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, 'a, C> {
+impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, C> {
     type Value = Option<Pieces<'a>>;
 
     fn other(self) -> Self::Value {
@@ -52,13 +51,13 @@ impl<'a, C: MessageContent<'a>> Reader<'a> for MessageList<'_, '_, 'a, C> {
 }
 
 struct ChatMessageReader<'s, 'c, 'a, C> {
-    scope: &'s Scope<'c, 'a>,
+    scope: &'s Scope<'c>,
     pieces: &'s mut Pieces<'a>,
     content: PhantomData<C>,
 }
 
 impl<'s, 'c, 'a, C> ChatMessageReader<'s, 'c, 'a, C> {
-    fn new(scope: &'s Scope<'c, 'a>, pieces: &'s mut Pieces<'a>) -> Self {
+    fn new(scope: &'s Scope<'c>, pieces: &'s mut Pieces<'a>) -> Self {
         Self { scope, pieces, content: PhantomData }
     }
 }

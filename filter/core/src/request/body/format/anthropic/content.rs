@@ -38,12 +38,7 @@ impl Default for Content<'_> {
 }
 
 impl<'a> MessageContent<'a> for Content<'a> {
-    fn member(
-        &mut self,
-        name: &str,
-        message: &mut Object<'_, 'a>,
-        scope: &Scope<'_, 'a>,
-    ) -> json::Result<()> {
+    fn member(&mut self, name: &str, message: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "content" => *self = value(message, ContentReader { scope, place: Place::Message })?,
             _ => value(message, Pass)?,
@@ -65,12 +60,12 @@ impl<'a> MessageContent<'a> for Content<'a> {
 }
 
 /// A string, or an array of blocks.
-pub(super) struct ContentReader<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+pub(super) struct ContentReader<'s, 'c> {
+    pub(super) scope: &'s Scope<'c>,
     pub(super) place: Place,
 }
 
-impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for ContentReader<'_, '_> {
     type Value = Content<'a>;
 
     fn other(self) -> Self::Value {
@@ -97,7 +92,7 @@ impl<'a> Reader<'a> for ContentReader<'_, '_, 'a> {
 
 /// Blocks while they are read.
 struct Blocks<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+    scope: &'s Scope<'c>,
     place: Place,
     pieces: Pieces<'a>,
     /// The images of a tool's result.
@@ -150,7 +145,7 @@ impl<'a> BlockFields<'a> {
         self.kind.as_deref().unwrap_or_default()
     }
 
-    fn append_to(self, pieces: &mut Pieces<'a>, scope: &Scope<'_, 'a>) {
+    fn append_to(self, pieces: &mut Pieces<'a>, scope: &Scope<'_>) {
         match self.kind() {
             "image" => self.source.append(pieces, scope),
             "thinking" => pieces.text(self.thinking),
@@ -170,7 +165,7 @@ impl<'a> BlockFields<'a> {
 }
 
 /// The text of a block. The kept part is long enough for the billing header to be recognized.
-fn block_text<'a>(scope: &Scope<'_, 'a>, text: Str<'a, '_>) -> Text<'a> {
+fn block_text<'a>(scope: &Scope<'_>, text: Str<'a, '_>) -> Text<'a> {
     Text::of_string(text, scope.options.keep_bytes.max(BILLING_HEADER.len()))
 }
 
@@ -261,7 +256,7 @@ impl ImageSource<'_> {
     }
 
     /// Appends an image of a message, identified by its URL or else its data.
-    pub(super) fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
+    pub(super) fn append(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_>) {
         let image = scope.options.media.image;
         if let Some(url) = self.url() {
             let tokens = image.of_image(url.len(), || resolution_of_data_url(url));
@@ -273,7 +268,7 @@ impl ImageSource<'_> {
     }
 
     /// Appends an image of a tool's result, identified by its URL; data become a data URL.
-    pub(super) fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_, '_>) {
+    pub(super) fn append_as_url(&self, pieces: &mut Pieces<'_>, scope: &Scope<'_>) {
         // A source of the type `url` has no image without one, even if it has data.
         if self.url().is_some() || self.kind.as_deref() == Some("url") {
             if self.url().is_some() {
@@ -293,11 +288,11 @@ impl ImageSource<'_> {
     }
 }
 
-pub(super) struct SourceReader<'s, 'c, 'a> {
-    pub(super) scope: &'s Scope<'c, 'a>,
+pub(super) struct SourceReader<'s, 'c> {
+    pub(super) scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for SourceReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for SourceReader<'_, '_> {
     type Value = ImageSource<'a>;
 
     fn other(self) -> Self::Value {

@@ -33,7 +33,7 @@ impl<'a> Format<'a> for Messages<'a> {
         ..Rules::new(Parser::Anthropic, &["messages"])
     };
 
-    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_, 'a>) -> json::Result<()> {
+    fn member(&mut self, name: &str, object: &mut Object<'_, 'a>, scope: &Scope<'_>) -> json::Result<()> {
         match name {
             "messages" => self.messages = value(object, MessageList::<Content<'_>>::new(scope))?,
             "system" => self.system = value(object, ContentReader { scope, place: Place::System })?,
@@ -48,7 +48,7 @@ impl<'a> Format<'a> for Messages<'a> {
         self.max_tokens
     }
 
-    fn prompt(self, scope: &Scope<'_, 'a>) -> Option<Prompt<'a>> {
+    fn prompt(self, scope: &Scope<'_>) -> Option<Prompt<'a>> {
         let messages = self.messages?;
         let mut pieces = Pieces::new(scope.options.keep_bytes);
         if let Some(tools) = self.tools {
@@ -61,11 +61,11 @@ impl<'a> Format<'a> for Messages<'a> {
 }
 
 /// An array of tools; its JSON, or `None` if it is empty.
-struct Tools<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct Tools<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
+impl<'a> Reader<'a> for Tools<'_, '_> {
     type Value = Option<Text<'a>>;
 
     fn other(self) -> Self::Value {
@@ -93,13 +93,13 @@ impl<'a> Reader<'a> for Tools<'_, '_, 'a> {
 }
 
 /// Appends a tool to `json`, after `start`.
-struct ToolReader<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct ToolReader<'s, 'c> {
+    scope: &'s Scope<'c>,
     json: &'s mut JsonText,
     start: &'static str,
 }
 
-impl<'a> Reader<'a> for ToolReader<'_, '_, 'a> {
+impl<'a> Reader<'a> for ToolReader<'_, '_> {
     type Value = ();
 
     fn other(self) {
@@ -167,11 +167,11 @@ impl ToolFields<'_> {
 }
 
 /// A boolean, or null for none.
-struct Flag<'s, 'c, 'a> {
-    scope: &'s Scope<'c, 'a>,
+struct Flag<'s, 'c> {
+    scope: &'s Scope<'c>,
 }
 
-impl Reader<'_> for Flag<'_, '_, '_> {
+impl Reader<'_> for Flag<'_, '_> {
     type Value = Option<bool>;
 
     fn other(self) -> Self::Value {
