@@ -303,15 +303,13 @@ mod tests {
 
     #[test]
     fn only_v010_leaves_paths_unclaimed_and_only_where_our_rules_pass_them() {
-        let answer = |path| {
-            Answer::Refused(refused(
-                400,
-                None,
-                &format!("no parser registered matching path suffix for: {path}"),
-            ))
+        let answer = |path: &str| {
+            let message = format!("no parser registered matching path suffix for: {path}");
+            Answer::Refused(refused(400, None, &message))
         };
-        let of =
-            |rules, path, expected: &Expected| verdict(rules, &post(path, "{}"), expected, &answer(path));
+        let of = |rules, path: &str, expected: &Expected| {
+            verdict(rules, &post(path, "{}"), expected, &answer(path))
+        };
         let passed = served_by(&[0, 1, 2, 3]);
         let known = Verdict::KnownDifference;
         assert_eq!(of(EppRules::V010, "/v1/new", &passed), known(Difference::UnclaimedPath));
