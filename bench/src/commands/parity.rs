@@ -57,7 +57,7 @@ fn rules(text: &str) -> Result<EppRules, String> {
 const RECORDED: u64 = 2;
 /// Cases of one start of a drawn setup, where many are compared: to start the programs takes seconds.
 const CASES_OF_A_START: usize = 400;
-/// Of this many drawn configurations one is of ranks: the EPP shows no scores there, so only its choice is
+/// Seeds among which one draws a configuration of ranks: the EPP shows no scores there, so only its choice is
 /// compared.
 const RANKS_AMONG_SEEDS: u64 = 4;
 /// Cases of one state of the servers, where many are compared: until both pickers have read another one takes

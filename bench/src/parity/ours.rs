@@ -57,8 +57,8 @@ pub struct Prediction {
     pub expected: Expected,
     /// The reasons, endpoint by endpoint.
     pub explanation: String,
-    /// Whether a server's engine works for the response. Only then our filter counts the prompt as cached; the
-    /// EPP always does.
+    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached, and the
+    /// EPP does.
     pub is_generation: bool,
     /// The plugins' changes when the best endpoint is chosen.
     events: Vec<Change>,
