@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Header of a response with the scores from the EPP's metadata.
+/// Header of a response with the scores from the picker's metadata.
 pub(crate) const SCORES: &str = "x-test-scores";
 
 /// Header of a response with the number of servers that Envoy tried.
@@ -24,8 +24,10 @@ pub(crate) fn config(folder: &Path, agent_port: u16, epp_port: u16) -> Result<Co
     config.insert_before_picker(subset_hint::filter())?;
     let resources = &mut config.document()["static_resources"];
     let listeners = resources["listeners"].as_array_mut().context("listeners")?;
-    virtual_host(&mut listeners[0])?["response_headers_to_add"] =
-        json!([header(ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%")]);
+    virtual_host(&mut listeners[0])?["response_headers_to_add"] = json!([
+        header(ATTEMPTS, "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"),
+        header(SCORES, "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint-scores)%"),
+    ]);
     let copy = epp_listener(listeners[0].clone())?;
     listeners.push(copy);
     let clusters = resources["clusters"].as_array_mut().context("clusters")?;
@@ -50,9 +52,6 @@ fn epp_listener(mut listener: Value) -> Result<Value> {
     *picker = ext_proc::filter();
     // The EPP writes the metadata itself.
     filters.retain(|filter| filter["name"] != "destination-metadata");
-    let scores = header(SCORES, "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint-scores)%");
-    let headers = virtual_host(&mut listener)?["response_headers_to_add"].as_array_mut();
-    headers.context("response headers")?.push(scores);
     Ok(listener)
 }
 

@@ -1,7 +1,9 @@
 //! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the
 //! totals.
 
-use super::case::{CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState};
+use super::case::{
+    Answer, CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState,
+};
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Result, ensure};
 use endpoint_picker::decision::rejection::Rejection;
@@ -12,6 +14,7 @@ use endpoint_picker::pool::reading::{Lora, Reading};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::{Body, BodyError, request_path};
 use endpoint_picker::request::subset::Subset;
+use endpoint_picker::response::outcome::RequestKind;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::{input::DecisionInput, request};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, LedgerStore, LocalLedger, changes_of};
@@ -54,6 +57,9 @@ pub struct Prediction {
     pub expected: Expected,
     /// The reasons, endpoint by endpoint.
     pub explanation: String,
+    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached, and the
+    /// EPP does.
+    pub is_generation: bool,
     /// The plugins' changes when the best endpoint is chosen.
     events: Vec<Change>,
     /// The load that the request adds then.
@@ -135,7 +141,7 @@ impl Ours {
             let candidates = (0..pool.as_slice().len())
                 .filter(|&endpoint| request.subset.allows(&pool.as_slice()[endpoint]));
             let explanation = String::from("no body, any candidate");
-            return Ok(self.prediction(&mut decision, candidates.collect(), explanation));
+            return Ok(self.prediction(case, &mut decision, candidates.collect(), explanation));
         };
         let body = match self.read(&case.request.path, request.headers, text) {
             Ok(body) => body,
@@ -145,6 +151,7 @@ impl Ours {
                 return Ok(Prediction {
                     expected: Expected::Refused(refusal),
                     explanation,
+                    is_generation: false,
                     events: vec![],
                     load: vec![],
                 });
@@ -169,11 +176,18 @@ impl Ours {
             decision.cache_source.map(|source| source.endpoint)
         });
         let sources: BTreeSet<Option<usize>> = sources.collect();
-        let mut prediction = self.prediction(&mut decision, vec![], explanation);
+        let mut prediction = self.prediction(case, &mut decision, vec![], explanation);
         if let Expected::Served { named, .. } = &mut prediction.expected {
             named.insert(CACHE_SOURCE, sources.into_iter().collect());
         }
         Ok(prediction)
+    }
+
+    /// Whether a server's engine works for the response.
+    fn is_generation(&self, request: &Request) -> bool {
+        let (path, has_body) = (request.path.as_str(), request.body.is_some());
+        let api = self.pipeline.api(request_path(Some(path), Headers::default()));
+        api.is_ok_and(|api| RequestKind::of(api, path, has_body) == RequestKind::Generation)
     }
 
     /// Applies the plugins' changes of a decision that had no alternative.
@@ -198,7 +212,13 @@ impl Ours {
         })
     }
 
-    fn prediction(&self, decision: &mut Decision, unrated: Vec<usize>, explanation: String) -> Prediction {
+    fn prediction(
+        &self,
+        case: &Case,
+        decision: &mut Decision,
+        unrated: Vec<usize>,
+        explanation: String,
+    ) -> Prediction {
         let expected = match &decision.outcome {
             Outcome::Reject(rejection) => Expected::Refused(refusal(rejection)),
             Outcome::Route(_) | Outcome::Abstain { .. } => self.served(decision, unrated),
@@ -207,7 +227,8 @@ impl Ours {
             |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
         let pool = self.ledger.ledger().pool();
         let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
-        Prediction { expected, explanation, events, load }
+        let is_generation = self.is_generation(&case.request);
+        Prediction { expected, explanation, is_generation, events, load }
     }
 
     fn served(&self, decision: &Decision, unrated: Vec<usize>) -> Expected {
@@ -283,6 +304,12 @@ impl Prediction {
             }
             Expected::Refused(_) => true,
         }
+    }
+
+    /// Whether this response of our filter follows from the rules. It may not find the prompt again of a
+    /// request that no engine worked for, so the scores of such requests are not compared.
+    pub fn is_followed_by(&self, answer: &Answer) -> bool {
+        if self.is_generation { self.expected.agrees(answer) } else { self.expected.allows(answer) }
     }
 
     /// Whether plugins record anything of it.

@@ -3,6 +3,7 @@
 use super::case::{Answer, Case, NAMING, Refusal, SESSION};
 use super::ours::{Expected, SAME_SCORE};
 use super::setup::Comparison;
+use endpoint_picker::decision::rejection::DroppedReason;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::ops::AddAssign;
@@ -18,7 +19,7 @@ pub enum Verdict {
     Disagree,
 }
 
-/// The known differences between our rules and version v0.10.0 of the EPP.
+/// The known differences between our rules and the EPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// A path that no parser claims: the EPP's later versions let it pass, as we do.
@@ -29,9 +30,11 @@ pub enum Difference {
     NoCandidatesReason,
     /// Filters leave nothing: the EPP's later versions have another message and name the reason, as we do.
     FilteredOutReason,
+    /// No profile ran: the EPP's message ends with the request's id.
+    RequestId,
     /// A request without a body: the EPP does not look at the subset hint, and its response names no session.
     WithoutBody,
-    /// A body that is not JSON: the message is of another decoder.
+    /// A body that is not a JSON object: the message is of another decoder.
     DecoderWords,
     /// A data-parallel rank: the EPP has no scores in its metadata, because it makes a new endpoint of it.
     RankScores,
@@ -44,10 +47,19 @@ const DECODER_PREFIXES: [&str; 3] = [
     "invalid generate request: ",
 ];
 
+/// SGLang's own path.
+const SGLANG: &str = "/generate";
+
+/// The message when no profile ran.
+const NO_PROFILE: &str = "failed to find target endpoint: failed to run any scheduler profile";
+
+/// Length of the ids that Envoy gives to requests.
+const REQUEST_ID: usize = 36;
+
 impl Verdict {
     /// Compares the prediction of our rules with the response of the EPP.
     pub fn on(comparison: &Comparison, case: &Case, expected: &Expected, answer: &Answer) -> Self {
-        if expected.allows(answer) && same_scores(expected, answer) {
+        if expected.agrees(answer) {
             return Self::Agree;
         }
         Difference::ALL
@@ -59,50 +71,68 @@ impl Verdict {
 
 impl Difference {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SglangPath,
         Self::UnclaimedPath,
         Self::NoCandidatesReason,
         Self::FilteredOutReason,
+        Self::RequestId,
         Self::WithoutBody,
         Self::DecoderWords,
         Self::RankScores,
     ];
 
+    /// Whether it is all in which this response differs from our rules.
     fn explains(self, comparison: &Comparison, case: &Case, expected: &Expected, answer: &Answer) -> bool {
-        let refusals = match (expected, answer) {
-            (Expected::Refused(ours), Answer::Refused(theirs)) => Some((ours, theirs)),
-            _ => None,
-        };
-        match self {
-            Self::SglangPath => is_unclaimed(answer) && case.request.path.ends_with("/generate"),
-            Self::UnclaimedPath => is_unclaimed(answer),
-            Self::NoCandidatesReason => refusals.is_some_and(|(ours, theirs)| {
-                ours.status == 503 && *theirs == Refusal { reason: None, ..ours.clone() }
-            }),
-            Self::FilteredOutReason => refusals.is_some_and(|(ours, theirs)| {
-                let of_profile = "failed to find target endpoint: failed to run scheduler profile";
-                let is_filtered_out = ours.message == "no endpoints available for the given request"
-                    && theirs.message.starts_with(of_profile);
-                // The EPP adds the request's id.
-                let is_unknown = theirs.message.starts_with(&format!("{} for request ", ours.message));
-                theirs.status == ours.status && theirs.reason.is_none() && (is_filtered_out || is_unknown)
-            }),
-            Self::RankScores => {
-                comparison.setup.has_ranks()
-                    && expected.allows(answer)
-                    && matches!(answer, Answer::Served { scores, .. } if scores.is_empty())
+        let is_v010 = !comparison.rules.is_after_v010();
+        match (self, expected, answer) {
+            (Self::SglangPath, Expected::Served { .. }, Answer::Refused(theirs)) => {
+                is_v010 && is_unclaimed(theirs, case) && case.request.path == SGLANG
             }
-            Self::WithoutBody => {
-                let names_session =
-                    matches!(expected, Expected::Served { named, .. } if named.contains_key(SESSION));
-                case.request.body.is_none() && (case.request.subset.is_some() || names_session)
+            (Self::UnclaimedPath, Expected::Served { .. }, Answer::Refused(theirs)) => {
+                is_v010 && is_unclaimed(theirs, case) && case.request.path != SGLANG
             }
-            Self::DecoderWords => refusals.is_some_and(|(ours, theirs)| {
+            (Self::NoCandidatesReason, Expected::Refused(ours), Answer::Refused(theirs)) => {
+                is_v010
+                    && has_reason(ours, DroppedReason::NoEndpoints)
+                    && *theirs == Refusal { reason: None, ..ours.clone() }
+            }
+            (Self::FilteredOutReason, Expected::Refused(ours), Answer::Refused(theirs)) => {
+                let of_profile = "failed to find target endpoint: failed to run scheduler profile '";
+                is_v010
+                    && has_reason(ours, DroppedReason::Saturated)
+                    && theirs.message.starts_with(of_profile)
+                    && *theirs == Refusal { reason: None, message: theirs.message.clone(), ..ours.clone() }
+            }
+            (Self::RequestId, Expected::Refused(ours), Answer::Refused(theirs)) => {
+                let id = theirs
+                    .message
+                    .strip_prefix(NO_PROFILE)
+                    .and_then(|rest| rest.strip_prefix(" for request "));
+                ours.message == NO_PROFILE
+                    && id.is_some_and(|id| id.len() == REQUEST_ID && !id.contains(' '))
+                    && *theirs == Refusal { message: theirs.message.clone(), ..ours.clone() }
+            }
+            (Self::RankScores, Expected::Served { .. }, Answer::Served { scores, .. }) => {
+                comparison.setup.has_ranks() && expected.allows(answer) && scores.is_empty()
+            }
+            (
+                Self::WithoutBody,
+                Expected::Served { best, totals, named: ours },
+                Answer::Served { by, scores, named },
+            ) => {
+                let ignores_hint = case.request.subset.is_some() && *by < comparison.setup.servers;
+                let is_unmarked = ours.contains_key(SESSION) && best.contains(by);
+                let is_unrated = totals.is_empty() && scores.is_empty() && named.is_empty();
+                case.request.body.is_none() && is_unrated && (ignores_hint || is_unmarked)
+            }
+            (Self::DecoderWords, Expected::Refused(ours), Answer::Refused(theirs)) => {
                 let prefix = DECODER_PREFIXES.iter().find(|prefix| ours.message.starts_with(**prefix));
                 prefix.is_some_and(|prefix| theirs.message.starts_with(prefix))
-                    && Refusal { message: theirs.message.clone(), ..ours.clone() } == *theirs
-            }),
+                    && case.request.body.as_deref().is_some_and(|body| !is_object(body))
+                    && *theirs == Refusal { message: theirs.message.clone(), ..ours.clone() }
+            }
+            _ => false,
         }
     }
 
@@ -110,20 +140,43 @@ impl Difference {
     pub fn row(self) -> &'static str {
         match self {
             Self::UnclaimedPath | Self::SglangPath => "Paths that v0.10 does not claim",
-            Self::NoCandidatesReason | Self::FilteredOutReason => "Reasons of rejections",
+            Self::NoCandidatesReason | Self::FilteredOutReason | Self::RequestId => "Reasons of rejections",
             Self::WithoutBody => "Requests without a body",
-            Self::DecoderWords => "Bodies that are not JSON",
+            Self::DecoderWords => "Bodies that are not a JSON object",
             Self::RankScores => "`data-parallel-profile-handler`",
         }
     }
 }
 
-fn is_unclaimed(answer: &Answer) -> bool {
-    matches!(answer, Answer::Refused(Refusal { status: 400, message, .. })
-        if message.starts_with("no parser registered matching path suffix for: "))
+/// Whether no parser of the EPP claims the path of this case.
+fn is_unclaimed(theirs: &Refusal, case: &Case) -> bool {
+    let path = theirs.message.strip_prefix("no parser registered matching path suffix for: ");
+    theirs.status == 400 && theirs.reason.is_none() && path == Some(case.request.path.as_str())
+}
+
+fn has_reason(ours: &Refusal, reason: DroppedReason) -> bool {
+    ours.reason.as_deref() == Some(reason.as_str())
+}
+
+/// Whether a body is an object of JSON, as every API has it.
+fn is_object(body: &str) -> bool {
+    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(body).is_ok()
 }
 
 impl Expected {
+    /// Whether this response is possible, and the picker rated the same endpoints, all of them the same.
+    pub fn agrees(&self, answer: &Answer) -> bool {
+        let has_same_scores = match (self, answer) {
+            (Self::Served { totals, .. }, Answer::Served { scores, .. }) => {
+                let mut pairs = totals.values().zip(scores.values());
+                totals.keys().eq(scores.keys())
+                    && pairs.all(|(ours, theirs)| (ours - theirs).abs() < SAME_SCORE)
+            }
+            _ => true,
+        };
+        self.allows(answer) && has_same_scores
+    }
+
     /// Whether this response is possible; ties are broken at random.
     pub fn allows(&self, answer: &Answer) -> bool {
         match (self, answer) {
@@ -140,15 +193,6 @@ impl Expected {
     }
 }
 
-/// Whether the EPP rated the same endpoints, and all of them the same.
-fn same_scores(expected: &Expected, answer: &Answer) -> bool {
-    let (Expected::Served { totals, .. }, Answer::Served { scores, .. }) = (expected, answer) else {
-        return true;
-    };
-    totals.keys().eq(scores.keys())
-        && totals.values().zip(scores.values()).all(|(ours, theirs)| (ours - theirs).abs() < SAME_SCORE)
-}
-
 impl Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -156,6 +200,7 @@ impl Display for Difference {
             Self::UnclaimedPath => "path that no parser claims",
             Self::NoCandidatesReason => "no candidates without a reason",
             Self::FilteredOutReason => "filtered out without a reason",
+            Self::RequestId => "id of the request in the message",
             Self::WithoutBody => "request without a body",
             Self::DecoderWords => "message of the JSON decoder",
             Self::RankScores => "scores of ranks",
@@ -227,5 +272,109 @@ impl Display for VerdictCounts {
             write!(f, ", {difference} (row {}): {count}", difference.row())?;
         }
         write!(f, ", {} bodies re-marshalled by the EPP", self.rewritten_bodies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parity::case::Request;
+    use crate::parity::setup::Setup;
+    use endpoint_picker::epp_rules::EppRules;
+
+    fn verdict(rules: EppRules, request: &Request, expected: &Expected, answer: &Answer) -> Verdict {
+        let setup = Setup::named("default").expect("a setup");
+        let comparison = Comparison::new(setup, rules, 0).expect("its configuration");
+        let case = Case { servers: vec![], held: vec![], request: request.clone() };
+        Verdict::on(&comparison, &case, expected, answer)
+    }
+
+    fn post(path: &str, body: &str) -> Request {
+        Request { path: path.to_owned(), body: Some(body.to_owned()), ..Request::default() }
+    }
+
+    fn refused(status: u16, reason: Option<&str>, message: &str) -> Refusal {
+        Refusal { status, reason: reason.map(str::to_owned), message: message.to_owned() }
+    }
+
+    fn served_by(best: &[usize]) -> Expected {
+        Expected::Served { best: best.to_vec(), totals: BTreeMap::new(), named: BTreeMap::new() }
+    }
+
+    #[test]
+    fn only_v010_leaves_paths_unclaimed_and_only_where_our_rules_pass_them() {
+        let answer = |path: &str| {
+            let message = format!("no parser registered matching path suffix for: {path}");
+            Answer::Refused(refused(400, None, &message))
+        };
+        let of = |rules, path: &str, expected: &Expected| {
+            verdict(rules, &post(path, "{}"), expected, &answer(path))
+        };
+        let passed = served_by(&[0, 1, 2, 3]);
+        let known = Verdict::KnownDifference;
+        assert_eq!(of(EppRules::V010, "/v1/new", &passed), known(Difference::UnclaimedPath));
+        assert_eq!(of(EppRules::V010, "/generate", &passed), known(Difference::SglangPath));
+        assert_eq!(of(EppRules::V010, "/inference/v1/generate", &passed), known(Difference::UnclaimedPath));
+        assert_eq!(of(EppRules::Ebab68792, "/v1/new", &passed), Verdict::Disagree);
+        let of_ours = Expected::Refused(refused(400, None, "model not found in request body"));
+        assert_eq!(of(EppRules::V010, "/v1/new", &of_ours), Verdict::Disagree);
+        let other = verdict(EppRules::V010, &post("/v1/new", "{}"), &passed, &answer("/v1/other"));
+        assert_eq!(other, Verdict::Disagree);
+    }
+
+    #[test]
+    fn the_words_of_a_decoder_are_a_difference_only_of_bodies_that_are_no_object() {
+        let message = |end: &str| refused(400, None, &format!("error unmarshaling request bodyMap: {end}"));
+        let of = |body: &str, status| {
+            let theirs = Refusal { status, ..message("unexpected end of JSON input") };
+            let request = post("/v1/completions", body);
+            verdict(EppRules::V010, &request, &Expected::Refused(message("EOF")), &Answer::Refused(theirs))
+        };
+        assert_eq!(of("{", 400), Verdict::KnownDifference(Difference::DecoderWords));
+        assert_eq!(of("[]", 400), Verdict::KnownDifference(Difference::DecoderWords));
+        assert_eq!(of(r#"{"model":"m"}"#, 400), Verdict::Disagree);
+        assert_eq!(of("{", 503), Verdict::Disagree);
+    }
+
+    #[test]
+    fn a_reason_that_v010_lacks_must_be_there_in_the_later_commit() {
+        let no_endpoints = refused(503, Some("rejected-no-endpoints"), "no endpoint");
+        let saturated =
+            refused(429, Some("rejected-saturated"), "no endpoints available for the given request");
+        let of_profile = "failed to find target endpoint: failed to run scheduler profile 'default'";
+        let of = |rules, ours: &Refusal, theirs: &Refusal| {
+            let (expected, answer) = (Expected::Refused(ours.clone()), Answer::Refused(theirs.clone()));
+            verdict(rules, &post("/v1/completions", "{}"), &expected, &answer)
+        };
+        for (ours, theirs, difference) in [
+            (&no_endpoints, refused(503, None, "no endpoint"), Difference::NoCandidatesReason),
+            (&saturated, refused(429, None, of_profile), Difference::FilteredOutReason),
+        ] {
+            assert_eq!(of(EppRules::V010, ours, &theirs), Verdict::KnownDifference(difference));
+            assert_eq!(of(EppRules::Ebab68792, ours, &theirs), Verdict::Disagree);
+            assert_eq!(of(EppRules::V010, ours, &Refusal { status: 500, ..theirs }), Verdict::Disagree);
+        }
+        let ours = refused(429, None, NO_PROFILE);
+        let with_id = |id: &str| refused(429, None, &format!("{NO_PROFILE} for request {id}"));
+        let id = "11fc834a-118e-4644-9374-f605b0d2f4df";
+        let known = Verdict::KnownDifference(Difference::RequestId);
+        assert_eq!(of(EppRules::Ebab68792, &ours, &with_id(id)), known);
+        assert_eq!(of(EppRules::V010, &ours, &with_id("a")), Verdict::Disagree);
+    }
+
+    #[test]
+    fn a_request_without_a_body_may_only_miss_the_hint_or_the_session() {
+        let request = |subset| Request { path: String::from("/v1/models"), subset, ..Request::default() };
+        let answer = |by| Answer::Served { by, scores: BTreeMap::new(), named: BTreeMap::new() };
+        let of = |subset, expected: &Expected, by| {
+            verdict(EppRules::V010, &request(subset), expected, &answer(by))
+        };
+        let known = Verdict::KnownDifference(Difference::WithoutBody);
+        assert_eq!(of(Some(vec![1]), &served_by(&[1]), 0), known);
+        assert_eq!(of(None, &served_by(&[1]), 0), Verdict::Disagree);
+        let named = BTreeMap::from([(SESSION, vec![Some(1)])]);
+        let marked = Expected::Served { best: vec![1], totals: BTreeMap::new(), named };
+        assert_eq!(of(None, &marked, 1), known);
+        assert_eq!(of(None, &marked, 0), Verdict::Disagree);
     }
 }

@@ -68,19 +68,21 @@ impl Draw {
     }
 
     /// A request to an API other than chat and text completions, or to a path that is not known. Version
-    /// v0.10.0 of the EPP refuses the last two, so they must not leave traces that matter.
+    /// v0.10.0 of the EPP refuses the last two, so they must not leave traces that matter. Nor may a
+    /// conversation, whose prompt only the EPP finds again.
     fn other_api(&mut self) -> Request {
         let prompt = self.prompt();
-        let message = json!([{"role": "user", "content": prompt}]);
+        let message = |text: &str| json!([{"role": "user", "content": text}]);
         self.other_apis += 1;
         let (path, body) = match self.other_apis % 9 {
             0 => ("/v1/embeddings", json!({"model": MODEL, "input": prompt})),
             1 => ("/v1/embeddings", json!({"model": MODEL, "input": [prompt, self.prompt()]})),
             2 => ("/v1/responses", json!({"model": MODEL, "input": prompt, "instructions": "be < kind"})),
-            3 => ("/v1/conversations", json!({"model": MODEL, "items": message})),
-            4 => {
-                ("/v1/messages", json!({"model": MODEL, "messages": message, "system": "s", "max_tokens": 5}))
-            }
+            3 => ("/v1/conversations", json!({"model": MODEL, "items": message(&self.words(12))})),
+            4 => (
+                "/v1/messages",
+                json!({"model": MODEL, "messages": message(&prompt), "system": "s", "max_tokens": 5}),
+            ),
             5 => ("/v1/images/generations", json!({"model": MODEL, "prompt": prompt})),
             6 => (
                 "/inference/v1/generate",

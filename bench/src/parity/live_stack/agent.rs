@@ -1,5 +1,6 @@
 //! The agent next to the EPP: both read the same endpoints and the same configuration.
 
+use super::{EMIT_SCORES, SCRAPE_INTERVAL};
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Context, Result};
 use endpoint_picker_harness::config::EDS_FILE;
@@ -23,6 +24,7 @@ pub(super) async fn start(
     let mut flags: Vec<&OsStr> =
         ["--avoid-failing".as_ref(), "0s".as_ref(), "--eds-file".as_ref(), eds.as_os_str()].into();
     flags.extend(["--epp-rules", comparison.rules.as_str()].map(OsStr::new));
+    flags.extend([EMIT_SCORES, "--interval", SCRAPE_INTERVAL].map(OsStr::new));
     if comparison.has_config() {
         // The same document that the EPP reads; it has the endpoints as well.
         flags.extend(["--allow-experimental-plugins", "--manifests"].map(OsStr::new));
