@@ -1,6 +1,7 @@
 //! The report as a table.
 
 use super::{FittedServers, Range, Report, Row, ShadowReport};
+use crate::replay::OMNISCIENT;
 use core::fmt;
 
 impl fmt::Display for Report {
@@ -43,6 +44,11 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
+        writeln!(
+            f,
+            "\n{OMNISCIENT} knows all servers, and gives each request the one that is best for it: later requests may wait \
+             longer for that, so it is no bound."
+        )?;
         self.write_trust(f)
     }
 }
