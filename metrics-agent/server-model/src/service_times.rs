@@ -21,7 +21,10 @@ pub struct ServiceTimes {
     /// Tokens of context behind which a prompt token takes twice this time, because it attends to all of
     /// them; the time grows linearly. `None`: the context has no effect.
     pub doubling_context: Option<u32>,
-    /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`).
+    /// Whether prompts are read beside the steps, all at a time and each at this speed: another server reads
+    /// them, or the server is a simulator whose requests do not act on each other.
+    pub reads_beside: bool,
+    /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`), unless they are read beside it.
     pub max_batched_tokens: u32,
     /// Blocks of 16 tokens in the KV cache.
     pub kv_blocks: u32,
@@ -59,6 +62,7 @@ impl Default for ServiceTimes {
             step_per_context_token: Duration::ZERO,
             prefill_per_token: Duration::from_micros(80),
             doubling_context: None,
+            reads_beside: false,
             max_batched_tokens: 2048,
             kv_blocks: 2048,
             allocation: Allocation::AtOnce,

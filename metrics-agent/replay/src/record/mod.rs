@@ -365,7 +365,8 @@ impl Reader {
 fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| {
         // The number of the line is the record's, not this text's.
-        let (place, text) = (format!(" at line {} column {}", error.line(), error.column()), error.to_string());
+        let (place, text) =
+            (format!(" at line {} column {}", error.line(), error.column()), error.to_string());
         let problem = text.strip_suffix(&place).unwrap_or(&text);
         format!("{problem} at column {}", error.column())
     })

@@ -86,7 +86,8 @@ impl fmt::Display for FittedServers {
         let Self { each, .. } = self;
         writeln!(f, "{} servers", each.len())?;
         let prefill = self.prefill_tokens_per_second;
-        writeln!(f, "  prefill  {prefill:.0} tokens/s; {}", error(self.prefill_error))?;
+        let beside = if self.reads_beside { ", beside decoding" } else { "" };
+        writeln!(f, "  prefill  {prefill:.0} tokens/s{beside}; {}", error(self.prefill_error))?;
         writeln!(
             f,
             "  decode   {:.2} ms for a step, {:.3} ms for each request and {:.3} µs for each token of context in it; {}",
@@ -97,8 +98,9 @@ impl fmt::Display for FittedServers {
         )?;
         writeln!(
             f,
-            "  cache    {} tokens; {}",
+            "  cache    {} tokens{}; {}",
             self.cache_tokens,
+            if self.keeps_responses { "" } else { ", without responses" },
             match self.cache_error {
                 Some(error) => format!("differs by {:.1} % of all prompt tokens", error * 100.0),
                 None => error(None),
