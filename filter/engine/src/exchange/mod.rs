@@ -366,7 +366,8 @@ impl Exchange {
         self.assignment.has_begun() && self.response.is_read()
     }
 
-    /// Counts chunks of the response that came neither to [`Self::response_body`] nor to [`Self::pass_chunk`].
+    /// Counts chunks of the response that came neither to [`Self::response_body`] nor to
+    /// [`Self::pass_chunk`].
     pub fn count_chunks(&mut self, chunks: u64) {
         self.assignment.chunks += chunks;
     }
@@ -455,8 +456,8 @@ impl Exchange {
         }
     }
 
-    /// The same for a shell that has a clock: the time is read only for a request that is recorded, and for an
-    /// error at the end of a response that is cut.
+    /// The same for a shell that has a clock: the time is read only for a request that is recorded, and for
+    /// an error at the end of a response that is cut.
     pub fn end_at(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,

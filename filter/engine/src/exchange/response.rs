@@ -136,8 +136,8 @@ impl Response {
             && !self.reader.as_ref().is_some_and(ResponseReader::awaits_id)
     }
 
-    /// Passes a chunk that is not the last, if nothing in it is awaited. Its bytes are kept, to be read later,
-    /// if they may matter at the end.
+    /// Passes a chunk that is not the last, if nothing in it is awaited. Its bytes are kept, to be read
+    /// later, if they may matter at the end.
     pub(super) fn keep_chunk(&mut self, proxy: &impl Proxy) -> bool {
         let passes = self.only_passes();
         if passes && let Some(reader) = &mut self.reader {

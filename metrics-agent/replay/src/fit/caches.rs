@@ -25,8 +25,8 @@ pub(super) fn uncached(record: &Record) -> Vec<f64> {
     record.requests.iter().map(&mut uncached).collect()
 }
 
-/// Whether servers keep their responses for later prompts: the next prompt of a session, at the same server,
-/// has more tokens cached then than the prompt before had. `None`: the record does not show it.
+/// Whether servers keep their responses for later prompts: then the next prompt of a session, at the same
+/// server, has more tokens cached than the prompt before had. `None`: the record does not show it.
 pub(super) fn keeps_responses(record: &Record) -> Option<bool> {
     let mut last: HashMap<u64, &RecordedRequest> = HashMap::new();
     let (mut all, mut kept) = (0, 0);
@@ -34,7 +34,7 @@ pub(super) fn keeps_responses(record: &Record) -> Option<bool> {
         let before = request.session.and_then(|session| last.insert(session, request));
         if let (Some(before), Some(cached)) = (before, request.cached)
             && before.server == request.server
-            // The whole prompt was cached, but for a part of a block, and the response has a block of its own.
+            // The whole prompt was cached, but for a part of a block, and the response has a block.
             && cached + BLOCK_TOKENS > before.input
             && before.output >= 2 * BLOCK_TOKENS
         {

@@ -164,13 +164,13 @@ impl ResponseReader {
     }
 
     fn read_lines(&mut self, chunk: &[u8]) {
-        let mut words = Words::of(chunk);
-        let mut rest = self.pass_lines(chunk, &mut words);
+        let mut words = None;
+        let mut rest = self.pass_lines(chunk, chunk, &mut words);
         while let Some(line) = memchr(b'\n', rest).and_then(|end| rest.get(..end)) {
             self.read_part_of_line(line);
             self.end_text();
             self.encoding = BodyEncoding::Events(Line::Begins(0));
-            rest = self.pass_lines(rest.get(line.len() + 1..).unwrap_or_default(), &mut words);
+            rest = self.pass_lines(chunk, rest.get(line.len() + 1..).unwrap_or_default(), &mut words);
         }
         // The rest is a line that the next chunk continues.
         self.read_part_of_line(rest);
@@ -178,11 +178,12 @@ impl ResponseReader {
 
     /// Passes over the first whole lines of the rest of a chunk, as far as nothing in them matters: most
     /// events are output, of which nothing matters after the first.
-    fn pass_lines<'c>(&self, rest: &'c [u8], words: &mut Words<'_>) -> &'c [u8] {
+    fn pass_lines<'c>(&self, chunk: &'c [u8], rest: &'c [u8], words: &mut Option<Words<'c>>) -> &'c [u8] {
         let is_between = matches!(self.encoding, BodyEncoding::Events(Line::Begins(0)));
         if !is_between || !self.found.has_output || self.reads_id {
             return rest;
         }
+        let words = words.get_or_insert_with(|| Words::of(chunk));
         let passed = memrchr(b'\n', words.before(rest)).map_or(0, |end| end + 1);
         rest.get(passed..).unwrap_or_default()
     }
