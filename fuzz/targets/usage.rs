@@ -1,7 +1,7 @@
 //! Usage in responses: the input is a content type, the lengths of chunks, each on a line, and a response.
 //!
-//! Usage and id do not depend on how the response is cut, nor the usage on which chunks are kept; the usage of
-//! a plain JSON response is the one in its parsed tree.
+//! Usage and id do not depend on how the response is cut, nor the usage on which chunks are kept. The usage
+//! of a plain JSON response is the one in its parsed tree.
 #![no_main]
 
 use endpoint_picker::request::stored::StoredId;

@@ -42,8 +42,8 @@ fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
     Usage { input, output, total: input + output, cached, beyond_input: 0 }
 }
 
-/// The usage of a response in these pieces, which does not depend on whether they are kept before they are
-/// read.
+/// The usage of a response that comes in parts, which does not depend on whether these are kept before they
+/// are read.
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
     let mut reader = ResponseReader::new(content_type.as_bytes(), None).unwrap();
     let mut keeping = reader.clone();

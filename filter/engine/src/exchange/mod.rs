@@ -351,8 +351,8 @@ impl Exchange {
         }
     }
 
-    /// Passes a chunk of the response that is not the last one, if nothing is done about it now: a chunk after
-    /// the first output. Its bytes are kept if the usage is read at the end. False: it is for
+    /// Passes a chunk of the response that is not the last one, if nothing is done about it now: a chunk
+    /// after the first output. Its bytes are kept if the usage is read at the end. False: it is for
     /// [`Self::response_body`].
     pub fn pass_chunk(&mut self, proxy: &impl Proxy) -> bool {
         let passes = self.assignment.has_begun() && self.response.keep_chunk(proxy);
