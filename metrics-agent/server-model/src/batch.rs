@@ -222,7 +222,7 @@ impl<T> Batch<T> {
         let mut reading = Duration::ZERO;
         let mut read = |sequence: &mut Sequence<T>| {
             let context = sequence.tokens() - sequence.unread;
-            if times.reads_beside {
+            if times.reads_apart {
                 sequence.reading = sequence.unread.min(times.read_within(context, step));
                 return;
             }

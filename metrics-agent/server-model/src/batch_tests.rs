@@ -13,7 +13,7 @@ const TIMES: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::ZERO,
     prefill_per_token: MS,
     doubling_context: None,
-    reads_beside: false,
+    reads_apart: false,
     max_batched_tokens: 100,
     kv_blocks: 100,
     allocation: Allocation::AtOnce,
@@ -77,8 +77,8 @@ fn a_step_reads_no_more_than_its_budget() {
 }
 
 #[test]
-fn prompts_read_beside_the_steps_make_none_longer_and_wait_for_none() {
-    let mut batch = batch(ServiceTimes { reads_beside: true, ..TIMES });
+fn prompts_read_apart_the_steps_make_none_longer_and_wait_for_none() {
+    let mut batch = batch(ServiceTimes { reads_apart: true, ..TIMES });
     batch.add(asked(1, 10, 3), 1);
     assert_eq!(batch.begin_step(), Some(10 * MS));
     assert!(end(&mut batch).is_empty());

@@ -35,7 +35,7 @@ impl<T> Batch<T> {
         let unread = self.unread_tokens(request).min(self.unread_behind_queue(request));
         let own = times.reading(request.prompt_tokens() - unread, unread) + self.time_to_load(request);
         let until_begin = self.steps_until_begin(request);
-        if times.reads_beside {
+        if times.reads_apart {
             return Forecast { first_token: multiplied(step, until_begin) + own, own };
         }
         let (mut tokens_ahead, mut ahead) = (0, Duration::ZERO);
@@ -126,7 +126,7 @@ mod tests {
         step_per_context_token: Duration::ZERO,
         prefill_per_token: MS,
         doubling_context: None,
-        reads_beside: false,
+        reads_apart: false,
         max_batched_tokens: 100,
         kv_blocks: 100,
         allocation: Allocation::AsNeeded,

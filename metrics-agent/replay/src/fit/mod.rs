@@ -9,7 +9,7 @@
 //!   step, and its unread tokens, each of which takes longer behind a long context.
 //!
 //! Where decoding is not slower while prompts are read, they are read
-//! [beside](ServiceTimes::reads_beside) it.
+//! [apart](ServiceTimes::reads_apart) from it.
 //!
 //! All servers have the same coefficients, and each has its own speed, the median of its times as parts of
 //! the predicted ones.
@@ -49,7 +49,7 @@ pub const DEFAULT: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::from_nanos(40),
     prefill_per_token: Duration::from_micros(40),
     doubling_context: Some(30_000),
-    reads_beside: false,
+    reads_apart: false,
     max_batched_tokens: 8192,
     kv_blocks: 25_000,
     allocation: Allocation::AsNeeded,
@@ -184,9 +184,9 @@ const MIN_OUTPUT: f64 = 8.0;
 /// Part of the requests during which prompts have to be read, to show whether that makes decoding slower.
 const MEANWHILE: f64 = 0.1;
 
-/// Prompts are read beside decoding if each of their tokens makes it slower by less than this part of the
+/// Prompts are read apart from decoding if each of their tokens makes it slower by less than this part of the
 /// token's own time: none at all, but for the errors of both.
-const BESIDE: f64 = 0.25;
+const APART: f64 = 0.25;
 
 /// The speeds of servers.
 struct Speeds {
@@ -213,8 +213,8 @@ impl Speeds {
             self.times.doubling_context =
                 (growing > 0.0).then(|| whole(plain / growing)).filter(|tokens| *tokens > 0);
             let meanwhile = requests.iter().filter(|request| request.read_meanwhile > 0.0).count();
-            self.times.reads_beside =
-                meanwhile as f64 >= requests.len() as f64 * MEANWHILE && read < plain * BESIDE;
+            self.times.reads_apart =
+                meanwhile as f64 >= requests.len() as f64 * MEANWHILE && read < plain * APART;
         }
         let slowness = (0..self.slowness.len()).map(|server| self.slowness_of(server, requests));
         self.slowness = slowness.collect();
@@ -248,8 +248,8 @@ impl Speeds {
             + self.times.step_per_context_token.as_secs_f64() * request.context_before;
         // Half of the step in flight, if there is one, in the mean.
         let in_flight = if request.decoding_before >= 1.0 { 0.5 } else { 0.0 };
-        // What is read beside the steps ends, in the mean, half of one before its token.
-        let steps = if self.times.reads_beside {
+        // What is read apart from the steps ends, in the mean, half of one before its token.
+        let steps = if self.times.reads_apart {
             0.5
         } else {
             (request.unread / f64::from(self.times.max_batched_tokens)).ceil()

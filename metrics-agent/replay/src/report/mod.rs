@@ -39,7 +39,7 @@ struct FittedServers {
     prefill_tokens_per_second: f64,
     prefill_error: Option<f64>,
     /// Whether prompts are read without an effect on decoding.
-    reads_beside: bool,
+    reads_apart: bool,
     step_ms: f64,
     step_ms_per_request: f64,
     step_us_per_context_token: f64,
@@ -177,7 +177,7 @@ impl FittedServers {
         Self {
             prefill_tokens_per_second: 1.0 / times.prefill_per_token.as_secs_f64().max(1e-9),
             prefill_error: fit.prefill_error,
-            reads_beside: times.reads_beside,
+            reads_apart: times.reads_apart,
             step_ms: times.step.as_secs_f64() * 1e3,
             step_ms_per_request: times.step_per_sequence.as_secs_f64() * 1e3,
             step_us_per_context_token: times.step_per_context_token.as_secs_f64() * 1e6,

@@ -86,8 +86,8 @@ impl fmt::Display for FittedServers {
         let Self { each, .. } = self;
         writeln!(f, "{} servers", each.len())?;
         let prefill = self.prefill_tokens_per_second;
-        let beside = if self.reads_beside { ", beside decoding" } else { "" };
-        writeln!(f, "  prefill  {prefill:.0} tokens/s{beside}; {}", error(self.prefill_error))?;
+        let apart = if self.reads_apart { ", apart from decoding" } else { "" };
+        writeln!(f, "  prefill  {prefill:.0} tokens/s{apart}; {}", error(self.prefill_error))?;
         writeln!(
             f,
             "  decode   {:.2} ms for a step, {:.3} ms for each request and {:.3} µs for each token of context in it; {}",

@@ -103,7 +103,7 @@ impl ResponseReader {
     }
 
     /// Keeps the next chunk of the response, which is read with later ones: at their end, or when they are
-    /// many. This costs a small part of reading each, where nobody waits for what is in it.
+    /// many. This costs a small part of reading each, where nothing waits for its content.
     pub fn keep_chunk(&mut self, chunk: &[u8]) {
         if self.kept.len() + chunk.len() > MAX_KEPT_CHUNKS {
             self.read_kept();
