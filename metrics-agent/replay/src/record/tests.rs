@@ -119,7 +119,7 @@ fn a_file_that_is_no_record_is_refused_with_its_line() {
     assert!(problem("{\"timestamp\": 1}\n").starts_with("line 1: missing field `input_length` at column "));
     assert_eq!(
         problem("\n{\"timestamp\": 1, \"inp"),
-        "line 2: EOF while parsing a string at column 22",
+        "line 2: EOF while parsing a string at column 21",
         "a file that was cut"
     );
     assert!(problem("").contains("no record"));

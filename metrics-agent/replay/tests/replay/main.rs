@@ -116,7 +116,7 @@ fn speeds_are_found_again_and_the_recorded_picks_come_within_a_tenth_of_the_reco
 
 #[test]
 fn servers_that_read_prompts_apart_from_decoding_are_found() {
-    let times = ServiceTimes { reads_apart: true, max_running: 8, ..TIMES };
+    let times = ServiceTimes { reads_apart: true, ..TIMES };
     let servers = Recorded { times, slowness: &[1.0; 3], per_second: 8.0, requests: 2_000, seed: 3 };
     let record = Record::read(servers.lines().as_bytes()).unwrap();
     let fit = fitted(&record);
