@@ -1,7 +1,7 @@
 //! Usage in responses: the input is a content type, the lengths of chunks, each on a line, and a response.
 //!
-//! Usage and id do not depend on how the response is cut; the usage of a plain JSON response is the one in
-//! its parsed tree.
+//! Usage and id do not depend on how the response is cut, nor the usage on which chunks are kept. The usage
+//! of a plain JSON response is the one in its parsed tree.
 #![no_main]
 
 use endpoint_picker::request::stored::StoredId;
@@ -15,6 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((content_type, rest)) = first_line(input) else { return };
     let Some((lengths, answer)) = first_line(rest) else { return };
     let Some(reader) = ResponseReader::new(content_type.as_bytes(), None) else { return };
+    let without_id = reader.clone();
     let reader = reader.with_id();
     let whole = in_pieces(reader.clone(), &[answer]);
     let mut pieces = Vec::new();
@@ -26,6 +27,9 @@ fuzz_target!(|input: &[u8]| {
     }
     pieces.push(left);
     assert_eq!(in_pieces(reader, &pieces), whole, "in pieces");
+    let mut keeping = without_id;
+    pieces.iter().for_each(|piece| keeping.keep_chunk(piece));
+    assert_eq!(keeping.finish(), whole.0, "kept");
     let (whole, _) = whole;
 
     let most = 1_000_000_000;

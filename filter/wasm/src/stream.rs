@@ -82,9 +82,7 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, _size: usize, end_of_stream: bool) -> Action {
-        if !end_of_stream && self.exchange.only_counts_chunks() {
-            self.exchange.count_chunks(1);
-        } else if !self.is_off {
+        if !self.is_off && (end_of_stream || !self.exchange.pass_chunk(&Envoy)) {
             self.exchange.response_body(&mut self.pool.borrow_mut(), &mut Envoy, end_of_stream);
         }
         Action::Continue

@@ -216,24 +216,23 @@ impl<T> Batch<T> {
         if self.times.allocation == Allocation::AsNeeded {
             budget = budget.saturating_sub(self.take_blocks_for_tokens());
         }
-        let (mut decoding, mut context) = (0, 0);
-        let mut reading = Duration::ZERO;
         let times = self.times;
+        let decoding = self.running.iter().filter(|sequence| sequence.unread == 0);
+        let step = times.decoding(decoding.map(Sequence::tokens));
+        let mut reading = Duration::ZERO;
         let mut read = |sequence: &mut Sequence<T>| {
+            let context = sequence.tokens() - sequence.unread;
+            if times.reads_apart {
+                sequence.reading = sequence.unread.min(times.read_within(context, step));
+                return;
+            }
             sequence.reading = sequence.unread.min(budget);
             budget -= sequence.reading;
             if sequence.reading > 0 {
-                reading += times.reading(sequence.tokens() - sequence.unread, sequence.reading);
+                reading += times.reading(context, sequence.reading);
             }
         };
-        for sequence in &mut self.running {
-            if sequence.unread == 0 {
-                decoding += 1;
-                context += sequence.tokens();
-            } else {
-                read(sequence);
-            }
-        }
+        self.running.iter_mut().filter(|sequence| sequence.unread > 0).for_each(&mut read);
         let mut loads = 0;
         let mut passed_over = VecDeque::new();
         while self.running.len() < self.times.max_running.max(1) {
@@ -270,13 +269,7 @@ impl<T> Batch<T> {
             passed_over.append(&mut self.waiting);
             self.waiting = passed_over;
         }
-        (!self.running.is_empty()).then(|| {
-            self.times.step
-                + multiplied(self.times.step_per_sequence, decoding)
-                + multiplied(self.times.step_per_context_token, context)
-                + reading
-                + multiplied(self.times.lora_load, loads)
-        })
+        (!self.running.is_empty()).then(|| step + reading + multiplied(self.times.lora_load, loads))
     }
 
     /// Gives a block to each running request that needs one for its next token. Where none is left, the
@@ -390,6 +383,24 @@ impl<T> Batch<T> {
 }
 
 impl ServiceTimes {
+    /// The time of a step in which requests with these contexts get a token, and nothing else happens.
+    pub(super) fn decoding(&self, contexts: impl Iterator<Item = usize>) -> Duration {
+        let (requests, context) = contexts.fold((0, 0), |(requests, all), one| (requests + 1, all + one));
+        self.step
+            + multiplied(self.step_per_sequence, requests)
+            + multiplied(self.step_per_context_token, context)
+    }
+
+    /// The number of tokens behind a context that are read in this time, at least 1.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "more is as many as there are"
+    )]
+    fn read_within(&self, context: usize, time: Duration) -> usize {
+        (time.as_secs_f64() / self.reading(context, 1).as_secs_f64()).max(1.0) as usize
+    }
+
     /// The time to read this many tokens behind a context.
     pub(super) fn reading(&self, context: usize, tokens: usize) -> Duration {
         let plain = multiplied(self.prefill_per_token, tokens);

@@ -13,6 +13,7 @@ const TIMES: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::ZERO,
     prefill_per_token: MS,
     doubling_context: None,
+    reads_apart: false,
     max_batched_tokens: 100,
     kv_blocks: 100,
     allocation: Allocation::AtOnce,
@@ -73,6 +74,20 @@ fn a_step_reads_no_more_than_its_budget() {
     assert!(end(&mut batch).is_empty());
     assert_eq!(batch.begin_step(), Some(20 * MS));
     assert_eq!(end(&mut batch), [1]);
+}
+
+#[test]
+fn prompts_read_apart_the_steps_make_none_longer_and_wait_for_none() {
+    let mut batch = batch(ServiceTimes { reads_apart: true, ..TIMES });
+    batch.add(asked(1, 10, 3), 1);
+    assert_eq!(batch.begin_step(), Some(10 * MS));
+    assert!(end(&mut batch).is_empty());
+    // Both decode and read: 11 ms, in which 11 of 20 tokens are read.
+    batch.add(asked(2, 20, 1), 2);
+    for ended in [&[][..], &[1, 2]] {
+        assert_eq!(batch.begin_step(), Some(11 * MS));
+        assert_eq!(end(&mut batch), ended);
+    }
 }
 
 #[test]

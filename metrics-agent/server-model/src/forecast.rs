@@ -28,29 +28,27 @@ impl<T> Batch<T> {
     /// in steps like the next one.
     pub fn forecast(&self, request: &BatchRequest) -> Forecast {
         let times = &self.times;
-        let (mut decoding, mut context, mut tokens_ahead, mut ahead) = (0, 0, 0, Duration::ZERO);
+        let left = |sequence: &Sequence<T>| sequence.unread - sequence.reading;
+        let decoding = self.running.iter().filter(|sequence| left(sequence) == 0);
+        let step = times.decoding(decoding.clone().map(Sequence::tokens));
+        // What requests before it in the queue read is cached when it begins.
+        let unread = self.unread_tokens(request).min(self.unread_behind_queue(request));
+        let own = times.reading(request.prompt_tokens() - unread, unread) + self.time_to_load(request);
+        let until_begin = self.steps_until_begin(request);
+        if times.reads_apart {
+            return Forecast { first_token: multiplied(step, until_begin) + own, own };
+        }
+        let (mut tokens_ahead, mut ahead) = (0, Duration::ZERO);
         for sequence in &self.running {
-            let unread = sequence.unread - sequence.reading;
-            if unread == 0 {
-                decoding += 1;
-                context += sequence.tokens();
-            } else {
-                tokens_ahead += unread;
-                ahead += times.reading(sequence.tokens() - unread, unread);
-            }
+            tokens_ahead += left(sequence);
+            ahead += times.reading(sequence.tokens() - left(sequence), left(sequence));
         }
         for waiting in &self.waiting {
             tokens_ahead += self.unread_tokens(&waiting.request);
             ahead += self.time_to_read(&waiting.request);
         }
-        let step = times.step
-            + multiplied(times.step_per_sequence, decoding)
-            + multiplied(times.step_per_context_token, context);
-        let budget = (times.max_batched_tokens as usize).saturating_sub(decoding).max(1);
-        // What requests before it in the queue read is cached when it begins.
-        let unread = self.unread_tokens(request).min(self.unread_behind_queue(request));
-        let steps = self.steps_until_begin(request) + (tokens_ahead + unread).div_ceil(budget);
-        let own = times.reading(request.prompt_tokens() - unread, unread) + self.time_to_load(request);
+        let budget = (times.max_batched_tokens as usize).saturating_sub(decoding.count()).max(1);
+        let steps = until_begin + (tokens_ahead + unread).div_ceil(budget);
         Forecast { first_token: multiplied(step, steps) + ahead + own, own }
     }
 
@@ -128,6 +126,7 @@ mod tests {
         step_per_context_token: Duration::ZERO,
         prefill_per_token: MS,
         doubling_context: None,
+        reads_apart: false,
         max_batched_tokens: 100,
         kv_blocks: 100,
         allocation: Allocation::AsNeeded,

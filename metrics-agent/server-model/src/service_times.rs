@@ -6,6 +6,7 @@ use std::time::Duration;
 ///
 /// A step takes `step` + decoding requests · `step_per_sequence` + their tokens of context ·
 /// `step_per_context_token` + tokens read · `prefill_per_token` + adapters loaded · `lora_load`.
+/// Prompts that are [read apart](Self::reads_apart) from the steps make none longer.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceTimes {
     /// Requests in a batch (vLLM's `max-num-seqs`), at least 1; the others wait.
@@ -21,7 +22,10 @@ pub struct ServiceTimes {
     /// Tokens of context behind which a prompt token takes twice this time, because it attends to all of
     /// them; the time grows linearly. `None`: the context has no effect.
     pub doubling_context: Option<u32>,
-    /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`).
+    /// Whether prompts are read apart from the steps, all at a time and each at this speed: another server
+    /// reads them, or the server is a simulator whose requests do not act on each other.
+    pub reads_apart: bool,
+    /// Prompt tokens read in one step (vLLM's `max-num-batched-tokens`), unless they are read apart.
     pub max_batched_tokens: u32,
     /// Blocks of 16 tokens in the KV cache.
     pub kv_blocks: u32,
@@ -59,6 +63,7 @@ impl Default for ServiceTimes {
             step_per_context_token: Duration::ZERO,
             prefill_per_token: Duration::from_micros(80),
             doubling_context: None,
+            reads_apart: false,
             max_batched_tokens: 2048,
             kv_blocks: 2048,
             allocation: Allocation::AtOnce,

@@ -160,6 +160,7 @@ mod tests {
         step_per_context_token: Duration::ZERO,
         prefill_per_token: MS,
         doubling_context: None,
+        reads_apart: false,
         max_batched_tokens: 100,
         kv_blocks: 100,
         allocation: Allocation::AtOnce,

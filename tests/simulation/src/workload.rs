@@ -78,6 +78,7 @@ impl Workload {
             step_per_context_token: Duration::ZERO,
             prefill_per_token: Duration::from_micros(50),
             doubling_context: None,
+            reads_apart: false,
             max_batched_tokens: 2048,
             kv_blocks: 2048,
             allocation: Allocation::AtOnce,

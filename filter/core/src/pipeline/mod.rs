@@ -42,7 +42,7 @@ use crate::input::slot::Slot;
 use crate::plugin::{
     Admitter, Arrival, CacheSourceProducer, DEFAULT_FLOW, Decider, Instance, LatencyPredictor,
     MmEmbeddingsCacheProducer, PrefixProducer, ProfileHandler, Recorder, Reporter, ResponseMarker,
-    SaturationDetector, SessionProducer,
+    SaturationDetector, SessionProducer, fairness_id,
 };
 use crate::pool::Endpoint;
 use crate::pool::load::{Load, Reservation};
@@ -142,7 +142,7 @@ impl Pipeline {
 
     /// XXH64 of the fairness id of a request; `None`: its headers name none.
     pub fn tenant(&self, headers: Headers<'_>) -> Option<u64> {
-        let id = self.arrival(headers, 0, 0, Duration::ZERO).fairness_id;
+        let id = fairness_id(headers).or_else(|| Some(self.agent_identity(headers)?.1))?;
         (id != DEFAULT_FLOW).then(|| xxh64(id.as_bytes(), 0))
     }
 

@@ -31,7 +31,7 @@ impl Pipeline {
             let (source, key) = (SessionSource::Stored, stored.hash());
             return Some(SessionTurn { source, key, is_continued: true, end: None });
         }
-        let name = prepared.session_name();
+        let name = prepared.session_name;
         let (blocks, block_size) = prepared.only_list()?;
         if name.is_none() && blocks.len().saturating_mul(block_size) < MIN_UNNAMED_TOKENS {
             return None;
@@ -40,9 +40,14 @@ impl Pipeline {
         find(cycle, name, blocks, searched)
     }
 
+    /// The name of the session of a request that this pipeline has prepared.
+    pub fn session_name_of(&self, prepared: &Prepared<'_>) -> Option<SessionName> {
+        if self.knows_sessions() { prepared.session_name } else { self.session_name(prepared.request) }
+    }
+
     /// The name of a request's session: by the headers that the configuration names, by those of known
     /// clients, or by the body.
-    pub fn session_name(&self, request: &Request<'_>) -> Option<SessionName> {
+    pub(super) fn session_name(&self, request: &Request<'_>) -> Option<SessionName> {
         let headers = request.headers;
         let configured = |id: &str| SessionName::of(SessionSource::Configured, id, None);
         let mut producers = self.session_producers.iter();

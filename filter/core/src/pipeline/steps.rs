@@ -35,15 +35,10 @@ pub struct Prepared<'a> {
     /// The hashes of its images, videos and audio, each once; empty without a plugin that remembers them.
     media_items: Vec<u64>,
     /// The name of the request's session; `None` also where sessions are not known.
-    session_name: Option<SessionName>,
+    pub(super) session_name: Option<SessionName>,
 }
 
 impl Prepared<'_> {
-    /// The name of the request's session.
-    pub(super) fn session_name(&self) -> Option<SessionName> {
-        self.session_name
-    }
-
     /// The endpoints that the request may go to, in the pool's order.
     pub(super) fn candidates<'c>(&'c self, input: &'c DecisionInput<'_>) -> Cow<'c, [usize]> {
         match (&self.candidates, input.precomputed) {

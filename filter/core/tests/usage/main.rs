@@ -42,12 +42,18 @@ fn usage(input: u64, output: u64, cached: Option<u64>) -> Usage {
     Usage { input, output, total: input + output, cached, beyond_input: 0 }
 }
 
+/// The usage of a response that comes in parts, which does not depend on whether these are kept before they
+/// are read.
 fn of_pieces<'p>(content_type: &str, pieces: impl IntoIterator<Item = &'p [u8]>) -> Usage {
     let mut reader = ResponseReader::new(content_type.as_bytes(), None).unwrap();
+    let mut keeping = reader.clone();
     for piece in pieces {
         reader.read_chunk(piece);
+        keeping.keep_chunk(piece);
     }
-    reader.finish()
+    let usage = reader.finish();
+    assert_eq!(keeping.finish(), usage, "kept");
+    usage
 }
 
 fn of(content_type: &str, answer: &str) -> Usage {
@@ -75,6 +81,19 @@ fn every_api_has_its_words_for_usage() {
     assert_eq!(of(EVENTS, CHAT), usage(7, 10, Some(5)));
     assert_eq!(of(EVENTS, RESPONSES), usage(31, 12, Some(16)));
     assert_eq!(of(EVENTS, MESSAGES), Usage { beyond_input: 4, ..usage(25, 15, Some(4)) });
+}
+
+#[test]
+fn a_streams_usage_does_not_depend_on_how_many_of_its_events_are_kept() {
+    let token = |null: &str| format!("data: {{\"choices\":[{{\"text\":\" usage\"}}]{null}}}\n\n").repeat(300);
+    for (null, end) in
+        [("", CHAT), (",\"usage\":null", CHAT), (",\"error\" : null", RESPONSES), ("", MESSAGES)]
+    {
+        let stream = [&token(null), end].concat();
+        for size in [1, 50, 4095, 4096, 4097, 10_000, stream.len()] {
+            assert_eq!(of_pieces(EVENTS, stream.as_bytes().chunks(size)), of(EVENTS, end), "{null} {size}");
+        }
+    }
 }
 
 #[test]

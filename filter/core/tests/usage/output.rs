@@ -314,9 +314,15 @@ fn after_the_first_output_only_lines_with_errors_have_any_however_they_are_cut()
         let all = [OUTPUT, line, OUTPUT].concat();
         for size in [1, 7, OUTPUT.len() + 9, all.len()] {
             let mut reader = ResponseReader::new(EVENTS.as_bytes(), None).unwrap();
-            all.as_bytes().chunks(size).for_each(|chunk| reader.read_chunk(chunk));
-            assert!(reader.has_output());
+            let mut keeping = reader.clone();
+            for chunk in all.as_bytes().chunks(size) {
+                reader.read_chunk(chunk);
+                keeping.keep_chunk(chunk);
+            }
+            keeping.end();
+            assert!(reader.has_output() && keeping.has_output());
             assert_eq!(reader.error().is_some(), is_error, "{line} in chunks of {size}");
+            assert_eq!(keeping.error(), reader.error(), "{line} in chunks of {size}");
         }
     }
 }

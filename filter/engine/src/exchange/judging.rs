@@ -1,5 +1,7 @@
 //! The proof that a response gives about its server, while it passes.
 
+use core::time::Duration;
+
 use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::reader::ResponseError;
@@ -10,7 +12,7 @@ use super::response::Judged;
 use super::served::{judge, outcome_of_trailers};
 use crate::ledger::Change;
 use crate::metrics::MetricSink;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Result};
 use crate::worker_pool::WorkerPool;
 use crate::worker_pool::directive::FirstToken;
 use crate::worker_pool::store::PoolStore;
@@ -32,7 +34,7 @@ impl Exchange {
         self.assignment.begin_output(pool.store_of(self.assignment.handed_over), first);
         if let Some(Judged { endpoint, .. }) = self.response.judged {
             pool.kept_connections.served(endpoint, self.assignment.at);
-            self.judge(pool, proxy, endpoint, ServerOutcome::Served);
+            self.judge(pool, || proxy.now(), endpoint, ServerOutcome::Served);
         }
     }
 
@@ -40,12 +42,12 @@ impl Exchange {
     pub(super) fn take_error(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
+        now: impl Fn() -> Result<Duration>,
         error: ResponseError,
     ) {
         pool.metrics.response_errors.increment(error);
         if let Some(Judged { endpoint, .. }) = self.response.judged.take() {
-            self.judge(pool, proxy, endpoint, ServerOutcome::of_error(error, self.head.kind));
+            self.judge(pool, now, endpoint, ServerOutcome::of_error(error, self.head.kind));
         }
         self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
     }
@@ -70,7 +72,7 @@ impl Exchange {
         let Some(Judged { endpoint, .. }) = judged else { return };
         match outcome_of_trailers(proxy, self.head.kind) {
             Ok(Some(outcome)) => {
-                self.judge(pool, proxy, endpoint, outcome);
+                self.judge(pool, || proxy.now(), endpoint, outcome);
                 if outcome != ServerOutcome::Served {
                     self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
                 }
@@ -87,7 +89,7 @@ impl Exchange {
         proxy: &impl Proxy,
     ) {
         if let Some(endpoint) = self.response.served_by {
-            self.judge(pool, proxy, endpoint, ServerOutcome::CUT);
+            self.judge(pool, || proxy.now(), endpoint, ServerOutcome::CUT);
             self.assignment.fail_output(pool.store_of(self.assignment.handed_over));
         }
     }
@@ -96,7 +98,7 @@ impl Exchange {
     fn judge(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        proxy: &impl Proxy,
+        now: impl Fn() -> Result<Duration>,
         endpoint: u64,
         outcome: ServerOutcome,
     ) {
@@ -106,7 +108,7 @@ impl Exchange {
         if outcome == ServerOutcome::Failed {
             pool.kept_connections.failed(endpoint);
         }
-        if let Err(error) = judge(pool.store_of(self.assignment.handed_over), proxy, endpoint, outcome) {
+        if let Err(error) = judge(pool.store_of(self.assignment.handed_over), now, endpoint, outcome) {
             log::error!("{error}; a response counts neither for its endpoint nor against it");
         }
     }

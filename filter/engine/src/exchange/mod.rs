@@ -339,7 +339,7 @@ impl Exchange {
             self.begin_output(pool, proxy, findings.first);
         }
         if let Some(error) = findings.error {
-            self.take_error(pool, proxy, error);
+            self.take_error(pool, || proxy.now(), error);
         }
         if let Some(stored) = findings.stored {
             self.remember(pool, stored);
@@ -351,13 +351,23 @@ impl Exchange {
         }
     }
 
+    /// Passes a chunk of the response that is not the last one, if nothing is done about it now: a chunk
+    /// after the first output. Its bytes are kept if the usage is read at the end. False: it is for
+    /// [`Self::response_body`].
+    pub fn pass_chunk(&mut self, proxy: &impl Proxy) -> bool {
+        let passes = self.assignment.has_begun() && self.response.keep_chunk(proxy);
+        self.count_chunks(passes.into());
+        passes
+    }
+
     /// Whether nothing reads the next chunks of the response, up to the last one: they need only be
     /// [counted](Self::count_chunks).
     pub fn only_counts_chunks(&self) -> bool {
         self.assignment.has_begun() && self.response.is_read()
     }
 
-    /// Counts chunks of the response that did not come to [`Self::response_body`].
+    /// Counts chunks of the response that came neither to [`Self::response_body`] nor to
+    /// [`Self::pass_chunk`].
     pub fn count_chunks(&mut self, chunks: u64) {
         self.assignment.chunks += chunks;
     }
@@ -368,6 +378,9 @@ impl Exchange {
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &mut impl Proxy,
     ) {
+        if let Some(error) = self.response.end_body() {
+            self.take_error(pool, || proxy.now(), error);
+        }
         self.response.end_with_trailers(proxy, &mut pool.metrics);
         self.judge_by_trailers(pool, proxy);
         self.complete(pool, proxy);
@@ -450,17 +463,22 @@ impl Exchange {
             && record.is_none()
             && place.ticket.is_none()
             && response.served.is_none()
+            && response.keeps_no_chunk()
             && (response.usage.is_none() || assignment.usage_predictions.is_empty())
             && assignment.loads.is_empty()
             && assignment.expectations.is_empty()
     }
 
-    /// The same for a shell that has a clock: the time is read only for a request that is recorded.
+    /// The same for a shell that has a clock: the time is read only for a request that is recorded, and for
+    /// an error at the end of a response that is cut.
     pub fn end_at(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
-        now: impl FnOnce() -> Result<Duration>,
+        now: impl Fn() -> Result<Duration>,
     ) {
+        if let Some(error) = self.response.end_body() {
+            self.take_error(pool, &now, error);
+        }
         if let Some(record) = &mut self.record
             && let Ok(now) = now()
         {

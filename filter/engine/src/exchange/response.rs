@@ -16,7 +16,7 @@ use super::head::{RequestHead, ResponseHead};
 use crate::ledger::{Change, ChangeKind};
 use crate::metrics::{Labels, MetricSink, Metrics, ResponseUsage};
 use crate::proxy::metadata::Metadata;
-use crate::proxy::{Proxy, Result};
+use crate::proxy::{Proxy, ProxyError, Result};
 use crate::worker_pool::directive::FirstToken;
 
 /// The state of a response on its way to the client.
@@ -125,10 +125,41 @@ impl Response {
 
     /// Whether its further chunks are neither read nor changed.
     pub(super) fn is_read(&self) -> bool {
-        self.reader.is_none()
-            && self.restore.is_none()
+        self.reader.is_none() && self.only_passes()
+    }
+
+    /// Whether its further chunks are not changed, and nothing in them is awaited but the usage or an error.
+    fn only_passes(&self) -> bool {
+        self.restore.is_none()
             && self.replacement.is_none()
             && self.awaited_since.is_none()
+            && !self.reader.as_ref().is_some_and(ResponseReader::awaits_id)
+    }
+
+    /// Passes a chunk that is not the last, if nothing in it is awaited. Its bytes are kept, to be read
+    /// later, if they may matter at the end.
+    pub(super) fn keep_chunk(&mut self, proxy: &impl Proxy) -> bool {
+        let passes = self.only_passes();
+        if passes && let Some(reader) = &mut self.reader {
+            match proxy.response_chunk() {
+                Ok(chunk) => reader.keep_chunk(&chunk),
+                Err(error) => self.skip_chunk(&error),
+            }
+        }
+        passes
+    }
+
+    /// Whether no chunk waits to be read.
+    pub(super) fn keeps_no_chunk(&self) -> bool {
+        self.reader.as_ref().is_none_or(ResponseReader::keeps_no_chunk)
+    }
+
+    /// A chunk cannot be read. Without it, the counts of the reader would be wrong.
+    #[cold]
+    #[inline(never)]
+    fn skip_chunk(&mut self, error: &ProxyError) {
+        log::error!("{error}; a chunk of the response passes unchanged");
+        self.reader = None;
     }
 
     /// Reads the chunk of the body that has arrived, and replaces it if need be.
@@ -145,12 +176,13 @@ impl Response {
             }
             return ChunkFindings::default();
         }
+        if !is_last && self.keep_chunk(proxy) {
+            return ChunkFindings { has_output: true, ..ChunkFindings::default() };
+        }
         if (self.restore.is_some() || self.reader.is_some())
             && let Err(error) = self.pass_chunk(proxy, is_last)
         {
-            log::error!("{error}; a chunk of the response passes unchanged");
-            // Without this chunk, the counts of the reader would be wrong.
-            self.reader = None;
+            self.skip_chunk(&error);
         }
         let findings = self.findings(proxy, metrics);
         if is_last {
@@ -165,12 +197,17 @@ impl Response {
         findings
     }
 
+    /// The first error in the body, once.
+    fn new_error(&mut self) -> Option<ResponseError> {
+        let error = self.reader.as_ref().and_then(ResponseReader::error).filter(|_| self.error.is_none());
+        self.error = self.error.or(error);
+        error
+    }
+
     /// The findings in the body so far. A body that is not read has output with its first output.
     fn findings<M: MetricSink>(&mut self, proxy: &impl Proxy, metrics: &Metrics<M>) -> ChunkFindings {
-        let (has_output, error) =
-            self.reader.as_ref().map_or((true, None), |reader| (reader.has_output(), reader.error()));
-        let error = error.filter(|_| self.error.is_none());
-        self.error = self.error.or(error);
+        let has_output = self.reader.as_ref().is_none_or(ResponseReader::has_output);
+        let error = self.new_error();
         let stored = self.reader.as_mut().and_then(ResponseReader::take_id);
         let mut findings = ChunkFindings { has_output, first: None, error, stored };
         if has_output
@@ -203,6 +240,15 @@ impl Response {
         }
         let replacement = self.restore.as_mut().and_then(|restore| restore.chunk(&chunk, is_last));
         replacement.map_or(Ok(()), |bytes| proxy.replace_response_chunk(&bytes))
+    }
+
+    /// The body ends before its last chunk: with trailers, or because it is cut or not wanted any more.
+    /// Returns the first error in it, if that has not been found before.
+    pub(super) fn end_body(&mut self) -> Option<ResponseError> {
+        if let Some(reader) = &mut self.reader {
+            reader.end();
+        }
+        self.new_error()
     }
 
     /// The response ends with trailers.

@@ -297,15 +297,14 @@ pub(super) fn outcome_of_trailers(proxy: &impl Proxy, kind: RequestKind) -> Resu
 /// The response of this endpoint has proved this.
 pub(super) fn judge(
     store: &mut impl PoolStore,
-    proxy: &impl Proxy,
+    now: impl FnOnce() -> Result<Duration>,
     endpoint: u64,
     outcome: ServerOutcome,
 ) -> Result<()> {
     let is_failing = store.is_failing(endpoint);
     let failures = Failures::of(&[], endpoint, Some(outcome), is_failing);
     if !failures.is_empty() {
-        let now = proxy.now()?;
-        store.apply(failures.changes(now).collect());
+        store.apply(failures.changes(now()?).collect());
     }
     Ok(())
 }

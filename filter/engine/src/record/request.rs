@@ -13,7 +13,7 @@ use endpoint_picker::response::usage::Usage;
 use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, ShadowPick};
 
 use super::RecordOutbox;
-use crate::worker_pool::decision::ShadowChoice;
+use crate::worker_pool::decision::{PreparedRequest, ShadowChoice};
 
 /// Maximum length of the name of a model, in bytes. Clients choose it.
 const MAX_MODEL_BYTES: usize = 256;
@@ -21,35 +21,40 @@ const MAX_MODEL_BYTES: usize = 256;
 /// A request that is recorded.
 #[derive(Debug)]
 pub(crate) struct RequestRecord {
+    /// The entry but for what follows.
     entry: RecordedRequest,
+    /// The server that responded, or the first destination, and why the request went there.
+    endpoint: Option<SocketAddr>,
+    why: &'static str,
     at: Duration,
     /// When it ended, as far as that is known before its exchange ends.
     ended: Option<Duration>,
 }
 
 impl RequestRecord {
-    /// The record of a request with a body that is decided now; `None`: it is not in the sample. `blocks` are
-    /// those of its prompt, with the tokens of a block, if a rule has cut it, and `turn` its place in its
-    /// session.
+    /// The record of a request with a body that is decided now, as it was prepared by this pipeline; `None`:
+    /// it is not in the sample. `turn` is its place in its session.
     #[cold]
     #[inline(never)]
     pub(crate) fn of(
         sample: RecordSample,
         request: &Request<'_>,
+        prepared: PreparedRequest<'_>,
         pipeline: &Pipeline,
         turn: Option<SessionTurn>,
-        blocks: Option<(u32, BlockHashes)>,
         now: Duration,
     ) -> Option<Box<Self>> {
-        let name = pipeline.session_name(request).map(SessionName::hash);
+        let name = prepared.session_name(pipeline).map(SessionName::hash);
         if name.is_some_and(|name| !sample.contains(name)) {
             return None;
         }
+        let blocks = prepared.into_blocks();
         let (block_tokens, hashes) = blocks.unwrap_or_else(|| (RECORDED_BLOCK_TOKENS, hash(request)));
         let mut blocks = hashes.into_all();
         // The first block stays in all turns of a session without a name; the key of its turns changes when
         // its endpoint leaves. A request with neither name nor prompt is a session of its own.
-        if !sample.contains(name.or_else(|| blocks.first().copied()).unwrap_or_else(|| micros(now))) {
+        let unnamed = || blocks.first().copied().unwrap_or_else(|| micros(now));
+        if name.is_none() && !sample.contains(unnamed()) {
             return None;
         }
         let session = name.or_else(|| turn.map(|turn| turn.key));
@@ -66,7 +71,7 @@ impl RequestRecord {
             blocks,
             ..RecordedRequest::default()
         };
-        Some(Box::new(Self { entry, at: now, ended: None }))
+        Some(Box::new(Self { entry, endpoint: None, why: "", at: now, ended: None }))
     }
 
     /// Another decision about the request does not act.
@@ -76,14 +81,13 @@ impl RequestRecord {
     }
 
     /// The request goes to this destination first, for this reason, after this wait.
-    pub(crate) fn routed(&mut self, to: Option<SocketAddr>, why: &str, waited: Option<Duration>) {
-        self.entry.endpoint = to.map(bytes_of).unwrap_or_default();
-        why.clone_into(&mut self.entry.why);
+    pub(crate) fn routed(&mut self, to: Option<SocketAddr>, why: &'static str, waited: Option<Duration>) {
+        (self.endpoint, self.why) = (to, why);
         self.entry.queued_us = waited.map_or(0, micros);
     }
 
     /// The picker responds to the request itself, for this reason.
-    pub(crate) fn rejected(&mut self, why: &str, waited: Option<Duration>) {
+    pub(crate) fn rejected(&mut self, why: &'static str, waited: Option<Duration>) {
         self.routed(None, why, waited);
         self.entry.set_outcome(RecordOutcome::Rejected);
         self.ended = Some(self.at);
@@ -99,12 +103,8 @@ impl RequestRecord {
         is_elsewhere: bool,
         outcome: Option<ServerOutcome>,
     ) {
-        if let Some(by) = by {
-            let endpoint = bytes_of(by);
-            if endpoint != self.entry.endpoint {
-                if is_elsewhere { "elsewhere" } else { "retry" }.clone_into(&mut self.entry.why);
-                self.entry.endpoint = endpoint;
-            }
+        if by.is_some_and(|by| self.endpoint != Some(by)) {
+            (self.endpoint, self.why) = (by, if is_elsewhere { "elsewhere" } else { "retry" });
         }
         if let Some(outcome) = outcome {
             self.proves(outcome);
@@ -134,7 +134,9 @@ impl RequestRecord {
     #[cold]
     #[inline(never)]
     pub(crate) fn close(self: Box<Self>, usage: Option<Usage>, chunks: u64, outbox: &RecordOutbox) {
-        let Self { mut entry, at, ended } = *self;
+        let Self { mut entry, endpoint, why, at, ended } = *self;
+        entry.endpoint = endpoint.map(bytes_of).unwrap_or_default();
+        why.clone_into(&mut entry.why);
         if let Some(usage) = usage.filter(|usage| usage.prompt() > 0) {
             (entry.input_tokens, entry.output_tokens) = (usage.prompt(), usage.output);
             entry.cached_tokens = usage.cached;

@@ -9,10 +9,11 @@ use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::shadow::Acting;
-use endpoint_picker::pipeline::{Prepared, Scratch};
+use endpoint_picker::pipeline::{Pipeline, Prepared, Scratch};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::prompt::BlockHashes;
+use endpoint_picker::request::session::SessionName;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
 
@@ -89,6 +90,11 @@ impl PreparedRequest<'_> {
     /// The prompt's blocks as the acting rules cut them, and the tokens of a block; `None`: they do not.
     pub(crate) fn into_blocks(self) -> Option<(u32, BlockHashes)> {
         self.own.into_blocks()
+    }
+
+    /// The name of the request's session, by the pipeline that has prepared it.
+    pub(crate) fn session_name(&self, pipeline: &Pipeline) -> Option<SessionName> {
+        pipeline.session_name_of(&self.own)
     }
 }
 

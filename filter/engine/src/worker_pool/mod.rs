@@ -172,9 +172,8 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         let mut directive = view.directive(decided, routing, scratch);
         if let (Some(sample), Some(prepared)) = (view.policy().record, prepared) {
             let Routing { request, now, .. } = *routing;
-            let pipeline = &view.topology().pipeline;
-            let (turn, blocks) = (directive.session, prepared.into_blocks());
-            directive.record = RequestRecord::of(sample, request, pipeline, turn, blocks, now);
+            let (pipeline, turn) = (&view.topology().pipeline, directive.session);
+            directive.record = RequestRecord::of(sample, request, prepared, pipeline, turn, now);
             if let (Some(record), Some(shadow)) = (&mut directive.record, shadow) {
                 record.compared(shadow);
             }

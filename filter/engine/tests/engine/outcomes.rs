@@ -107,10 +107,33 @@ fn an_error_counts_before_the_first_token_as_a_5xx_and_behind_it_as_a_cut_stream
     let (beginning, end) = ERROR.split_at(20);
     request.chunk(&mut fixture, beginning, false);
     request.chunk(&mut fixture, end, false);
-    assert_eq!(fixture.avoided(), [1]);
     request.chunk(&mut fixture, ERROR, true);
+    assert_eq!(fixture.avoided(), [1]);
     assert_eq!(fixture.sink.values(MetricKind::Histogram)["first_byte_ms"], [0]);
     assert_eq!((failures(&fixture), fixture.counted("response_errors|server")), (1, 1));
+}
+
+#[test]
+fn an_error_behind_the_first_token_counts_however_the_stream_ends() {
+    type End = fn(&mut Request, &mut Fixture);
+    let ends: [(&str, End); 4] = [
+        ("with a chunk", |request, fixture| drop(request.chunk(fixture, "data: [DONE]\n\n", true))),
+        ("with trailers", |request, fixture| {
+            request.exchange.response_trailers(&mut fixture.pool, &mut request.proxy);
+        }),
+        ("cut", |request, fixture| request.exchange.cut(&mut fixture.pool, &request.proxy)),
+        ("not wanted", |request, fixture| request.exchange.end_at(&mut fixture.pool, || Ok(START))),
+    ];
+    for (name, end) in ends {
+        let mut fixture = Fixture::with_config(&json!({"countTokens": true}));
+        let mut request = fixture.routed();
+        request.answer(&mut fixture, 1, EVENTS);
+        for chunk in [TOKEN, TOKEN, ERROR] {
+            request.chunk(&mut fixture, chunk, false);
+        }
+        end(&mut request, &mut fixture);
+        assert_eq!((fixture.avoided(), fixture.counted("response_errors|server")), (vec![1], 1), "{name}");
+    }
 }
 
 #[test]

@@ -135,6 +135,16 @@ impl Worker {
         (result, envoy.reply)
     }
 
+    /// Runs a part of the hook of a response's chunk that needs nothing of the pool, so it takes no lock.
+    pub(crate) fn without_pool<T>(
+        &self,
+        request: &mut RequestHandle<'_>,
+        pick: &mut Option<Pick>,
+        run: impl FnOnce(&Envoy<'_, '_>) -> T,
+    ) -> T {
+        run(&Envoy::new(request, Event::Body, &self.steering, pick, None))
+    }
+
     /// Counts a panic that a hook has caught.
     pub(crate) fn count_panic(&self) {
         if let Some(panics) = &self.panics {

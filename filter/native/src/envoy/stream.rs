@@ -347,6 +347,12 @@ impl Stream {
         })
     }
 
+    /// Passes a chunk of the response that is not the last one, without the pool. False: the pool is needed.
+    pub(crate) fn pass_chunk(&mut self, request: &mut RequestHandle<'_>) -> bool {
+        let Some(Picking { worker, exchange, pick, .. }) = self.reader() else { return true };
+        worker.without_pool(request, pick, |envoy| exchange.pass_chunk(envoy))
+    }
+
     /// Whether nothing reads the next chunks of the response, up to the last one.
     pub(crate) fn only_counts_chunks(&mut self) -> bool {
         self.reader().is_none_or(|picking| picking.exchange.only_counts_chunks())

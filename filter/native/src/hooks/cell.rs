@@ -45,6 +45,18 @@ impl RequestCell {
         chunks.is_some()
     }
 
+    /// Has the state pass a chunk of the response that is not the last. False: the pool is needed for it.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    pub(super) unsafe fn passes_chunk(&self, filter: EnvoyPtr) -> bool {
+        let Ok(mut state) = self.state.try_borrow_mut() else { return false };
+        // SAFETY: as the caller promises.
+        let mut request = unsafe { RequestHandle::new(filter) };
+        // After a panic the chunk is read as others are, and that hook's panic decides.
+        caught(|| state.pass_chunk(&mut request)).unwrap_or(false)
+    }
+
     /// Envoy has destroyed the request: its pointer is not used any more.
     pub(super) fn destroy(&self) {
         self.is_destroyed.set(true);

@@ -1,6 +1,8 @@
 //! Which tokens of prompts servers had cached, and how large their caches are.
 
+use super::JUDGED;
 use crate::record::{Record, RecordedRequest};
+use metrics_agent_server_model::BLOCK_TOKENS;
 use std::collections::{HashMap, HashSet};
 
 /// Tokens of each prompt that its server had to read: by the usage if the record has it, otherwise those
@@ -21,6 +23,26 @@ pub(super) fn uncached(record: &Record) -> Vec<f64> {
         (input - found as f64 * f64::from(record.block_tokens)).max(1.0)
     };
     record.requests.iter().map(&mut uncached).collect()
+}
+
+/// Whether servers keep their responses for later prompts: then the next prompt of a session, at the same
+/// server, has more tokens cached than the prompt before had. `None`: the record does not show it.
+pub(super) fn keeps_responses(record: &Record) -> Option<bool> {
+    let mut last: HashMap<u64, &RecordedRequest> = HashMap::new();
+    let (mut all, mut kept) = (0, 0);
+    for request in &record.requests {
+        let before = request.session.and_then(|session| last.insert(session, request));
+        if let (Some(before), Some(cached)) = (before, request.cached)
+            && before.server == request.server
+            // The whole prompt was cached, but for a part of a block, and the response has a block.
+            && cached + BLOCK_TOKENS > before.input
+            && before.output >= 2 * BLOCK_TOKENS
+        {
+            all += 1;
+            kept += usize::from(cached > before.input);
+        }
+    }
+    (all >= JUDGED).then_some(kept * 2 >= all)
 }
 
 /// Requests by which the size of caches is found.
@@ -124,6 +146,22 @@ impl Stack {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_prompt_of_a_session_shows_whether_its_response_was_kept() {
+        let record = |cached: u32| {
+            let turn = |number: u32| {
+                let (session, input) = (number / 2, 100 + number % 2 * 100);
+                let cached = cached * (number % 2);
+                format!(
+                    r#"{{"timestamp":{number},"input_length":{input},"output_length":40,"session":"{session}","endpoint":"a","cached_tokens":{cached}}}"#
+                )
+            };
+            Record::read((0..60).map(turn).collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
+        };
+        let found = [0, 80, 96, 128].map(|cached| keeps_responses(&record(cached)));
+        assert_eq!(found, [None, None, Some(false), Some(true)]);
+    }
 
     #[test]
     fn a_distance_is_the_number_of_different_blocks_since_the_last_use() {

@@ -8,6 +8,9 @@
 //! - *prefill*: the time to the first token of a request that waits alone is the step in flight, its own
 //!   step, and its unread tokens, each of which takes longer behind a long context.
 //!
+//! Where decoding is not slower while prompts are read, they are read
+//! [apart](ServiceTimes::reads_apart) from it.
+//!
 //! All servers have the same coefficients, and each has its own speed, the median of its times as parts of
 //! the predicted ones.
 
@@ -46,6 +49,7 @@ pub const DEFAULT: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::from_nanos(40),
     prefill_per_token: Duration::from_micros(40),
     doubling_context: Some(30_000),
+    reads_apart: false,
     max_batched_tokens: 8192,
     kv_blocks: 25_000,
     allocation: Allocation::AsNeeded,
@@ -124,6 +128,9 @@ pub fn fit(record: &Record, given: &Given, servers_without_names: usize) -> Fit 
     if let Some(places) = places {
         times.max_running = places;
     }
+    if caches::keeps_responses(record) == Some(false) {
+        times.allocation = Allocation::AtOnce;
+    }
     let cache = caches::size(record);
     let in_flight = most_tokens(&requests);
     times.kv_blocks = match cache {
@@ -174,6 +181,13 @@ impl Given {
 /// Fewest tokens of a response whose time is used: with fewer, the ends of steps decide.
 const MIN_OUTPUT: f64 = 8.0;
 
+/// Part of the requests during which prompts have to be read, to show whether that makes decoding slower.
+const MEANWHILE: f64 = 0.1;
+
+/// Prompts are read apart from decoding if each of their tokens makes it slower by less than this part of the
+/// token's own time: none at all, but for the errors of both.
+const APART: f64 = 0.25;
+
 /// The speeds of servers.
 struct Speeds {
     times: ServiceTimes,
@@ -187,7 +201,7 @@ struct Speeds {
 impl Speeds {
     fn learn(&mut self, requests: &[Observed]) {
         self.decode = solve(&equations(requests, |request| self.decode_equation(request)));
-        let Some([step, sequence, context, _]) = self.decode else { return };
+        let Some([step, sequence, context, read]) = self.decode else { return };
         self.times.step = seconds(step);
         self.times.step_per_sequence = seconds(sequence);
         self.times.step_per_context_token = seconds(context);
@@ -198,6 +212,9 @@ impl Speeds {
             self.times.prefill_per_token = seconds(plain);
             self.times.doubling_context =
                 (growing > 0.0).then(|| whole(plain / growing)).filter(|tokens| *tokens > 0);
+            let meanwhile = requests.iter().filter(|request| request.read_meanwhile > 0.0).count();
+            self.times.reads_apart =
+                meanwhile as f64 >= requests.len() as f64 * MEANWHILE && read < plain * APART;
         }
         let slowness = (0..self.slowness.len()).map(|server| self.slowness_of(server, requests));
         self.slowness = slowness.collect();
@@ -231,7 +248,12 @@ impl Speeds {
             + self.times.step_per_context_token.as_secs_f64() * request.context_before;
         // Half of the step in flight, if there is one, in the mean.
         let in_flight = if request.decoding_before >= 1.0 { 0.5 } else { 0.0 };
-        let steps = (request.unread / f64::from(self.times.max_batched_tokens)).ceil();
+        // What is read apart from the steps ends, in the mean, half of one before its token.
+        let steps = if self.times.reads_apart {
+            0.5
+        } else {
+            (request.unread / f64::from(self.times.max_batched_tokens)).ceil()
+        };
         step * (in_flight + steps)
     }
 

@@ -1,7 +1,7 @@
 //! The access log of the shipped `envoy.yaml`: when requests came, where they went, and bytes.
 
 use super::time::seconds;
-use super::{Line, MAX_TOKENS, milliseconds};
+use super::{Line, MAX_TOKENS, milliseconds, parse};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -37,7 +37,7 @@ pub(super) fn is_line(text: &str) -> bool {
 
 /// Reads a request; `None`: no server served a prompt.
 pub(super) fn read(text: &str) -> Result<Option<Line<'_>>, String> {
-    let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let fields: Fields<'_> = parse(text)?;
     let path = fields.path.split('?').next().unwrap_or_default();
     let is_prompt = fields.method == "POST" && PATHS.iter().any(|end| path.ends_with(end));
     let server = fields.upstream.filter(|address| address.len() > 1);

@@ -1,6 +1,6 @@
 //! Requests as JSON lines: the record of the picker, and Mooncake's traces.
 
-use super::{BLOCK_SIZES, Line, milliseconds, tokens};
+use super::{BLOCK_SIZES, Line, check_blocks, milliseconds, parse, tokens};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -73,17 +73,14 @@ const MAX_BEFORE_RECORD: usize = 256;
 
 /// Reads a request.
 pub(super) fn read(text: &str, header: Option<Header>) -> Result<Line<'_>, String> {
-    let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let fields: Fields<'_> = parse(text)?;
     if !fields.timestamp.is_finite() {
         return Err("timestamp must be finite".to_owned());
     }
     let input = tokens("input_length", fields.input_length)?;
     let block = header.map_or(BLOCK_SIZES[6], |header| header.block_tokens);
-    let blocks = fields.hash_ids.len();
-    let is_short = (blocks as u64) * u64::from(block) < input.into();
-    if header.is_none() && blocks > 0 && is_short {
-        let needed = input.div_ceil(block);
-        return Err(format!("hash_ids has {blocks} blocks for {input} tokens; must be at least {needed}"));
+    if header.is_none() && !fields.hash_ids.is_empty() {
+        check_blocks(fields.hash_ids.len(), block, input)?;
     }
     let optional = |name: &str, number: Option<f64>| number.map(|number| tokens(name, number)).transpose();
     let time = |name: &str, number: Option<f64>| number.map(|number| milliseconds(name, number)).transpose();

@@ -18,6 +18,7 @@ mod weka;
 
 use core::fmt;
 use core::ops::Range;
+use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -358,6 +359,27 @@ impl Reader {
             blocks,
         })
     }
+}
+
+/// Reads a line of JSON.
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| {
+        // The number of the line is the record's, not this text's.
+        let (place, text) =
+            (format!(" at line {} column {}", error.line(), error.column()), error.to_string());
+        let problem = text.strip_suffix(&place).unwrap_or(&text);
+        format!("{problem} at column {}", error.column())
+    })
+}
+
+/// Checks that this many blocks are not fewer than those of a prompt.
+fn check_blocks(blocks: usize, block_tokens: u32, input: u32) -> Result<(), String> {
+    let needed = input.div_ceil(block_tokens);
+    if (blocks as u64) < u64::from(needed) {
+        let is = "the number of hash_ids is";
+        return Err(format!("{is} {blocks} for {input} tokens; must be at least {needed}"));
+    }
+    Ok(())
 }
 
 /// A number of tokens.

@@ -51,7 +51,7 @@ fn a_session_of_an_agent_and_each_sub_agent_is_a_session() {
     assert_eq!(record.requests[4].at, record.requests[0].at + Duration::from_millis(4_500));
     assert_eq!(record.requests[0].end, Some(Duration::from_millis(2_500)));
     let short = read(&line("x", "[1, 2]")).unwrap_err().to_string();
-    assert_eq!(short, "line 1: hash_ids has 2 blocks for 192 tokens; must be at least 3");
+    assert_eq!(short, "line 1: the number of hash_ids is 2 for 192 tokens; must be at least 3");
     let other =
         line("x", "[1, 2, 3]") + &line("y", "[1, 2, 3]").replace("\"block_size\": 64", "\"block_size\": 128");
     assert_eq!(
@@ -116,10 +116,15 @@ fn a_file_that_is_no_record_is_refused_with_its_line() {
         problem("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,-1\n"),
         "line 2: GeneratedTokens is -1; must be 0 to 1048576"
     );
-    assert!(problem("{\"timestamp\": 1}\n").starts_with("line 1: missing field `input_length`"));
+    assert!(problem("{\"timestamp\": 1}\n").starts_with("line 1: missing field `input_length` at column "));
+    assert_eq!(
+        problem("\n{\"timestamp\": 1, \"inp"),
+        "line 2: EOF while parsing a string at column 21",
+        "a file that was cut"
+    );
     assert!(problem("").contains("no record"));
     let huge = "{\"timestamp\": 0, \"input_length\": 1000000, \"output_length\": 5, \"hash_ids\": [46]}";
-    assert_eq!(problem(huge), "line 1: hash_ids has 1 blocks for 1000000 tokens; must be at least 977");
+    assert_eq!(problem(huge), "line 1: the number of hash_ids is 1 for 1000000 tokens; must be at least 977");
     assert_eq!(
         problem("{\"record\":\"endpoint-picker/2\",\"started\":1,\"block_tokens\":64}\n"),
         "line 1: record is \"endpoint-picker/2\"; must be \"endpoint-picker/1\""

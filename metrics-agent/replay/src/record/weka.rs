@@ -5,7 +5,7 @@
 //! of lines is the number of sessions in progress. Blocks are equal only within a line. A session and each of
 //! its sub-agents is a session of the record.
 
-use super::{BLOCK_SIZES, Line, tokens};
+use super::{BLOCK_SIZES, Line, check_blocks, parse, tokens};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(super) fn is_line(text: &str) -> bool {
 
 /// Reads a session. Returns the tokens of a block, and the requests.
 pub(super) fn read(text: &str) -> Result<(u32, Vec<Line<'static>>), String> {
-    let tree: Tree<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let tree: Tree<'_> = parse(text)?;
     if !(1..=BLOCK_SIZES[6]).contains(&tree.block_size) {
         return Err(format!("block_size is {}; must be 1 to {}", tree.block_size, BLOCK_SIZES[6]));
     }
@@ -80,13 +80,7 @@ fn add(
             }
         };
         let input = tokens("in", node.input)?;
-        if (node.hash_ids.len() as u64) * u64::from(block) < input.into() {
-            let needed = input.div_ceil(block);
-            let blocks = node.hash_ids.len();
-            return Err(format!(
-                "hash_ids has {blocks} blocks for {input} tokens; must be at least {needed}"
-            ));
-        }
+        check_blocks(node.hash_ids.len(), block, input)?;
         lines.push(Line {
             at: time("t", node.t)?,
             input,

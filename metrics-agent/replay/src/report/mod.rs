@@ -7,6 +7,7 @@ use crate::fit::Fit;
 use crate::record::{Record, ShadowCounts};
 use crate::replay::{Replay, Results};
 use crate::simulation::figures::Figures;
+use metrics_agent_server_model::Allocation;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -37,11 +38,15 @@ pub struct Report {
 struct FittedServers {
     prefill_tokens_per_second: f64,
     prefill_error: Option<f64>,
+    /// Whether prompts are read without an effect on decoding.
+    reads_apart: bool,
     step_ms: f64,
     step_ms_per_request: f64,
     step_us_per_context_token: f64,
     decode_error: Option<f64>,
     cache_tokens: u64,
+    /// Whether responses stay in caches for later prompts.
+    keeps_responses: bool,
     cache_error: Option<f64>,
     max_running: usize,
     shows_max_running: bool,
@@ -172,11 +177,13 @@ impl FittedServers {
         Self {
             prefill_tokens_per_second: 1.0 / times.prefill_per_token.as_secs_f64().max(1e-9),
             prefill_error: fit.prefill_error,
+            reads_apart: times.reads_apart,
             step_ms: times.step.as_secs_f64() * 1e3,
             step_ms_per_request: times.step_per_sequence.as_secs_f64() * 1e3,
             step_us_per_context_token: times.step_per_context_token.as_secs_f64() * 1e6,
             decode_error: fit.decode_error,
             cache_tokens: u64::from(times.kv_blocks) * u64::from(metrics_agent_server_model::BLOCK_TOKENS),
+            keeps_responses: times.allocation == Allocation::AsNeeded,
             cache_error: fit.cache_error,
             max_running: times.max_running,
             shows_max_running: fit.shows_places,

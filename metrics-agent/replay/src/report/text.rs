@@ -1,6 +1,7 @@
 //! The report as a table.
 
 use super::{FittedServers, Range, Report, Row, ShadowReport};
+use crate::replay::OMNISCIENT;
 use core::fmt;
 
 impl fmt::Display for Report {
@@ -43,6 +44,11 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
+        writeln!(
+            f,
+            "\n{OMNISCIENT} knows all servers, and gives each request the one that is best for it: later requests may wait \
+             longer for that, so it is no bound."
+        )?;
         self.write_trust(f)
     }
 }
@@ -80,7 +86,8 @@ impl fmt::Display for FittedServers {
         let Self { each, .. } = self;
         writeln!(f, "{} servers", each.len())?;
         let prefill = self.prefill_tokens_per_second;
-        writeln!(f, "  prefill  {prefill:.0} tokens/s; {}", error(self.prefill_error))?;
+        let apart = if self.reads_apart { ", apart from decoding" } else { "" };
+        writeln!(f, "  prefill  {prefill:.0} tokens/s{apart}; {}", error(self.prefill_error))?;
         writeln!(
             f,
             "  decode   {:.2} ms for a step, {:.3} ms for each request and {:.3} µs for each token of context in it; {}",
@@ -91,8 +98,9 @@ impl fmt::Display for FittedServers {
         )?;
         writeln!(
             f,
-            "  cache    {} tokens; {}",
+            "  cache    {} tokens{}; {}",
             self.cache_tokens,
+            if self.keeps_responses { "" } else { ", without responses" },
             match self.cache_error {
                 Some(error) => format!("differs by {:.1} % of all prompt tokens", error * 100.0),
                 None => error(None),

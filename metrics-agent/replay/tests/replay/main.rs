@@ -25,6 +25,7 @@ const TIMES: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::from_nanos(30),
     prefill_per_token: Duration::from_micros(60),
     doubling_context: None,
+    reads_apart: false,
     max_batched_tokens: 8192,
     kv_blocks: 5_000,
     allocation: Allocation::AsNeeded,
@@ -87,6 +88,7 @@ fn speeds_are_found_again_and_the_recorded_picks_come_within_a_tenth_of_the_reco
     let found = fit.fleet.times;
     let prefill = found.prefill_per_token.as_secs_f64();
     assert_near("prefill", prefill, TIMES.prefill_per_token.as_secs_f64(), 0.1);
+    assert!(!found.reads_apart);
     let typical = |times: &ServiceTimes| {
         (times.step + 12 * times.step_per_sequence + 18_000 * times.step_per_context_token).as_secs_f64()
     };
@@ -110,6 +112,20 @@ fn speeds_are_found_again_and_the_recorded_picks_come_within_a_tenth_of_the_reco
     assert!(omniscient.1[0].percentile(0.9) <= ours.1[0].percentile(0.9) * 1.1, "{report}");
     let page = page(&report).unwrap();
     assert!(page.contains("uPlot") && page.contains("expected-latency"));
+}
+
+#[test]
+fn servers_that_read_prompts_apart_from_decoding_are_found() {
+    let times = ServiceTimes { reads_apart: true, ..TIMES };
+    let servers = Recorded { times, slowness: &[1.0; 3], per_second: 8.0, requests: 2_000, seed: 3 };
+    let record = Record::read(servers.lines().as_bytes()).unwrap();
+    let fit = fitted(&record);
+    assert!(fit.fleet.times.reads_apart, "{fit:?}");
+    let (results, report) = run(&record, &fit, &[]);
+    for difference in results.differences() {
+        assert!(difference.is_trusted(), "{difference:?} {report}");
+    }
+    assert!(report.to_string().contains("tokens/s, apart from decoding"), "{report}");
 }
 
 #[test]

@@ -59,6 +59,7 @@ const STUDY_TIMES: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::ZERO,
     prefill_per_token: Duration::from_micros(150),
     doubling_context: None,
+    reads_apart: false,
     max_batched_tokens: 2048,
     kv_blocks: 800,
     allocation: Allocation::AsNeeded,

@@ -56,7 +56,7 @@ impl<'a> Arrival<'a> {
         bytes: u64,
         received: Duration,
     ) -> Self {
-        let fairness_id = headers.get_either(FAIRNESS_ID).or(agent_identity).unwrap_or(DEFAULT_FLOW);
+        let fairness_id = fairness_id(headers).or(agent_identity).unwrap_or(DEFAULT_FLOW);
         let ttft_slo = headers.get_either(TTFT_LIMIT).and_then(milliseconds);
         Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
     }
@@ -75,6 +75,11 @@ impl<'a> Arrival<'a> {
         let longest = MAX_FAIRNESS_ID.min(self.fairness_id.len());
         (0..=longest).rev().find_map(|end| self.fairness_id.get(..end)).unwrap_or_default()
     }
+}
+
+/// The fairness id that a header names.
+pub(crate) fn fairness_id(headers: Headers<'_>) -> Option<&str> {
+    headers.get_either(FAIRNESS_ID)
 }
 
 /// A whole number of milliseconds from 0; a leading plus sign is allowed, as in Go.

@@ -6,16 +6,18 @@
 //! event that is not known to be bookkeeping counts as output, so servers of other kinds have a first token
 //! too.
 //!
-//! Only these are kept of a response, so a response or a line of it may have any length.
+//! Only these and a few chunks are kept of a response, so a response or a line of it may have any length.
 
 mod error;
 mod messages;
 mod scanner;
+mod words;
 
 pub use error::ResponseError;
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memrchr};
 use messages::MessageReader;
 use scanner::{Found, Scanner};
+use words::Words;
 
 use super::usage::Usage;
 use crate::request::body::ResponseMessage;
@@ -23,6 +25,9 @@ use crate::request::stored::StoredId;
 
 /// The beginning of a line with data in a stream of events.
 const DATA: &[u8] = b"data:";
+
+/// Maximum size of the chunks that are kept to be read together, in bytes: some 20 events of a token.
+const MAX_KEPT_CHUNKS: usize = 4096;
 
 /// Reads one response.
 #[derive(Clone, Debug)]
@@ -33,6 +38,8 @@ pub struct ResponseReader {
     found: Found,
     /// Whether the id of the response is read, and has not come.
     reads_id: bool,
+    /// Chunks that have come and are not read yet.
+    kept: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,19 +65,6 @@ enum Line {
 /// Whether a response of this `content-type` is a stream of events.
 pub fn is_stream(content_type: &[u8]) -> bool {
     media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
-}
-
-/// Whether a line of a stream may have usage or an error: each has one of these words at the end of a string.
-fn may_matter(line: &[u8]) -> bool {
-    memchr_iter(b'"', line).any(|quote| {
-        let before = line.get(..quote).unwrap_or_default();
-        match before.last() {
-            Some(b'e') => before.ends_with(b"usage"),
-            Some(b'r') => before.ends_with(b"error"),
-            Some(b'd') => before.ends_with(b"failed"),
-            _ => false,
-        }
-    })
 }
 
 fn media_type(content_type: &[u8]) -> &[u8] {
@@ -99,7 +93,7 @@ impl ResponseReader {
 
     fn of(encoding: BodyEncoding) -> Self {
         let (usage, found) = (Usage::default(), Found::default());
-        Self { scanner: Scanner::default(), encoding, usage, found, reads_id: false }
+        Self { scanner: Scanner::default(), encoding, usage, found, reads_id: false, kept: Vec::new() }
     }
 
     /// Reads the [id](Self::take_id) of the response, too.
@@ -108,8 +102,36 @@ impl ResponseReader {
         Self { scanner: Scanner::with_id(), reads_id: true, ..self }
     }
 
-    /// Reads the next chunk of the response.
+    /// Keeps the next chunk of the response, which is read with later ones: at their end, or when they are
+    /// many. This costs a small part of reading each, where nothing waits for its content.
+    pub fn keep_chunk(&mut self, chunk: &[u8]) {
+        if self.kept.len() + chunk.len() > MAX_KEPT_CHUNKS {
+            self.read_kept();
+        }
+        if chunk.len() > MAX_KEPT_CHUNKS { self.read(chunk) } else { self.kept.extend_from_slice(chunk) }
+    }
+
+    /// Whether no chunk waits to be read.
+    pub fn keeps_no_chunk(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Reads the next chunk of the response, and those that were kept before.
     pub fn read_chunk(&mut self, chunk: &[u8]) {
+        self.read_kept();
+        self.read(chunk);
+    }
+
+    fn read_kept(&mut self) {
+        if !self.kept.is_empty() {
+            let mut kept = core::mem::take(&mut self.kept);
+            self.read(&kept);
+            kept.clear();
+            self.kept = kept;
+        }
+    }
+
+    fn read(&mut self, chunk: &[u8]) {
         match &mut self.encoding {
             BodyEncoding::Json => self.scanner.read(chunk),
             BodyEncoding::Events(_) => self.read_lines(chunk),
@@ -146,23 +168,34 @@ impl ResponseReader {
         self.found.error.or(self.scanner.found().error)
     }
 
-    fn read_lines(&mut self, mut chunk: &[u8]) {
-        while let Some(line) = memchr(b'\n', chunk).and_then(|end| chunk.get(..end)) {
-            let is_whole = matches!(self.encoding, BodyEncoding::Events(Line::Begins(0)));
-            // Most events are one whole line of output, of which nothing matters after the first.
-            if !is_whole || !self.found.has_output || self.reads_id || may_matter(line) {
-                self.read_part_of_line(line);
-                self.end_text();
-                self.encoding = BodyEncoding::Events(Line::Begins(0));
-            }
-            chunk = chunk.get(line.len() + 1..).unwrap_or_default();
+    fn read_lines(&mut self, chunk: &[u8]) {
+        let mut words = None;
+        let mut rest = self.pass_lines(chunk, chunk, &mut words);
+        while let Some(line) = memchr(b'\n', rest).and_then(|end| rest.get(..end)) {
+            self.read_part_of_line(line);
+            self.end_text();
+            self.encoding = BodyEncoding::Events(Line::Begins(0));
+            rest = self.pass_lines(chunk, rest.get(line.len() + 1..).unwrap_or_default(), &mut words);
         }
         // The rest is a line that the next chunk continues.
-        self.read_part_of_line(chunk);
+        self.read_part_of_line(rest);
+    }
+
+    /// Passes over the first whole lines of the rest of a chunk, as far as nothing in them matters: most
+    /// events are output, of which nothing matters after the first.
+    fn pass_lines<'c>(&self, chunk: &'c [u8], rest: &'c [u8], words: &mut Option<Words<'c>>) -> &'c [u8] {
+        let is_between = matches!(self.encoding, BodyEncoding::Events(Line::Begins(0)));
+        if !is_between || !self.found.has_output || self.reads_id {
+            return rest;
+        }
+        let words = words.get_or_insert_with(|| Words::of(chunk));
+        let passed = memrchr(b'\n', words.before(rest)).map_or(0, |end| end + 1);
+        rest.get(passed..).unwrap_or_default()
     }
 
     /// Ends the response, whose last line may lack its end.
     pub fn end(&mut self) {
+        self.read_kept();
         let has_output = self.has_output();
         self.end_text();
         self.found.has_output |= has_output;

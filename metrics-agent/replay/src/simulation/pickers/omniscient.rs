@@ -9,7 +9,8 @@ use std::time::Duration;
 /// It computes for each server the [time](metrics_agent_server_model::Forecast) until the request's first
 /// token, when no other request comes. That alone would be best for this request and not for those after it,
 /// so the time is multiplied as in the rule `expected-latency-scorer`: by 1 plus the requests there as a
-/// share of the mean, which stall while the prompt is read, and by the requests that come meanwhile.
+/// share of the mean, which stall while the prompt is read, and by the requests that come meanwhile. It plans
+/// for no later request, so it is no bound: rules can do better.
 #[derive(Debug, Default)]
 pub struct Omniscient {
     /// Requests a second of the last ones, and the time of the last one.

@@ -175,6 +175,7 @@ pub const BIG: ServiceTimes = ServiceTimes {
     step_per_context_token: Duration::from_nanos(40),
     prefill_per_token: Duration::from_micros(40),
     doubling_context: Some(30_000),
+    reads_apart: false,
     max_batched_tokens: 8192,
     kv_blocks: 25_000,
     allocation: Allocation::AsNeeded,
