@@ -149,7 +149,7 @@ impl<'a> Headers<'a> {
     }
 
     #[inline(never)]
-    fn first_text(&self, name: &str) -> Option<&'a str> {
+    fn first_text(self, name: &str) -> Option<&'a str> {
         self.texts(name).find(|value| !value.is_empty())
     }
 
