@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use metrics_agent_server_model::Progress;
 
+use super::{Clients, Event, Run, Sent};
 use crate::simulation::figures::Served;
 use crate::simulation::kv_events::EVENT_DELAY;
 use crate::simulation::pickers::{Chunk, Pick};
 use crate::simulation::proxies::{Proxies, Way};
-use super::{Clients, Event, Run, Sent};
 
 impl<C: Clients, P: Proxies> Run<C, P> {
     /// A client sends its next request, unless the run is over.
