@@ -61,8 +61,5 @@ deny: ## Check the licences and sources of all packages, and that none is banned
 	@tools/check/deny check licenses bans sources
 
 .PHONY: lint-rare
-lint-rare: tools ## Check with clippy the agent without its client of Kubernetes, and the fuzz targets
+lint-rare: tools ## Check with clippy the agent without its client of Kubernetes
 	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
-	@# Clippy links nothing, so any path spares the build of libFuzzer.
-	cp Cargo.lock fuzz/Cargo.lock
-	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings
