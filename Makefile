@@ -7,9 +7,8 @@ CARGO        ?= cargo
 target_dir   := $(or $(CARGO_TARGET_DIR),target)
 # Always the features of the whole workspace, so that cargo builds shared dependencies once. Only what a target names is built.
 programs     := --workspace
-# Builds programs. In the gate together with a small program of tests: without one, packages lack the features that only tests need, and cargo
-# builds these packages and all that use them once more.
-build_programs = $(CARGO) build $(programs) $(if $(WITH_TESTS),--test usage)
+# Builds programs. With the examples, of which there are none: so packages have the features that tests need too, and cargo builds none twice.
+build_programs = $(CARGO) build $(programs) --examples
 # The form of the filter that is run, tested and measured.
 FILTER       ?= wasm
 ifeq ($(filter wasm native,$(FILTER)),)

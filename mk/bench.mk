@@ -24,7 +24,7 @@ parity: tools wasm native bench-program ## Compare decisions with the EPP's v0.1
 .PHONY: bench
 bench: tools wasm native ## Measure what the picker costs: proxies in turns, decision, agent, 20 minutes (WRITE=1 into docs/benchmarks; B=--help)
 	@tools/setup/debian wrk
-	$(CARGO) build --release $(programs) --bins
+	$(CARGO) build --release $(programs) --exclude endpoint-picker-fuzz --bins
 	@$(target_dir)/release/bench cost $(if $(WRITE),--write) $(B)
 
 .PHONY: trace-request

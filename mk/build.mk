@@ -3,8 +3,16 @@
 # The modules that cargo builds, and the paths at which envoy.yaml and the tests expect them.
 filter_built := $(target_dir)/wasm32-wasip1/wasm/endpoint_picker_wasm.wasm
 filter       := target/endpoint_picker.wasm
-native_built := $(target_dir)/native/libendpoint_picker_native.so
 native       := target/libendpoint_picker.so
+ifdef UNOPTIMIZED
+# As cargo builds it for its own test `module`, with the packages of all tests. To optimize it takes 110 packages and seven minutes of the processor.
+native_built := $(target_dir)/debug/deps/libendpoint_picker_native.so
+build_native  = $(CARGO) build $(programs) --test module
+else
+native_built := $(target_dir)/native/libendpoint_picker_native.so
+# Only as a cdylib: with a Rust library beside it cargo optimizes no further than each crate.
+build_native  = $(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native
+endif
 # Variants for tests, with a request that traps its VM or panics.
 trapping     := target/endpoint_picker_trap.wasm
 panicking    := target/libendpoint_picker_trap.so
@@ -23,14 +31,13 @@ wasm: tools ## Build the filter as target/endpoint_picker.wasm
 
 .PHONY: native
 native: ## Build the filter as a native module, target/libendpoint_picker.so
-	@# Only as a cdylib: with a Rust library beside it cargo optimizes no further than each crate.
-	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native
+	$(build_native)
 	@mkdir -p target
 	@$(call place_native,$(native))
 
 .PHONY: native-trap
 native-trap: ## Build the native module with a request that panics, for tests
-	$(CARGO) rustc -p endpoint-picker-native --lib --crate-type cdylib --profile native --features trap
+	$(build_native) --features endpoint-picker-native/trap
 	@mkdir -p target
 	@$(call place_native,$(panicking))
 

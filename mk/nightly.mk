@@ -1,7 +1,7 @@
 ## Nightly: slow and rarely failing
 
 # `make` targets in quotes, each with its variables. The last fetches a database from the internet, so without it all others have run.
-nightly_steps := 'test-e2e FILTER=wasm' test-extension test-istio conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release test-install check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
+nightly_steps := 'test-e2e FILTER=wasm' 'test-e2e FILTER=native' test-extension test-istio conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release test-install check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
 	trace-request native-sanitize msrv deny lint-rare check-studies 'chaos RESUME_STREAMS=1' \
 	'simulate TABLE=regret BARS=1 SEEDS=1 REQUESTS=1500' 'simulate TABLE=traces BARS=1 SEEDS=1 REQUESTS=1500' \
 	'parity CASES=50000' advisories
@@ -61,8 +61,5 @@ deny: ## Check the licences and sources of all packages, and that none is banned
 	@tools/check/deny check licenses bans sources
 
 .PHONY: lint-rare
-lint-rare: tools ## Check with clippy the agent without its client of Kubernetes, and the fuzz targets
+lint-rare: tools ## Check with clippy the agent without its client of Kubernetes
 	$(CARGO) clippy -p metrics-agent --no-default-features -- -D warnings
-	@# Clippy links nothing, so any path spares the build of libFuzzer.
-	cp Cargo.lock fuzz/Cargo.lock
-	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a $(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir $(target_dir) -- -D warnings

@@ -8,8 +8,11 @@
 use endpoint_picker::policy::{Member, with_members};
 use endpoint_picker::request::body::{Api, Body, Options, Parser, Parsers};
 use endpoint_picker::request::prompt::block_hashes;
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 const OTHER: &str = "other \"model\"\\\n";
 

@@ -11,10 +11,13 @@ use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::agent::AgentResponse;
 use endpoint_picker_engine::ledger::{Change, ChangeKind};
 use endpoint_picker_engine::sharing::{Identity, LocalPeer, Positions, SharingClient};
-use endpoint_picker_fuzz::{pool, stateful};
 use endpoint_picker_wire::changes::{Changes, Feed};
 use endpoint_picker_wire::{CHANGES_FORMAT, Message};
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/picker.rs"]
+mod picker;
+use picker::{pool, stateful};
 
 const NOW: Duration = Duration::from_secs(1_000);
 

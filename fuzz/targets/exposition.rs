@@ -3,11 +3,14 @@
 //! The values do not depend on how the text is cut into chunks, and are numbers.
 #![no_main]
 
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_catalogue::dialect::{CacheInfo, Dialect, Dialects, Engine, MetricSpec, TextRules};
 use metrics_agent_catalogue::scraping::TextLimits;
 use metrics_agent_scrape::exposition::{GpuReader, Reader};
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 fuzz_target!(|input: &[u8]| {
     // One engine for each input, whichever its length says.

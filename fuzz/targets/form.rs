@@ -6,8 +6,11 @@
 
 use endpoint_picker::policy::name_model_in_form;
 use endpoint_picker::request::body::{Api, Body, BodyError, Options, complete};
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 const OTHER: &str = "other \"model\"\\\n";
 

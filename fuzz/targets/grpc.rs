@@ -7,9 +7,12 @@
 use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers, ResponseMessage};
 use endpoint_picker::response::reader::ResponseReader;
 use endpoint_picker::response::usage::Usage;
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use prost::{Message, Oneof};
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 #[derive(Clone, PartialEq, Message)]
 struct GenerateRequest {

@@ -5,8 +5,11 @@
 #![no_main]
 
 use endpoint_picker::response::restore::Restore;
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 fuzz_target!(|input: &[u8]| {
     let Some((target, rest)) = first_line(input) else { return };

@@ -7,8 +7,11 @@
 
 use endpoint_picker_engine::budget::{Budget, KeptBytes};
 use endpoint_picker_engine::resume::{End, ResumableRequest, Resumption, StreamApi};
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 fuzz_target!(|input: &[u8]| {
     let Some((body, rest)) = first_line(input) else { return };

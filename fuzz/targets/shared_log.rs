@@ -10,10 +10,13 @@ use endpoint_picker::pool::load::Load;
 use endpoint_picker::request::Request;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger};
-use endpoint_picker_fuzz::{pool, stateful};
 use endpoint_picker_workers::entry::{self, Content};
 use endpoint_picker_workers::words;
 use libfuzzer_sys::fuzz_target;
+
+#[path = "../parts/picker.rs"]
+mod picker;
+use picker::{pool, stateful};
 
 const AVOID: Duration = Duration::from_millis(250);
 

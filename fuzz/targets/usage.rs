@@ -7,9 +7,12 @@
 use endpoint_picker::request::stored::StoredId;
 use endpoint_picker::response::reader::{ResponseReader, is_stream};
 use endpoint_picker::response::usage::Usage;
-use endpoint_picker_fuzz::first_line;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
+
+#[path = "../parts/first_line.rs"]
+mod first_line;
+use first_line::first_line;
 
 fuzz_target!(|input: &[u8]| {
     let Some((content_type, rest)) = first_line(input) else { return };

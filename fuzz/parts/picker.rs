@@ -1,4 +1,4 @@
-//! Parts that several fuzz targets share.
+//! A pool, and a pipeline with all states.
 
 use std::sync::Arc;
 
@@ -7,12 +7,6 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
 use endpoint_picker::pool::{Endpoint, Endpoints};
-
-/// The first line, and what comes after it.
-pub fn first_line(input: &[u8]) -> Option<(&str, &[u8])> {
-    let end = input.iter().position(|&byte| byte == b'\n')?;
-    Some((core::str::from_utf8(&input[..end]).ok()?, &input[end + 1..]))
-}
 
 /// A pool of endpoints `10.0.0.<host>:8000`.
 pub fn pool(hosts: &[u8]) -> Arc<Endpoints> {

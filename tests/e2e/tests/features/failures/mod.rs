@@ -1,0 +1,4 @@
+//! Servers that fail or refuse, and an agent without readings: which rules and servers are left.
+
+mod degradation;
+mod refusals;
