@@ -57,7 +57,7 @@ pub struct Prediction {
     pub expected: Expected,
     /// The reasons, endpoint by endpoint.
     pub explanation: String,
-    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached, and the
+    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached; the
     /// EPP does.
     pub is_generation: bool,
     /// The plugins' changes when the best endpoint is chosen.
