@@ -29,6 +29,10 @@ const DATA: &[u8] = b"data:";
 /// Maximum size of the chunks that are kept to be read together, in bytes: some 20 events of a token.
 const MAX_KEPT_CHUNKS: usize = 4096;
 
+/// Minimum size of a part that is searched for lines that matter, in bytes: to begin a search costs as much
+/// as to read some events.
+const MIN_SEARCHED: usize = 1024;
+
 /// Reads one response.
 #[derive(Clone, Debug)]
 pub struct ResponseReader {
@@ -185,7 +189,7 @@ impl ResponseReader {
     /// events are output, of which nothing matters after the first.
     fn pass_lines<'c>(&self, chunk: &'c [u8], rest: &'c [u8], words: &mut Option<Words<'c>>) -> &'c [u8] {
         let is_between = matches!(self.encoding, BodyEncoding::Events(Line::Begins(0)));
-        if !is_between || !self.found.has_output || self.reads_id {
+        if !is_between || !self.found.has_output || self.reads_id || chunk.len() < MIN_SEARCHED {
             return rest;
         }
         let words = words.get_or_insert_with(|| Words::of(chunk));
