@@ -1,11 +1,12 @@
 //! The store through which agents share changes: Valkey, or Redis, which speaks the same protocol.
 
+use super::free_port;
 use super::process::Process;
 use crate::eventually::within;
 use crate::tools;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -26,7 +27,7 @@ pub struct Store {
 impl Store {
     /// Starts an empty store, with its log in `folder`.
     pub async fn start(folder: &Path) -> Result<Self> {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let mut store = Self { address, folder: folder.to_owned(), process: None };
         store.restart().await?;
         Ok(store)

@@ -7,12 +7,12 @@ use crate::Filter;
 use crate::config::{ACCESS_LOG, Config, EDS_FILE, EDS_FOLDER, Places};
 use crate::endpoint_files::write_discovery;
 use crate::endpoint_files::write_eds;
-use crate::program::Envoy;
+use crate::program::{Envoy, free_port};
 use crate::run_dir::RunDir;
 use anyhow::{Context, Result};
 use endpoint_picker_model_server::ModelServer;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use tokio::net::TcpSocket;
 
@@ -161,9 +161,4 @@ impl Builder {
         }
         Ok(config)
     }
-}
-
-/// A port that is free at this moment.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
