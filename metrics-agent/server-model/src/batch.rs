@@ -395,7 +395,7 @@ impl ServiceTimes {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "more is as many as there are"
+        reason = "a prompt has fewer tokens than an integer holds"
     )]
     fn read_within(&self, context: usize, time: Duration) -> usize {
         (time.as_secs_f64() / self.reading(context, 1).as_secs_f64()).max(1.0) as usize

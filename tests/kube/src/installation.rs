@@ -254,13 +254,7 @@ impl<'a> Installation<'a> {
         for agent in self.agents().await {
             eventually("doctor finds nothing", async || -> Result<()> {
                 let admin = self.admin().await?.to_string();
-                let mut command = Command::new(tools::metrics_agent()?);
-                command.args(["doctor", "--envoy-admin", &admin, "--agent", &agent]);
-                let output = command.kill_on_drop(true).output().await?;
-                let [text, errors] =
-                    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-                ensure!(output.status.success() && text.ends_with("\nno mistakes found\n"), "{text}{errors}");
-                Ok(())
+                doctor_finds_nothing(&admin, &agent).await
             })
             .await;
         }
@@ -296,6 +290,16 @@ impl<'a> Installation<'a> {
         }
         Ok(lines.join("\n"))
     }
+}
+
+/// Fails unless `metrics-agent doctor` finds no mistake with the admin interface of an Envoy and this agent.
+pub async fn doctor_finds_nothing(admin: &str, agent: &str) -> Result<()> {
+    let mut command = Command::new(tools::metrics_agent()?);
+    command.args(["doctor", "--envoy-admin", admin, "--agent", agent]);
+    let output = command.kill_on_drop(true).output().await?;
+    let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    ensure!(output.status.success() && text.ends_with("\nno mistakes found\n"), "{text}{errors}");
+    Ok(())
 }
 
 /// How many reports agents have taken, by their metrics at addresses such as `http://10.200.1.2:9095`.

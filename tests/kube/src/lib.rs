@@ -41,7 +41,7 @@ pub use cluster::{Cluster, Crds};
 pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;
 pub use ground::Ground;
-pub use installation::{Installation, POOL, accepted_reports};
+pub use installation::{Installation, POOL, accepted_reports, doctor_finds_nothing};
 pub use istio::Istio;
 pub use load::{Answer, Answers, Load};
 pub use modules::Modules;

@@ -142,7 +142,7 @@ impl Pipeline {
 
     /// XXH64 of the fairness id of a request; `None`: its headers name none.
     pub fn tenant(&self, headers: Headers<'_>) -> Option<u64> {
-        let id = fairness_id(headers).or_else(|| Some(self.agent_identity(headers)?.1))?;
+        let id = fairness_id(headers).or_else(|| self.agent_identity(headers).map(|(_, id)| id))?;
         (id != DEFAULT_FLOW).then(|| xxh64(id.as_bytes(), 0))
     }
 

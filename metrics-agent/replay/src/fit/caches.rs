@@ -154,8 +154,8 @@ mod tests {
                 let (session, input) = (number / 2, 100 + number % 2 * 100);
                 let cached = cached * (number % 2);
                 format!(
-                    r#"{{"timestamp":{number},"input_length":{input},"output_length":40,"session":"{session}","endpoint":"a","cached_tokens":{cached}}}"#
-                )
+                    r#"{{"timestamp":{number},"input_length":{input},"output_length":40,"session":"{session}","#
+                ) + &format!(r#""endpoint":"a","cached_tokens":{cached}}}"#)
             };
             Record::read((0..60).map(turn).collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
         };

@@ -46,8 +46,8 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "\n{OMNISCIENT} knows all servers, and gives each request the one that is best for it: later requests may wait \
-             longer for that, so it is no bound."
+            "\n{OMNISCIENT} knows all servers, and gives each request the one that is best for it.\n\
+             Later requests may wait longer for that, so other ways can be better."
         )?;
         self.write_trust(f)
     }

@@ -79,15 +79,18 @@ impl Istio {
     }
 }
 
+fn map(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
 /// The `ConfigMap`s of Istio's charts: the mesh's settings, and the templates of pods.
 fn settings() -> Value {
-    let map = |name: &str, data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     let mesh = json!({"enableAutoMtls": false, "enableTracing": false});
     let templates =
         json!({"policy": "disabled", "templates": {"kube-gateway": include_str!("gateway.yaml")}});
     json!({"apiVersion": "v1", "kind": "List", "items": [
-        map("istio", json!({"mesh": mesh.to_string()})),
-        map("istio-sidecar-injector", json!({"config": templates.to_string(), "values": "{}"})),
+        map("istio", &json!({"mesh": mesh.to_string()})),
+        map("istio-sidecar-injector", &json!({"config": templates.to_string(), "values": "{}"})),
     ]})
 }
 

@@ -3,12 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::{eventually, within};
 use endpoint_picker_harness::{client, tools};
-use endpoint_picker_kube::{Istio, accepted_reports, model_servers};
+use endpoint_picker_kube::{Istio, accepted_reports, doctor_finds_nothing, model_servers};
 use endpoint_picker_model_server::SERVED_BY;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
-use tokio::process::Command;
 
 const RELEASE: &str = "endpoint-picker";
 const CHAT: &str = "/v1/chat/completions";
@@ -33,7 +32,9 @@ pub(crate) fn pool(name: &str, servers: &str) -> Value {
         "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool", "metadata": {"name": name},
         "spec": {
             "selector": {"matchLabels": {"app": servers}}, "targetPorts": [{"number": 8000}],
-            "endpointPickerRef": {"name": format!("{name}-epp"), "port": {"number": 9002}, "failureMode": "FailClose"},
+            "endpointPickerRef": {
+                "name": format!("{name}-epp"), "port": {"number": 9002}, "failureMode": "FailClose",
+            },
         },
     })
 }
@@ -198,13 +199,7 @@ impl Installed {
         for agent in self.agents().await.unwrap() {
             eventually("doctor finds nothing", async || -> Result<()> {
                 let admin = self.admin_url(gateway).await?;
-                let mut command = Command::new(tools::metrics_agent()?);
-                command.args(["doctor", "--envoy-admin", &admin, "--agent", &agent]);
-                let output = command.kill_on_drop(true).output().await?;
-                let [text, errors] =
-                    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-                ensure!(output.status.success() && text.ends_with("\nno mistakes found\n"), "{text}{errors}");
-                Ok(())
+                doctor_finds_nothing(&admin, &agent).await
             })
             .await;
         }

@@ -22,7 +22,8 @@ impl<'c> Words<'c> {
     }
 
     /// The part before the first word in `rest`, which is what is left of the chunk: each call has a shorter
-    /// one. A key whose value is `null` is no word: some servers send one in each event.
+    /// one. A word is left out where it is a key whose value is `null`: some servers send such a key in each
+    /// event.
     pub(super) fn before<'r>(&mut self, rest: &'r [u8]) -> &'r [u8] {
         let (chunk, from) = (self.chunk, self.chunk.len() - rest.len());
         let first = self.places.iter_mut().filter_map(|places| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// token, when no other request comes. That alone would be best for this request and not for those after it,
 /// so the time is multiplied as in the rule `expected-latency-scorer`: by 1 plus the requests there as a
 /// share of the mean, which stall while the prompt is read, and by the requests that come meanwhile. It plans
-/// for no later request, so it is no bound: rules can do better.
+/// for no later request, so rules can do better.
 #[derive(Debug, Default)]
 pub struct Omniscient {
     /// Requests a second of the last ones, and the time of the last one.
