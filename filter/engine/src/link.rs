@@ -96,13 +96,13 @@ pub struct Link {
     agents: usize,
     last_id: CallId,
     in_flight: Vec<(CallId, Kind)>,
-    polls: Option<Polls>,
-    prefixes: Option<Prefixes>,
+    polls: Option<SnapshotPolls>,
+    prefixes: Option<PrefixPolls>,
     sync: Option<Sync>,
 }
 
 #[derive(Debug)]
-struct Polls {
+struct SnapshotPolls {
     client: SnapshotClient,
     reporter: Reporter,
     recorder: RecordClient,
@@ -110,7 +110,7 @@ struct Polls {
 }
 
 #[derive(Debug)]
-struct Prefixes {
+struct PrefixPolls {
     client: PrefixClient,
     agent: usize,
 }
@@ -139,13 +139,13 @@ impl Link {
     /// Polls, reports and records from now on, all with one agent of the list until a poll fails, then with
     /// the next.
     pub fn start_polls(&mut self, client: SnapshotClient, reporter: Reporter, recorder: RecordClient) {
-        self.polls = Some(Polls { client, reporter, recorder, agent: 0 });
+        self.polls = Some(SnapshotPolls { client, reporter, recorder, agent: 0 });
     }
 
     /// Polls for cached prefixes from now on, while the pool's rules read them, with one agent of the list
     /// until a poll fails, then with the next.
     pub fn start_prefixes(&mut self, client: PrefixClient) {
-        self.prefixes = Some(Prefixes { client, agent: 0 });
+        self.prefixes = Some(PrefixPolls { client, agent: 0 });
     }
 
     /// Exchanges changes from now on, with the first agent of the list while it responds.
@@ -273,7 +273,7 @@ impl Link {
     }
 }
 
-impl Polls {
+impl SnapshotPolls {
     fn due_record(&mut self, pool: &impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
         let message = self.recorder.next_message(pool.records(), now)?;
         Some((Kind::Record, self.agent, message))
@@ -324,7 +324,7 @@ impl Polls {
     }
 }
 
-impl Prefixes {
+impl PrefixPolls {
     fn due(&mut self, pool: &mut impl LinkedPool, now: Duration) -> Option<(Kind, usize, AgentRequest)> {
         let is_needed = pool.store().view().topology().reads_caches();
         let poll = self.client.next_poll(is_needed, now)?;

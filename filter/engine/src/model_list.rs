@@ -25,7 +25,7 @@ pub struct ModelList {
 
 /// A list in the form of OpenAI's API.
 #[derive(Serialize)]
-struct Response<'a> {
+struct ModelListBody<'a> {
     object: &'static str,
     data: Vec<ModelEntry<'a>>,
 }
@@ -73,5 +73,5 @@ fn merged(views: &[Arc<PoolView>]) -> Option<Arc<[u8]>> {
         .collect();
     let model = |id| ModelEntry { id, object: "model", created: 0, owned_by: "endpoint-picker" };
     let data = names.into_iter().take(MAX_MODELS).map(model).collect();
-    serde_json::to_vec(&Response { object: "list", data }).ok().map(Arc::from)
+    serde_json::to_vec(&ModelListBody { object: "list", data }).ok().map(Arc::from)
 }

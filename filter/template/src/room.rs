@@ -49,7 +49,7 @@ impl TemplateRoom {
     /// Reads JSON, a body or a text within it, while there is room.
     pub(crate) fn read<T: DeserializeOwned>(&self, json: &[u8]) -> Result<T, Unrendered> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let read = T::deserialize(Counted { inner: &mut deserializer, room: self });
+        let read = T::deserialize(CountedDeserializer { inner: &mut deserializer, room: self });
         let read = read.and_then(|value| deserializer.end().map(|()| value));
         read.map_err(|error| {
             if self.is_exceeded.get() { Unrendered::Large } else { Unrendered::Body(error.to_string()) }
@@ -77,7 +77,7 @@ impl TemplateRoom {
 }
 
 /// A part of serde's data model that takes room for each value that passes it.
-struct Counted<'r, T> {
+struct CountedDeserializer<'r, T> {
     inner: T,
     room: &'r TemplateRoom,
 }
@@ -85,12 +85,12 @@ struct Counted<'r, T> {
 macro_rules! deserialize {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.inner.$method(Counted { inner: visitor, room: self.room })
+            self.inner.$method(CountedDeserializer { inner: visitor, room: self.room })
         }
     )*};
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for CountedDeserializer<'_, D> {
     type Error = D::Error;
 
     deserialize!(
@@ -108,7 +108,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         self.room.count(fields.len())?;
-        self.inner.deserialize_struct(name, fields, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_struct(name, fields, CountedDeserializer { inner: visitor, room: self.room })
     }
 
     /// Counts nothing, because nothing is made.
@@ -121,7 +121,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_unit_struct(name, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_unit_struct(name, CountedDeserializer { inner: visitor, room: self.room })
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -129,11 +129,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_newtype_struct(name, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_newtype_struct(name, CountedDeserializer { inner: visitor, room: self.room })
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_tuple(length, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_tuple(length, CountedDeserializer { inner: visitor, room: self.room })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -142,7 +142,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
         length: usize,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_tuple_struct(name, length, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_tuple_struct(
+            name,
+            length,
+            CountedDeserializer { inner: visitor, room: self.room },
+        )
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -151,7 +155,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_enum(name, variants, Counted { inner: visitor, room: self.room })
+        self.inner.deserialize_enum(name, variants, CountedDeserializer { inner: visitor, room: self.room })
     }
 }
 
@@ -164,7 +168,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for CountedDeserializer<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,7 +187,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Counted { inner: deserializer, room: self.room })
+        self.inner.visit_some(CountedDeserializer { inner: deserializer, room: self.room })
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
@@ -198,40 +202,40 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, sequence: A) -> Result<V::Value, A::Error> {
         self.room.count(ARRAY)?;
-        self.inner.visit_seq(Counted { inner: sequence, room: self.room })
+        self.inner.visit_seq(CountedDeserializer { inner: sequence, room: self.room })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         self.room.count(OBJECT)?;
-        self.inner.visit_map(Counted { inner: map, room: self.room })
+        self.inner.visit_map(CountedDeserializer { inner: map, room: self.room })
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for CountedDeserializer<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_element_seed(Counted { inner: seed, room: self.room })
+        self.inner.next_element_seed(CountedDeserializer { inner: seed, room: self.room })
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for CountedDeserializer<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         self.room.count(MEMBER)?;
-        self.inner.next_key_seed(Counted { inner: seed, room: self.room })
+        self.inner.next_key_seed(CountedDeserializer { inner: seed, room: self.room })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.next_value_seed(Counted { inner: seed, room: self.room })
+        self.inner.next_value_seed(CountedDeserializer { inner: seed, room: self.room })
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for CountedDeserializer<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Counted { inner: deserializer, room: self.room })
+        self.inner.deserialize(CountedDeserializer { inner: deserializer, room: self.room })
     }
 }

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 /// Adapters that are loaded. One that no running request uses goes when another needs its place.
 #[derive(Debug)]
-pub(super) struct Adapters {
+pub(super) struct LoadedAdapters {
     places: usize,
-    loaded: HashMap<String, Use>,
+    loaded: HashMap<String, AdapterUse>,
     clock: u64,
 }
 
 #[derive(Debug, Default)]
-struct Use {
+struct AdapterUse {
     running: usize,
     last: u64,
 }
 
-impl Adapters {
+impl LoadedAdapters {
     pub(super) fn new(places: usize) -> Self {
         Self { places, loaded: HashMap::new(), clock: 0 }
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn an_adapter_stays_until_its_place_is_needed() {
-        let mut adapters = Adapters::new(1);
+        let mut adapters = LoadedAdapters::new(1);
         assert!(adapters.begin("a"));
         assert!(adapters.has_room("a") && !adapters.has_room("b"));
         assert!(!adapters.begin("a"));
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_one_unused_for_longest_goes_first() {
-        let mut adapters = Adapters::new(2);
+        let mut adapters = LoadedAdapters::new(2);
         for name in ["a", "b", "a"] {
             adapters.begin(name);
             adapters.end(name);

@@ -5,7 +5,7 @@
 //! than vLLM: a prompt is in the cache as soon as its first part is read, and with [`Allocation::AtOnce`]
 //! nothing is ever put back into the queue.
 
-use super::adapters::Adapters;
+use super::adapters::LoadedAdapters;
 use super::kv_cache::{BlockLease, CacheChange, KvCache};
 use crate::service_times::{Allocation, ServiceTimes};
 use std::collections::VecDeque;
@@ -37,9 +37,9 @@ pub struct BatchRequest {
 pub struct Batch<T> {
     pub(super) times: ServiceTimes,
     pub(super) cache: KvCache,
-    pub(super) adapters: Adapters,
-    pub(super) waiting: VecDeque<Waiting<T>>,
-    pub(super) running: Vec<Sequence<T>>,
+    pub(super) adapters: LoadedAdapters,
+    pub(super) waiting: VecDeque<WaitingRequest<T>>,
+    pub(super) running: Vec<RunningRequest<T>>,
     prefix_cache: PrefixCacheCounts,
     preemptions: u64,
     adapter_loads: u64,
@@ -67,7 +67,7 @@ pub struct Progress {
 
 /// A request in the queue.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
+pub(super) struct WaitingRequest<T> {
     pub(super) request: BatchRequest,
     client: T,
     /// Tokens that it had made when it was put back.
@@ -75,7 +75,7 @@ pub(super) struct Waiting<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Sequence<T> {
+pub(super) struct RunningRequest<T> {
     pub(super) request: BatchRequest,
     client: T,
     pub(super) lease: BlockLease,
@@ -87,7 +87,7 @@ pub(super) struct Sequence<T> {
     pub(super) made: u64,
 }
 
-impl<T> Sequence<T> {
+impl<T> RunningRequest<T> {
     /// Tokens of its prompt and of its response so far.
     pub(super) fn tokens(&self) -> usize {
         self.request.prompt_tokens + usize::try_from(self.made).unwrap_or(usize::MAX)
@@ -162,7 +162,7 @@ impl<T> Batch<T> {
     pub fn new(times: ServiceTimes) -> Self {
         Self {
             cache: KvCache::new(times.kv_blocks as usize),
-            adapters: Adapters::new(times.max_loras as usize),
+            adapters: LoadedAdapters::new(times.max_loras as usize),
             waiting: VecDeque::new(),
             running: Vec::new(),
             prefix_cache: PrefixCacheCounts::default(),
@@ -189,7 +189,7 @@ impl<T> Batch<T> {
 
     /// Puts a request into the queue.
     pub fn add(&mut self, request: BatchRequest, client: T) {
-        self.waiting.push_back(Waiting { request, client, made: 0 });
+        self.waiting.push_back(WaitingRequest { request, client, made: 0 });
     }
 
     /// Tokens of the prompt that are cached.
@@ -218,9 +218,9 @@ impl<T> Batch<T> {
         }
         let times = self.times;
         let decoding = self.running.iter().filter(|sequence| sequence.unread == 0);
-        let step = times.decoding(decoding.map(Sequence::tokens));
+        let step = times.decoding(decoding.map(RunningRequest::tokens));
         let mut reading = Duration::ZERO;
-        let mut read = |sequence: &mut Sequence<T>| {
+        let mut read = |sequence: &mut RunningRequest<T>| {
             let context = sequence.tokens() - sequence.unread;
             if times.reads_apart {
                 sequence.reading = sequence.unread.min(times.read_within(context, step));
@@ -254,13 +254,13 @@ impl<T> Batch<T> {
                 self.waiting.push_front(waiting);
                 break;
             };
-            let Waiting { request, client, made } = waiting;
+            let WaitingRequest { request, client, made } = waiting;
             loads += request.adapter.as_ref().map_or(0, |name| usize::from(self.adapters.begin(name)));
             self.prefix_cache.queried += tokens as u64;
             self.prefix_cache.hit += (cached * BLOCK) as u64;
             let unread = unread(tokens, cached);
             let cached = (tokens - unread).min(request.prompt_tokens);
-            let mut sequence = Sequence { request, client, lease, cached, unread, reading: 0, made };
+            let mut sequence = RunningRequest { request, client, lease, cached, unread, reading: 0, made };
             read(&mut sequence);
             self.running.push(sequence);
         }
@@ -294,16 +294,16 @@ impl<T> Batch<T> {
     fn preempt(&mut self) {
         let Some(sequence) = self.running.pop() else { return };
         self.preemptions += 1;
-        let Waiting { request, client, made } = self.release(sequence);
-        self.waiting.push_front(Waiting { request, client, made });
+        let WaitingRequest { request, client, made } = self.release(sequence);
+        self.waiting.push_front(WaitingRequest { request, client, made });
     }
 
     /// Gives back what a request uses.
-    fn release(&mut self, sequence: Sequence<T>) -> Waiting<T> {
+    fn release(&mut self, sequence: RunningRequest<T>) -> WaitingRequest<T> {
         let read = sequence.tokens() - sequence.unread;
         // The last token that was made has not been read.
         let read = if sequence.unread == 0 { read.saturating_sub(1) } else { read };
-        let Sequence { request, client, lease, made, .. } = sequence;
+        let RunningRequest { request, client, lease, made, .. } = sequence;
         let named = match self.times.allocation {
             Allocation::AtOnce => &[],
             Allocation::AsNeeded => request.full_blocks(read),
@@ -312,7 +312,7 @@ impl<T> Batch<T> {
         if let Some(name) = &request.adapter {
             self.adapters.end(name);
         }
-        Waiting { request, client, made }
+        WaitingRequest { request, client, made }
     }
 
     /// Ends the step. `report` gets every request; one ends when it has all its tokens, or when `report`
@@ -321,7 +321,7 @@ impl<T> Batch<T> {
         let mut ended = Vec::new();
         self.running = {
             let mut running = core::mem::take(&mut self.running);
-            let is_over = |sequence: &mut Sequence<T>| {
+            let is_over = |sequence: &mut RunningRequest<T>| {
                 sequence.unread -= sequence.reading;
                 sequence.reading = 0;
                 sequence.made += u64::from(sequence.unread == 0);

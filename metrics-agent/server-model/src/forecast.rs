@@ -1,6 +1,6 @@
 //! State that a new request would meet at a server, by the true state of the server.
 
-use super::batch::{BLOCK, Batch, BatchRequest, Sequence, multiplied};
+use super::batch::{BLOCK, Batch, BatchRequest, RunningRequest, multiplied};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ impl<T> Batch<T> {
     /// in steps like the next one.
     pub fn forecast(&self, request: &BatchRequest) -> Forecast {
         let times = &self.times;
-        let left = |sequence: &Sequence<T>| sequence.unread - sequence.reading;
+        let left = |sequence: &RunningRequest<T>| sequence.unread - sequence.reading;
         let decoding = self.running.iter().filter(|sequence| left(sequence) == 0);
-        let step = times.decoding(decoding.clone().map(Sequence::tokens));
+        let step = times.decoding(decoding.clone().map(RunningRequest::tokens));
         // What requests before it in the queue read is cached when it begins.
         let unread = self.unread_tokens(request).min(self.unread_behind_queue(request));
         let own = times.reading(request.prompt_tokens() - unread, unread) + self.time_to_load(request);
@@ -106,7 +106,7 @@ impl<T> Batch<T> {
     }
 }
 
-impl<T> Sequence<T> {
+impl<T> RunningRequest<T> {
     /// Steps until its end, when its prompt is read in one.
     fn left(&self) -> usize {
         usize::try_from(self.request.answer_tokens().saturating_sub(self.made)).unwrap_or(usize::MAX)

@@ -80,7 +80,7 @@ pub struct Settings {
 
 /// The counters, each for the stage that counts. None has a label whose values come from outside, so the
 /// number of series is fixed.
-struct Metrics {
+struct AgentMetrics {
     registry: Registry,
     scrape: ScrapeMetrics,
     api: ApiMetrics,
@@ -95,7 +95,7 @@ struct Metrics {
     record: RecordMetrics,
 }
 
-impl Metrics {
+impl AgentMetrics {
     fn new() -> Self {
         let mut registry = Registry::with_prefix("metrics_agent");
         let r = &mut registry;

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::extension_server::{self, ExtensionServer};
 use super::pool_pods::PoolPods;
 use super::reconciler::Reconciler;
-use super::{Listeners, Metrics, Settings};
+use super::{AgentMetrics, Listeners, Settings};
 use crate::api::ApiState;
 use crate::api::access::Access;
 use crate::api::pools::history::History;
@@ -48,7 +48,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     settings.eds.iter().try_for_each(eds::Target::check)?;
-    let metrics = Metrics::new();
+    let metrics = AgentMetrics::new();
     let (tasks, mut ended) = Tasks::new();
     let limits = settings.options.file_limits;
     let watching = (&tasks, &metrics.credential_reads);
@@ -152,7 +152,7 @@ pub async fn run(
 async fn start_cluster(
     settings: Option<ClusterSettings>,
     tasks: &Tasks,
-    metrics: &Metrics,
+    metrics: &AgentMetrics,
 ) -> Result<Option<Cluster>, ConnectError> {
     let Some(settings) = settings else { return Ok(None) };
     Cluster::start(settings, tasks, &metrics.kubernetes).await.map(Some)
@@ -184,7 +184,7 @@ fn start_history(
 }
 
 /// The leases of the servers, if there are other agents with the same store.
-fn leases(share: &Share, clock: Clock, tasks: &Tasks, metrics: &Metrics) -> Option<Leases> {
+fn leases(share: &Share, clock: Clock, tasks: &Tasks, metrics: &AgentMetrics) -> Option<Leases> {
     match share {
         Share::Store(store) => Some(Leases::new(store.clone(), clock, tasks.clone(), metrics.leases.clone())),
         Share::Off | Share::Agent => None,
@@ -211,7 +211,7 @@ pub(super) struct PlanSources {
 
 impl PlanSources {
     /// Follows the plan. `cluster` is the cluster that is watched.
-    pub(super) fn watch(self, cluster: Option<&Cluster>, tasks: &Tasks, metrics: &Metrics) -> PlanWatch {
+    pub(super) fn watch(self, cluster: Option<&Cluster>, tasks: &Tasks, metrics: &AgentMetrics) -> PlanWatch {
         let Self { manifests, only_pool, options, acceptance } = self;
         let reads = metrics.manifest_reads.clone();
         if let Some(cluster) = cluster {

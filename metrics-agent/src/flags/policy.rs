@@ -9,7 +9,7 @@ use endpoint_picker::epp_rules::EppRules;
 use metrics_agent_catalogue::Options;
 use metrics_agent_support::files::FileLimits;
 
-use super::values::{self, FlagError, Rules, RulesFlag};
+use super::values::{self, FlagError, RulesChoice, RulesFlag};
 
 /// Flags about pools and policies.
 #[derive(Args, Debug)]
@@ -25,7 +25,7 @@ pub struct PolicyFlags {
     /// version of the EPP; or a file with an `EndpointPickerConfig` for all pools, which is read like
     /// --manifests, and again when it changes.
     #[arg(long, value_name = "expected-latency|epp|FILE", value_parser = values::rules)]
-    rules: Option<Rules>,
+    rules: Option<RulesChoice>,
 
     /// Allow plugins of the EPP's alpha stage.
     #[arg(long)]
@@ -78,8 +78,8 @@ impl PolicyFlags {
     /// The file of rules that the flags name.
     pub(super) fn take_rules_file(&mut self) -> Option<PathBuf> {
         match self.rules.take() {
-            Some(Rules::File(file)) => Some(file),
-            named @ (None | Some(Rules::Named(_))) => {
+            Some(RulesChoice::File(file)) => Some(file),
+            named @ (None | Some(RulesChoice::Named(_))) => {
                 self.rules = named;
                 None
             }
@@ -96,8 +96,8 @@ impl PolicyFlags {
         }
         let rules = match self.rules {
             None => None,
-            Some(Rules::Named(rules)) => Some(rules),
-            Some(Rules::File(_)) => {
+            Some(RulesChoice::Named(rules)) => Some(rules),
+            Some(RulesChoice::File(_)) => {
                 return Err(FlagError(
                     "--rules with a file is a flag of the agent; give check the file as its PATH".to_owned(),
                 ));

@@ -14,7 +14,7 @@ use metrics_agent_replay::rules;
 use metrics_agent_replay::simulation::fleet::{Fleet, ServerKind};
 use metrics_agent_replay::simulation::pickers::Mechanism;
 
-use super::values::{self, FlagError, Rules};
+use super::values::{self, FlagError, RulesChoice};
 
 /// Flags of `metrics-agent replay`.
 #[derive(Args, Debug)]
@@ -27,7 +27,7 @@ pub struct ReplayFlags {
     /// Rules to compare: expected-latency, epp, or a file with an `EndpointPickerConfig`. May be repeated;
     /// without it, expected-latency and epp.
     #[arg(long, value_name = "expected-latency|epp|FILE", value_parser = values::rules)]
-    rules: Vec<Rules>,
+    rules: Vec<RulesChoice>,
 
     /// Number of seeds: of random numbers, and from the second on of shifts of up to a second in the times of
     /// requests. The table shows medians and ranges.
@@ -156,7 +156,7 @@ impl ReplayFlags {
 
     /// The rules, by name.
     pub fn rules(&self) -> Result<Vec<(String, Mechanism)>, FlagError> {
-        let all = NamedRules::ALL.map(Rules::Named);
+        let all = NamedRules::ALL.map(RulesChoice::Named);
         let rules = if self.rules.is_empty() { &all[..] } else { &self.rules[..] };
         rules.iter().map(rule).collect()
     }
@@ -168,10 +168,10 @@ impl ReplayFlags {
     }
 }
 
-fn rule(rules: &Rules) -> Result<(String, Mechanism), FlagError> {
+fn rule(rules: &RulesChoice) -> Result<(String, Mechanism), FlagError> {
     let (name, policy) = match rules {
-        Rules::Named(rules) => (rules.as_str().to_owned(), rules::named(*rules)),
-        Rules::File(path) => {
+        RulesChoice::Named(rules) => (rules.as_str().to_owned(), rules::named(*rules)),
+        RulesChoice::File(path) => {
             let name = path.display().to_string();
             let bytes = std::fs::read(path).map_err(|error| FlagError(format!("{name}: {error}")))?;
             let policy = rules::read(path, &bytes).map_err(|problems| FlagError(problems.to_string()))?;

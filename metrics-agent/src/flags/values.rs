@@ -44,21 +44,21 @@ pub(super) fn epp_rules(text: &str) -> Result<RulesFlag, String> {
 
 /// The rules of pools without an `EndpointPickerConfig`.
 #[derive(Clone, Debug)]
-pub(super) enum Rules {
+pub(super) enum RulesChoice {
     Named(NamedRules),
     /// A file with an `EndpointPickerConfig`.
     File(PathBuf),
 }
 
 /// Rules by their name, or a file, whose name shows that it is one: a mistyped name is not a file.
-pub(super) fn rules(text: &str) -> Result<Rules, String> {
+pub(super) fn rules(text: &str) -> Result<RulesChoice, String> {
     if let Some(rules) = NamedRules::named(text) {
-        return Ok(Rules::Named(rules));
+        return Ok(RulesChoice::Named(rules));
     }
     let is_file = text.contains('/') || [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end));
     let names = NamedRules::ALL.map(NamedRules::as_str).join(", ");
     is_file
-        .then(|| Rules::File(text.into()))
+        .then(|| RulesChoice::File(text.into()))
         .ok_or_else(|| format!("allowed are {names}, and a file such as rules.yaml"))
 }
 

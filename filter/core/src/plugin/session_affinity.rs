@@ -52,7 +52,7 @@ struct TokenConfig {
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct IdConfig {
     /// The sources of the session's name, in order of precedence; empty: the header `x-session-id`.
-    sources: Vec<SessionSource>,
+    sources: Vec<AffinitySource>,
     /// Seconds that an unused binding lives, above 0; 0: 300.
     eviction_ttl_seconds: f64,
     /// Accepted, without effect: bindings end on time and are not swept.
@@ -62,7 +62,7 @@ struct IdConfig {
 /// A header, or the attribute of a producer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct SessionSource {
+struct AffinitySource {
     header: String,
     attribute: String,
     producer: String,
@@ -76,7 +76,7 @@ const AGENT_ATTRIBUTE: &str = "agent-identity";
 /// The EPP's default of `evictionTtlSeconds`.
 const LIFETIME_SECONDS: f64 = 300.0;
 
-impl SessionSource {
+impl AffinitySource {
     /// The attribute and its producer. The EPP v0.10 has both in one text, `attribute/producer`.
     fn parts(&self) -> (&str, &str) {
         match self.attribute.split_once('/') {
@@ -121,7 +121,7 @@ impl SessionAffinity {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let sources = self.session_id_config.sources.iter().enumerate();
         let older = sources.filter(|(_, source)| source.attribute.contains('/'));
-        let warning = |(index, source): (usize, &SessionSource)| {
+        let warning = |(index, source): (usize, &AffinitySource)| {
             let (attribute, producer) = source.parts();
             format!(
                 "sessionIdConfig.sources[{index}].attribute {:?} is the spelling of v0.10; with later versions of the \

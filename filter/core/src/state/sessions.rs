@@ -16,10 +16,10 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 /// name. A session that goes to another endpoint stays one; those whose endpoint leaves or restarts begin
 /// again. The words of a change are that hash, and the session's key.
 #[derive(Debug)]
-pub struct Sessions(Generations<Prompt>);
+pub struct Sessions(Generations<PromptOfSession>);
 
 #[derive(Clone, Copy, Debug)]
-struct Prompt {
+struct PromptOfSession {
     session: u64,
     endpoint: usize,
     sent: Duration,
@@ -46,7 +46,7 @@ impl PluginState for Sessions {
 
     fn apply(&mut self, endpoint: usize, at: Duration, words: &[u64]) {
         if let &[end, session] = words {
-            self.0.insert(end, Prompt { session, endpoint, sent: at }, at);
+            self.0.insert(end, PromptOfSession { session, endpoint, sent: at }, at);
         }
     }
 

@@ -38,7 +38,7 @@ pub struct Ledger {
     in_flight: InFlight,
     avoidance: Avoidance,
     restarts: Restarts,
-    responses: Responses,
+    responses: ServedResponses,
     routed: u64,
 }
 
@@ -306,14 +306,14 @@ pub struct ResponseCounts {
 
 /// The responses of all endpoints that this proxy has sent requests to, since they came into the pool.
 #[derive(Debug, Default)]
-struct Responses {
+struct ServedResponses {
     /// In the order of the pool adopted last.
     endpoints: Vec<ResponseCounts>,
     /// How long the first byte of each stream of tokens took, since the ledger began.
     first_token: Waits,
 }
 
-impl Responses {
+impl ServedResponses {
     /// Follows a change from one pool to another.
     fn adopt(&mut self, older: &Endpoints, newer: &Endpoints) {
         let counts = |key| self.endpoints.get(older.index_of(key)?).copied();

@@ -11,7 +11,7 @@ use crate::pool_view::PoolView;
 
 /// The endpoints of the newest view, and how saturated they are.
 #[derive(Default)]
-pub(super) struct Capacity {
+pub(super) struct QueueCapacity {
     view: Option<Arc<PoolView>>,
     /// The endpoints of the view.
     stages: Stages,
@@ -21,7 +21,7 @@ pub(super) struct Capacity {
     holds: Option<RangeInclusive<Duration>>,
 }
 
-impl Capacity {
+impl QueueCapacity {
     /// Follows a view. Returns whether its topology is another one.
     pub(super) fn follow(&mut self, view: &Arc<PoolView>) -> bool {
         if self.view.as_ref().is_some_and(|older| Arc::ptr_eq(older, view)) {

@@ -17,7 +17,7 @@ use endpoint_picker::flow_control::{Event, Machine, Outcome, Ticket, Tokens};
 use endpoint_picker::plugin::Arrival;
 use hashbrown::{HashMap, HashSet};
 
-use self::capacity::Capacity;
+use self::capacity::QueueCapacity;
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
 use crate::proxy::{Result, Resume};
@@ -52,7 +52,7 @@ pub struct Queue {
     /// `None` while flow control is off.
     machine: Option<Machine>,
     /// The pool by the view that the machine follows.
-    capacity: Capacity,
+    capacity: QueueCapacity,
     /// The requests that can be resumed.
     entrants: HashMap<Ticket, Entrant>,
     /// Requests that are dispatched and whose endpoint is not chosen yet, so that no load shows them.

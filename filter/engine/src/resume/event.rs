@@ -58,11 +58,11 @@ struct ToolCall<'e> {
     #[serde(default)]
     index: Option<u64>,
     #[serde(default, borrow)]
-    function: Option<Function<'e>>,
+    function: Option<FunctionDelta<'e>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Function<'e> {
+struct FunctionDelta<'e> {
     #[serde(default, borrow)]
     name: Option<EventText<'e>>,
     #[serde(default, borrow)]

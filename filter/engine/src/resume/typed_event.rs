@@ -70,14 +70,14 @@ struct Part<'e> {
 
 /// A response or message.
 #[derive(Debug, Default, Deserialize)]
-struct Whole<'e> {
+struct WholeMessage<'e> {
     #[serde(default, borrow)]
     id: Option<Cow<'e, str>>,
     #[serde(default, borrow)]
     created_at: Option<&'e RawValue>,
 }
 
-impl<'e> Whole<'e> {
+impl<'e> WholeMessage<'e> {
     fn read(value: Option<&'e RawValue>) -> Self {
         value.and_then(|value| serde_json::from_str(value.get()).ok()).unwrap_or_default()
     }
@@ -125,7 +125,7 @@ impl<'e> TypedEvent<'e> {
 
     /// The time at which the response was created.
     pub(super) fn created_at(&self) -> Option<&'e RawValue> {
-        Whole::read(self.response).created_at
+        WholeMessage::read(self.response).created_at
     }
 
     /// Whether the client has all but the marker of the end.
@@ -144,11 +144,11 @@ impl<'e> TypedEvent<'e> {
     /// The ids that it introduces.
     pub(super) fn ids(&self) -> impl Iterator<Item = Cow<'e, str>> {
         let (whole, part) = match &*self.kind {
-            "response.created" => (Whole::read(self.response), None),
-            "message_start" => (Whole::read(self.message), None),
-            "response.output_item.added" => (Whole::default(), self.item.as_ref()),
-            "content_block_start" => (Whole::default(), self.content_block.as_ref()),
-            _ => (Whole::default(), None),
+            "response.created" => (WholeMessage::read(self.response), None),
+            "message_start" => (WholeMessage::read(self.message), None),
+            "response.output_item.added" => (WholeMessage::default(), self.item.as_ref()),
+            "content_block_start" => (WholeMessage::default(), self.content_block.as_ref()),
+            _ => (WholeMessage::default(), None),
         };
         let of_part = part.map(|part| [part.id.clone(), part.call_id.clone()]);
         core::iter::once(whole.id).chain(of_part.into_iter().flatten()).flatten()

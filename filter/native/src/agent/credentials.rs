@@ -34,18 +34,18 @@ pub(super) struct Credentials {
 
 /// A file without a usable credential. The file's content is not part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CredentialError {
+pub(super) struct AgentCredentialError {
     file: PathBuf,
     problem: String,
 }
 
-impl CredentialError {
+impl AgentCredentialError {
     fn new(file: &Path, problem: impl Into<String>) -> Self {
         Self { file: file.to_owned(), problem: problem.into() }
     }
 }
 
-impl fmt::Display for CredentialError {
+impl fmt::Display for AgentCredentialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.file.display(), self.problem)
     }
@@ -58,7 +58,7 @@ pub(super) struct CredentialFiles {
     token: Option<PathBuf>,
     /// The pause between two reads.
     pause: Period,
-    contents: Option<Result<FileContents, CredentialError>>,
+    contents: Option<Result<FileContents, AgentCredentialError>>,
 }
 
 /// The bytes of the files.
@@ -83,7 +83,7 @@ impl CredentialFiles {
 
     /// Credentials, if the files have others than at the last call, or became unusable since. To be called
     /// often; the files are read once a second.
-    pub(super) fn changed(&mut self, now: Duration) -> Option<Result<Credentials, CredentialError>> {
+    pub(super) fn changed(&mut self, now: Duration) -> Option<Result<Credentials, AgentCredentialError>> {
         if self.contents.is_some() && self.pause.contains(now) {
             return None;
         }
@@ -97,7 +97,7 @@ impl CredentialFiles {
         Some(contents.as_ref().map_err(Clone::clone).and_then(|contents| self.parse(contents)))
     }
 
-    fn read(&self) -> Result<FileContents, CredentialError> {
+    fn read(&self) -> Result<FileContents, AgentCredentialError> {
         let own = self.tls.as_ref().and_then(|tls| tls.certificate_and_key.as_ref());
         Ok(FileContents {
             authorities: self.tls.as_ref().map(|tls| read(&tls.authorities)).transpose()?,
@@ -108,7 +108,7 @@ impl CredentialFiles {
         })
     }
 
-    fn parse(&self, contents: &FileContents) -> Result<Credentials, CredentialError> {
+    fn parse(&self, contents: &FileContents) -> Result<Credentials, AgentCredentialError> {
         let FileContents { authorities, certificate_and_key, token } = contents;
         let tls = match (&self.tls, authorities) {
             (Some(files), Some(authorities)) => {
@@ -135,21 +135,22 @@ impl CredentialFiles {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, CredentialError> {
+fn read(path: &Path) -> Result<Vec<u8>, AgentCredentialError> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    let bytes = read().map_err(|error| CredentialError::new(path, format!("cannot be read: {error}")))?;
+    let bytes =
+        read().map_err(|error| AgentCredentialError::new(path, format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(CredentialError::new(path, format!("is larger than {MAX_FILE} bytes")));
+        return Err(AgentCredentialError::new(path, format!("is larger than {MAX_FILE} bytes")));
     }
     Ok(bytes)
 }
 
 /// All certificates of a file.
-fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<Certificate<'static>>, CredentialError> {
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<Certificate<'static>>, AgentCredentialError> {
     let items = parse_pem(pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
     let certificates: Vec<Certificate<'static>> = items
         .into_iter()
@@ -159,25 +160,25 @@ fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<Certificate<'static>>, Cr
         })
         .collect();
     if certificates.is_empty() {
-        return Err(CredentialError::new(file, "has no certificate in PEM"));
+        return Err(AgentCredentialError::new(file, "has no certificate in PEM"));
     }
     Ok(certificates)
 }
 
-fn private_key(file: &Path, pem: &[u8]) -> Result<PrivateKey<'static>, CredentialError> {
+fn private_key(file: &Path, pem: &[u8]) -> Result<PrivateKey<'static>, AgentCredentialError> {
     PrivateKey::from_pem(pem)
-        .map_err(|_| CredentialError::new(file, "has no private key in PEM (PKCS#8, PKCS#1 or SEC1)"))
+        .map_err(|_| AgentCredentialError::new(file, "has no private key in PEM (PKCS#8, PKCS#1 or SEC1)"))
 }
 
 /// The `authorization` header with the token on the file's first line that is not empty.
-fn authorization_value(file: &Path, bytes: &[u8]) -> Result<String, CredentialError> {
+fn authorization_value(file: &Path, bytes: &[u8]) -> Result<String, AgentCredentialError> {
     let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let token = lines.find(|line| !line.is_empty()).unwrap_or_default();
     let is_valid = (1..=MAX_TOKEN).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
     let token = core::str::from_utf8(token).ok().filter(|_| is_valid);
     let token = token.ok_or_else(|| {
         let allowed = format!("allowed are up to {MAX_TOKEN} visible ASCII characters on its first line");
-        CredentialError::new(file, format!("has no valid token; {allowed}"))
+        AgentCredentialError::new(file, format!("has no valid token; {allowed}"))
     })?;
     Ok(format!("Bearer {token}"))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use endpoint_picker_engine::ledger::Ledger;
 
-use super::pick::{Reference, Retry, filter_state_key};
+use super::pick::{PickReference, Retry, filter_state_key};
 use crate::abi::{BalancerHandle, Host};
 use crate::pool::SharedPool;
 use crate::process::clock;
@@ -20,14 +20,14 @@ use crate::process::clock;
 /// One worker's balancer.
 #[derive(Debug)]
 pub(crate) struct Balancer {
-    members: Arc<ArcSwap<Members>>,
+    members: Arc<ArcSwap<ClusterMembers>>,
     key: String,
     /// Where the next turn over all endpoints begins.
     turn: Cell<usize>,
 }
 
 impl Balancer {
-    pub(super) fn new(pool: &str, members: &Arc<ArcSwap<Members>>) -> Self {
+    pub(super) fn new(pool: &str, members: &Arc<ArcSwap<ClusterMembers>>) -> Self {
         Self { members: Arc::clone(members), key: filter_state_key(pool), turn: Cell::default() }
     }
 
@@ -37,7 +37,7 @@ impl Balancer {
     /// to one more endpoint of it at most, and then to one of the next pool.
     pub(crate) fn choose(&self, handle: &BalancerHandle<'_>) -> Option<Host> {
         let members = self.members.load();
-        let pick = handle.filter_state(&self.key).and_then(Reference::from_bytes);
+        let pick = handle.filter_state(&self.key).and_then(PickReference::from_bytes);
         if let Some(pick) = pick {
             while let Some((address, is_first)) = pick.take() {
                 // The decision has just seen the first destination ready; an attempt at a later one may come
@@ -57,8 +57,8 @@ impl Balancer {
         self.turn.set(turn.wrapping_add(1));
         let untried =
             |Retry { pools, tried }: Retry| pools.iter().find_map(|pool| members.untried(pool, turn, &tried));
-        let chosen = pick.and_then(Reference::retry).and_then(untried);
-        let pool = pick.and_then(Reference::pool);
+        let chosen = pick.and_then(PickReference::retry).and_then(untried);
+        let pool = pick.and_then(PickReference::pool);
         let (address, host) = chosen.or_else(|| members.any(pool.as_deref(), turn))?;
         if let Some(pick) = pick {
             pick.note(address);
@@ -69,13 +69,13 @@ impl Balancer {
 
 /// Pools and hosts from which balancers choose.
 #[derive(Debug, Default)]
-pub(super) struct Members {
+pub(super) struct ClusterMembers {
     /// The names of the cluster's list, each with its pools, the newest first.
     pools: Vec<(Arc<str>, Vec<Arc<SharedPool>>)>,
     hosts: HashMap<SocketAddr, Host>,
 }
 
-impl Members {
+impl ClusterMembers {
     /// The pools in use, for each name of the cluster's list the newest first, and all hosts.
     pub(super) fn new(
         pools: Vec<(Arc<str>, Vec<Arc<SharedPool>>)>,

@@ -27,7 +27,7 @@ use crate::process::subscribers::Subscription;
 use crate::process::thread::Thread;
 
 pub(crate) use balancer::Balancer;
-use balancer::Members;
+use balancer::ClusterMembers;
 use hosts::Hosts;
 
 /// The event of all wakes.
@@ -81,7 +81,7 @@ pub(crate) struct Cluster {
     /// The other pools that may take its requests.
     fallback: FallbackList,
     agent: Option<AgentAccess>,
-    members: Arc<ArcSwap<Members>>,
+    members: Arc<ArcSwap<ClusterMembers>>,
     /// Only the main thread locks it.
     state: Mutex<State>,
 }
@@ -173,7 +173,7 @@ impl Cluster {
             let count = refused.len();
             log::error!("Envoy refuses {count} endpoints of pool {} as hosts, such as {first}", self.pool);
         }
-        self.members.store(Arc::new(Members::new(pools, state.hosts.listed())));
+        self.members.store(Arc::new(ClusterMembers::new(pools, state.hosts.listed())));
         state.hosts.remove_left(handle, now);
         for watcher in state.pools.iter().filter_map(|pool| pool.watcher.as_ref()) {
             watcher.update(|watcher| watcher.follow(change));

@@ -81,17 +81,17 @@ impl Pick {
 
     /// No attempt goes to any other endpoint.
     pub(crate) fn stay(&self) {
-        Reference(self.0).with(|progress| progress.may_leave = false);
+        PickReference(self.0).with(|progress| progress.may_leave = false);
     }
 
     /// Attempts behind the list may go to these pools.
     pub(crate) fn retry_in(&self, pools: &[Arc<str>]) {
-        Reference(self.0).with(|progress| progress.retry_in = pools.to_vec());
+        PickReference(self.0).with(|progress| progress.retry_in = pools.to_vec());
     }
 
     /// The server of the last attempt; `None` before the first one.
     pub(crate) fn last(&self) -> Option<SocketAddr> {
-        Reference(self.0).with(|progress| progress.last).flatten()
+        PickReference(self.0).with(|progress| progress.last).flatten()
     }
 }
 
@@ -104,9 +104,9 @@ impl Drop for Pick {
 
 /// A balancer's reference to a pick, which may be gone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reference(u64);
+pub(super) struct PickReference(u64);
 
-impl Reference {
+impl PickReference {
     /// Reads the value from filter state.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(u64::from_ne_bytes).map(Self)
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn destinations_are_taken_in_order_and_end() {
         let pick = Pick::new("10.0.0.1:80,[::1]:80", &"a".into());
-        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        let reference = PickReference::from_bytes(&pick.to_bytes()).unwrap();
         let first = SocketAddr::from(([10, 0, 0, 1], 80));
         assert_eq!(reference.take(), Some((first, true)));
         assert_eq!(pick.last(), None);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn one_attempt_behind_the_list_stays_in_the_pool_and_the_next_ones_leave_it() {
         let pick = Pick::new("10.0.0.1:80", &"a".into());
-        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        let reference = PickReference::from_bytes(&pick.to_bytes()).unwrap();
         assert!(reference.retry().is_none());
         pick.retry_in(&["b".into(), "c".into()]);
         reference.note(reference.take().unwrap().0);
@@ -199,9 +199,9 @@ mod tests {
     #[test]
     fn a_reference_finds_nothing_when_the_request_has_ended() {
         let pick = Pick::new("10.0.0.1:80", &"a".into());
-        let reference = Reference::from_bytes(&pick.to_bytes()).unwrap();
+        let reference = PickReference::from_bytes(&pick.to_bytes()).unwrap();
         drop(pick);
         assert_eq!(reference.take(), None);
-        assert!(Reference::from_bytes(b"1234567").is_none());
+        assert!(PickReference::from_bytes(b"1234567").is_none());
     }
 }

@@ -10,7 +10,7 @@ use endpoint_picker_engine::resume::{End, Unresumable};
 
 use super::filter_pool::Pool;
 use super::host::{Envoy, Event, OwnEvent, PICKER, request_headers};
-use super::own_stream::{Action, OwnStream};
+use super::own_stream::{OwnAction, OwnStream};
 use super::stream::{ModulePart, Outcome, Picking, Stream};
 use crate::abi::{BodyPart, HeaderMap, RequestHandle};
 
@@ -86,7 +86,7 @@ impl Stream {
     }
 
     /// The next call to Envoy that a hook has left.
-    pub(crate) fn next_action(&mut self) -> Option<Action> {
+    pub(crate) fn next_action(&mut self) -> Option<OwnAction> {
         self.own.as_mut()?.next_action()
     }
 

@@ -37,7 +37,7 @@ const OVERLOADED: &[u8] = b"x-envoy-overloaded";
 
 /// A call to Envoy inside which Envoy may call other hooks of the request.
 #[derive(Debug)]
-pub(crate) enum Action {
+pub(crate) enum OwnAction {
     /// Sends a request.
     Call { cluster: String, head: HeaderPairs, body: Vec<u8> },
     /// Resets the request of this number.
@@ -99,7 +99,7 @@ pub(crate) struct OwnStream {
     full_buffers: u32,
     /// Bytes sent since a buffer is full; 0 while none is.
     unread: KeptBytes,
-    actions: VecDeque<Action>,
+    actions: VecDeque<OwnAction>,
     /// Servers that have failed the client's request.
     failed: Vec<SocketAddr>,
     /// The seed that the picker has added to the request.
@@ -169,7 +169,7 @@ impl OwnStream {
     }
 
     /// The next call to Envoy that a hook has left.
-    pub(crate) fn next_action(&mut self) -> Option<Action> {
+    pub(crate) fn next_action(&mut self) -> Option<OwnAction> {
         self.actions.pop_front()
     }
 
@@ -186,7 +186,7 @@ impl OwnStream {
         self.request = OwnRequest { server: Some(server), ..OwnRequest::default() };
         self.call = SentCall::Starting;
         self.progressed();
-        self.actions.push_back(Action::Call { cluster: self.resumer.config.cluster.clone(), head, body });
+        self.actions.push_back(OwnAction::Call { cluster: self.resumer.config.cluster.clone(), head, body });
     }
 
     /// Envoy has sent the request, which has this number, or does not send it.
@@ -265,7 +265,7 @@ impl OwnStream {
         self.has_sent_head = true;
         let passes = |name: &[u8]| !NOT_PASSED.iter().any(|other| other.as_bytes() == name);
         let head = head.into_iter().filter(|(name, _)| passes(name)).collect();
-        self.actions.push_back(Action::Head(head));
+        self.actions.push_back(OwnAction::Head(head));
         Ok(false)
     }
 
@@ -287,7 +287,7 @@ impl OwnStream {
             (bytes, _) => bytes.into_owned(),
         };
         if !bytes.is_empty() {
-            self.actions.push_back(Action::Chunk { bytes, is_last: false });
+            self.actions.push_back(OwnAction::Chunk { bytes, is_last: false });
         }
         false
     }
@@ -308,7 +308,7 @@ impl OwnStream {
     /// The client's response ends after these bytes.
     pub(super) fn complete(&mut self, bytes: Vec<u8>) {
         self.paced = None;
-        self.actions.push_back(Action::Chunk { bytes, is_last: true });
+        self.actions.push_back(OwnAction::Chunk { bytes, is_last: true });
     }
 
     /// The number of times that the stream has been resumed.
@@ -318,7 +318,7 @@ impl OwnStream {
 
     /// Resets the request of this number, whose response is not awaited any more.
     pub(super) fn reset_call(&mut self, number: u64) {
-        self.actions.push_back(Action::ResetCall(number));
+        self.actions.push_back(OwnAction::ResetCall(number));
     }
 
     /// The picker has not chosen a server for a continuation.
@@ -341,7 +341,7 @@ impl OwnStream {
         self.end_early();
         let event = if self.has_sent_head { self.course.error_event(reason) } else { Vec::new() };
         if !event.is_empty() {
-            self.actions.push_front(Action::Chunk { bytes: event, is_last: false });
+            self.actions.push_front(OwnAction::Chunk { bytes: event, is_last: false });
         }
     }
 
@@ -351,9 +351,9 @@ impl OwnStream {
         self.paced = None;
         self.actions.clear();
         self.actions.push_back(if self.has_sent_head {
-            Action::Reset(CUT_DETAILS)
+            OwnAction::Reset(CUT_DETAILS)
         } else {
-            Action::Reply(LocalReply {
+            OwnAction::Reply(LocalReply {
                 status: 503,
                 headers: Vec::new(),
                 body: Vec::new(),

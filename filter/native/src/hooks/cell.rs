@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::caught;
 use crate::abi::types::{EnvoyPtr, ModulePtr};
 use crate::abi::{LocalReply, RequestHandle};
-use crate::envoy::own_stream::Action;
+use crate::envoy::own_stream::OwnAction;
 use crate::envoy::stream::{Outcome, Stream};
 
 /// Envoy's pointer to a request is an `Rc` of this. A hook that runs inside another hook of the same request
@@ -140,22 +140,22 @@ impl RequestCell {
             // SAFETY: as the caller promises; the request is not destroyed.
             let mut request = unsafe { RequestHandle::new(filter) };
             match action {
-                Action::Call { cluster, head, body } => {
+                OwnAction::Call { cluster, head, body } => {
                     let number = request.start_call(&cluster, &head, &body);
                     if let Ok(mut state) = self.state.try_borrow_mut() {
                         state.called(number);
                     }
                 }
-                Action::ResetCall(number) => request.reset_call(number),
-                Action::Head(head) => request.send_head(&head),
-                Action::Chunk { bytes, is_last } => request.send_chunk(&bytes, is_last),
-                Action::Reply(reply) => request.send_response(&reply),
-                Action::Reset(details) => request.reset(details),
+                OwnAction::ResetCall(number) => request.reset_call(number),
+                OwnAction::Head(head) => request.send_head(&head),
+                OwnAction::Chunk { bytes, is_last } => request.send_chunk(&bytes, is_last),
+                OwnAction::Reply(reply) => request.send_response(&reply),
+                OwnAction::Reset(details) => request.reset(details),
             }
         }
     }
 
-    fn next_action(&self) -> Option<Action> {
+    fn next_action(&self) -> Option<OwnAction> {
         self.state.try_borrow_mut().ok()?.next_action()
     }
 }

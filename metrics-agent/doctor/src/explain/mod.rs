@@ -15,7 +15,7 @@ use endpoint_picker::request::subset::Subset;
 use endpoint_picker_wire::v1;
 use metrics_agent_status::queues::status::QueueStatus;
 
-use self::replay::Replay;
+use self::replay::ReplayedPool;
 
 /// Decides a request by a snapshot that has a topology. `queue` are the proxies' queues, if they are known.
 pub fn explain(
@@ -24,7 +24,7 @@ pub fn explain(
     queue: Option<&QueueStatus>,
 ) -> Result<ExplainResult, ExplainError> {
     let kv_usage_metrics = core::mem::take(&mut snapshot.kv_usage_metrics);
-    let mut replay = Replay::of(snapshot).map_err(ExplainError)?;
+    let mut replay = ReplayedPool::of(snapshot).map_err(ExplainError)?;
     let headers = request.headers.iter().map(|(name, value)| (name, value)).collect();
     let headers = Headers(&headers);
     for (body, endpoint) in &request.before {

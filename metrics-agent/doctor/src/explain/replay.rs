@@ -27,14 +27,14 @@ use super::{DRAWS, DecisionReport, ExplainError, ExplainedChoice, RecordedReques
 const NOW: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A pool in the state of a filter that has just started.
-pub(super) struct Replay {
+pub(super) struct ReplayedPool {
     view: PoolView,
     /// Why the shadow configuration is left out, as a filter leaves it out.
     shadow_refusal: Option<String>,
     ledger: LocalLedger,
 }
 
-impl Replay {
+impl ReplayedPool {
     pub(super) fn of(mut snapshot: v1::Snapshot) -> Result<Self, String> {
         let message = snapshot.topology.take().unwrap_or_default();
         let mut policy = message.policy.clone().unwrap_or_default();

@@ -10,7 +10,7 @@ const MAX_CHANGES: usize = 1 << 19;
 
 /// A change of the tier in which a server has a prefix; `None`: it does not have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct IndexChange {
     pub(super) key: u64,
     pub(super) server: u32,
     pub(super) from: Option<StorageTier>,
@@ -21,7 +21,7 @@ pub(super) struct Change {
 #[derive(Debug, Default)]
 pub(super) struct PrefixLog {
     /// `None`: something else has changed.
-    changes: VecDeque<Option<Change>>,
+    changes: VecDeque<Option<IndexChange>>,
     /// The version before the first of them.
     first: u64,
 }
@@ -33,7 +33,7 @@ impl PrefixLog {
     }
 
     /// Adds a change. Returns the one that it displaces.
-    pub(super) fn push(&mut self, change: Option<Change>) -> Option<Change> {
+    pub(super) fn push(&mut self, change: Option<IndexChange>) -> Option<IndexChange> {
         let mut oldest = None;
         if self.changes.len() >= MAX_CHANGES {
             oldest = self.changes.pop_front().flatten();
@@ -45,7 +45,7 @@ impl PrefixLog {
 
     /// The changes behind a version; `None`: some of them are forgotten, or the version is later than the
     /// last change.
-    pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = Option<Change>>> {
+    pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = Option<IndexChange>>> {
         let start = version.checked_sub(self.first).and_then(|start| usize::try_from(start).ok())?;
         (start <= self.changes.len()).then(|| self.changes.range(start..).copied())
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_oldest_changes_are_forgotten() {
-        let change = |key| Change { key, server: 1, from: None, to: Some(StorageTier::Gpu) };
+        let change = |key| IndexChange { key, server: 1, from: None, to: Some(StorageTier::Gpu) };
         let mut log = PrefixLog::default();
         for key in 0..MAX_CHANGES as u64 {
             assert_eq!(log.push(Some(change(key))), None);

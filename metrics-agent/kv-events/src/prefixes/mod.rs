@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
 use endpoint_picker_wire::prefixes::Blocks;
-use log::{Change, PrefixLog};
+use log::{IndexChange, PrefixLog};
 
 use super::event::StorageTier;
 
@@ -194,10 +194,10 @@ impl Prefixes {
                 known.remove();
             }
         }
-        self.log_change(Some(Change { server: number, key: prefix.key, from: before, to: after }));
+        self.log_change(Some(IndexChange { server: number, key: prefix.key, from: before, to: after }));
     }
 
-    fn log_change(&mut self, change: Option<Change>) {
+    fn log_change(&mut self, change: Option<IndexChange>) {
         let version = self.log.version();
         if let Some(server) = change.and_then(|change| self.servers.get_mut(&change.server)) {
             server.references += 1;
@@ -235,7 +235,7 @@ impl Prefixes {
             }
             delta.version += 1;
             delta.has_other |= change.is_none();
-            let Some(Change { server, key, from, to }) = change else { continue };
+            let Some(IndexChange { server, key, from, to }) = change else { continue };
             let Some(endpoint) = endpoints.get(&server) else { continue };
             let tiers = net.entry((server, key)).or_insert_with(|| {
                 pairs.push((server, key, *endpoint));

@@ -135,7 +135,7 @@ struct Line<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Format {
+enum RecordFormat {
     Lines(Option<lines::Header>),
     Azure,
     AccessLog,
@@ -146,7 +146,7 @@ enum Format {
 impl Record {
     /// Reads a record, or several files of one, one behind another.
     pub fn read(mut input: impl BufRead) -> Result<Self, RecordError> {
-        let mut reader = Reader::default();
+        let mut reader = RecordReader::default();
         let mut bytes = Vec::new();
         let mut number = 0;
         loop {
@@ -179,8 +179,8 @@ impl Record {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
-    format: Option<Format>,
+struct RecordReader {
+    format: Option<RecordFormat>,
     requests: Vec<(f64, RecordedRequest)>,
     blocks: Vec<u64>,
     servers: Names,
@@ -233,51 +233,51 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, Strin
     }
 }
 
-impl Reader {
+impl RecordReader {
     fn line(&mut self, text: &str) -> Result<(), String> {
         let format = match self.format {
-            Some(Format::Lines(header)) => match lines::header(text)? {
+            Some(RecordFormat::Lines(header)) => match lines::header(text)? {
                 Some(next) => {
                     let block_tokens = header.map(|header| header.block_tokens);
                     if block_tokens.is_some_and(|tokens| tokens != next.block_tokens) {
                         return Err("block_tokens differs from the first header's".to_owned());
                     }
-                    self.format = Some(Format::Lines(Some(next)));
+                    self.format = Some(RecordFormat::Lines(Some(next)));
                     return Ok(());
                 }
-                None => Format::Lines(header),
+                None => RecordFormat::Lines(header),
             },
             Some(format) => format,
             None => {
                 if text == azure::HEADER {
-                    self.format = Some(Format::Azure);
+                    self.format = Some(RecordFormat::Azure);
                     return Ok(());
                 }
                 if let Some(header) = lines::header(text)? {
-                    self.format = Some(Format::Lines(Some(header)));
+                    self.format = Some(RecordFormat::Lines(Some(header)));
                     return Ok(());
                 }
                 if weka::is_line(text) {
-                    Format::Weka(weka::read(text)?.0)
+                    RecordFormat::Weka(weka::read(text)?.0)
                 } else if access_log::is_line(text) {
-                    Format::AccessLog
+                    RecordFormat::AccessLog
                 } else {
-                    Format::Lines(None)
+                    RecordFormat::Lines(None)
                 }
             }
         };
         self.format = Some(format);
         let line = match format {
-            Format::Lines(header) => lines::read(text, header)?,
-            Format::Azure => azure::read(text)?,
-            Format::AccessLog => {
+            RecordFormat::Lines(header) => lines::read(text, header)?,
+            RecordFormat::Azure => azure::read(text)?,
+            RecordFormat::AccessLog => {
                 let Some(line) = access_log::read(text)? else {
                     self.passed_over += 1;
                     return Ok(());
                 };
                 line
             }
-            Format::Weka(block_tokens) => {
+            RecordFormat::Weka(block_tokens) => {
                 let (own, lines) = weka::read(text)?;
                 if own != block_tokens {
                     return Err(format!("block_size is {own}; must be {block_tokens}, the first line's"));
@@ -339,9 +339,9 @@ impl Reader {
             })
         };
         let block_tokens = match format {
-            Some(Format::Lines(Some(header))) => header.block_tokens,
-            Some(Format::Weka(block_tokens)) => block_tokens,
-            Some(Format::Lines(None) | Format::Azure | Format::AccessLog) | None => {
+            Some(RecordFormat::Lines(Some(header))) => header.block_tokens,
+            Some(RecordFormat::Weka(block_tokens)) => block_tokens,
+            Some(RecordFormat::Lines(None) | RecordFormat::Azure | RecordFormat::AccessLog) | None => {
                 BLOCK_SIZES.into_iter().find(fits).unwrap_or(BLOCK_SIZES[6])
             }
         };

@@ -17,17 +17,17 @@ struct Tree<'a> {
     id: Cow<'a, str>,
     block_size: u32,
     #[serde(borrow)]
-    requests: Vec<Node<'a>>,
+    requests: Vec<TraceNode<'a>>,
 }
 
 /// A request, or a sub-agent, which has requests.
 #[derive(Deserialize)]
-struct Node<'a> {
+struct TraceNode<'a> {
     /// Seconds from the beginning of the session.
     t: f64,
     #[serde(borrow)]
     agent_id: Option<Cow<'a, str>>,
-    requests: Option<Vec<Node<'a>>>,
+    requests: Option<Vec<TraceNode<'a>>>,
     #[serde(rename = "in", default)]
     input: f64,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<(u32, Vec<Line<'static>>), String> {
 /// Adds the requests of one agent and of its sub-agents. `name` is the hash of the line's id, `session` that
 /// of the agent's.
 fn add(
-    nodes: &[Node<'_>],
+    nodes: &[TraceNode<'_>],
     name: u64,
     session: u64,
     block: u32,

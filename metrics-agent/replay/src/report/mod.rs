@@ -23,7 +23,7 @@ pub struct Report {
     seeds: u64,
     limit_ms: Option<f64>,
     /// Decisions that did not act; absent: the record has none.
-    shadow: Option<ShadowReport>,
+    shadow: Option<ShadowAgreement>,
     servers: FittedServers,
     /// Servers that the rules got.
     servers_replayed: usize,
@@ -31,7 +31,7 @@ pub struct Report {
     differences: Vec<DifferenceReport>,
     /// Whether the replay can be trusted; absent without measurements in the record.
     is_trusted: Option<bool>,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,7 +62,7 @@ struct OneServer {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-struct ShadowReport {
+struct ShadowAgreement {
     compared: usize,
     agreed: usize,
 }
@@ -75,18 +75,18 @@ struct DifferenceReport {
 
 /// The figures of one way to pick: medians over the seeds, with the least and the most.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ReportRow {
     name: String,
-    p50_ms: Range,
-    p90_ms: Range,
-    p99_ms: Range,
-    token_ms: Range,
-    tokens_per_second: Range,
-    cached: Option<Range>,
-    busiest: Range,
-    kept_limit: Option<Range>,
+    p50_ms: FigureRange,
+    p90_ms: FigureRange,
+    p99_ms: FigureRange,
+    token_ms: FigureRange,
+    tokens_per_second: FigureRange,
+    cached: Option<FigureRange>,
+    busiest: FigureRange,
+    kept_limit: Option<FigureRange>,
     /// Share of the requests that the rules refused; the other figures are without them.
-    refused: Range,
+    refused: FigureRange,
     /// Milliseconds to the first token of each hundredth of the requests, with the first seed.
     percentiles_ms: Vec<f64>,
     /// Requests of each server, with the first seed.
@@ -94,13 +94,13 @@ struct Row {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Range {
+struct FigureRange {
     median: f64,
     least: f64,
     most: f64,
 }
 
-impl Range {
+impl FigureRange {
     fn of(figures: &[Figures], figure: impl Fn(&Figures) -> f64) -> Self {
         let mut numbers: Vec<f64> = figures.iter().map(figure).collect();
         numbers.sort_by(f64::total_cmp);
@@ -110,9 +110,9 @@ impl Range {
     }
 }
 
-impl Row {
+impl ReportRow {
     fn new(name: &str, figures: &[Figures], limit: Option<Duration>) -> Self {
-        let of = |figure: fn(&Figures) -> f64| Range::of(figures, figure);
+        let of = |figure: fn(&Figures) -> f64| FigureRange::of(figures, figure);
         let first = figures.first();
         let percentiles = first.map(|first| (1..100).map(|part| first.percentile(f64::from(part) / 100.0)));
         Self {
@@ -124,7 +124,7 @@ impl Row {
             tokens_per_second: of(Figures::tokens_per_second),
             cached: figures.iter().any(Figures::has_lookups).then(|| of(Figures::cached)),
             busiest: of(Figures::busiest),
-            kept_limit: limit.map(|limit| Range::of(figures, |figures| figures.share_within(limit))),
+            kept_limit: limit.map(|limit| FigureRange::of(figures, |figures| figures.share_within(limit))),
             refused: of(Figures::share_refused),
             percentiles_ms: percentiles.into_iter().flatten().collect(),
             by_server: first.map(|first| first.by_server().to_vec()).unwrap_or_default(),
@@ -140,14 +140,14 @@ impl Report {
         let is_trusted = differences.iter().all(crate::replay::Difference::is_trusted);
         let mut rows = Vec::new();
         let alone = |name: &str, figures: &Option<Figures>| {
-            figures.as_ref().map(|figures| Row::new(name, core::slice::from_ref(figures), *limit))
+            figures.as_ref().map(|figures| ReportRow::new(name, core::slice::from_ref(figures), *limit))
         };
         rows.extend(alone("recorded", &results.recorded));
         rows.extend(alone("recorded, replayed", &results.repeated));
-        rows.extend(results.rules.iter().map(|(name, figures)| Row::new(name, figures, *limit)));
+        rows.extend(results.rules.iter().map(|(name, figures)| ReportRow::new(name, figures, *limit)));
         let ShadowCounts { compared, agreed } = record.shadow;
         Self {
-            shadow: (compared > 0).then_some(ShadowReport { compared, agreed }),
+            shadow: (compared > 0).then_some(ShadowAgreement { compared, agreed }),
             requests: record.requests.len(),
             passed_over: record.passed_over,
             load: *load,

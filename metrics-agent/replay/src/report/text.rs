@@ -1,6 +1,6 @@
 //! The report as a table.
 
-use super::{FittedServers, Range, Report, Row, ShadowReport};
+use super::{FigureRange, FittedServers, Report, ReportRow, ShadowAgreement};
 use crate::replay::OMNISCIENT;
 use core::fmt;
 
@@ -11,7 +11,7 @@ impl fmt::Display for Report {
         if *passed_over > 0 {
             write!(f, ", {passed_over} lines passed over")?;
         }
-        if let Some(ShadowReport { compared, agreed }) = *shadow {
+        if let Some(ShadowAgreement { compared, agreed }) = *shadow {
             let share = agreed as f64 / compared as f64 * 100.0;
             write!(f, "; the shadow agreed on {share:.1} % of {compared}")?;
         }
@@ -127,10 +127,10 @@ impl Report {
         self.rows.iter().any(|row| row.refused.most > 0.0)
     }
 
-    fn cells(&self, row: &Row) -> Vec<String> {
-        let percent = |range: Range| {
+    fn cells(&self, row: &ReportRow) -> Vec<String> {
+        let percent = |range: FigureRange| {
             let of = |number: f64| number * 100.0;
-            range_text(Range { median: of(range.median), least: of(range.least), most: of(range.most) })
+            range_text(FigureRange { median: of(range.median), least: of(range.least), most: of(range.most) })
         };
         let mut cells = vec![
             row.name.clone(),
@@ -149,7 +149,7 @@ impl Report {
 }
 
 /// The median, and in brackets the least and the most, if they differ.
-fn range_text(range: Range) -> String {
+fn range_text(range: FigureRange) -> String {
     let [median, least, most] = [range.median, range.least, range.most].map(digits);
     if least == most { median } else { format!("{median} ({least}–{most})") }
 }

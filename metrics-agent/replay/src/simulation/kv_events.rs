@@ -12,7 +12,7 @@ use metrics_agent_kv_events::prefixes::readers::{
 use metrics_agent_kv_events::tokenizer::Tokenizer;
 use metrics_agent_kv_events::tokenizer::vocabulary::{LeadingSpace, Vocabulary};
 
-use super::request::{MODEL, SimulatedRequest, Texts};
+use super::request::{MODEL, SegmentTexts, SimulatedRequest};
 use endpoint_picker::pool::Endpoint;
 use endpoint_picker::state::prefix::key;
 use endpoint_picker_wire::Message;
@@ -38,7 +38,7 @@ const MAX_BLOCKS: usize = 1 << 24;
 /// An agent, and the publishers of the servers that it follows.
 #[derive(Debug)]
 pub(super) struct EventAgent {
-    servers: Vec<Publisher>,
+    servers: Vec<EventPublisher>,
     index: Index,
     readers: PoolReaders,
     followed: FollowedEndpoints,
@@ -48,7 +48,7 @@ pub(super) struct EventAgent {
 
 /// The publisher of a server.
 #[derive(Debug)]
-struct Publisher {
+struct EventPublisher {
     cache: CacheId,
     /// The requests at the server by their numbers: their tokens are in its blocks.
     requests: HashMap<usize, Arc<SimulatedRequest>>,
@@ -60,7 +60,7 @@ impl EventAgent {
         let mut index = Index::new(Limits { blocks: MAX_BLOCKS, prefix_tokens: PREFIX_TOKENS });
         let publisher = |endpoint: &Endpoint| {
             let cache = index.add_cache(endpoint.address(), Some(Arc::clone(&KEYED_MODEL)));
-            Publisher { cache, requests: HashMap::new() }
+            EventPublisher { cache, requests: HashMap::new() }
         };
         let servers = endpoints.iter().map(publisher).collect();
         let state = |endpoint: &Endpoint| CacheState {
@@ -123,7 +123,7 @@ impl EventAgent {
     }
 }
 
-impl Publisher {
+impl EventPublisher {
     /// The event of a change; `None` of blocks that no request has, which cannot happen.
     fn event(&self, change: CacheChange) -> Option<KvEvent> {
         let (place, blocks) = match change {
@@ -158,7 +158,7 @@ impl Publisher {
 }
 
 /// The texts of all requests.
-pub(super) static TEXTS: LazyLock<Texts> = LazyLock::new(Texts::new);
+pub(super) static TEXTS: LazyLock<SegmentTexts> = LazyLock::new(SegmentTexts::new);
 
 /// The letters of texts.
 const LETTERS: &[u8; 27] = b"abcdefghijklmnopqrstuvwxyz ";

@@ -73,13 +73,13 @@ impl SimulatedRequest {
     }
 
     /// Appends the text of its prompt.
-    pub fn write_prompt(&self, texts: &Texts, text: &mut Vec<u8>) {
+    pub fn write_prompt(&self, texts: &SegmentTexts, text: &mut Vec<u8>) {
         let tokens = u32::try_from(self.work.prompt_tokens()).unwrap_or(u32::MAX);
         self.write_tokens(texts, 0..tokens, text);
     }
 
     /// Appends the text of these tokens of its prompt and response.
-    pub fn write_tokens(&self, texts: &Texts, tokens: Range<u32>, text: &mut Vec<u8>) {
+    pub fn write_tokens(&self, texts: &SegmentTexts, tokens: Range<u32>, text: &mut Vec<u8>) {
         let mut end = 0;
         for segment in &self.texts {
             let start = end;
@@ -120,9 +120,9 @@ pub fn mixed(number: u64) -> u64 {
 
 /// The texts of all segments: places in one random text.
 #[derive(Debug)]
-pub struct Texts(Vec<u8>);
+pub struct SegmentTexts(Vec<u8>);
 
-impl Texts {
+impl SegmentTexts {
     const BYTES: usize = 1 << 21;
 
     /// The texts, the same in every simulation.
@@ -149,7 +149,7 @@ impl Texts {
     }
 }
 
-impl Default for Texts {
+impl Default for SegmentTexts {
     fn default() -> Self {
         Self::new()
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_text_has_four_bytes_for_each_token_and_equal_segments_have_equal_texts() {
-        let texts = Texts::new();
+        let texts = SegmentTexts::new();
         let text = |prompt: Vec<Segment>| {
             let mut text = Vec::new();
             SimulatedRequest::new(None, prompt, segment(9, 1)).write_prompt(&texts, &mut text);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_text_are_those_of_the_whole() {
-        let texts = Texts::new();
+        let texts = SegmentTexts::new();
         let request = SimulatedRequest::new(None, vec![segment(1, 30), segment(2, 7)], segment(9, 11));
         let part = |tokens| {
             let mut text = Vec::new();

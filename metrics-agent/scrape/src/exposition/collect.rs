@@ -9,7 +9,7 @@ use metrics_agent_catalogue::dialect::CacheInfo;
 use xxhash_rust::xxh64::xxh64;
 
 use super::Fault;
-use super::sample::{Labels, MetricSample};
+use super::sample::{MetricSample, SampleLabels};
 
 /// Maximum count, 2^53: above it an f64 cannot hold every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
@@ -43,7 +43,7 @@ impl SeriesRules {
 
     /// Hashes of the sum label's value, and of all labels that are not known. An empty value is that of an
     /// absent label.
-    fn hashes(&self, labels: Labels<'_>) -> (Option<u64>, u64) {
+    fn hashes(&self, labels: SampleLabels<'_>) -> (Option<u64>, u64) {
         let (mut part, mut others) = (None, 0_u64);
         for (name, value) in labels.pairs().filter(|(_, value)| !value.is_empty()) {
             if self.is_sum(name) {
@@ -56,8 +56,8 @@ impl SeriesRules {
     }
 
     /// A label that is not known, in which the series differ.
-    fn difference<'a>(&self, one: Labels<'a>, other: Labels<'a>) -> Option<&'a [u8]> {
-        let value = |labels: Labels<'a>, name: &[u8]| {
+    fn difference<'a>(&self, one: SampleLabels<'a>, other: SampleLabels<'a>) -> Option<&'a [u8]> {
+        let value = |labels: SampleLabels<'a>, name: &[u8]| {
             labels.pairs().find(|(found, _)| *found == name).map_or(&b""[..], |(_, value)| value)
         };
         let names = other.pairs().chain(one.pairs()).map(|(name, _)| name);
@@ -132,7 +132,7 @@ impl SeriesValue {
             Some(part) => {
                 if part.labels != new.labels && !self.is_ambiguous {
                     self.is_ambiguous = true;
-                    let first = Labels::of_text(&self.first_labels);
+                    let first = SampleLabels::of_text(&self.first_labels);
                     let label = self.rules.difference(first, sample.labels).unwrap_or_default();
                     self.unread_label.extend_from_slice(label);
                 }

@@ -14,7 +14,7 @@ use nom::{IResult, Parser};
 /// The rest of a line after the name of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MetricSample<'a> {
-    pub(super) labels: Labels<'a>,
+    pub(super) labels: SampleLabels<'a>,
     pub(super) value: f64,
     /// Milliseconds since 1970; 0 when the server gave none.
     pub(super) timestamp: i64,
@@ -22,7 +22,7 @@ pub(super) struct MetricSample<'a> {
 
 /// The text between the braces, which is well formed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Labels<'a>(&'a [u8]);
+pub(super) struct SampleLabels<'a>(&'a [u8]);
 
 /// Name and kind of a `# TYPE` line, `None` for every other comment.
 pub(super) fn type_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -44,7 +44,7 @@ pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Reads labels, value and timestamp. `None`: the line is malformed, or has more than `max_labels` labels.
 pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<MetricSample<'_>> {
     let labels = preceded((space0, char('{')), |text| label_text(text, max_labels));
-    numbers(opt(labels).map(|labels| labels.unwrap_or(Labels(b""))))
+    numbers(opt(labels).map(|labels| labels.unwrap_or(SampleLabels(b""))))
         .parse(after_name)
         .ok()
         .map(|(_, sample)| sample)
@@ -57,7 +57,7 @@ pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<M
 
 /// Value and timestamp after the labels, to the end of the line.
 fn numbers<'a>(
-    labels: impl Parser<&'a [u8], Output = Labels<'a>, Error = Error<&'a [u8]>>,
+    labels: impl Parser<&'a [u8], Output = SampleLabels<'a>, Error = Error<&'a [u8]>>,
 ) -> impl Parser<&'a [u8], Output = MetricSample<'a>, Error = Error<&'a [u8]>> {
     let number = map_opt(take_till1(is_blank), parse_number::<f64>);
     let time = map_opt(take_till1(is_blank), parse_number::<i64>);
@@ -69,7 +69,7 @@ fn numbers<'a>(
     })
 }
 
-impl<'a> Labels<'a> {
+impl<'a> SampleLabels<'a> {
     /// Labels whose text was stored.
     pub(super) fn of_text(text: &'a [u8]) -> Self {
         Self(text)
@@ -98,16 +98,16 @@ impl<'a> Labels<'a> {
 }
 
 /// The labels and the brace after them.
-fn label_text(input: &[u8], max: usize) -> IResult<&[u8], Labels<'_>> {
+fn label_text(input: &[u8], max: usize) -> IResult<&[u8], SampleLabels<'_>> {
     let all = recognize((fold_many_m_n(0, max, label, || (), |(), _| ()), space0));
-    terminated(all.map(Labels), char('}')).parse(input)
+    terminated(all.map(SampleLabels), char('}')).parse(input)
 }
 
 /// `name="value"`, with the blanks around and the comma after it. The name may be in quotes.
 fn label(input: &[u8]) -> IResult<&[u8], (&[u8], &[u8])> {
     let name = alt((take_while1(|c: u8| c.is_ascii_alphanumeric() || c == b'_'), quoted));
     let name = delimited(space0, name, (space0, char('='), space0));
-    // `eof`, because [`Labels`] ends before the brace.
+    // `eof`, because [`SampleLabels`] ends before the brace.
     let end = alt((value((), char(',')), peek(value((), char('}'))), value((), eof)));
     (name, terminated(quoted, (space0, end))).parse(input)
 }

@@ -109,25 +109,25 @@ impl TryFrom<String> for Address {
 }
 
 /// A number or its text.
-pub(super) struct Port(pub(super) NonZeroU16);
+pub(super) struct PortNumber(pub(super) NonZeroU16);
 
-impl<'de> Deserialize<'de> for Port {
+impl<'de> Deserialize<'de> for PortNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct PortVisitor;
         impl Visitor<'_> for PortVisitor {
-            type Value = Port;
+            type Value = PortNumber;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a port, 1 to 65535, as a number or a string")
             }
 
-            fn visit_u64<E: de::Error>(self, port: u64) -> Result<Port, E> {
+            fn visit_u64<E: de::Error>(self, port: u64) -> Result<PortNumber, E> {
                 let number = u16::try_from(port).ok().and_then(NonZeroU16::new);
-                number.map(Port).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
+                number.map(PortNumber).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(port), &self))
             }
 
-            fn visit_str<E: de::Error>(self, port: &str) -> Result<Port, E> {
-                port.parse().map(Port).map_err(|_| E::invalid_value(de::Unexpected::Str(port), &self))
+            fn visit_str<E: de::Error>(self, port: &str) -> Result<PortNumber, E> {
+                port.parse().map(PortNumber).map_err(|_| E::invalid_value(de::Unexpected::Str(port), &self))
             }
         }
         deserializer.deserialize_any(PortVisitor)

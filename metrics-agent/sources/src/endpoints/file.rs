@@ -22,7 +22,7 @@ use metrics_agent_support::runtime::ResultCounter;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::fields::{Address, LabelLimits, Name, Namespace, Port};
+use super::fields::{Address, LabelLimits, Name, Namespace, PortNumber};
 use super::{Declared, DeclaredSet, NamedServer, NoEndpoints, combine};
 use crate::manifests::Problem;
 
@@ -42,7 +42,7 @@ struct FileEntry {
     #[serde(default)]
     namespace: Namespace,
     address: Address,
-    port: Option<Port>,
+    port: Option<PortNumber>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }

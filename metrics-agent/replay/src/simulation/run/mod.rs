@@ -64,7 +64,7 @@ pub trait Clients {
 const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
-enum Event {
+enum SimulatedEvent {
     /// A client sends its next request.
     Request {
         client: usize,
@@ -99,7 +99,7 @@ enum Event {
 }
 
 /// A request that was sent.
-struct Sent {
+struct RunRequest {
     client: usize,
     /// `None`: it passed all of them by.
     proxy: Option<usize>,
@@ -117,8 +117,8 @@ struct Sent {
     is_measured: bool,
 }
 
-struct Run<C, P> {
-    events: Events<Event>,
+struct SimulationRun<C, P> {
+    events: Events<SimulatedEvent>,
     fleet: RunningFleet,
     proxies: P,
     /// `None`: no events are followed.
@@ -131,7 +131,7 @@ struct Run<C, P> {
     /// When the first request was measured, and when the last one was sent.
     began: Option<Duration>,
     over: Option<Duration>,
-    sent: Vec<Sent>,
+    sent: Vec<RunRequest>,
     /// The proxies whose queue is to be ticked.
     ticking: BTreeSet<usize>,
     /// Resets of caches so far.
@@ -147,21 +147,21 @@ impl<C: Clients, P: Proxies> Simulation<C, P> {
         let Self { clients, first_requests, mut proxies, span, .. } = self;
         let mut events = Events::new(Duration::ZERO);
         for (client, at) in first_requests.into_iter().enumerate() {
-            events.plan(at, Event::Request { client });
+            events.plan(at, SimulatedEvent::Request { client });
         }
         if self.scrape_interval.is_some() {
-            events.plan(Duration::ZERO, Event::Scrape);
+            events.plan(Duration::ZERO, SimulatedEvent::Scrape);
         }
         let mut fleet = RunningFleet::new(&self.fleet, span.slow_from());
         let agent = self.follows_events.then(|| EventAgent::new(&fleet.endpoints()));
         if agent.is_some() {
             fleet.publish_changes();
-            events.plan(Duration::ZERO, Event::CachesPolled);
+            events.plan(Duration::ZERO, SimulatedEvent::CachesPolled);
         }
         for (proxy, after) in proxies.first_syncs().into_iter().enumerate() {
-            events.plan(after, Event::Sync { proxy });
+            events.plan(after, SimulatedEvent::Sync { proxy });
         }
-        let run = Run {
+        let run = SimulationRun {
             events,
             figures: Figures::new(fleet.len()),
             fleet,
@@ -183,7 +183,7 @@ impl<C: Clients, P: Proxies> Simulation<C, P> {
     }
 }
 
-impl<C: Clients, P: Proxies> Run<C, P> {
+impl<C: Clients, P: Proxies> SimulationRun<C, P> {
     fn run(mut self) -> Figures {
         let (mut cache, mut loads) = (None, 0);
         while let Some(event) = self.events.pop() {
@@ -213,17 +213,17 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         self.figures
     }
 
-    fn take(&mut self, event: Event, now: Duration) {
+    fn take(&mut self, event: SimulatedEvent, now: Duration) {
         match event {
-            Event::Request { client } => self.send(client, now),
-            Event::StepEnd { server } => self.end_step(server, now),
-            Event::Scrape => {
+            SimulatedEvent::Request { client } => self.send(client, now),
+            SimulatedEvent::StepEnd { server } => self.end_step(server, now),
+            SimulatedEvent::Scrape => {
                 if let Some(interval) = self.scrape_interval {
-                    self.events.plan(interval, Event::Scrape);
+                    self.events.plan(interval, SimulatedEvent::Scrape);
                 }
-                self.events.plan(READING_DELAY, Event::Readings(self.fleet.readings(now)));
+                self.events.plan(READING_DELAY, SimulatedEvent::Readings(self.fleet.readings(now)));
             }
-            Event::Readings(mut readings) => {
+            SimulatedEvent::Readings(mut readings) => {
                 let age = u64::try_from(READING_DELAY.as_millis()).ok();
                 for reading in &mut readings {
                     reading.age_ms = age;
@@ -232,27 +232,27 @@ impl<C: Clients, P: Proxies> Run<C, P> {
                     picker.read(&readings, now);
                 }
             }
-            Event::Chunk { number, chunk } => self.pass(number, chunk, now),
-            Event::QueueTick { proxy } => {
+            SimulatedEvent::Chunk { number, chunk } => self.pass(number, chunk, now),
+            SimulatedEvent::QueueTick { proxy } => {
                 self.ticking.remove(&proxy);
                 self.proxies.pickers()[proxy].tick_queue(now);
                 self.follow_queue(proxy, now);
             }
-            Event::Sync { proxy } => {
+            SimulatedEvent::Sync { proxy } => {
                 let after = self.proxies.sync(proxy, now);
-                self.events.plan(after, Event::Sync { proxy });
+                self.events.plan(after, SimulatedEvent::Sync { proxy });
             }
-            Event::CacheEvents { server, events } => {
+            SimulatedEvent::CacheEvents { server, events } => {
                 if let Some(agent) = &mut self.agent {
                     agent.apply(server, &events, now);
                 }
             }
-            Event::CachesPolled => {
+            SimulatedEvent::CachesPolled => {
                 let messages = self.agent.as_mut().map(|agent| agent.poll(now)).unwrap_or_default();
-                self.events.plan(READING_DELAY, Event::Caches(messages));
-                self.events.plan(READING_DELAY + GATHER, Event::CachesPolled);
+                self.events.plan(READING_DELAY, SimulatedEvent::Caches(messages));
+                self.events.plan(READING_DELAY + GATHER, SimulatedEvent::CachesPolled);
             }
-            Event::Caches(messages) => {
+            SimulatedEvent::Caches(messages) => {
                 for picker in self.proxies.pickers() {
                     picker.update_caches(&messages, now);
                 }

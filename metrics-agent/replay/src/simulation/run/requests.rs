@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use metrics_agent_server_model::Progress;
 
-use super::{Clients, Event, Run, Sent};
+use super::{Clients, RunRequest, SimulatedEvent, SimulationRun};
 use crate::simulation::figures::Served;
 use crate::simulation::kv_events::EVENT_DELAY;
 use crate::simulation::pickers::{Chunk, Pick};
 use crate::simulation::proxies::{Proxies, Way};
 
-impl<C: Clients, P: Proxies> Run<C, P> {
+impl<C: Clients, P: Proxies> SimulationRun<C, P> {
     /// A client sends its next request, unless the run is over.
     pub(super) fn send(&mut self, client: usize, now: Duration) {
         let Some(is_measured) = self.span.measures(self.sent.len(), now) else { return };
@@ -26,7 +26,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         };
         let is_measured = is_measured && proxy.is_some();
         self.open += usize::from(is_measured);
-        self.sent.push(Sent {
+        self.sent.push(RunRequest {
             client,
             proxy,
             at: now,
@@ -54,7 +54,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         if let Some(at) = wake_at
             && self.ticking.insert(proxy)
         {
-            self.events.plan(at.saturating_sub(now), Event::QueueTick { proxy });
+            self.events.plan(at.saturating_sub(now), SimulatedEvent::QueueTick { proxy });
         }
     }
 
@@ -70,7 +70,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
                 sent.waiting = None;
                 let client = sent.client;
                 if let Some(pause) = self.clients.refused(client) {
-                    self.events.plan(pause, Event::Request { client });
+                    self.events.plan(pause, SimulatedEvent::Request { client });
                 }
                 return;
             }
@@ -82,7 +82,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
             agent.sent(server, number, &request);
         }
         if let Some(end) = self.fleet.add(server, work, number, now) {
-            self.events.plan(end.saturating_sub(now), Event::StepEnd { server });
+            self.events.plan(end.saturating_sub(now), SimulatedEvent::StepEnd { server });
         }
     }
 
@@ -95,11 +95,11 @@ impl<C: Clients, P: Proxies> Run<C, P> {
             ended.extend(progress.is_all.then_some(number));
         }
         if let Some(end) = next {
-            self.events.plan(end.saturating_sub(now), Event::StepEnd { server });
+            self.events.plan(end.saturating_sub(now), SimulatedEvent::StepEnd { server });
         }
         if let Some(agent) = &mut self.agent {
             let events = agent.events(server, self.fleet.take_published(server));
-            self.events.plan(EVENT_DELAY, Event::CacheEvents { server, events });
+            self.events.plan(EVENT_DELAY, SimulatedEvent::CacheEvents { server, events });
             for number in ended {
                 agent.ended(server, number);
             }
@@ -138,7 +138,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         }
         let client = request.client;
         if let Some(pause) = self.clients.ended(client) {
-            self.events.plan(pause, Event::Request { client });
+            self.events.plan(pause, SimulatedEvent::Request { client });
         }
     }
 
@@ -148,7 +148,7 @@ impl<C: Clients, P: Proxies> Run<C, P> {
         let Some(late) = self.proxies.lateness() else { return self.pass(number, chunk, now) };
         let request = &mut self.sent[number];
         request.arrives = request.arrives.max(now + late);
-        self.events.plan(request.arrives.saturating_sub(now), Event::Chunk { number, chunk });
+        self.events.plan(request.arrives.saturating_sub(now), SimulatedEvent::Chunk { number, chunk });
     }
 
     /// A chunk arrives at the request's proxy, if it has one.

@@ -46,12 +46,12 @@ pub enum Reason {
 /// The body of a failed request, and the object of a watch's last event.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub(crate) struct StatusBody {
     code: u16,
     message: String,
 }
 
-impl Status {
+impl StatusBody {
     pub(crate) fn error(self) -> ApiError {
         ApiError::Status { code: self.code, message: cut(self.message) }
     }
@@ -61,7 +61,7 @@ impl ApiError {
     /// The error of a response with this HTTP status.
     #[cfg(any(feature = "kubernetes", test))]
     pub(super) fn of_response(code: u16, body: &[u8]) -> Self {
-        let message = match serde_json::from_slice::<Status>(body) {
+        let message = match serde_json::from_slice::<StatusBody>(body) {
             Ok(status) => status.message,
             Err(_) => String::from_utf8_lossy(body).into_owned(),
         };

@@ -15,7 +15,7 @@ use core::time::Duration;
 #[cfg(not(feature = "kubernetes"))]
 pub use absent::{Client, ResponseBody};
 use bytes::{Bytes, BytesMut};
-pub(crate) use error::Status;
+pub(crate) use error::StatusBody;
 pub use error::{ApiError, Reason};
 use http_body_util::BodyExt;
 use hyper::body::Body;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 pub(crate) use replica::{Decode, DecodeName};
 use replica::{NextPage, WatchReplica};
-use status::{Outlook, WatchStatus};
+use status::{WatchOutlook, WatchStatus};
 pub(crate) use target::{Resource, Selector, WatchTarget};
 use tokio::time::{Instant, sleep};
 
@@ -184,9 +184,9 @@ impl<D: Decode> Watch<D> {
     fn pause(&mut self, error: &ApiError) -> Duration {
         let problem = format!("{}: {error}", self.target);
         match self.status.failed(error) {
-            Outlook::Passing => (self.update)(Update::Failed(problem)),
-            Outlook::Unavailable => (self.update)(Update::Unavailable(problem)),
-            Outlook::Gone => {
+            WatchOutlook::Passing => (self.update)(Update::Failed(problem)),
+            WatchOutlook::Unavailable => (self.update)(Update::Unavailable(problem)),
+            WatchOutlook::Gone => {
                 self.replica.clear();
                 self.publish();
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::kubernetes::client::{ApiError, Status};
+use crate::kubernetes::client::{ApiError, StatusBody};
 
 /// Reads the objects of one kind.
 pub(crate) trait Decode: Send + 'static {
@@ -181,7 +181,7 @@ impl<D: Decode> WatchReplica<D> {
         let WatchEvent { kind, object } = parse(event)?;
         let text = object.get().as_bytes();
         if matches!(kind, WatchEventKind::Error) {
-            return Err(parse::<Status>(text)?.error());
+            return Err(parse::<StatusBody>(text)?.error());
         }
         let WatchedObject { metadata } = parse(text)?;
         let (key, version) = ((metadata.namespace, metadata.name), metadata.resource_version);

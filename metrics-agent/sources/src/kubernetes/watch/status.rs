@@ -31,7 +31,7 @@ pub(super) struct WatchStatus {
 
 /// Meaning of a failure for the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outlook {
+pub(super) enum WatchOutlook {
     /// The next attempt may read them. Earlier ones stay.
     Passing,
     /// There is nothing to read soon. Earlier ones stay.
@@ -116,7 +116,7 @@ impl WatchStatus {
     }
 
     /// Counts a failure.
-    pub(super) fn failed(&mut self, error: &ApiError) -> Outlook {
+    pub(super) fn failed(&mut self, error: &ApiError) -> WatchOutlook {
         let reason = error.reason();
         let labels = [("resource", self.resource()), ("reason", reason.label())];
         self.metrics.errors.get_or_create(&labels).inc();
@@ -129,7 +129,7 @@ impl WatchStatus {
         } else if reason == Reason::Expired {
             // Part of normal life: changes were missed, and everything is listed again.
             tracing::debug!(%watch, %error, "listed again");
-            return Outlook::Passing;
+            return WatchOutlook::Passing;
         } else {
             WatchState::Failing
         };
@@ -149,19 +149,19 @@ impl WatchStatus {
         self.enter(next);
         match next {
             WatchState::Missing => self.missing(),
-            WatchState::Forbidden => Outlook::Unavailable,
-            WatchState::Starting | WatchState::Synced | WatchState::Failing => Outlook::Passing,
+            WatchState::Forbidden => WatchOutlook::Unavailable,
+            WatchState::Starting | WatchState::Synced | WatchState::Failing => WatchOutlook::Passing,
         }
     }
 
     /// The kind is not installed.
-    fn missing(&mut self) -> Outlook {
+    fn missing(&mut self) -> WatchOutlook {
         let since = *self.missing.get_or_insert_with(Instant::now);
         if self.objects == 0 || since.elapsed() < PASSING_ABSENCE {
-            return Outlook::Unavailable;
+            return WatchOutlook::Unavailable;
         }
         tracing::warn!(watch = %self.target, objects = self.objects, "not installed any more; its objects are gone");
-        Outlook::Gone
+        WatchOutlook::Gone
     }
 
     fn enter(&mut self, next: WatchState) {
@@ -220,42 +220,42 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_counts_when_it_does_not_pass() {
         let mut status = status(PODS);
-        assert_eq!(status.failed(&refused(403)), Outlook::Passing);
+        assert_eq!(status.failed(&refused(403)), WatchOutlook::Passing);
         tokio::time::advance(PASSING_REFUSAL / 2).await;
         status.works();
-        assert_eq!(status.failed(&refused(403)), Outlook::Passing, "it is the first one again");
+        assert_eq!(status.failed(&refused(403)), WatchOutlook::Passing, "it is the first one again");
         tokio::time::advance(PASSING_REFUSAL).await;
-        assert_eq!(status.failed(&refused(403)), Outlook::Unavailable);
+        assert_eq!(status.failed(&refused(403)), WatchOutlook::Unavailable);
         assert_eq!(status.state, WatchState::Forbidden);
     }
 
     #[tokio::test(start_paused = true)]
     async fn objects_are_gone_when_their_kind_does_not_come_back_soon() {
         let mut status = status(POOLS);
-        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Unavailable);
         tokio::time::advance(PASSING_ABSENCE).await;
-        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable, "there are no objects");
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Unavailable, "there are no objects");
         status.works();
         status.has_objects(2, 0);
-        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Unavailable);
         tokio::time::advance(PASSING_ABSENCE / 2).await;
-        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Unavailable);
         tokio::time::advance(PASSING_ABSENCE / 2).await;
-        assert_eq!(status.failed(&refused(404)), Outlook::Gone);
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Gone);
         status.has_objects(0, 0);
-        assert_eq!(status.failed(&refused(404)), Outlook::Unavailable);
+        assert_eq!(status.failed(&refused(404)), WatchOutlook::Unavailable);
     }
 
     #[tokio::test]
     async fn only_a_custom_kind_can_be_missing_and_expiry_changes_nothing() {
         for (resource, state, outlook) in [
-            (POOLS, WatchState::Missing, Outlook::Unavailable),
-            (PODS, WatchState::Failing, Outlook::Passing),
+            (POOLS, WatchState::Missing, WatchOutlook::Unavailable),
+            (PODS, WatchState::Failing, WatchOutlook::Passing),
         ] {
             let mut status = status(resource);
             assert_eq!(status.failed(&refused(404)), outlook);
             assert_eq!(status.state, state);
-            assert_eq!(status.failed(&refused(410)), Outlook::Passing);
+            assert_eq!(status.failed(&refused(410)), WatchOutlook::Passing);
             assert_eq!(status.state, state);
         }
     }

@@ -2,7 +2,7 @@
 
 use core::cell::OnceCell;
 
-use super::formula::{Formula, Inputs, MAX_TOKENS, Terms};
+use super::formula::{CostInputs, Formula, MAX_TOKENS, Terms};
 use crate::input::cycle::Cycle;
 use crate::plugin::Routed;
 use crate::state::Words;
@@ -103,7 +103,7 @@ impl<'a> Costs<'a> {
 
     /// The cost of an endpoint with this many requests in flight.
     pub(super) fn terms(&self, endpoint: usize, requests: f64) -> Terms {
-        let inputs = Inputs {
+        let inputs = CostInputs {
             requests,
             tokens: self.cycle.comparable_load(endpoint).tokens,
             uncached: self.uncached(endpoint),

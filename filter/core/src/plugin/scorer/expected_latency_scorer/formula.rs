@@ -60,7 +60,7 @@ pub(super) struct Formula {
 
 /// The part of the cost that the request and the endpoint have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inputs {
+pub(super) struct CostInputs {
     /// Requests in flight there, by [`Formula::requests`].
     pub(super) requests: f64,
     /// Tokens in flight there that this proxy knows of.
@@ -118,9 +118,9 @@ impl Formula {
 
     /// The cost of an endpoint.
     #[inline(always)]
-    pub(super) fn terms(&self, row: &CostRow, inputs: &Inputs) -> Terms {
+    pub(super) fn terms(&self, row: &CostRow, inputs: &CostInputs) -> Terms {
         let Slopes { per_token, per_request, .. } = self.slopes;
-        let Inputs { requests, uncached, adapter, .. } = *inputs;
+        let CostInputs { requests, uncached, adapter, .. } = *inputs;
         let speed = row.speed;
         let backlog = self.backlog(row, inputs.tokens);
         let for_place = self.wait_for_place(requests);

@@ -5,7 +5,7 @@ use core::mem::take;
 use core::ops::Range;
 
 use super::cost::Costs;
-use super::formula::Inputs;
+use super::formula::CostInputs;
 use crate::pool::load::{FractionalLoad, Load};
 use crate::state::latency::CostRows;
 
@@ -56,7 +56,7 @@ impl Costs<'_> {
         let (uncached, adapter) = (self.uncached_of(run.clone()), self.adapter_waits_of(run));
         let inputs = tokens.iter().zip(&uncached).zip(&adapter);
         for (at, (slot, ((&tokens, &uncached), &adapter))) in slots.iter_mut().zip(inputs).enumerate() {
-            let inputs = Inputs { requests: *slot, tokens, uncached, adapter };
+            let inputs = CostInputs { requests: *slot, tokens, uncached, adapter };
             *slot = self.formula.terms(&rows.row(at), &inputs).score();
         }
     }

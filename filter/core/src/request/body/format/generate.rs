@@ -159,7 +159,7 @@ impl<'a> Reader<'a> for FeaturesReader {
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "mm_hashes" => features.hashes = value(&mut object, ByModality(Hashes))?,
-                "mm_placeholders" => features.placeholders = value(&mut object, ByModality(Count))?,
+                "mm_placeholders" => features.placeholders = value(&mut object, ByModality(ElementCount))?,
                 _ => value(&mut object, Pass)?,
             }
         }
@@ -232,9 +232,9 @@ impl<'a> Reader<'a> for Hash {
 
 /// The length of an array.
 #[derive(Clone, Copy)]
-struct Count;
+struct ElementCount;
 
-impl<'a> Reader<'a> for Count {
+impl<'a> Reader<'a> for ElementCount {
     type Value = u64;
 
     fn other(self) -> u64 {
