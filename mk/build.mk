@@ -71,6 +71,10 @@ conformance-tools: ## Build the conformance suite and the programs of its pods (
 ai-gateway-tools: ## Build Envoy AI Gateway for test-extension (into .tools/ai-gateway; ten minutes of one core, once)
 	@tools/kube/ai-gateway
 
+.PHONY: kserve-tools
+kserve-tools: ## Build KServe's controller of LLMInferenceServices for test-extension (into .tools/kserve; ten minutes of one core, once)
+	@tools/kube/kserve
+
 .PHONY: istio-tools
 istio-tools: ## Build Istio's control plane for test-istio (into .tools/istio; a quarter of an hour of one core, once)
 	@tools/kube/istio

@@ -42,7 +42,7 @@ conformance: kube-tools conformance-tools tools native ## Run the conformance su
 	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(test_kube) --test conformance -- --nocapture
 
 .PHONY: test-extension
-test-extension: kube-tools conformance-tools ai-gateway-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
+test-extension: kube-tools conformance-tools ai-gateway-tools kserve-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	@tools/kube/crane
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(test_kube) --test extension -- $(T)

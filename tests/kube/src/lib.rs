@@ -9,6 +9,7 @@
 //! - [`Extension`]: the same with proxies as pods, and with the agents of a release as Envoy Gateway's
 //!   extension server.
 //! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
+//! - [`KServe`]: KServe's controller of `LLMInferenceService`s on that API server.
 //! - [`Istio`]: Istio's control plane on that API server, with proxies as pods.
 //! - [`Ground`]: a cluster, a node and Envoy Gateway, shared by the tests of a run.
 //! - [`Namespace`]: the network in which all of them run.
@@ -26,6 +27,7 @@ mod gateway;
 mod ground;
 mod installation;
 mod istio;
+mod kserve;
 mod load;
 mod modules;
 mod namespace;
@@ -43,6 +45,7 @@ pub use gateway::EnvoyGateway;
 pub use ground::Ground;
 pub use installation::{Installation, POOL, accepted_reports, doctor_finds_nothing};
 pub use istio::Istio;
+pub use kserve::KServe;
 pub use load::{Answer, Answers, Load};
 pub use modules::Modules;
 pub use namespace::{HOST_ADDRESS, Namespace};

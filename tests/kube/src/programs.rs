@@ -29,6 +29,13 @@ pub(crate) fn ai_gateway(path: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A file or folder of `make kserve-tools`: KServe's controller of `LLMInferenceService`s, and its charts.
+pub(crate) fn kserve(path: &str) -> Result<PathBuf> {
+    let path = root().join(".tools/kserve").join(path);
+    ensure!(path.exists(), "no {}: run `make kserve-tools`", path.display());
+    Ok(path)
+}
+
 /// A file of `make istio-tools`: Istio's control plane.
 pub(crate) fn istio(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/istio").join(path);

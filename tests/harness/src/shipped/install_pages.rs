@@ -21,7 +21,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
     ("from-the-epp.md", &[]),
     ("host.md", &["tools/test/host", "tools/test/host", "tools/test/compose.py"]),
     ("istio.md", &["tests/kube/tests/istio/main.rs"]),
-    ("kserve.md", &[]),
+    ("kserve.md", &["tests/kube/tests/extension/kserve.rs"]),
     ("wasm-or-native.md", &[]),
 ];
 

@@ -61,12 +61,16 @@ impl Cluster {
             create.push(format!("--filename={}", crds.folder()?.display()));
         }
         let created = self.kubectl(create).await?;
+        self.until_served(created.lines().filter_map(|created| created.rsplit('/').next())).await
+    }
+
+    /// Waits until the API server serves the definitions with these names.
+    pub(crate) async fn until_served(&self, names: impl IntoIterator<Item = &str>) -> Result<()> {
         // `kubectl wait` fails at one that has no conditions yet.
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client().await?);
-        for created in created.lines() {
-            let name = created.rsplit('/').next().unwrap_or_default();
+        for name in names {
             let served = await_condition(definitions.clone(), name, is_crd_established());
-            timeout(SERVED, served).await.with_context(|| format!("{created} is not served"))??;
+            timeout(SERVED, served).await.with_context(|| format!("{name} is not served"))??;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use endpoint_picker_kube::{AiGateway, Extension, Order, PROXIES};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Envoy AI Gateway replaces the proxy's pod, and Envoy writes its access log every ten seconds.
 const DEADLINE: Duration = Duration::from_secs(180);
@@ -87,6 +87,7 @@ async fn the_pools_of_an_ai_gateway_route_are_picked_in_place_of_a_call_of_their
     let extension = Extension::shared().await;
     let ai_gateway = AiGateway::install(extension).await.unwrap();
     log_requests(extension, true).await.unwrap();
+    let began = Instant::now();
     ai_gateway.enter(Order::BeforeAgents).await.unwrap();
     let rules = json!([rule("/plain", &[backend("llama", 1)])]);
     let models = Models::new(&[("llama", 3), ("qwen", 3)], &rules, PLAIN).await;
@@ -100,6 +101,7 @@ async fn the_pools_of_an_ai_gateway_route_are_picked_in_place_of_a_call_of_their
             Ok(())
         })
         .await;
+        println!("{pool}: picked {:.0?} after Envoy Gateway's new configuration", began.elapsed());
         // The prompt is always the same, so that the pool picks a server by what it has cached. Nothing else
         // in Envoy can send a request to a server of the pool: there is no EPP.
         let mut served = BTreeSet::new();

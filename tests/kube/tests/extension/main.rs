@@ -8,6 +8,7 @@ mod body_routing;
 mod changes;
 mod fallback;
 mod fixture;
+mod kserve;
 mod outages;
 mod pools;
 mod rights;

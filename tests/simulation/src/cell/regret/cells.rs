@@ -88,6 +88,7 @@ const OTHERS: &[(&str, Conditions, &[Workload])] = &[
     ),
     ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, FOUR),
     ("30 % past the picker, readings of 1 s", Conditions { foreign: 0.3, ..read_every(1_000) }, FOUR),
+    ("30 % past the picker, no readings", Conditions { foreign: 0.3, scrape_interval: None, ..USUAL }, FOUR),
     ("30 % past the picker", Conditions { foreign: 0.3, ..USUAL }, &[Workload::Tenants]),
     ("four share, 5 ms", sharing(5), FOUR),
     ("four share, 30 ms", sharing(30), FOUR),
