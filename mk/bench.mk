@@ -67,6 +67,10 @@ bench-field: tools wasm native build-studies ## Compare with round robin and the
 	@SIM='$(SIM)' tools/setup/field bench-field
 	@epp=$$(tools/setup/epp) && EPP=$$epp SIM='$(SIM)' $(call study,field) $(addprefix --only ,$(ONLY))
 
+.PHONY: bench-replay
+bench-replay: tools native build-studies ## Compare replayed with measured times to the first token, six minutes (SIM=/path/to/llm-d-inference-sim; QUICK=1; SEED=1; WRITE=1 into docs/benchmarks)
+	@SIM='$(SIM)' $(call study,replay) $(addprefix --seed ,$(SEED))
+
 .PHONY: bench-prefixes
 bench-prefixes: tools native build-studies ## Compare predicted with really cached prefixes in front of two vLLM with KV-cache events, 20 minutes (Python 3.12, 5 GB; ONLY=servers or ranks; REQUESTS=900 SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
 	@tools/setup/field bench-prefixes

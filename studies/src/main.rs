@@ -5,10 +5,13 @@ mod choosing;
 mod epp;
 mod field;
 mod prefixes;
+mod replay;
 mod schedule;
+mod simulators;
 mod streams;
 mod timed_servers;
 mod vllm;
+mod words;
 
 use crate::choosing::{ChoosingPlan, WORKLOADS, Way};
 use crate::epp::cost::{self, CostPlan};
@@ -18,6 +21,7 @@ use crate::epp::quality::{self, ALL_ROUNDS, QUICK_ROUND, QualityPlan};
 use crate::epp::quality_report::QualityTables;
 use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::prefixes::{PrefixPart, PrefixPlan, PrefixTables};
+use crate::replay::{REPORTS as RECORDS, ReplayPlan};
 use crate::streams::held::{self, HeldPlan};
 use crate::streams::held_report::HeldTable;
 use crate::streams::traffic::{self, TrafficPlan};
@@ -27,7 +31,7 @@ use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
 use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
 use endpoint_picker_simulation::cell::workloads::Workload;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Compares the endpoint picker with the EPP (llm-d-router's epp) and with round robin.
@@ -89,6 +93,13 @@ enum Study {
         /// Requests of each way.
         #[arg(long, env = "REQUESTS", default_value_t = 900)]
         requests: usize,
+    },
+    /// Predictions of `metrics-agent replay` compared with what is then measured, by llm-d-inference-sim: 6
+    /// minutes.
+    Replay {
+        /// The binary of llm-d-inference-sim, which you build from its repository.
+        #[arg(long, env = "SIM")]
+        sim: PathBuf,
     },
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
@@ -236,11 +247,7 @@ impl Run {
 
     async fn measure_with_field(&self, sim: PathBuf, only: Option<FieldWorkload>) -> Result<()> {
         let epp = binary(&self.epp)?;
-        ensure!(
-            sim.is_file(),
-            "{} is not there: build llm-d-inference-sim and name it with SIM=",
-            sim.display()
-        );
+        check_simulator(&sim)?;
         let machine = Machine::read(vec![epp_version(&epp)])?;
         let workloads = FieldWorkload::value_variants()
             .iter()
@@ -270,6 +277,16 @@ impl Run {
         self.finish(&machine, &progress, &tables, "Cached prefixes in front of vLLM")
     }
 
+    async fn replay_records(&self, sim: PathBuf) -> Result<()> {
+        check_simulator(&sim)?;
+        let machine = Machine::read(Vec::new())?;
+        let plan = ReplayPlan { sim, lasting: Duration::from_secs(self.pick(20, 60)), seed: self.seed };
+        let progress = Progress::begin(plan.expected());
+        let table = replay::measure(&plan, &progress).await?;
+        let table = format!("{table}\nThe records are in {RECORDS}.\n");
+        self.finish(&machine, &progress, &table, "Replayed and measured")
+    }
+
     async fn compare_ways(&self, chosen: Choosing) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
         let plan = chosen.plan(self)?;
@@ -277,6 +294,12 @@ impl Run {
         let tables = choosing::measure(plan, &progress).await?.to_string();
         self.finish(&machine, &progress, &tables, "Choosing")
     }
+}
+
+/// An error where there is no such file.
+fn check_simulator(sim: &Path) -> Result<()> {
+    ensure!(sim.is_file(), "{} is not there: build llm-d-inference-sim and name it with SIM=", sim.display());
+    Ok(())
 }
 
 /// How long the chosen parts of a study should take.
@@ -293,6 +316,7 @@ async fn main() -> Result<()> {
         Study::Streams { only } => run.hold_streams(only).await,
         Study::Field { sim, only } => run.measure_with_field(sim, only).await,
         Study::Prefixes { only, requests } => run.compare_prefixes(only, requests).await,
+        Study::Replay { sim } => run.replay_records(sim).await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum Rules {
     Example(&'static str),
     /// One of `studies/src/prefixes/rules`, by its name.
     Prefixes(&'static str),
+    /// This text.
+    Text(&'static str),
 }
 
 /// The configurations that can be compared.
@@ -45,6 +47,7 @@ impl Rules {
             Self::Example(name @ ("flow-control" | "latency-limits")) => {
                 return Manifests::parse(&recommended(&[name])?);
             }
+            Self::Text(text) => return Manifests::parse(text),
             Self::Parity(name) => (setup::configs(), name),
             Self::Example(name) => (tools::root().join("tests/simulation/rules"), name),
             Self::Prefixes(name) => (tools::root().join("studies/src/prefixes/rules"), name),

@@ -1,7 +1,7 @@
 //! The clients: how each is started for a workload, and the figures in its own report.
 
 use super::FieldWorkload;
-use super::simulators::ADAPTERS;
+use crate::simulators::ADAPTERS;
 use crate::vllm::{OFFLINE, field_folder, program};
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::MODEL;

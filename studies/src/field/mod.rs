@@ -7,14 +7,13 @@
 
 mod clients;
 mod report;
-mod simulators;
 
 use self::clients::{Client, ClientFigures, ClientRun};
 pub(crate) use self::report::FieldTable;
-use self::simulators::Simulators;
 use crate::epp::rules::Rules;
 use crate::epp::running::RunningVariant;
 use crate::epp::variant::{Setting, USUAL_INTERVAL, Variant};
+use crate::simulators::{Room, Simulators};
 use crate::timed_servers::{cached_share, counts_since};
 use crate::vllm::prefix_cache;
 use anyhow::Result;
@@ -29,6 +28,8 @@ use std::time::Duration;
 
 /// Where the clients' reports are kept, relative to the repository's root.
 pub(crate) const REPORTS: &str = "target/field";
+const SERVERS: usize = 4;
+const ROOM: Room = Room { requests: 16, blocks: 1024 };
 /// Starting and ending servers, proxy and client, and making the prompts, take about this long.
 const AROUND: Duration = Duration::from_secs(20);
 
@@ -102,7 +103,7 @@ pub(crate) async fn measure(plan: &FieldPlan, progress: &Progress) -> Result<Vec
 impl FieldPlan {
     async fn run(&self, workload: FieldWorkload, client: Client, proxy: FieldProxy) -> Result<FieldSample> {
         let reports = new_folder(workload, client, proxy)?;
-        let servers = Simulators::start(&self.sim, &reports).await?;
+        let servers = Simulators::<SERVERS>::start(&self.sim, ROOM, &reports).await?;
         let mut running = proxy.start(workload, servers.addresses(), &self.epp).await?;
         let before = prefix_cache(servers.addresses()).await?;
         let run = ClientRun {

@@ -1,6 +1,7 @@
 //! The requests: conversations that are continued until they are long.
 
 use crate::vllm::ADAPTERS;
+use crate::words::words;
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_model_server::MODEL;
 use serde_json::{Value, json};
@@ -16,9 +17,6 @@ const QUESTION_WORDS: usize = 160;
 const RESPONSE_TOKENS: u64 = 16;
 /// A conversation ends with this number of tokens, and another one begins.
 const MAX_TOKENS: u64 = 2_200;
-/// Letters of the words: consonant, vowel, consonant. `tools/setup/field-model.py` makes the same words.
-const CONSONANTS: &[u8] = b"bdfgklmnprstvwxz";
-const VOWELS: &[u8] = b"aeio";
 
 /// The conversations that wait for their next question.
 #[derive(Debug)]
@@ -95,16 +93,6 @@ impl Conversation {
             "stream": true, "stream_options": {"include_usage": true},
         })
     }
-}
-
-fn words(rng: &mut SplitMix64, count: usize) -> String {
-    let mut letter = |letters: &[u8]| char::from(letters[rng.below(letters.len())]);
-    let mut words = String::new();
-    for _ in 0..count {
-        words.extend([letter(CONSONANTS), letter(VOWELS), letter(CONSONANTS), ' ']);
-    }
-    words.pop();
-    words
 }
 
 #[cfg(test)]

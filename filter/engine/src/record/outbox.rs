@@ -5,12 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use endpoint_picker_wire::record::{RecordedRequest, Records};
 use endpoint_picker_wire::{Message, RECORD_FORMAT};
 
-/// Maximum size of the entries, in bytes: some 10 000 chats of 2 KB. The agent takes twice that.
+/// Maximum size of the entries in memory, in bytes: some 6 000 chats of 2 KB. The agent takes messages of
+/// twice that.
 const MAX_BYTES: usize = 2 << 20;
-
-/// The byte before each element of `Records.requests`: its field, and that its length follows (wire type 2 of
-/// [Protobuf's encoding](https://protobuf.dev/programming-guides/encoding/#structure)).
-const REQUEST_KEY: u8 = (3 << 3) | 2;
 
 /// Entries of the record, from the end of their requests until they are sent. All workers of a process share
 /// it.
@@ -19,9 +16,9 @@ pub struct RecordOutbox(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    /// The elements of `Records.requests`, one after another: a message with all entries.
-    encoded: Vec<u8>,
-    requests: u64,
+    requests: Vec<RecordedRequest>,
+    /// Their [sizes](size) together.
+    bytes: usize,
     counts: RecordCounts,
 }
 
@@ -40,34 +37,43 @@ pub(super) struct EntryMessage {
     pub(super) requests: u64,
 }
 
+/// The size of an entry in memory, in bytes; of its texts only the one that clients choose. Encoded it is
+/// smaller.
+fn size(request: &RecordedRequest) -> usize {
+    size_of_val(request) + size_of_val(&*request.blocks) + request.model.len()
+}
+
 impl RecordOutbox {
-    /// Adds a request that has ended.
-    pub(crate) fn add(&self, request: &RecordedRequest) {
-        // Encoded before the lock.
-        let entry = request.encode_length_delimited_to_vec();
+    /// Adds a request that has ended. It is encoded when it is sent, which natively is on another thread than
+    /// the worker's.
+    pub(crate) fn add(&self, request: RecordedRequest) {
+        let size = size(&request);
         let mut entries = self.lock();
-        if entries.encoded.len() + entry.len() >= MAX_BYTES {
+        if entries.bytes + size > MAX_BYTES {
             entries.counts.dropped += 1;
             return;
         }
-        entries.encoded.push(REQUEST_KEY);
-        entries.encoded.extend_from_slice(&entry);
-        entries.requests += 1;
+        entries.requests.push(request);
+        entries.bytes += size;
         entries.counts.added += 1;
     }
 
-    /// The size of the entries, in bytes.
+    /// The size of the entries in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.lock().encoded.len()
+        self.lock().bytes
     }
 
     /// Takes the entries out, as a message that is made now, in microseconds.
     pub(super) fn take(&self, now_us: u64) -> EntryMessage {
-        let Entries { encoded, requests, .. } = &mut *self.lock();
-        let (mut body, requests) = (core::mem::take(encoded), core::mem::take(requests));
-        let head = Records { format: RECORD_FORMAT, now_us, requests: Vec::new() };
-        body.extend_from_slice(&head.encode_to_vec());
-        EntryMessage { body, requests }
+        let requests = {
+            let mut entries = self.lock();
+            entries.bytes = 0;
+            core::mem::take(&mut entries.requests)
+        };
+        let count = requests.len() as u64;
+        let records = Records { format: RECORD_FORMAT, now_us, requests };
+        // Without the lock, which workers wait for.
+        EntryMessage { body: records.encode_to_vec(), requests: count }
     }
 
     /// Counts entries whose message failed.
@@ -95,17 +101,18 @@ mod tests {
         let outbox = RecordOutbox::default();
         let entry = RecordedRequest { blocks: vec![u64::MAX; 1000], ..RecordedRequest::default() };
         for _ in 0..1000 {
-            outbox.add(&entry);
+            outbox.add(entry.clone());
         }
         let RecordCounts { added, dropped } = outbox.take_counts();
         assert_eq!(added + dropped, 1000);
         assert!((200..300).contains(&added) && outbox.bytes() <= MAX_BYTES, "{added}");
         let EntryMessage { body, requests } = outbox.take(7);
+        assert!(outbox.bytes() == 0 && body.len() <= MAX_BYTES, "{}", body.len());
         let records = Records::decode(&*body).unwrap();
         assert_eq!((records.format, records.now_us, requests), (RECORD_FORMAT, 7, added));
         assert!(records.requests.iter().all(|request| *request == entry));
         assert_eq!(records.requests.len() as u64, added);
-        outbox.add(&entry);
+        outbox.add(entry);
         outbox.count_dropped(added);
         assert_eq!(outbox.take_counts(), RecordCounts { added: 1, dropped: added });
     }

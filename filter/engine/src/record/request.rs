@@ -148,7 +148,7 @@ impl RequestRecord {
         }
         let first = entry.first_token_us.unwrap_or(0);
         entry.end_us = ended.map_or(first, |ended| micros(ended.saturating_sub(at)));
-        outbox.add(&entry);
+        outbox.add(entry);
     }
 }
 

@@ -231,6 +231,10 @@ impl ResponseReader {
 
     /// Ends a JSON text, whose usage counts if the text was complete.
     fn end_text(&mut self) {
+        // The end of a line without data. A scanner is large to replace.
+        if self.scanner.is_unread() {
+            return;
+        }
         let next = if self.reads_id { Scanner::with_id() } else { Scanner::default() };
         let (usage, found) = core::mem::replace(&mut self.scanner, next).finish();
         if let Some(usage) = usage {

@@ -149,6 +149,11 @@ impl Scanner {
         }
     }
 
+    /// Whether nothing but blanks was read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.first.is_none() && self.string.is_none()
+    }
+
     /// The findings so far.
     pub(super) fn found(&self) -> Found {
         self.found

@@ -12,43 +12,51 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Names of the LoRA adapters.
-pub(super) const ADAPTERS: [&str; 8] =
+pub(crate) const ADAPTERS: [&str; 8] =
     ["adapter-1", "adapter-2", "adapter-3", "adapter-4", "adapter-5", "adapter-6", "adapter-7", "adapter-8"];
 /// Adapters that a server has loaded at once.
 const LOADED_ADAPTERS: &str = "4";
-const SERVERS: usize = 4;
 /// Prompts are split into words, without any download. A token of a prompt that is not cached takes 0.1 ms,
-/// one of a response 5 ms; 16 requests run at once, and more wait.
-const TIMES: [&str; 12] = [
+/// one of a response 5 ms, and more while others run.
+const TIMES: [&str; 10] = [
     "--latency-calculator=per-token",
     "--prefill-overhead=10ms",
     "--prefill-time-per-token=100us",
     "--inter-token-latency=5ms",
     "--time-factor-under-load=2",
-    "--max-num-seqs=16",
     "--max-model-len=16384",
     "--enable-kvcache",
-    "--kv-cache-size=1024",
     "--block-size=16",
     "--mode=random",
     "--force-dummy-tokenizer",
 ];
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
+/// The room of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Requests that run at once; more wait.
+    pub(crate) requests: u32,
+    /// Blocks of 16 tokens in its cache.
+    pub(crate) blocks: u32,
+}
+
 /// Running simulators; they end when dropped.
 #[derive(Debug)]
-pub(super) struct Simulators {
+pub(crate) struct Simulators<const SERVERS: usize> {
     _processes: Vec<Process>,
     addresses: [SocketAddr; SERVERS],
 }
 
-impl Simulators {
+impl<const SERVERS: usize> Simulators<SERVERS> {
     /// Starts them with empty caches, with their logs in `folder`.
-    pub(super) async fn start(binary: &Path, folder: &Path) -> Result<Self> {
+    pub(crate) async fn start(binary: &Path, room: Room, folder: &Path) -> Result<Self> {
         let addresses = free_ports::<SERVERS>()?.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let start = |address: &SocketAddr| {
             let mut command = Command::new(binary);
             command.args(["--model", MODEL, "--port", &address.port().to_string(), "--seed=1"]).args(TIMES);
+            command.args(["--max-num-seqs", &room.requests.to_string()]);
+            command.args(["--kv-cache-size", &room.blocks.to_string()]);
             command.args(["--max-loras", LOADED_ADAPTERS, "--lora-modules"]);
             command.args(ADAPTERS.map(|name| format!(r#"{{"name":"{name}"}}"#)));
             command.env("POD_IP", "127.0.0.1");
@@ -72,7 +80,7 @@ impl Simulators {
         Ok(Self { _processes: processes, addresses })
     }
 
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 }
