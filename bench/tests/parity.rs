@@ -106,7 +106,7 @@ fn compare_all(rules: EppRules) -> Result<VerdictCounts> {
 fn compare(setup: &'static Setup, rules: EppRules, recording: &Recording) -> Result<VerdictCounts> {
     assert_eq!(recording.run.epp, recorded_version(rules), "{}", setup.name);
     let comparison = recording.run.comparison(setup, rules)?;
-    let mut ours = Ours::new(&comparison)?;
+    let mut ours = Ours::with_record_of_epp(&comparison)?;
     let mut counts = VerdictCounts::default();
     for (number, (case, answer)) in recording.cases.iter().enumerate() {
         ours.hold(case)?;

@@ -1,8 +1,7 @@
 //! Cases drawn from a seed.
 //!
-//! The state of a picker must not depend on chance, or the two pickers would have different states: a case
-//! that several endpoints are best for, and that leaves traces, is given a subset hint of one of them. So is
-//! one whose prompt no engine reads: the EPP finds it again, and our filter does not.
+//! The state of a picker must not depend on chance, or a prediction could not know it: a case that several
+//! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
 
 mod apis;
 mod body;
@@ -24,7 +23,10 @@ const ADAPTERS: [&str; 4] = ["sql-adapter", "law-adapter", "med-adapter", "tax-a
 #[derive(Debug)]
 pub struct Generator<'a> {
     setup: &'a Setup,
-    ours: Ours,
+    /// Our rules, with what the EPP records.
+    of_epp: Ours,
+    /// Our rules, with what our filter records.
+    of_filter: Ours,
     draw: Draw,
     drawn: usize,
     /// Consecutive cases that find the servers in one state.
@@ -39,7 +41,8 @@ impl<'a> Generator<'a> {
     pub fn new(comparison: &'a Comparison, seed: u64, cases_of_a_state: usize) -> Result<Self> {
         Ok(Self {
             setup: comparison.setup,
-            ours: Ours::new(comparison)?,
+            of_epp: Ours::with_record_of_epp(comparison)?,
+            of_filter: Ours::with_record_of_filter(comparison)?,
             draw: Draw::new(seed),
             drawn: 0,
             cases_of_a_state,
@@ -48,32 +51,41 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// The next case with its prediction; the ledger changes by the prediction.
-    pub fn next_case(&mut self) -> Result<(Case, Prediction)> {
+    /// The next case with its predictions; the ledgers change by them.
+    pub fn next_case(&mut self) -> Result<Drawn> {
         if self.drawn.is_multiple_of(self.cases_of_a_state) {
             self.servers = self.servers();
         }
         self.drawn += 1;
-        let mut case = self.case();
-        self.ours.hold(&case)?;
-        let mut prediction = self.ours.predict(&case)?;
-        while self.setup.varies(Varies::NamedServers) && !prediction.is_forced() && prediction.leaves_traces()
-        {
+        let case = self.case();
+        self.of_epp.hold(&case)?;
+        self.of_filter.hold(&case)?;
+        let mut drawn = self.predict(case)?;
+        while self.setup.varies(Varies::NamedServers) && drawn.leaves_records_to_chance() {
             // A hint would leave no server to name.
             self.servers = self.servers();
-            case = self.case();
-            prediction = self.ours.predict(&case)?;
+            let case = self.case();
+            drawn = self.predict(case)?;
         }
-        if let Expected::Served { best, .. } = &prediction.expected
-            && (best.len() > 1 || !prediction.is_generation)
-            && prediction.leaves_traces()
+        if drawn.leaves_records_to_chance()
+            && let Expected::Served { best, .. } = &drawn.of_epp.expected
         {
+            let mut case = drawn.case;
             case.request.subset = Some(vec![*self.draw.one_of(best)]);
-            prediction = self.ours.predict(&case)?;
-            ensure!(prediction.is_forced(), "a subset of one leaves no choice: {}", case.request);
+            drawn = self.predict(case)?;
         }
-        self.ours.remember(&prediction);
-        Ok((case, prediction))
+        let request = &drawn.case.request;
+        ensure!(!drawn.leaves_records_to_chance(), "a subset of one leaves no choice: {request}");
+        self.of_epp.remember(&drawn.of_epp);
+        self.of_filter.remember(&drawn.of_filter);
+        let blocks = self.of_epp.most_blocks().max(self.of_filter.most_blocks());
+        ensure!(self.setup.forgets_alike(blocks), "{blocks} blocks may fill an index: {request}");
+        Ok(drawn)
+    }
+
+    fn predict(&self, case: Case) -> Result<Drawn> {
+        let (of_epp, of_filter) = (self.of_epp.predict(&case)?, self.of_filter.predict(&case)?);
+        Ok(Drawn { case, of_epp, of_filter })
     }
 
     fn case(&mut self) -> Case {
@@ -168,6 +180,23 @@ impl<'a> Generator<'a> {
     }
 }
 
+/// A case, and its ends by our rules.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The case.
+    pub case: Case,
+    /// With what the EPP has recorded of the cases before.
+    pub of_epp: Prediction,
+    /// With what our filter has recorded of them.
+    pub of_filter: Prediction,
+}
+
+impl Drawn {
+    fn leaves_records_to_chance(&self) -> bool {
+        self.of_epp.leaves_records_to_chance() || self.of_filter.leaves_records_to_chance()
+    }
+}
+
 /// Chance, in the words of this module.
 #[derive(Clone, Debug)]
 struct Draw {
@@ -204,5 +233,27 @@ impl Draw {
         some.sort_unstable();
         some.dedup();
         some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint_picker::epp_rules::EppRules;
+
+    #[test]
+    fn only_the_epp_finds_the_prompt_of_a_conversation_again() -> Result<()> {
+        let setup = Setup::named("apis")?;
+        let comparison = Comparison::new(setup, EppRules::V010, 0)?;
+        let mut generator = Generator::new(&comparison, 1, 1)?;
+        let mut apart = Vec::new();
+        for _ in 0..setup.cases {
+            let Drawn { case, of_epp, of_filter } = generator.next_case()?;
+            if of_epp.expected != of_filter.expected {
+                apart.push(case.request.path);
+            }
+        }
+        assert_eq!(apart, ["/v1/conversations", "/v1/conversations"], "of three");
+        Ok(())
     }
 }

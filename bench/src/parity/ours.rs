@@ -2,7 +2,7 @@
 //! totals.
 
 use super::case::{
-    Answer, CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState,
+    CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState,
 };
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Result, ensure};
@@ -33,6 +33,10 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     ledger: LocalLedger,
+    /// Whether a prompt counts as cached that no engine reads.
+    counts_unread: bool,
+    /// The words of all changes of plugins' states, by the endpoint's key.
+    recorded: BTreeMap<u64, usize>,
     /// Whether chance names servers to copy KV blocks from.
     names_sources: bool,
     picker: Picker,
@@ -57,11 +61,10 @@ pub struct Prediction {
     pub expected: Expected,
     /// The reasons, endpoint by endpoint.
     pub explanation: String,
-    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached; the
-    /// EPP does.
-    pub is_generation: bool,
     /// The plugins' changes when the best endpoint is chosen.
     events: Vec<Change>,
+    /// Those that take its prompt back, if no engine reads it.
+    unread: Vec<Change>,
     /// The load that the request adds then.
     load: Vec<Change>,
 }
@@ -83,8 +86,19 @@ pub enum Expected {
 }
 
 impl Ours {
-    /// The rules of a setup, with an empty ledger.
-    pub fn new(comparison: &Comparison) -> Result<Self> {
+    /// Our rules, with an empty ledger that changes as the EPP's state: every prompt counts as cached where
+    /// it was sent.
+    pub fn with_record_of_epp(comparison: &Comparison) -> Result<Self> {
+        Self::new(comparison, true)
+    }
+
+    /// Our rules, with an empty ledger that changes as our filter's: a prompt that no engine reads does not
+    /// count as cached.
+    pub fn with_record_of_filter(comparison: &Comparison) -> Result<Self> {
+        Self::new(comparison, false)
+    }
+
+    fn new(comparison: &Comparison, counts_unread: bool) -> Result<Self> {
         let (setup, pipeline) = (comparison.setup, comparison.pipeline()?);
         let endpoints = (0..setup.servers).map(|index| {
             let labels = setup.labels(index);
@@ -103,6 +117,8 @@ impl Ours {
         Ok(Self {
             pipeline,
             ledger,
+            counts_unread,
+            recorded: BTreeMap::new(),
             names_sources: comparison.has_plugin("p2p-source-producer"),
             picker,
             addresses: (0..setup.servers).map(|server| setup.address(server).to_string()).collect(),
@@ -151,8 +167,8 @@ impl Ours {
                 return Ok(Prediction {
                     expected: Expected::Refused(refusal),
                     explanation,
-                    is_generation: false,
                     events: vec![],
+                    unread: vec![],
                     load: vec![],
                 });
             }
@@ -197,10 +213,24 @@ impl Ours {
     /// When chance would decide them: see [`Prediction::is_forced`].
     pub fn remember(&mut self, prediction: &Prediction) {
         assert!(
-            prediction.is_forced() || !prediction.leaves_traces(),
+            !prediction.leaves_records_to_chance(),
             "chance must not decide what plugins record"
         );
+        for change in &prediction.events {
+            if let Change::State(change) = change {
+                *self.recorded.entry(change.endpoint).or_default() += change.words.len();
+            }
+        }
         self.ledger.apply(prediction.events.clone().into());
+        if !self.counts_unread {
+            self.ledger.apply(prediction.unread.clone().into());
+        }
+    }
+
+    /// At least the number of blocks that an endpoint's index of prompts was sent, of the endpoint with most.
+    /// Blocks that were sent again count again.
+    pub fn most_blocks(&self) -> usize {
+        self.recorded.values().copied().max().unwrap_or_default()
     }
 
     fn subset(&self, request: &Request) -> Subset {
@@ -226,9 +256,14 @@ impl Ours {
         let is_load =
             |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
         let pool = self.ledger.ledger().pool();
+        let unread = if self.is_generation(&case.request) {
+            Vec::new()
+        } else {
+            let sent = decision.records.sent_prompts.iter();
+            sent.map(|sent| Change::State(sent.retraction(NOW))).collect()
+        };
         let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
-        let is_generation = self.is_generation(&case.request);
-        Prediction { expected, explanation, is_generation, events, load }
+        Prediction { expected, explanation, events, unread, load }
     }
 
     fn served(&self, decision: &Decision, unrated: Vec<usize>) -> Expected {
@@ -306,14 +341,13 @@ impl Prediction {
         }
     }
 
-    /// Whether this response of our filter follows from the rules. It may not find the prompt again of a
-    /// request that no engine worked for, so the scores of such requests are not compared.
-    pub fn is_followed_by(&self, answer: &Answer) -> bool {
-        if self.is_generation { self.expected.agrees(answer) } else { self.expected.allows(answer) }
+    /// Whether chance would decide what plugins record.
+    pub fn leaves_records_to_chance(&self) -> bool {
+        self.leaves_traces() && !self.is_forced()
     }
 
     /// Whether plugins record anything of it.
-    pub fn leaves_traces(&self) -> bool {
+    fn leaves_traces(&self) -> bool {
         !self.events.is_empty()
     }
 }

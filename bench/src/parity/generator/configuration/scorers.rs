@@ -1,6 +1,7 @@
 //! Scorers and pickers of one profile.
 
 use super::{Draft, Draw};
+use crate::parity::setup::ROOM;
 use endpoint_picker::epp_rules::EppRules;
 use serde_json::{Value, json};
 
@@ -47,7 +48,7 @@ impl Draft {
                 self.declare(json!({"type": "approx-prefix-cache-producer", "parameters": {
                     "autoTune": false,
                     "blockSizeTokens": *draw.one_of(&[64, 96]),
-                    "lruCapacityPerServer": 5000,
+                    "lruCapacityPerServer": ROOM,
                     "maxPrefixTokensToMatch": *draw.one_of(&[128, 1024]),
                 }}));
             }
