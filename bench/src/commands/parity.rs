@@ -8,7 +8,7 @@ use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
 use crate::parity::setup::{Comparison, SETUPS, Setup};
 use crate::parity::verdict::{Verdict, VerdictCounts};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::Filter;
@@ -210,8 +210,11 @@ impl Start {
         for number in 0..self.cases {
             let Drawn { case, of_epp: prediction, of_filter: own } = generator.next_case()?;
             let held = stack.set(&case).await?;
-            let (of_epp, epp_body) = stack.send(Picker::Epp, &case.request).await?;
-            let (of_filter, filter_body) = stack.send(Picker::Filter, &case.request).await?;
+            let at = |picker| move || format!("case {number} through {picker:?}");
+            let of_epp = stack.send(Picker::Epp, &case.request).await;
+            let (of_epp, epp_body) = of_epp.with_context(at(Picker::Epp))?;
+            let of_filter = stack.send(Picker::Filter, &case.request).await;
+            let (of_filter, filter_body) = of_filter.with_context(at(Picker::Filter))?;
             drop(held);
             let verdict = Verdict::on(comparison, &case, &prediction.expected, &of_epp);
             let follows = own.expected.agrees(&of_filter);

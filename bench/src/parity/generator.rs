@@ -27,6 +27,8 @@ pub struct Generator<'a> {
     of_epp: Ours,
     /// Our rules, with what our filter records.
     of_filter: Ours,
+    /// Our rules, without any record: what a plugin knows just now, it does not record again.
+    without_record: Ours,
     draw: Draw,
     drawn: usize,
     /// Consecutive cases that find the servers in one state.
@@ -43,6 +45,7 @@ impl<'a> Generator<'a> {
             setup: comparison.setup,
             of_epp: Ours::with_record_of_epp(comparison)?,
             of_filter: Ours::with_record_of_filter(comparison)?,
+            without_record: Ours::with_record_of_epp(comparison)?,
             draw: Draw::new(seed),
             drawn: 0,
             cases_of_a_state,
@@ -61,13 +64,13 @@ impl<'a> Generator<'a> {
         self.of_epp.hold(&case)?;
         self.of_filter.hold(&case)?;
         let mut drawn = self.predict(case)?;
-        while self.setup.varies(Varies::NamedServers) && drawn.leaves_records_to_chance() {
+        while self.setup.varies(Varies::NamedServers) && self.leaves_records_to_chance(&drawn)? {
             // A hint would leave no server to name.
             self.servers = self.servers();
             let case = self.case();
             drawn = self.predict(case)?;
         }
-        if drawn.leaves_records_to_chance()
+        if self.leaves_records_to_chance(&drawn)?
             && let Expected::Served { best, .. } = &drawn.of_epp.expected
         {
             let mut case = drawn.case;
@@ -75,7 +78,7 @@ impl<'a> Generator<'a> {
             drawn = self.predict(case)?;
         }
         let request = &drawn.case.request;
-        ensure!(!drawn.leaves_records_to_chance(), "a subset of one leaves no choice: {request}");
+        ensure!(!self.leaves_records_to_chance(&drawn)?, "a subset of one leaves no choice: {request}");
         self.of_epp.remember(&drawn.of_epp);
         self.of_filter.remember(&drawn.of_filter);
         let blocks = self.of_epp.most_blocks().max(self.of_filter.most_blocks());
@@ -86,6 +89,17 @@ impl<'a> Generator<'a> {
     fn predict(&self, case: Case) -> Result<Drawn> {
         let (of_epp, of_filter) = (self.of_epp.predict(&case)?, self.of_filter.predict(&case)?);
         Ok(Drawn { case, of_epp, of_filter })
+    }
+
+    /// Whether chance decides where plugins record a case. One that records nothing where it was predicted
+    /// to go may record something elsewhere.
+    fn leaves_records_to_chance(&self, drawn: &Drawn) -> Result<bool> {
+        let of_both = [&drawn.of_epp, &drawn.of_filter];
+        if of_both.iter().all(|prediction| prediction.is_forced()) {
+            return Ok(false);
+        }
+        let leaves_traces = of_both.iter().any(|prediction| prediction.leaves_traces());
+        Ok(leaves_traces || self.without_record.predict(&drawn.case)?.leaves_traces())
     }
 
     fn case(&mut self) -> Case {
@@ -125,7 +139,9 @@ impl<'a> Generator<'a> {
                 format!("default/{}", Setup::endpoint_name(self.draw.rng.below(self.setup.servers + 1)));
             request.headers.push(("x-session-token".to_owned(), BASE64_STANDARD.encode(endpoint)));
         }
-        if self.setup.varies(Varies::Sessions) && self.draw.chance(80) {
+        // Where a producer of tokens fails, the EPP asks no later producer, so a session may be missing.
+        let is_read = !odd::UNREAD.contains(&request.path.as_str());
+        if self.setup.varies(Varies::Sessions) && is_read && self.draw.chance(80) {
             let session = format!("session-{}", self.draw.below(6));
             request.headers.push(("x-session-id".to_owned(), session));
         }
@@ -180,21 +196,15 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// A case, and its ends by our rules.
+/// A case, and its ends by our rules with two records.
 #[derive(Clone, Debug)]
 pub struct Drawn {
     /// The case.
     pub case: Case,
-    /// With what the EPP has recorded of the cases before.
+    /// Its ends by what the EPP has recorded of the cases before.
     pub of_epp: Prediction,
-    /// With what our filter has recorded of them.
+    /// Its ends by what our filter has recorded of them.
     pub of_filter: Prediction,
-}
-
-impl Drawn {
-    fn leaves_records_to_chance(&self) -> bool {
-        self.of_epp.leaves_records_to_chance() || self.of_filter.leaves_records_to_chance()
-    }
 }
 
 /// Chance, in the words of this module.

@@ -1,9 +1,7 @@
 //! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the
 //! totals.
 
-use super::case::{
-    CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState,
-};
+use super::case::{CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState};
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Result, ensure};
 use endpoint_picker::decision::rejection::Rejection;
@@ -63,7 +61,7 @@ pub struct Prediction {
     pub explanation: String,
     /// The plugins' changes when the best endpoint is chosen.
     events: Vec<Change>,
-    /// Those that take its prompt back, if no engine reads it.
+    /// Changes that take its prompt back, if no engine reads it.
     unread: Vec<Change>,
     /// The load that the request adds then.
     load: Vec<Change>,
@@ -213,7 +211,7 @@ impl Ours {
     /// When chance would decide them: see [`Prediction::is_forced`].
     pub fn remember(&mut self, prediction: &Prediction) {
         assert!(
-            !prediction.leaves_records_to_chance(),
+            prediction.is_forced() || !prediction.leaves_traces(),
             "chance must not decide what plugins record"
         );
         for change in &prediction.events {
@@ -341,13 +339,8 @@ impl Prediction {
         }
     }
 
-    /// Whether chance would decide what plugins record.
-    pub fn leaves_records_to_chance(&self) -> bool {
-        self.leaves_traces() && !self.is_forced()
-    }
-
     /// Whether plugins record anything of it.
-    fn leaves_traces(&self) -> bool {
+    pub fn leaves_traces(&self) -> bool {
         !self.events.is_empty()
     }
 }

@@ -64,7 +64,7 @@ pub enum Varies {
     NamedServers,
 }
 
-/// Blocks in the cache of a server, so many that no index of prompts is full.
+/// Blocks in the cache of a server: more than the cases of a start fill.
 pub(crate) const ROOM: u32 = 50_000;
 
 /// Fewer blocks than that, and a full index forgets one block for each new one, as the EPP's does. A greater
