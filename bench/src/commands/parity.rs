@@ -2,13 +2,13 @@
 
 use crate::epp::{binary, recorded_version};
 use crate::parity::case::{Answer, Case};
-use crate::parity::generator::Generator;
+use crate::parity::generator::{Drawn, Generator};
 use crate::parity::live_stack::{LiveStack, Picker, ProcessorTime};
 use crate::parity::ours::{Expected, Prediction};
 use crate::parity::recording::{Recording, Run};
 use crate::parity::setup::{Comparison, SETUPS, Setup};
 use crate::parity::verdict::{Verdict, VerdictCounts};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_harness::Filter;
@@ -145,13 +145,8 @@ impl Start {
     /// another.
     fn many(setups: &[&'static Setup], seed: u64, cases: usize) -> Vec<Self> {
         let of_seed = |setup: &'static Setup, seed| {
-            let (cases, cases_of_a_state) = match setup.shape {
-                Some(_) => (CASES_OF_A_START, CASES_OF_A_STATE),
-                // One server gets most cases of a state, and is soon full: then both
-                // pickers forget, and not the same blocks.
-                None => (setup.cases, 1),
-            };
-            Self { setup, seed, cases, cases_of_a_state }
+            let cases = if setup.shape.is_some() { CASES_OF_A_START } else { setup.cases };
+            Self { setup, seed, cases, cases_of_a_state: CASES_OF_A_STATE }
         };
         let mut starts: Vec<Self> = setups.iter().map(|setup| of_seed(setup, seed)).collect();
         let drawn: Vec<_> = setups.iter().filter(|setup| setup.shape.is_some()).collect();
@@ -213,15 +208,19 @@ impl Start {
         let run = Run { epp, seed: self.seed, config: comparison.drawn_config() };
         let mut recording = Recording { run, cases: Vec::new() };
         for number in 0..self.cases {
-            let (case, prediction) = generator.next_case()?;
+            let Drawn { case, of_epp: prediction, of_filter: own } = generator.next_case()?;
             let held = stack.set(&case).await?;
-            let (of_epp, epp_body) = stack.send(Picker::Epp, &case.request).await?;
-            let (of_filter, filter_body) = stack.send(Picker::Filter, &case.request).await?;
+            let at = |picker| move || format!("case {number} through {picker:?}");
+            let of_epp = stack.send(Picker::Epp, &case.request).await;
+            let (of_epp, epp_body) = of_epp.with_context(at(Picker::Epp))?;
+            let of_filter = stack.send(Picker::Filter, &case.request).await;
+            let (of_filter, filter_body) = of_filter.with_context(at(Picker::Filter))?;
             drop(held);
             let verdict = Verdict::on(comparison, &case, &prediction.expected, &of_epp);
-            let follows = prediction.is_followed_by(&of_filter);
+            let follows = own.expected.agrees(&of_filter);
             if verdict == Verdict::Disagree || !follows {
-                println!("{}", describe(comparison, number, &case, &prediction, &of_filter, &of_epp));
+                let prediction = if follows { &prediction } else { &own };
+                println!("{}", describe(comparison, number, &case, prediction, &of_filter, &of_epp));
             }
             counts.count(verdict, follows);
             if case.request.body.is_some() {

@@ -1,8 +1,7 @@
 //! Cases drawn from a seed.
 //!
-//! The state of a picker must not depend on chance, or the two pickers would have different states: a case
-//! that several endpoints are best for, and that leaves traces, is given a subset hint of one of them. So is
-//! one whose prompt no engine reads: the EPP finds it again, and our filter does not.
+//! The state of a picker must not depend on chance, or a prediction could not know it: a case that several
+//! endpoints are best for, and that leaves traces, is given a subset hint of one of them.
 
 mod apis;
 mod body;
@@ -24,7 +23,12 @@ const ADAPTERS: [&str; 4] = ["sql-adapter", "law-adapter", "med-adapter", "tax-a
 #[derive(Debug)]
 pub struct Generator<'a> {
     setup: &'a Setup,
-    ours: Ours,
+    /// Our rules, with what the EPP records.
+    of_epp: Ours,
+    /// Our rules, with what our filter records.
+    of_filter: Ours,
+    /// Our rules, without any record: what a plugin knows just now, it does not record again.
+    without_record: Ours,
     draw: Draw,
     drawn: usize,
     /// Consecutive cases that find the servers in one state.
@@ -39,7 +43,9 @@ impl<'a> Generator<'a> {
     pub fn new(comparison: &'a Comparison, seed: u64, cases_of_a_state: usize) -> Result<Self> {
         Ok(Self {
             setup: comparison.setup,
-            ours: Ours::new(comparison)?,
+            of_epp: Ours::with_record_of_epp(comparison)?,
+            of_filter: Ours::with_record_of_filter(comparison)?,
+            without_record: Ours::with_record_of_epp(comparison)?,
             draw: Draw::new(seed),
             drawn: 0,
             cases_of_a_state,
@@ -48,32 +54,52 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// The next case with its prediction; the ledger changes by the prediction.
-    pub fn next_case(&mut self) -> Result<(Case, Prediction)> {
+    /// The next case with its predictions; the ledgers change by them.
+    pub fn next_case(&mut self) -> Result<Drawn> {
         if self.drawn.is_multiple_of(self.cases_of_a_state) {
             self.servers = self.servers();
         }
         self.drawn += 1;
-        let mut case = self.case();
-        self.ours.hold(&case)?;
-        let mut prediction = self.ours.predict(&case)?;
-        while self.setup.varies(Varies::NamedServers) && !prediction.is_forced() && prediction.leaves_traces()
-        {
+        let case = self.case();
+        self.of_epp.hold(&case)?;
+        self.of_filter.hold(&case)?;
+        let mut drawn = self.predict(case)?;
+        while self.setup.varies(Varies::NamedServers) && self.leaves_records_to_chance(&drawn)? {
             // A hint would leave no server to name.
             self.servers = self.servers();
-            case = self.case();
-            prediction = self.ours.predict(&case)?;
+            let case = self.case();
+            drawn = self.predict(case)?;
         }
-        if let Expected::Served { best, .. } = &prediction.expected
-            && (best.len() > 1 || !prediction.is_generation)
-            && prediction.leaves_traces()
+        if self.leaves_records_to_chance(&drawn)?
+            && let Expected::Served { best, .. } = &drawn.of_epp.expected
         {
+            let mut case = drawn.case;
             case.request.subset = Some(vec![*self.draw.one_of(best)]);
-            prediction = self.ours.predict(&case)?;
-            ensure!(prediction.is_forced(), "a subset of one leaves no choice: {}", case.request);
+            drawn = self.predict(case)?;
         }
-        self.ours.remember(&prediction);
-        Ok((case, prediction))
+        let request = &drawn.case.request;
+        ensure!(!self.leaves_records_to_chance(&drawn)?, "a subset of one leaves no choice: {request}");
+        self.of_epp.remember(&drawn.of_epp);
+        self.of_filter.remember(&drawn.of_filter);
+        let blocks = self.of_epp.most_blocks().max(self.of_filter.most_blocks());
+        ensure!(self.setup.forgets_alike(blocks), "{blocks} blocks may fill an index: {request}");
+        Ok(drawn)
+    }
+
+    fn predict(&self, case: Case) -> Result<Drawn> {
+        let (of_epp, of_filter) = (self.of_epp.predict(&case)?, self.of_filter.predict(&case)?);
+        Ok(Drawn { case, of_epp, of_filter })
+    }
+
+    /// Whether chance decides where plugins record a case. One that records nothing where it was predicted
+    /// to go may record something elsewhere.
+    fn leaves_records_to_chance(&self, drawn: &Drawn) -> Result<bool> {
+        let of_both = [&drawn.of_epp, &drawn.of_filter];
+        if of_both.iter().all(|prediction| prediction.is_forced()) {
+            return Ok(false);
+        }
+        let leaves_traces = of_both.iter().any(|prediction| prediction.leaves_traces());
+        Ok(leaves_traces || self.without_record.predict(&drawn.case)?.leaves_traces())
     }
 
     fn case(&mut self) -> Case {
@@ -113,7 +139,9 @@ impl<'a> Generator<'a> {
                 format!("default/{}", Setup::endpoint_name(self.draw.rng.below(self.setup.servers + 1)));
             request.headers.push(("x-session-token".to_owned(), BASE64_STANDARD.encode(endpoint)));
         }
-        if self.setup.varies(Varies::Sessions) && self.draw.chance(80) {
+        // Where a producer of tokens fails, the EPP asks no later producer, so a session may be missing.
+        let is_read = !odd::UNREAD.contains(&request.path.as_str());
+        if self.setup.varies(Varies::Sessions) && is_read && self.draw.chance(80) {
             let session = format!("session-{}", self.draw.below(6));
             request.headers.push(("x-session-id".to_owned(), session));
         }
@@ -168,6 +196,17 @@ impl<'a> Generator<'a> {
     }
 }
 
+/// A case, and its ends by our rules with two records.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The case.
+    pub case: Case,
+    /// Its ends by what the EPP has recorded of the cases before.
+    pub of_epp: Prediction,
+    /// Its ends by what our filter has recorded of them.
+    pub of_filter: Prediction,
+}
+
 /// Chance, in the words of this module.
 #[derive(Clone, Debug)]
 struct Draw {
@@ -204,5 +243,27 @@ impl Draw {
         some.sort_unstable();
         some.dedup();
         some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint_picker::epp_rules::EppRules;
+
+    #[test]
+    fn only_the_epp_finds_the_prompt_of_a_conversation_again() -> Result<()> {
+        let setup = Setup::named("apis")?;
+        let comparison = Comparison::new(setup, EppRules::V010, 0)?;
+        let mut generator = Generator::new(&comparison, 1, 1)?;
+        let mut apart = Vec::new();
+        for _ in 0..setup.cases {
+            let Drawn { case, of_epp, of_filter } = generator.next_case()?;
+            if of_epp.expected != of_filter.expected {
+                apart.push(case.request.path);
+            }
+        }
+        assert_eq!(apart, ["/v1/conversations", "/v1/conversations"], "of three");
+        Ok(())
     }
 }

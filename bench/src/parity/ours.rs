@@ -1,9 +1,7 @@
 //! Predicts by our rules, without Envoy, how a case ends: every endpoint that chance may choose, and the
 //! totals.
 
-use super::case::{
-    Answer, CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState,
-};
+use super::case::{CACHE_SOURCE, Case, ENCODE, PREFILL, RANK, Refusal, Request, SESSION, ServerState};
 use crate::parity::setup::{Comparison, Setup};
 use anyhow::{Result, ensure};
 use endpoint_picker::decision::rejection::Rejection;
@@ -33,6 +31,10 @@ const NOW: Duration = Duration::from_secs(1_000);
 pub struct Ours {
     pipeline: Pipeline,
     ledger: LocalLedger,
+    /// Whether a prompt counts as cached that no engine reads.
+    counts_unread: bool,
+    /// The words of all changes of plugins' states, by the endpoint's key.
+    recorded: BTreeMap<u64, usize>,
     /// Whether chance names servers to copy KV blocks from.
     names_sources: bool,
     picker: Picker,
@@ -57,11 +59,10 @@ pub struct Prediction {
     pub expected: Expected,
     /// The reasons, endpoint by endpoint.
     pub explanation: String,
-    /// Whether a server's engine works for the response. Our filter counts no other prompts as cached; the
-    /// EPP does.
-    pub is_generation: bool,
     /// The plugins' changes when the best endpoint is chosen.
     events: Vec<Change>,
+    /// Changes that take its prompt back, if no engine reads it.
+    unread: Vec<Change>,
     /// The load that the request adds then.
     load: Vec<Change>,
 }
@@ -83,8 +84,19 @@ pub enum Expected {
 }
 
 impl Ours {
-    /// The rules of a setup, with an empty ledger.
-    pub fn new(comparison: &Comparison) -> Result<Self> {
+    /// Our rules, with an empty ledger that changes as the EPP's state: every prompt counts as cached where
+    /// it was sent.
+    pub fn with_record_of_epp(comparison: &Comparison) -> Result<Self> {
+        Self::new(comparison, true)
+    }
+
+    /// Our rules, with an empty ledger that changes as our filter's: a prompt that no engine reads does not
+    /// count as cached.
+    pub fn with_record_of_filter(comparison: &Comparison) -> Result<Self> {
+        Self::new(comparison, false)
+    }
+
+    fn new(comparison: &Comparison, counts_unread: bool) -> Result<Self> {
         let (setup, pipeline) = (comparison.setup, comparison.pipeline()?);
         let endpoints = (0..setup.servers).map(|index| {
             let labels = setup.labels(index);
@@ -103,6 +115,8 @@ impl Ours {
         Ok(Self {
             pipeline,
             ledger,
+            counts_unread,
+            recorded: BTreeMap::new(),
             names_sources: comparison.has_plugin("p2p-source-producer"),
             picker,
             addresses: (0..setup.servers).map(|server| setup.address(server).to_string()).collect(),
@@ -151,8 +165,8 @@ impl Ours {
                 return Ok(Prediction {
                     expected: Expected::Refused(refusal),
                     explanation,
-                    is_generation: false,
                     events: vec![],
+                    unread: vec![],
                     load: vec![],
                 });
             }
@@ -200,7 +214,21 @@ impl Ours {
             prediction.is_forced() || !prediction.leaves_traces(),
             "chance must not decide what plugins record"
         );
+        for change in &prediction.events {
+            if let Change::State(change) = change {
+                *self.recorded.entry(change.endpoint).or_default() += change.words.len();
+            }
+        }
         self.ledger.apply(prediction.events.clone().into());
+        if !self.counts_unread {
+            self.ledger.apply(prediction.unread.clone().into());
+        }
+    }
+
+    /// At least the number of blocks that an endpoint's index of prompts was sent, of the endpoint with most.
+    /// Blocks that were sent again count again.
+    pub fn most_blocks(&self) -> usize {
+        self.recorded.values().copied().max().unwrap_or_default()
     }
 
     fn subset(&self, request: &Request) -> Subset {
@@ -226,9 +254,14 @@ impl Ours {
         let is_load =
             |change: &Change| matches!(change, Change::Endpoint { kind: ChangeKind::Started(_), .. });
         let pool = self.ledger.ledger().pool();
+        let unread = if self.is_generation(&case.request) {
+            Vec::new()
+        } else {
+            let sent = decision.records.sent_prompts.iter();
+            sent.map(|sent| Change::State(sent.retraction(NOW))).collect()
+        };
         let (load, events) = changes_of(decision, pool).into_iter().partition(is_load);
-        let is_generation = self.is_generation(&case.request);
-        Prediction { expected, explanation, is_generation, events, load }
+        Prediction { expected, explanation, events, unread, load }
     }
 
     fn served(&self, decision: &Decision, unrated: Vec<usize>) -> Expected {
@@ -304,12 +337,6 @@ impl Prediction {
             }
             Expected::Refused(_) => true,
         }
-    }
-
-    /// Whether this response of our filter follows from the rules. It may not find the prompt again of a
-    /// request that no engine worked for, so the scores of such requests are not compared.
-    pub fn is_followed_by(&self, answer: &Answer) -> bool {
-        if self.is_generation { self.expected.agrees(answer) } else { self.expected.allows(answer) }
     }
 
     /// Whether plugins record anything of it.

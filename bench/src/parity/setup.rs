@@ -64,11 +64,17 @@ pub enum Varies {
     NamedServers,
 }
 
-const PLAIN: Setup =
-    Setup { name: "", servers: 4, labels: &[], cache: Some((16, 100)), varies: &[], cases: 40, shape: None };
+/// Blocks in the cache of a server: more than the cases of a start fill.
+pub(crate) const ROOM: u32 = 50_000;
 
-/// Servers have enough blocks that none is evicted: the index evicts in batches.
-const ROOMY: Setup = Setup { cache: Some((16, 2000)), cases: 60, ..PLAIN };
+/// Fewer blocks than that, and a full index forgets one block for each new one, as the EPP's does. A greater
+/// one forgets many at a time, so not the same ones.
+const EXACT: usize = 16;
+
+const PLAIN: Setup =
+    Setup { name: "", servers: 4, labels: &[], cache: Some((16, ROOM)), varies: &[], cases: 40, shape: None };
+
+const LONGER: Setup = Setup { cases: 60, ..PLAIN };
 
 /// Servers of two stages in two zones.
 const STAGES: &[&[(&str, &str)]] = &[
@@ -126,7 +132,7 @@ pub const SETUPS: &[Setup] = &[
     Setup { name: "lora", varies: &[Varies::Adapters], cases: 60, ..PLAIN },
     Setup { name: "optimized-baseline", cases: 60, ..PLAIN },
     // Blocks above 64 tokens, so that the minimum of 64 does not hide the size that the servers report.
-    Setup { name: "load-aware", cache: Some((128, 60)), ..PLAIN },
+    Setup { name: "load-aware", cache: Some((128, ROOM)), ..PLAIN },
     Setup {
         name: "filters",
         servers: 5,
@@ -141,7 +147,7 @@ pub const SETUPS: &[Setup] = &[
     },
     Setup { name: "payload-agnostic", varies: &[Varies::Held, Varies::SessionTokens], ..PLAIN },
     Setup { name: "in-flight", varies: &[Varies::Held], ..PLAIN },
-    // So few blocks that servers forget.
+    // So few blocks that servers forget, see [`EXACT`].
     Setup { name: "prefix-affinity", cache: Some((16, 14)), cases: 60, ..PLAIN },
     Setup { name: "sessions", varies: &[Varies::Sessions], cases: 60, ..PLAIN },
     // The range is wide enough that every token shows in the score.
@@ -168,17 +174,17 @@ pub const SETUPS: &[Setup] = &[
         varies: &[Varies::Tiers],
         ..PLAIN
     },
-    Setup { name: "agents", varies: &[Varies::AgentSessions], ..ROOMY },
-    Setup { name: "attributes", ..ROOMY },
-    Setup { name: "media", varies: &[Varies::Media], ..ROOMY },
-    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..ROOMY },
-    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..ROOMY },
+    Setup { name: "agents", varies: &[Varies::AgentSessions], ..LONGER },
+    Setup { name: "attributes", ..LONGER },
+    Setup { name: "media", varies: &[Varies::Media], ..LONGER },
+    Setup { name: "kv-source", varies: &[Varies::NamedServers], ..LONGER },
+    Setup { name: "topology", servers: 6, labels: STAGES, varies: &[Varies::NamedServers], ..LONGER },
     Setup {
         name: "topology-of-decode",
         servers: 6,
         labels: STAGES,
         varies: &[Varies::NamedServers],
-        ..ROOMY
+        ..LONGER
     },
     Setup {
         name: "drawn",
@@ -200,7 +206,7 @@ pub const SETUPS: &[Setup] = &[
             Varies::Tiers,
         ],
         shape: Some(Shape::Plain),
-        ..ROOMY
+        ..LONGER
     },
     Setup {
         name: "drawn-stages",
@@ -208,19 +214,19 @@ pub const SETUPS: &[Setup] = &[
         labels: PLACES,
         varies: &[Varies::Media, Varies::NamedServers],
         shape: Some(Shape::Stages),
-        ..ROOMY
+        ..LONGER
     },
     Setup {
         name: "drawn-ranks",
         varies: &[Varies::Adapters, Varies::NamedServers, Varies::Sessions, Varies::SessionTokens],
         shape: Some(Shape::Ranks),
-        ..ROOMY
+        ..LONGER
     },
     Setup {
         name: "drawn-queue",
         varies: &[Varies::Adapters, Varies::Media, Varies::Sessions],
         shape: Some(Shape::Queue),
-        ..ROOMY
+        ..LONGER
     },
 ];
 
@@ -252,6 +258,12 @@ impl Setup {
     /// Whether this form of the filter has its plugins: the wasm filter has no queue.
     pub fn is_for(&self, filter: Filter) -> bool {
         filter == Filter::Native || self.shape != Some(Shape::Queue)
+    }
+
+    /// Whether both pickers remember the same of this many blocks: all, or those of an index that is exact.
+    pub(crate) fn forgets_alike(&self, blocks: usize) -> bool {
+        let room = self.cache.map_or(0, |(_, room)| room as usize);
+        room < EXACT || blocks <= room - room / EXACT
     }
 
     /// Whether endpoints are data-parallel ranks, two of each server.
@@ -357,4 +369,21 @@ pub fn configs() -> PathBuf {
 /// Where configurations and recordings are.
 pub(crate) fn folder() -> PathBuf {
     tools::root().join("bench/parity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_index_that_is_exact_may_be_full() {
+        let full = |setup: &str| {
+            let setup = Setup::named(setup).expect("a setup");
+            setup.forgets_alike(setup.cache.map_or(0, |(_, room)| room as usize))
+        };
+        assert!(full("prefix-affinity"));
+        assert!(!full("default"));
+        let setup = Setup { cache: Some((16, 160)), ..PLAIN };
+        assert_eq!([150, 151].map(|blocks| setup.forgets_alike(blocks)), [true, false]);
+    }
 }

@@ -86,11 +86,11 @@ impl Difference {
     fn explains(self, comparison: &Comparison, case: &Case, expected: &Expected, answer: &Answer) -> bool {
         let is_v010 = !comparison.rules.is_after_v010();
         match (self, expected, answer) {
-            (Self::SglangPath, Expected::Served { .. }, Answer::Refused(theirs)) => {
-                is_v010 && is_unclaimed(theirs, case) && case.request.path == SGLANG
+            (Self::SglangPath, expected, Answer::Refused(theirs)) if case.request.path == SGLANG => {
+                is_v010 && is_unclaimed(theirs, case) && is_decided(expected)
             }
-            (Self::UnclaimedPath, Expected::Served { .. }, Answer::Refused(theirs)) => {
-                is_v010 && is_unclaimed(theirs, case) && case.request.path != SGLANG
+            (Self::UnclaimedPath, expected, Answer::Refused(theirs)) if case.request.path != SGLANG => {
+                is_v010 && is_unclaimed(theirs, case) && is_decided(expected)
             }
             (Self::NoCandidatesReason, Expected::Refused(ours), Answer::Refused(theirs)) => {
                 is_v010
@@ -152,6 +152,17 @@ impl Difference {
 fn is_unclaimed(theirs: &Refusal, case: &Case) -> bool {
     let path = theirs.message.strip_prefix("no parser registered matching path suffix for: ");
     theirs.status == 400 && theirs.reason.is_none() && path == Some(case.request.path.as_str())
+}
+
+/// Whether our rules let the request pass to the decision, which may find no endpoint.
+fn is_decided(expected: &Expected) -> bool {
+    match expected {
+        Expected::Served { .. } => true,
+        Expected::Refused(ours) => {
+            let reasons = [DroppedReason::NoEndpoints, DroppedReason::Saturated];
+            ours.message == NO_PROFILE || reasons.into_iter().any(|reason| has_reason(ours, reason))
+        }
+    }
 }
 
 fn has_reason(ours: &Refusal, reason: DroppedReason) -> bool {
@@ -316,6 +327,9 @@ mod tests {
         assert_eq!(of(EppRules::V010, "/generate", &passed), known(Difference::SglangPath));
         assert_eq!(of(EppRules::V010, "/inference/v1/generate", &passed), known(Difference::UnclaimedPath));
         assert_eq!(of(EppRules::Ebab68792, "/v1/new", &passed), Verdict::Disagree);
+        let without_endpoint = Expected::Refused(refused(429, None, NO_PROFILE));
+        assert_eq!(of(EppRules::V010, "/v1/new", &without_endpoint), known(Difference::UnclaimedPath));
+        assert_eq!(of(EppRules::Ebab68792, "/v1/new", &without_endpoint), Verdict::Disagree);
         let of_ours = Expected::Refused(refused(400, None, "model not found in request body"));
         assert_eq!(of(EppRules::V010, "/v1/new", &of_ours), Verdict::Disagree);
         let other = verdict(EppRules::V010, &post("/v1/new", "{}"), &passed, &answer("/v1/other"));

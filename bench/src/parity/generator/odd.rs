@@ -7,6 +7,13 @@ use serde_json::json;
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
+const IMAGES: &str = "/v1/images/generations";
+const UNKNOWN: &str = "/v1/unheard-of";
+
+const SGLANG: &str = "/generate";
+
+/// Paths of bodies of which the EPP counts no tokens.
+pub(super) const UNREAD: [&str; 3] = [IMAGES, SGLANG, UNKNOWN];
 
 /// Bodies that no picker can do anything with, and some that look as if.
 const BAD: [(&str, &str); 34] = [
@@ -83,13 +90,13 @@ impl Draw {
                 "/v1/messages",
                 json!({"model": MODEL, "messages": message(&prompt), "system": "s", "max_tokens": 5}),
             ),
-            5 => ("/v1/images/generations", json!({"model": MODEL, "prompt": prompt})),
+            5 => (IMAGES, json!({"model": MODEL, "prompt": prompt})),
             6 => (
                 "/inference/v1/generate",
                 json!({"model": MODEL, "token_ids": (0..300).collect::<Vec<u32>>()}),
             ),
-            7 => ("/generate", json!({"model": MODEL, "text": self.words(12)})),
-            _ => ("/v1/unheard-of", json!({"model": MODEL, "prompt": self.words(12)})),
+            7 => (SGLANG, json!({"model": MODEL, "text": self.words(12)})),
+            _ => (UNKNOWN, json!({"model": MODEL, "prompt": self.words(12)})),
         };
         Request { path: path.to_owned(), body: Some(body.to_string()), ..Request::default() }
     }

@@ -1,6 +1,7 @@
 //! Scorers and pickers of one profile.
 
 use super::{Draft, Draw};
+use crate::parity::setup::ROOM;
 use endpoint_picker::epp_rules::EppRules;
 use serde_json::{Value, json};
 
@@ -14,12 +15,21 @@ impl Draft {
             // An endpoint that filters keep from every request has no place in the order.
             all.push(json!({"type": "no-hit-lru-scorer"}));
         }
+        if self.plugins.iter().any(reads_matches) {
+            all.retain(|scorer| !reads_uncached_tokens(scorer));
+        }
         let mut members = Vec::new();
         for _ in 0..2 + draw.below(4) {
             let at = draw.index(all.len());
             let scorer = all.swap_remove(at);
             let weight = (1 + draw.below(12)) as f64 / 4.0;
             self.needs(draw, &scorer);
+            // With both the EPP draws at its start whether cached tokens count as load.
+            if reads_matches(&scorer) {
+                all.retain(|other| !reads_uncached_tokens(other));
+            } else if reads_uncached_tokens(&scorer) {
+                all.retain(|other| !reads_matches(other));
+            }
             members.push(self.member(scorer, Some(weight)));
         }
         members
@@ -47,7 +57,7 @@ impl Draft {
                 self.declare(json!({"type": "approx-prefix-cache-producer", "parameters": {
                     "autoTune": false,
                     "blockSizeTokens": *draw.one_of(&[64, 96]),
-                    "lruCapacityPerServer": 5000,
+                    "lruCapacityPerServer": ROOM,
                     "maxPrefixTokensToMatch": *draw.one_of(&[128, 1024]),
                 }}));
             }
@@ -58,9 +68,23 @@ impl Draft {
     /// A picker of its own, in some profiles.
     pub(super) fn picker(&mut self, draw: &mut Draw) -> Option<Value> {
         let name = *draw.one_of(&["max-score-picker", "random-picker", "weighted-random-picker"]);
-        let picker = json!({"type": name, "parameters": {"maxNumOfEndpoints": 1 + draw.below(2)}});
+        // The EPP counts media as cached at every endpoint of the list, not at the destination alone.
+        let has_media = self.plugins.iter().any(|plugin| plugin["type"] == "mm-embeddings-cache-scorer");
+        let endpoints = if has_media { 1 } else { 1 + draw.below(2) };
+        let picker = json!({"type": name, "parameters": {"maxNumOfEndpoints": endpoints}});
         draw.chance(35).then(|| self.member(picker, None))
     }
+}
+
+/// Whether a plugin needs a producer of the matches of prompts.
+fn reads_matches(plugin: &Value) -> bool {
+    let name = plugin["type"].as_str().unwrap_or_default();
+    name.contains("prefix-cache") || name == "no-hit-lru-scorer"
+}
+
+/// Whether a scorer counts the tokens of a request that are not cached.
+fn reads_uncached_tokens(scorer: &Value) -> bool {
+    scorer["type"] == "token-load-scorer"
 }
 
 fn of_readings(draw: &mut Draw) -> Vec<Value> {

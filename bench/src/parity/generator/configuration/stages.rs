@@ -35,7 +35,10 @@ impl Draft {
         };
         let has_places = handler["type"] == "disagg-profile-handler";
         self.declare(handler);
-        if draw.chance(40) {
+        if !has_places {
+            // Without it the EPP's `pd-profile-handler` names no prefill endpoint.
+            self.declare(json!({"type": "prefill-header-handler"}));
+        } else if draw.chance(40) {
             let writer = *draw.one_of(&["disagg-headers-handler", "prefill-header-handler"]);
             self.declare(json!({"type": writer}));
         }
@@ -44,7 +47,10 @@ impl Draft {
         }
         let is_prefill_late = has_places && !is_prefill_first;
         let is_decode_late = has_places && is_prefill_first;
-        self.stage(draw, "encode", false);
+        if has_places {
+            // With three profiles v0.10's `pd-profile-handler` runs the prefill stage again and again.
+            self.stage(draw, "encode", false);
+        }
         self.stage(draw, "prefill", is_prefill_late);
         self.stage(draw, "decode", is_decode_late);
         if draw.chance(25) {
