@@ -451,8 +451,9 @@ impl Exchange {
             pool.metrics.count_prediction(models, &cached);
         }
         self.leave_queue(&pool.store);
-        if let Some(record) = self.record.take() {
-            record.close(self.response.usage, self.assignment.chunks, &pool.records);
+        if let Some(mut record) = self.record.take() {
+            record.close(self.response.usage, self.assignment.chunks);
+            pool.records.add(record);
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use endpoint_picker_wire::record::{RecordedRequest, Records};
+use endpoint_picker_wire::record::Records;
 use endpoint_picker_wire::{Message, RECORD_FORMAT};
+
+use super::request::RequestRecord;
 
 /// Maximum size of the entries in memory, in bytes: some 6 000 chats of 2 KB. The agent takes messages of
 /// twice that.
@@ -16,8 +18,12 @@ pub struct RecordOutbox(Mutex<Entries>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    requests: Vec<RecordedRequest>,
-    /// Their [sizes](size) together.
+    #[expect(
+        clippy::vec_box,
+        reason = "a request is in a box already, and only its address moves under the lock"
+    )]
+    requests: Vec<Box<RequestRecord>>,
+    /// Their [sizes](RequestRecord::size) together.
     bytes: usize,
     counts: RecordCounts,
 }
@@ -37,17 +43,11 @@ pub(super) struct EntryMessage {
     pub(super) requests: u64,
 }
 
-/// The size of an entry in memory, in bytes; of its texts only the one that clients choose. Encoded it is
-/// smaller.
-fn size(request: &RecordedRequest) -> usize {
-    size_of_val(request) + size_of_val(&*request.blocks) + request.model.len()
-}
-
 impl RecordOutbox {
-    /// Adds a request that has ended. It is encoded when it is sent, which natively is on another thread than
+    /// Adds a request that is over. It is encoded when it is sent, which natively is on another thread than
     /// the worker's.
-    pub(crate) fn add(&self, request: RecordedRequest) {
-        let size = size(&request);
+    pub(crate) fn add(&self, request: Box<RequestRecord>) {
+        let size = request.size();
         let mut entries = self.lock();
         if entries.bytes + size > MAX_BYTES {
             entries.counts.dropped += 1;
@@ -70,9 +70,10 @@ impl RecordOutbox {
             entries.bytes = 0;
             core::mem::take(&mut entries.requests)
         };
+        // Without the lock, which workers wait for.
+        let requests: Vec<_> = requests.into_iter().map(|request| request.into_entry()).collect();
         let count = requests.len() as u64;
         let records = Records { format: RECORD_FORMAT, now_us, requests };
-        // Without the lock, which workers wait for.
         EntryMessage { body: records.encode_to_vec(), requests: count }
     }
 
@@ -94,15 +95,18 @@ impl RecordOutbox {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use endpoint_picker_wire::record::RecordedRequest;
+
     use super::*;
 
     #[test]
     fn entries_without_room_are_dropped_and_counted() {
         let outbox = RecordOutbox::default();
         let entry = RecordedRequest { blocks: vec![u64::MAX; 1000], ..RecordedRequest::default() };
-        for _ in 0..1000 {
-            outbox.add(entry.clone());
-        }
+        let add = || outbox.add(Box::new(RequestRecord::new(entry.clone(), Duration::ZERO)));
+        (0..1000).for_each(|_| add());
         let RecordCounts { added, dropped } = outbox.take_counts();
         assert_eq!(added + dropped, 1000);
         assert!((200..300).contains(&added) && outbox.bytes() <= MAX_BYTES, "{added}");
@@ -112,7 +116,7 @@ mod tests {
         assert_eq!((records.format, records.now_us, requests), (RECORD_FORMAT, 7, added));
         assert!(records.requests.iter().all(|request| *request == entry));
         assert_eq!(records.requests.len() as u64, added);
-        outbox.add(entry);
+        add();
         outbox.count_dropped(added);
         assert_eq!(outbox.take_counts(), RecordCounts { added: 1, dropped: added });
     }

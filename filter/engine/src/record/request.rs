@@ -12,7 +12,6 @@ use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, ShadowPick};
 
-use super::RecordOutbox;
 use crate::worker_pool::decision::{PreparedRequest, ShadowChoice};
 
 /// Maximum length of the name of a model, in bytes. Clients choose it.
@@ -71,7 +70,12 @@ impl RequestRecord {
             blocks,
             ..RecordedRequest::default()
         };
-        Some(Box::new(Self { entry, endpoint: None, why: "", at: now, ended: None }))
+        Some(Box::new(Self::new(entry, now)))
+    }
+
+    /// The record of a request that is decided now and goes nowhere yet.
+    pub(super) fn new(entry: RecordedRequest, now: Duration) -> Self {
+        Self { entry, endpoint: None, why: "", at: now, ended: None }
     }
 
     /// Another decision about the request does not act.
@@ -130,13 +134,11 @@ impl RequestRecord {
         self.ended.get_or_insert(now);
     }
 
-    /// Adds the request to the record. `usage` is that of its response, of which this many chunks have come.
+    /// The request is over. `usage` is that of its response, of which this many chunks have come.
     #[cold]
     #[inline(never)]
-    pub(crate) fn close(self: Box<Self>, usage: Option<Usage>, chunks: u64, outbox: &RecordOutbox) {
-        let Self { mut entry, endpoint, why, at, ended } = *self;
-        entry.endpoint = endpoint.map(bytes_of).unwrap_or_default();
-        why.clone_into(&mut entry.why);
+    pub(crate) fn close(&mut self, usage: Option<Usage>, chunks: u64) {
+        let Self { entry, at, ended, .. } = self;
         if let Some(usage) = usage.filter(|usage| usage.prompt() > 0) {
             (entry.input_tokens, entry.output_tokens) = (usage.prompt(), usage.output);
             entry.cached_tokens = usage.cached;
@@ -147,8 +149,20 @@ impl RequestRecord {
             }
         }
         let first = entry.first_token_us.unwrap_or(0);
-        entry.end_us = ended.map_or(first, |ended| micros(ended.saturating_sub(at)));
-        outbox.add(entry);
+        entry.end_us = ended.map_or(first, |ended| micros(ended.saturating_sub(*at)));
+    }
+
+    /// Its size in memory, in bytes; of its texts only the one that clients choose. Encoded it is smaller.
+    pub(super) fn size(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.entry.blocks) + self.entry.model.len()
+    }
+
+    /// The entry of a request that is over.
+    pub(super) fn into_entry(self) -> RecordedRequest {
+        let Self { mut entry, endpoint, why, .. } = self;
+        entry.endpoint = endpoint.map(bytes_of).unwrap_or_default();
+        why.clone_into(&mut entry.why);
+        entry
     }
 }
 

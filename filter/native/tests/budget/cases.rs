@@ -25,17 +25,17 @@ const NEXT_TOKEN: &[u8] = br#"data: {"id":"c","choices":[{"index":0,"delta":{"co
 
 "#;
 
-/// The pool of a case, which has its snapshot.
+/// The pool of a case, which has its snapshot. One that is *counted* counts the tokens of its responses.
 pub(crate) fn pool_of(case: &str) -> Pool {
     let (rules, endpoints) = case.split_once('-').unwrap();
     let record = v1::RecordSample { key: 1, limit: u64::MAX };
     let policy = match rules {
         "epp" => v1::Policy::default(),
-        "recorded" => v1::Policy { record: Some(record), ..expected_latency() },
-        "latency" => expected_latency(),
+        "recorded" | "counted_recorded" => v1::Policy { record: Some(record), ..expected_latency() },
+        "latency" | "counted" => expected_latency(),
         _ => panic!("{case}"),
     };
-    let pool = pool::unready(case, &json!({}));
+    let pool = pool::unready(case, &json!({"countTokens": rules.starts_with("counted")}));
     let numbers = 1..=endpoints.parse().unwrap();
     let topology = topology(case, numbers.clone(), policy);
     let snapshot = v1::Snapshot { topology: Some(topology), ..snapshot(numbers.map(busy_reading)) };
