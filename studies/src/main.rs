@@ -296,7 +296,7 @@ impl Run {
     }
 }
 
-/// An error where there is no such file.
+/// An error if the file does not exist.
 fn check_simulator(sim: &Path) -> Result<()> {
     ensure!(sim.is_file(), "{} is not there: build llm-d-inference-sim and name it with SIM=", sim.display());
     Ok(())

@@ -56,7 +56,8 @@ fn surroundings(class: &str) -> [Value; 2] {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "kserve-ingress-gateway", "namespace": "kserve"},
             "spec": {"gatewayClassName": class, "listeners": [{
-                "name": "http", "protocol": "HTTP", "port": 80, "allowedRoutes": {"namespaces": {"from": "All"}},
+                "name": "http", "protocol": "HTTP", "port": 80,
+                "allowedRoutes": {"namespaces": {"from": "All"}},
             }]},
         }),
         json!({
