@@ -6,7 +6,7 @@ use super::servers::OmniscientClient;
 use crate::schedule::SESSION;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::MODEL;
-use metrics_agent_replay::simulation::request::{SimulatedRequest, Texts};
+use metrics_agent_replay::simulation::request::{SegmentTexts, SimulatedRequest};
 use metrics_agent_replay::simulation::sessions::Arrival;
 use metrics_agent_server_model::BatchRequest;
 use reqwest::{Client, StatusCode};
@@ -30,7 +30,7 @@ const OBJECTIVE: (&str, &str) = ("x-llm-d-inference-objective", "sheddable");
 pub(super) struct Clients<'a> {
     http: Client,
     url: String,
-    texts: &'a Texts,
+    texts: &'a SegmentTexts,
     /// Where the clients choose the server.
     omniscient: Option<OmniscientClient<'a>>,
     /// The limit of every request for its first token.
@@ -46,7 +46,7 @@ pub(super) struct Clients<'a> {
 impl<'a> Clients<'a> {
     pub(super) fn new(
         proxy: SocketAddr,
-        texts: &'a Texts,
+        texts: &'a SegmentTexts,
         omniscient: Option<OmniscientClient<'a>>,
         plan: &ChoosingPlan,
         end: Duration,

@@ -16,7 +16,7 @@ use endpoint_picker_harness::program::process_tree::cpu_time;
 use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
-use metrics_agent_replay::simulation::request::Texts;
+use metrics_agent_replay::simulation::request::SegmentTexts;
 use metrics_agent_replay::simulation::sessions::Arrival;
 use std::time::Instant;
 use tokio::time::sleep_until;
@@ -28,14 +28,14 @@ struct Run<'a> {
     workers: u32,
     arrivals: &'a [Arrival],
     plan: &'a ChoosingPlan,
-    texts: &'a Texts,
+    texts: &'a SegmentTexts,
 }
 
 /// Measures all in turns.
 pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<Choices> {
     /// The seed with which capacities are found.
     const SEED: u64 = 1;
-    let texts = Texts::new();
+    let texts = SegmentTexts::new();
     let mut choices = Vec::new();
     let mut capacities = Vec::new();
     let mut turn = 0;

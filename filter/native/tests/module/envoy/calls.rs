@@ -4,7 +4,9 @@ use core::cell::{Cell, RefCell};
 
 thread_local! {
     static IS_IN_MODULE: Cell<bool> = const { Cell::new(false) };
-    static CALLS: RefCell<Vec<(&'static str, u64)>> = const { RefCell::new(Vec::new()) };
+    /// The callback's names with the numbers of calls; `None` before they are asked for: a bench does not pay
+    /// for counting.
+    static CALLS: RefCell<Option<Vec<(&'static str, u64)>>> = const { RefCell::new(None) };
 }
 
 /// The side that runs until this is dropped.
@@ -22,9 +24,12 @@ impl Side {
     pub(super) fn callback(name: &'static str) -> Self {
         let was_in_module = IS_IN_MODULE.replace(false);
         if was_in_module {
-            CALLS.with_borrow_mut(|calls| match calls.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, count)) => *count += 1,
-                None => calls.push((name, 1)),
+            CALLS.with_borrow_mut(|calls| {
+                let Some(calls) = calls else { return };
+                match calls.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, count)) => *count += 1,
+                    None => calls.push((name, 1)),
+                }
             });
         }
         Self { was_in_module }
@@ -43,9 +48,9 @@ pub(crate) fn is_in_module() -> bool {
     IS_IN_MODULE.get()
 }
 
-/// Takes the numbers of calls that hooks on this thread have made since the last call, by the callback's
-/// name.
+/// Takes the numbers of calls that hooks on this thread have made since the last call of this function, by
+/// the callback's name. They are counted from its first call on.
 #[allow(dead_code, reason = "the test of the budget uses it")]
 pub(crate) fn take() -> Vec<(&'static str, u64)> {
-    CALLS.take()
+    CALLS.replace(Some(Vec::new())).unwrap_or_default()
 }
