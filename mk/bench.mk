@@ -71,8 +71,13 @@ bench-field: tools wasm native build-studies ## Compare with round robin and the
 bench-replay: tools native build-studies ## Compare replayed with measured times to the first token, six minutes (SIM=/path/to/llm-d-inference-sim; QUICK=1; SEED=1; WRITE=1 into docs/benchmarks)
 	@SIM='$(SIM)' $(call study,replay) $(addprefix --seed ,$(SEED))
 
+.PHONY: bench-resuming
+bench-resuming: tools native build-studies ## Kill one of two vLLM under streams with reasoning and tool calls, 3 minutes (Python 3.12, 5 GB; SEED=1; WRITE=1 into docs/benchmarks)
+	@tools/setup/field bench-resuming
+	@$(call study,resuming) $(addprefix --seed ,$(SEED))
+
 .PHONY: bench-prefixes
-bench-prefixes: tools native build-studies ## Compare predicted with really cached prefixes in front of two vLLM with KV-cache events, 20 minutes (Python 3.12, 5 GB; ONLY=servers or ranks; REQUESTS=900 SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
+bench-prefixes: tools native build-studies ## Compare predicted with really cached prefixes in front of two vLLM with KV-cache events, 20 minutes (Python 3.12, 5 GB; ONLY=servers or ranks; TURNS=4 REQUESTS=300 SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
 	@tools/setup/field bench-prefixes
 	@$(call study,prefixes) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
 

@@ -6,6 +6,7 @@ mod epp;
 mod field;
 mod prefixes;
 mod replay;
+mod resuming;
 mod schedule;
 mod simulators;
 mod streams;
@@ -22,6 +23,7 @@ use crate::epp::quality_report::QualityTables;
 use crate::field::{FieldPlan, FieldTable, FieldWorkload, REPORTS};
 use crate::prefixes::{PrefixPart, PrefixPlan, PrefixTables};
 use crate::replay::{REPORTS as RECORDS, ReplayPlan};
+use crate::resuming::REPORTS as STREAM_LOGS;
 use crate::streams::held::{self, HeldPlan};
 use crate::streams::held_report::HeldTable;
 use crate::streams::traffic::{self, TrafficPlan};
@@ -90,8 +92,11 @@ enum Study {
         /// Only this part.
         #[arg(long)]
         only: Option<PrefixPart>,
-        /// Requests of each way.
-        #[arg(long, env = "REQUESTS", default_value_t = 900)]
+        /// Turns of each way.
+        #[arg(long, env = "TURNS", default_value_t = 4)]
+        turns: usize,
+        /// Requests of a turn.
+        #[arg(long, env = "REQUESTS", default_value_t = 300)]
         requests: usize,
     },
     /// Predictions of `metrics-agent replay` compared with what is then measured, by llm-d-inference-sim: 6
@@ -101,6 +106,8 @@ enum Study {
         #[arg(long, env = "SIM")]
         sim: PathBuf,
     },
+    /// Streams with reasoning and tool calls at two real vLLM, one of which is killed: 3 minutes.
+    Resuming,
     /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
     Choosing(Choosing),
 }
@@ -261,12 +268,13 @@ impl Run {
         self.finish(&machine, &progress, &table, "Field tools")
     }
 
-    async fn compare_prefixes(&self, only: Option<PrefixPart>, requests: usize) -> Result<()> {
+    async fn compare_prefixes(&self, only: Option<PrefixPart>, turns: usize, requests: usize) -> Result<()> {
         let machine = Machine::read(Vec::new())?;
         let parts = PrefixPart::value_variants().iter().filter(|part| only.is_none_or(|only| only == **part));
         let plan = PrefixPlan {
             parts: parts.copied().collect(),
-            requests: self.pick(60, requests),
+            turns: self.pick(2, turns),
+            requests: self.pick(30, requests),
             after_crash: Duration::from_secs(self.pick(5, 30)),
             seed: self.seed,
         };
@@ -285,6 +293,14 @@ impl Run {
         let table = replay::measure(&plan, &progress).await?;
         let table = format!("{table}\nThe records are in {RECORDS}.\n");
         self.finish(&machine, &progress, &table, "Replayed and measured")
+    }
+
+    async fn resume_streams(&self) -> Result<()> {
+        let machine = Machine::read(Vec::new())?;
+        let progress = Progress::begin(resuming::EXPECTED);
+        let table = resuming::measure(self.seed, &progress).await?;
+        let table = format!("{table}\nThe servers' logs are in {STREAM_LOGS}.\n");
+        self.finish(&machine, &progress, &table, "Resumed streams of vLLM")
     }
 
     async fn compare_ways(&self, chosen: Choosing) -> Result<()> {
@@ -315,8 +331,9 @@ async fn main() -> Result<()> {
         Study::Epp { only } => run.compare_with_epp(only).await,
         Study::Streams { only } => run.hold_streams(only).await,
         Study::Field { sim, only } => run.measure_with_field(sim, only).await,
-        Study::Prefixes { only, requests } => run.compare_prefixes(only, requests).await,
+        Study::Prefixes { only, turns, requests } => run.compare_prefixes(only, turns, requests).await,
         Study::Replay { sim } => run.replay_records(sim).await,
+        Study::Resuming => run.resume_streams().await,
         Study::Choosing(chosen) => run.compare_ways(chosen).await,
     }
 }

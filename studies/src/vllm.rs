@@ -48,6 +48,8 @@ struct VllmSetting {
     /// Data-parallel ranks behind the address.
     ranks: u16,
     seed: u64,
+    /// Further flags, which take the place of the same ones here.
+    flags: &'static [&'static str],
     log: PathBuf,
 }
 
@@ -63,11 +65,16 @@ pub(crate) fn field_folder() -> PathBuf {
 
 impl VllmServer {
     /// Starts a server with its log in `folder`; it is not [ready](Self::ready) yet.
-    pub(crate) fn start(folder: &Path, ranks: u16, seed: u64) -> Result<Self> {
+    pub(crate) fn start(
+        folder: &Path,
+        ranks: u16,
+        seed: u64,
+        flags: &'static [&'static str],
+    ) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, neighbouring_ports(1)?));
         let (events_port, replay_port) = (neighbouring_ports(ranks)?, neighbouring_ports(ranks)?);
         let log = folder.join(format!("vllm-{}.log", address.port()));
-        let setting = VllmSetting { address, events_port, replay_port, ranks, seed, log };
+        let setting = VllmSetting { address, events_port, replay_port, ranks, seed, flags, log };
         Ok(Self { process: setting.start()?, setting })
     }
 
@@ -104,7 +111,7 @@ impl VllmServer {
         Ok(())
     }
 
-    /// Kills all of its processes, and starts them again with the same ports and an empty cache; it is not
+    /// [Kills](Self::kill) it, and starts it again with the same ports and an empty cache; it is not
     /// [ready](Self::ready) yet.
     pub(crate) fn restart_after_crash(&mut self) -> Result<()> {
         self.kill();
@@ -112,7 +119,8 @@ impl VllmServer {
         Ok(())
     }
 
-    fn kill(&mut self) {
+    /// Kills all of its processes.
+    pub(crate) fn kill(&mut self) {
         // The engines are processes below the one of the API. As long as that process has not ended, no other
         // process gets their ids.
         let below = process_tree::processes(self.process.id()).unwrap_or_default();
@@ -133,7 +141,7 @@ impl Drop for VllmServer {
 
 impl VllmSetting {
     fn start(&self) -> Result<Process> {
-        let Self { address, events_port, replay_port, ranks, seed, log } = self;
+        let Self { address, events_port, replay_port, ranks, seed, flags, log } = self;
         let model = field_folder().join("model");
         let events = json!({
             "enable_kv_cache_events": true,
@@ -152,8 +160,8 @@ impl VllmSetting {
             "--num-gpu-blocks-override",
             &BLOCKS.to_string(),
         ]);
-        // Requests that name no limit of their own would be served for minutes.
-        command.args(["--override-generation-config", r#"{"max_new_tokens": 8}"#]);
+        // Requests that name no limit of their own would be served for minutes. It limits the others too.
+        command.args(["--override-generation-config", r#"{"max_new_tokens": 16}"#]);
         command.args(["--kv-events-config", &events.to_string()]);
         command.args([
             "--enable-lora",
@@ -167,6 +175,7 @@ impl VllmSetting {
         if *ranks > 1 {
             command.args(["--data-parallel-size", &ranks.to_string(), "--api-server-count", "1"]);
         }
+        command.args(*flags);
         command.envs(OFFLINE);
         // The number of blocks decides, but vLLM checks that they fit. The other flags leave the processors
         // to several servers.

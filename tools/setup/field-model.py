@@ -1,4 +1,4 @@
-"""Makes a small random Llama for `make bench-prefixes` in a folder, without any download: weights, tokenizer, chat template and LoRA adapters.
+"""Makes a small random Llama for `make bench-prefixes` and `make bench-resuming` in a folder, without any download: weights, tokenizer, chat template and LoRA adapters.
 
 The tokenizer is a byte-level BPE, by which each word of the study is one token. The model writes words only, so that its responses have the same tokens
 in the prompts that repeat them.
@@ -17,6 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 CONSONANTS, VOWELS = "bdfgklmnprstvwxz", "aeio"
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 END = "<end>"
+# Between them vLLM looks for reasoning. The model writes none, so the reasoning of a request that asks for it has no end.
+THINKING = ["<think>", "</think>"]
 
 HIDDEN, LAYERS, HEADS, KV_HEADS = 256, 4, 4, 2
 HEAD = HIDDEN // HEADS
@@ -31,7 +33,7 @@ def write_tokenizer(folder):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=4096, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=4096, special_tokens=[END, *THINKING], initial_alphabet=alphabet, show_progress=False)
     roles = "system:\nuser:\nassistant:\n" * len(words)
     tokenizer.train_from_iterator([roles, " " + " ".join(words)], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=MAX_TOKENS)

@@ -13,6 +13,15 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(low).zip(figures.get(high)).map_or(0.0, |(low, high)| f64::midpoint(*low, *high))
 }
 
+/// The median, and the range of several.
+pub fn with_range(figures: Vec<f64>) -> String {
+    let of = |pick: fn(f64, f64) -> f64| figures.iter().copied().reduce(pick).unwrap_or(f64::NAN);
+    let (min, max) = (of(f64::min), of(f64::max));
+    let range =
+        if figures.len() > 1 { format!(" ({}–{})", rounded(min), rounded(max)) } else { String::new() };
+    format!("{}{range}", rounded(median(figures)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

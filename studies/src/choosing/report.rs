@@ -4,7 +4,7 @@ use super::figures::RunFigures;
 use super::plan::ChoosingPlan;
 use super::way::Way;
 use endpoint_picker_bench::report::markdown::{met, table};
-use endpoint_picker_bench::report::{median, rounded};
+use endpoint_picker_bench::report::{median, rounded, with_range};
 use endpoint_picker_simulation::cell::workloads::Workload;
 use std::fmt;
 
@@ -246,13 +246,4 @@ fn name(workload: Workload) -> String {
 
 fn p90(figures: &RunFigures) -> f64 {
     figures.first_token(0.9)
-}
-
-/// The median, and the range of several.
-fn with_range(figures: Vec<f64>) -> String {
-    let of = |pick: fn(f64, f64) -> f64| figures.iter().copied().reduce(pick).unwrap_or(f64::NAN);
-    let (min, max) = (of(f64::min), of(f64::max));
-    let range =
-        if figures.len() > 1 { format!(" ({}–{})", rounded(min), rounded(max)) } else { String::new() };
-    format!("{}{range}", rounded(median(figures)))
 }

@@ -27,7 +27,7 @@ const EXPLANATION: &str = "x-endpoint-picker-explanation";
 #[derive(Debug)]
 pub(super) struct Clients {
     http: Client,
-    url: String,
+    proxy: SocketAddr,
     conversations: RefCell<Conversations>,
     outcomes: RefCell<Outcomes>,
 }
@@ -58,9 +58,8 @@ pub(super) struct Served {
 impl Clients {
     pub(super) fn new(proxy: SocketAddr, seed: u64) -> Result<Self> {
         let http = Client::builder().no_proxy().http1_only().build()?;
-        let url = format!("http://{proxy}/v1/chat/completions");
         let conversations = Conversations::new(seed).into();
-        Ok(Self { http, url, conversations, outcomes: RefCell::default() })
+        Ok(Self { http, proxy, conversations, outcomes: RefCell::default() })
     }
 
     /// Sends this number of requests, and reads all responses.
@@ -107,7 +106,9 @@ impl Clients {
     }
 
     async fn attempt(&self, conversation: &Conversation) -> Result<(Served, String)> {
-        let request = self.http.post(&self.url).header(WHY.0, WHY.1).json(&conversation.body());
+        let (path, body) = conversation.request();
+        let url = format!("http://{}{path}", self.proxy);
+        let request = self.http.post(url).header(WHY.0, WHY.1).json(&body);
         let sent = Instant::now();
         let mut response = request.send().await.context("no response")?;
         ensure!(response.status() == StatusCode::OK, "{} {}", response.status(), response.text().await?);
@@ -147,20 +148,26 @@ struct Events {
 impl Events {
     fn read(body: &str) -> Result<Self> {
         let mut events = Self::default();
-        let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
         let (mut has_usage, mut is_whole) = (false, false);
-        for data in data {
+        for data in body.lines().filter_map(|line| line.strip_prefix("data: ")) {
             if data == "[DONE]" {
                 is_whole = true;
                 continue;
             }
             let event: Value = serde_json::from_str(data).with_context(|| format!("an event: {data}"))?;
-            events.text.push_str(event["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
-            let usage = &event["usage"];
-            if let Some(prompt) = usage["prompt_tokens"].as_u64() {
+            // The events of `/v1/responses` have a type.
+            let (text, usage, tokens) = match event["type"].as_str() {
+                None => (&event["choices"][0]["delta"]["content"], &event["usage"], "prompt_tokens"),
+                Some("response.output_text.delta") => (&event["delta"], &Value::Null, ""),
+                Some(_) => (&Value::Null, &event["response"]["usage"], "input_tokens"),
+            };
+            is_whole |= event["type"] == "response.completed";
+            events.text.push_str(text.as_str().unwrap_or_default());
+            if let Some(prompt) = usage[tokens].as_u64() {
                 (events.prompt, has_usage) = (prompt, true);
                 // Some versions leave it out if it is 0.
-                events.cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or_default();
+                let cached = &usage[format!("{tokens}_details")]["cached_tokens"];
+                events.cached = cached.as_u64().unwrap_or_default();
             }
         }
         ensure!(is_whole && has_usage, "a response without an end or without usage: {body}");
@@ -180,5 +187,16 @@ mod tests {
         let expected = Events { text: " bad bed".to_owned(), prompt: 700, cached: 640 };
         assert_eq!(Events::read(body).unwrap(), expected);
         assert!(Events::read(body.trim_end_matches("data: [DONE]\n\n")).is_err());
+    }
+
+    #[test]
+    fn text_and_usage_of_a_response_of_the_newer_api_are_read() {
+        let body = "data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\n\
+            data: {\"type\":\"response.output_text.delta\",\"delta\":\" bad\"}\n\n\
+            data: {\"type\":\"response.output_text.done\",\"text\":\" bad\"}\n\n\
+            data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":700,\
+            \"input_tokens_details\":{\"cached_tokens\":640}}}}\n\n";
+        let expected = Events { text: " bad".to_owned(), prompt: 700, cached: 640 };
+        assert_eq!(Events::read(body).unwrap(), expected);
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Conversations {
 pub(super) struct Conversation {
     /// The model, or an adapter.
     model: &'static str,
+    /// It is sent to `/v1/responses`, which then knows nothing of earlier turns.
+    is_of_responses: bool,
     messages: Vec<Value>,
 }
 
@@ -72,10 +74,11 @@ impl Conversations {
     fn begin(&mut self) {
         let adapter = self.rng.below(ADAPTERS.len());
         let model = if self.begun.is_multiple_of(3) { ADAPTERS[adapter] } else { MODEL };
+        let is_of_responses = self.begun.is_multiple_of(2);
         self.begun += 1;
         let system = &self.system_prompts[self.rng.below(SYSTEM_PROMPTS)];
         let messages = vec![json!({"role": "system", "content": system})];
-        self.ask(Conversation { model, messages });
+        self.ask(Conversation { model, is_of_responses, messages });
     }
 
     fn ask(&mut self, mut conversation: Conversation) {
@@ -86,12 +89,21 @@ impl Conversations {
 }
 
 impl Conversation {
-    /// The body of the request.
-    pub(super) fn body(&self) -> Value {
-        json!({
-            "model": self.model, "messages": self.messages, "max_tokens": RESPONSE_TOKENS, "ignore_eos": true, "temperature": 0,
-            "stream": true, "stream_options": {"include_usage": true},
-        })
+    /// The path and the body of the request.
+    pub(super) fn request(&self) -> (&'static str, Value) {
+        let Self { model, is_of_responses, messages } = self;
+        if *is_of_responses {
+            let body = json!({
+                "model": model, "input": messages, "max_output_tokens": RESPONSE_TOKENS, "temperature": 0,
+                "stream": true, "store": false,
+            });
+            return ("/v1/responses", body);
+        }
+        let body = json!({
+            "model": model, "messages": messages, "max_tokens": RESPONSE_TOKENS, "temperature": 0,
+            "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true},
+        });
+        ("/v1/chat/completions", body)
     }
 }
 

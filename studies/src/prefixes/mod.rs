@@ -1,9 +1,9 @@
 //! Prefixes in the caches of real servers: vLLM with KV-cache events, conversations that fill the caches,
 //! LoRA adapters, resets of caches, a server that is killed, and data-parallel ranks.
 //!
-//! Each way to choose is measured with the same servers, whose caches are emptied before. Each request that
-//! our picker routed has a prediction of its cached tokens by three indices in its explanation, which is
-//! compared with the number in its response.
+//! The ways to choose take turns at the same servers, whose caches are emptied before each turn, so that
+//! other work on the machine changes all alike. Each request that our picker routed has a prediction of its
+//! cached tokens by three indices in its explanation, which is compared with the number in its response.
 
 mod clients;
 mod conversations;
@@ -15,13 +15,14 @@ use self::clients::{Clients, Outcomes};
 pub(crate) use self::report::PrefixTables;
 use self::way::PrefixWay;
 use crate::epp::running::RunningVariant;
-use crate::timed_servers::{cached_share, counts_since};
+use crate::timed_servers::counts_since;
 use crate::vllm::{VllmServer, prefix_cache};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use endpoint_picker_bench::report::Progress;
 use endpoint_picker_harness::eventually::within;
 use endpoint_picker_harness::tools;
+use metrics_agent_server_model::PrefixCacheCounts;
 use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;
@@ -59,7 +60,9 @@ pub(crate) enum PrefixPart {
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixPlan {
     pub(crate) parts: Vec<PrefixPart>,
-    /// Requests of each way, between which the cache of one server is emptied twice.
+    /// Turns of each way.
+    pub(crate) turns: usize,
+    /// Requests of a turn, between which the cache of one server is emptied twice.
     pub(crate) requests: usize,
     /// How long requests are sent after the server that was killed is exact again.
     pub(crate) after_crash: Duration,
@@ -74,13 +77,19 @@ pub(crate) struct PrefixSamples {
     ranks: Vec<PrefixSample>,
 }
 
-/// The run of a way.
+/// All turns of a way.
 #[derive(Debug)]
 struct PrefixSample {
     way: PrefixWay,
+    turns: Vec<Turn>,
+}
+
+/// A turn of a way.
+#[derive(Debug)]
+struct Turn {
     outcomes: Outcomes,
-    /// Part of the prompt tokens that the servers had cached, by their own counters.
-    hits: f64,
+    /// Tokens of prompts, by the servers' own counters.
+    tokens: PrefixCacheCounts,
 }
 
 /// A run in which a server was killed, and started again.
@@ -94,7 +103,7 @@ struct CrashSample {
 impl PrefixPlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
-        let requests = u32::try_from(self.requests).unwrap_or(u32::MAX);
+        let requests = u32::try_from(self.requests * self.turns).unwrap_or(u32::MAX);
         let ways = |count: usize| REQUEST / 4 * requests * u32::try_from(count).unwrap_or(u32::MAX);
         let parts = self.parts.iter().map(|part| match part {
             PrefixPart::Servers => START * 2 + ways(PrefixWay::OF_SERVERS.len() + 1) + self.after_crash,
@@ -140,7 +149,7 @@ impl Fleet {
     async fn start(name: &'static str, servers: usize, ranks: u16, seed: u64) -> Result<Self> {
         let folder = reports();
         let mut servers: Vec<_> =
-            (0..servers).map(|_| VllmServer::start(&folder, ranks, seed)).collect::<Result<_>>()?;
+            (0..servers).map(|_| VllmServer::start(&folder, ranks, seed, &[])).collect::<Result<_>>()?;
         for server in &mut servers {
             server.ready().await?;
         }
@@ -148,35 +157,41 @@ impl Fleet {
         Ok(Self { name, servers, addresses })
     }
 
+    /// Measures the ways in turns, each of which begins with another one.
     async fn measure_ways(
         &self,
         ways: &[PrefixWay],
         plan: &PrefixPlan,
         progress: &Progress,
     ) -> Result<Vec<PrefixSample>> {
-        let mut samples = Vec::new();
-        for &way in ways {
-            let sample = self.measure(way, plan).await.with_context(|| way.to_string())?;
-            progress.print(&format!("{way}: {:.1} % cached, {}", sample.hits * 100.0, sample.outcomes));
-            samples.push(sample);
+        let of_way = |way: &PrefixWay| PrefixSample { way: *way, turns: Vec::new() };
+        let mut samples: Vec<_> = ways.iter().map(of_way).collect();
+        for turn in 0..plan.turns {
+            for place in 0..samples.len() {
+                let at = (turn + place) % samples.len();
+                let PrefixSample { way, turns } = &mut samples[at];
+                let measured = self.measure(*way, turn, plan).await.with_context(|| way.to_string())?;
+                progress.print(&format!("turn {turn}, {way}: {measured}"));
+                turns.push(measured);
+            }
         }
         Ok(samples)
     }
 
-    async fn measure(&self, way: PrefixWay, plan: &PrefixPlan) -> Result<PrefixSample> {
+    async fn measure(&self, way: PrefixWay, turn: usize, plan: &PrefixPlan) -> Result<Turn> {
         let mut running = self.start_proxy(way).await?;
-        let clients = Clients::new(running.listener(), plan.seed)?;
+        let clients = Clients::new(running.listener(), plan.seed + turn as u64)?;
         let (begin, before) = (Instant::now(), prefix_cache(&self.addresses).await?);
         clients.send(plan.requests / 3).await;
         for _ in 0..2 {
             reset(&self.servers[..1]).await?;
             clients.send(plan.requests / 3).await;
         }
-        let hits = cached_share(counts_since(prefix_cache(&self.addresses).await?, before));
+        let tokens = counts_since(prefix_cache(&self.addresses).await?, before);
         running.check_running()?;
         let outcomes = clients.into_outcomes();
-        outcomes.write(&format!("{} {way}", self.name), begin)?;
-        Ok(PrefixSample { way, outcomes, hits })
+        outcomes.write(&format!("{} {way} {turn}", self.name), begin)?;
+        Ok(Turn { outcomes, tokens })
     }
 
     /// Kills a server with SIGKILL while clients send requests, and starts it again.
@@ -185,7 +200,7 @@ impl Fleet {
         let clients = Clients::new(running.listener(), !plan.seed)?;
         let begin = Instant::now();
         // Caches are full.
-        clients.send(plan.requests / 2).await;
+        clients.send(plan.requests * 2).await;
         let is_over = Cell::new(false);
         let restart = async {
             let result = self.restart_one(plan).await;

@@ -2,9 +2,10 @@
 
 use super::clients::{Outcomes, Served};
 use super::prediction::Index;
-use super::{CrashSample, EXACT_WITHIN, PrefixSample, PrefixSamples};
+use super::{CrashSample, EXACT_WITHIN, PrefixSample, PrefixSamples, Turn};
+use crate::timed_servers::cached_share;
 use endpoint_picker_bench::report::markdown::{met, table};
-use endpoint_picker_bench::report::rounded;
+use endpoint_picker_bench::report::with_range;
 use metrics_agent_replay::simulation::figures::percentile;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -49,19 +50,39 @@ fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "–".to_owned(), |part| format!("{:.1} %", part * 100.0))
 }
 
+impl Turn {
+    /// Part of the prompts' tokens that the servers had cached.
+    fn hits(&self) -> f64 {
+        cached_share(self.tokens)
+    }
+
+    /// Tokens of the prompts that the servers computed, in thousands.
+    fn computed(&self) -> f64 {
+        (self.tokens.queried - self.tokens.hit) as f64 / 1e3
+    }
+}
+
 impl PrefixSample {
+    fn served(&self) -> impl Iterator<Item = &Served> {
+        self.turns.iter().flat_map(|turn| &turn.outcomes.served)
+    }
+
+    /// The median of a figure over the turns, with the least and the most.
+    fn figure(&self, of: impl Fn(&Turn) -> f64) -> String {
+        with_range(self.turns.iter().map(of).collect())
+    }
+
     fn row(&self) -> Vec<String> {
-        let Self { way, outcomes, hits } = self;
-        let [p50, p90] = [0.5, 0.9].map(|part| rounded(outcomes.first_token(part)));
-        let requests = outcomes.served.len();
-        let row = [
-            way.to_string(),
-            requests.to_string(),
-            outcomes.failures.len().to_string(),
-            percent(Some(*hits)),
+        let failed: usize = self.turns.iter().map(|turn| turn.outcomes.failures.len()).sum();
+        let counts = [self.way.to_string(), self.served().count().to_string(), failed.to_string()];
+        let off = Index::ALL.map(|index| percent(off(self.served(), index)));
+        let figures = [
+            self.figure(|turn| turn.hits() * 100.0),
+            self.figure(Turn::computed),
+            self.figure(|turn| turn.outcomes.first_token(0.5)),
+            self.figure(|turn| turn.outcomes.first_token(0.9)),
         ];
-        let off = Index::ALL.map(|index| percent(off(&outcomes.served, index)));
-        row.into_iter().chain(off).chain([format!("{p50} / {p90}")]).collect()
+        counts.into_iter().chain(off).chain(figures).collect()
     }
 }
 
@@ -105,11 +126,13 @@ impl PrefixTables<'_> {
             "",
             "requests",
             "failed",
-            "hits",
             "off by events",
             "off by sent prompts",
             "the same with the EPP's capacity",
-            "first token, p50 / p90 ms",
+            "hits, %",
+            "computed, 1000 tokens",
+            "first token, p50 ms",
+            "p90 ms",
         ];
         table(f, &head, samples.iter().map(PrefixSample::row))
     }
@@ -140,12 +163,13 @@ impl fmt::Display for PrefixTables<'_> {
         writeln!(
             f,
             "*Off*: part of the requests for whose server an index had other cached blocks of the prompt than the response reports, by more than \
-             a block of 64 tokens. *Hits*: part of the prompts' tokens by `vllm:prefix_cache_hits_total`.\n"
+             a block of 64 tokens. *Hits*: part of the prompts' tokens by `vllm:prefix_cache_hits_total`; *computed*: the others, of a turn. \
+             Figures are medians of the turns, with the least and the most.\n"
         )?;
         if !servers.is_empty() {
             writeln!(f, "### Two servers\n")?;
             Self::ways(f, servers)?;
-            let served = servers.iter().flat_map(|sample| &sample.outcomes.served);
+            let served = servers.iter().flat_map(PrefixSample::served);
             writeln!(f, "Off by events, all together: {}.\n", Self::aim(off(served, Index::Events)))?;
         }
         if let Some(crash) = crash {
@@ -156,8 +180,10 @@ impl fmt::Display for PrefixTables<'_> {
             writeln!(f, "### Two data-parallel ranks of one server\n")?;
             Self::ways(f, ranks)?;
         }
-        let runs = servers.iter().chain(ranks).map(|sample| (sample.way.to_string(), &sample.outcomes));
-        let runs = runs.chain(crash.iter().map(|sample| ("killed".to_owned(), &sample.outcomes)));
+        let of_ways = servers.iter().chain(ranks).flat_map(|PrefixSample { way, turns }| {
+            turns.iter().map(|turn| (way.to_string(), &turn.outcomes))
+        });
+        let runs = of_ways.chain(crash.iter().map(|sample| ("killed".to_owned(), &sample.outcomes)));
         for (run, outcomes) in runs {
             for failure in &outcomes.failures {
                 writeln!(f, "Not served ({run}): {failure}\n")?;
@@ -179,5 +205,17 @@ impl fmt::Display for Outcomes {
             repeated.len()
         )?;
         write!(f, "first token {:.0} / {:.0} ms", self.first_token(0.5), self.first_token(0.9))
+    }
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.1} % cached, {:.0} 000 tokens computed, {}",
+            self.hits() * 100.0,
+            self.computed(),
+            self.outcomes
+        )
     }
 }

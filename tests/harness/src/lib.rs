@@ -12,6 +12,7 @@
 //! - [`gate`]: a way to a server that can be cut. [`dns`]: a name server.
 //! - [`shipped`]: the built filter, the shipped files, and the configuration in the documents.
 //! - [`client`], [`subset_hint`], [`eventually`]: how a test sends requests and waits for an effect.
+//!   [`stream_output`]: the output in a response.
 //!
 //! Everything listens on loopback and on ports that the kernel chose, so tests run side by side.
 
@@ -30,6 +31,7 @@ pub mod scripted_agent;
 pub mod shipped;
 pub mod stack;
 pub mod statistics;
+pub mod stream_output;
 pub mod subset_hint;
 pub mod tools;
 

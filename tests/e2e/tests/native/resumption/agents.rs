@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use endpoint_picker_e2e::fixture::{CHAT, fresh_prompt};
 use endpoint_picker_harness::eventually::eventually;
+use endpoint_picker_harness::stream_output::StreamOutput;
 use endpoint_picker_model_server::ModelServer;
 use serde_json::{Value, json};
 
@@ -36,34 +37,6 @@ fn request(path: &str, prompt: &str) -> Value {
             "tools": [{"name": "Bash", "input_schema": {"type": "object"}}],
         }),
     }
-}
-
-/// The output of a stream without its division into events, and its usage and last event.
-fn output(stream: &str) -> (String, Vec<String>) {
-    let data = stream.split("\n\n").filter_map(|event| Some(event.split_once("data: ")?.1));
-    let mut output = String::new();
-    let mut rest = Vec::new();
-    for data in data {
-        let Ok(event) = data.parse::<Value>() else {
-            rest.push(data.to_owned());
-            continue;
-        };
-        let delta = if event["choices"].is_array() { &event["choices"][0]["delta"] } else { &event["delta"] };
-        let call = &delta["tool_calls"][0]["function"];
-        let block = &event["content_block"];
-        let texts = [&delta["reasoning"], &delta["content"], &call["name"], &call["arguments"]];
-        let typed = [delta, &delta["text"], &delta["thinking"], &delta["partial_json"], &block["name"]];
-        let texts = texts.into_iter().chain(typed).chain([&event["item"]["name"]]);
-        output.extend(texts.filter_map(Value::as_str));
-        let ends = [
-            &event["choices"][0]["finish_reason"],
-            &event["usage"],
-            &event["response"]["usage"],
-            &event["delta"]["stop_reason"],
-        ];
-        rest.extend(ends.into_iter().filter(|end| !end.is_null()).map(Value::to_string));
-    }
-    (output, rest)
 }
 
 async fn undisturbed(server: &ModelServer, path: &str, request: &Value) -> String {
@@ -111,11 +84,11 @@ async fn no_stream_of_an_agent_is_truncated_when_a_server_is_killed() {
     let reference = ModelServer::start().unwrap();
     for (path, request, end) in streams {
         let seen = end.await.unwrap().unwrap();
-        let (text, rest) = output(&seen);
-        assert!(!text.is_empty() && !rest.is_empty(), "{seen}");
+        let output = StreamOutput::of(&seen);
+        assert!(!output.text.is_empty() && !output.ends.is_empty(), "{seen}");
         if request["temperature"].is_u64() {
             let expected = undisturbed(&reference, path, &request).await;
-            assert_eq!((text, rest), output(&expected), "{path}");
+            assert_eq!(output, StreamOutput::of(&expected), "{path}");
         }
     }
     servers.until_resumed(1).await;
